@@ -1,0 +1,263 @@
+"""The archive's protocol: append-only transcripts, outputs, and how they are found again.
+
+Two implementations share one conformance suite. Everything here is data and types; `local.py`
+opens the embedded archive.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from context_compaction.edits import Blob
+from context_compaction.messages import JsonObject, Message
+
+__all__ = [
+    "AppendResult",
+    "Archive",
+    "ArchivedMessage",
+    "ContextEntry",
+    "Health",
+    "Hit",
+    "OutputInfo",
+    "OutputSlice",
+    "Query",
+    "SearchPage",
+    "SessionInfo",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where a list of messages stands in its transcript.
+
+    Attributes:
+        seqs: One sequence number for each message given, in order. A message that the session
+            already held (same content after the same history) keeps its number. A message of a
+            stored context has its original's number if a layer edited it, and -1 if it is of
+            our own making (a summary, restored files).
+        written: How many messages were new and are durable now.
+    """
+
+    seqs: tuple[int, ...]
+    written: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContextEntry:
+    """One message of a compacted context: its archived number, or -1 and the raw message itself.
+
+    A kept message that was edited (a result cleared, say) is given as its raw form with -1 too;
+    `source_seq` then names the archived original.
+    """
+
+    seq: int
+    raw: JsonObject
+    source_seq: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedMessage:
+    """One message as the host wrote it, with its place in the transcript."""
+
+    session_id: str
+    seq: int
+    format: str
+    raw: JsonObject
+    timestamp_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class OutputInfo:
+    """What is known of a stored output without reading it."""
+
+    output_id: str
+    sha256: str
+    media_type: str
+    size_bytes: int
+    size_chars: int
+    line_count: int
+    session_id: str
+    tool_name: str | None = None
+    call_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSlice:
+    """A part of an output, exact.
+
+    Attributes:
+        info: The whole output's figures.
+        data: The bytes of the part.
+        start_byte: Where it begins in the output.
+        start_line: Number of its first line, from 1.
+    """
+
+    info: OutputInfo
+    data: bytes
+    start_byte: int
+    start_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionInfo:
+    """One session of the archive."""
+
+    session_id: str
+    parent_session_id: str | None
+    format: str
+    message_count: int
+    first_seconds: float
+    last_seconds: float
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A search. Empty filters mean everything; `cursor` continues an earlier page."""
+
+    text: str
+    kind: Literal["words", "phrase", "regex"] = "words"
+    order: Literal["relevance", "recent"] = "relevance"
+    session_id: str | None = None
+    role: str | None = None
+    tool: str | None = None
+    since_seconds: float | None = None
+    until_seconds: float | None = None
+    limit: int = 10
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One place where a query was found.
+
+    Attributes:
+        pointer: What to read: `transcript://{session}/messages/{seq}-{seq}` or an output id.
+        kind: Whether it stands in a message or in a stored output.
+        snippet: The text around the match, verbatim, cut at about 240 characters.
+        line: For an output, the line of the match, from 1.
+        offset_chars: Where the match begins in the message's text or in the output.
+    """
+
+    pointer: str
+    kind: Literal["message", "output"]
+    session_id: str
+    seq: int
+    role: str
+    tool_name: str | None
+    timestamp_seconds: float
+    snippet: str
+    offset_chars: int
+    line: int | None = None
+    score: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """Hits, best or newest first. `total_is_exact` is False when counting stopped early."""
+
+    hits: tuple[Hit, ...]
+    total: int
+    total_is_exact: bool
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What `doctor` prints of an archive."""
+
+    location: str
+    session_count: int
+    message_count: int
+    output_count: int
+    log_bytes: int
+    blob_bytes: int
+    index_bytes: int
+    problems: tuple[str, ...] = field(default=())
+
+
+class Archive(Protocol):
+    """Append-only store of transcripts and outputs. Every method raises `ArchiveError`.
+
+    Cancelling a call leaves all of it or nothing of it.
+    """
+
+    async def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        format: str,
+        parent_session_id: str | None = None,
+        dry_run: bool = False,
+    ) -> AppendResult:
+        """Keep what is new of `messages`; durable (survives power loss) when this returns.
+
+        The list is matched with what the session holds, by a chain of hashes: its longest prefix
+        that stands in the transcript, or in a context stored by `commit`, is not written again.
+        What follows is written; an edited or forked history thereby becomes a branch. Each
+        message is rendered by its `source` (the host's object). With `dry_run` nothing is
+        written and the numbers are those that it would get.
+        """
+        ...
+
+    async def commit(
+        self,
+        session_id: str,
+        *,
+        blobs: Sequence[Blob] = (),
+        receipt: JsonObject | None = None,
+        context: Sequence[ContextEntry] = (),
+    ) -> None:
+        """Keep outputs, a receipt, and the context that a compaction left; durable on return."""
+        ...
+
+    async def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
+        """The format and the raw messages that now stand in the context of the session.
+
+        That is the newest context stored by `commit`, or else the transcript, with everything
+        appended after it.
+        """
+        ...
+
+    async def read_messages(self, session_id: str, start: int, stop: int) -> list[ArchivedMessage]:
+        """Messages whose numbers lie in [start, stop], both ends included, in order."""
+        ...
+
+    async def receipts(self, session_id: str) -> list[JsonObject]:
+        """The receipts of the session's compactions, oldest first."""
+        ...
+
+    async def output_info(self, output_id: str) -> OutputInfo:
+        """The figures of one output."""
+        ...
+
+    async def read_output(
+        self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
+    ) -> OutputSlice:
+        """Bytes of an output, verified against its hash."""
+        ...
+
+    async def read_output_lines(
+        self, output_id: str, *, start_line: int = 1, line_count: int | None = None
+    ) -> OutputSlice:
+        """Whole lines of an output; a negative `start_line` counts from the end (-1 the last)."""
+        ...
+
+    async def search(self, query: Query) -> SearchPage:
+        """Find text in messages and outputs; sees everything appended before the call."""
+        ...
+
+    async def sessions(
+        self, *, limit: int = 50, cursor: str | None = None
+    ) -> tuple[list[SessionInfo], str | None]:
+        """Sessions, newest first, and the cursor of the next page."""
+        ...
+
+    async def session_info(self, session_id: str) -> SessionInfo:
+        """One session."""
+        ...
+
+    async def health(self) -> Health:
+        """Figures and problems, for `doctor`."""
+        ...

@@ -1,0 +1,84 @@
+"""Every error that the library raises on purpose.
+
+The tree::
+
+    CompactionError
+    + InvalidMessageError      one message of the input is malformed
+    + UnknownFormatError       the input is in no format we know, or in several
+    + SettingsError            an option, policy or budget is out of range
+    + PathNotAllowedError      a file lies outside the configured roots, or is no regular file
+    + VocabularyError          the shipped tokenizer vocabulary is missing or damaged
+    + SummaryError             a summary writer failed; compaction goes on without it
+    + ArchiveError
+      - NotFoundError          no such session, message or output
+      - ArchiveFullError       the disk is full; the log ends at the last whole line
+      - ArchiveBusyError       another process held a lock for too long
+      - ArchiveDamagedError    stored bytes do not match their checksum
+      - QueryError             a search or read pattern cannot be used
+
+Each message says what was wrong with which input, and what to do next.
+"""
+
+
+class CompactionError(Exception):
+    """The root of every expected failure. Its text is written for the caller, model or person."""
+
+
+class InvalidMessageError(CompactionError):
+    """One message of the input is malformed; nothing was written.
+
+    Attributes:
+        index: Position of the message in the list, from 0.
+        problem: What is wrong with it.
+        remedy: What would be right.
+    """
+
+    def __init__(self, index: int, problem: str, remedy: str) -> None:
+        super().__init__(f"Message {index}: {problem}. {remedy}")
+        self.index = index
+        self.problem = problem
+        self.remedy = remedy
+
+
+class UnknownFormatError(CompactionError):
+    """The shape of the input fits no known format; `format` can name it."""
+
+
+class SettingsError(CompactionError):
+    """A setting has an unknown name, a wrong type, or a value out of range."""
+
+
+class PathNotAllowedError(CompactionError):
+    """A path lies outside the configured roots, or is not a regular file."""
+
+
+class VocabularyError(CompactionError):
+    """The shipped vocabulary is missing or does not match its checksum."""
+
+
+class SummaryError(CompactionError):
+    """A summary writer could not write a usable summary."""
+
+
+class ArchiveError(CompactionError):
+    """The archive could not do what was asked."""
+
+
+class NotFoundError(ArchiveError):
+    """The archive holds no session, message or output of that name."""
+
+
+class ArchiveFullError(ArchiveError):
+    """No space is left; nothing of this call was kept, all earlier calls were."""
+
+
+class ArchiveBusyError(ArchiveError):
+    """Another process held the lock for longer than the limit."""
+
+
+class ArchiveDamagedError(ArchiveError):
+    """Stored bytes do not match their checksum."""
+
+
+class QueryError(ArchiveError):
+    """A query, pattern or range cannot be used as given."""

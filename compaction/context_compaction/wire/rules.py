@@ -1,0 +1,25 @@
+"""What each provider demands of a message list, as data that layers and the last gate read."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WireRules:
+    """The rules of one format.
+
+    Attributes:
+        groups_results: All results of one assistant message stand together in the one message
+            that follows it (Anthropic, Gemini), rather than in a message each.
+        first_role_user: The first message that is not a system message must be the user's.
+        text_after_results: In a message that carries results, text stands after them.
+        refuses_empty_text: Text blocks without a visible character are refused.
+        thinking_is_bound: A thinking block is void once anything before it was edited.
+        calls_have_ids: Calls and results are matched by an id; without, by order and name.
+    """
+
+    groups_results: bool
+    first_role_user: bool
+    text_after_results: bool
+    refuses_empty_text: bool
+    thinking_is_bound: bool
+    calls_have_ids: bool = True
