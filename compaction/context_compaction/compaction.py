@@ -1,0 +1,177 @@
+"""What a compaction is asked and what it answers: the values at the pipeline's two ends."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from context_compaction.edits import Edit
+from context_compaction.messages import JsonObject
+
+Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
+Status: TypeAlias = Literal["unchanged", "compacted", "needs_summary", "no_progress"]
+SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactRequest:
+    """How to compact. Every field has the default that a newcomer wants.
+
+    Attributes:
+        mode: "auto" does what the budget asks for; "micro" clears now, without replacing history;
+            "full" summarises now; "reactive" is for a request that the provider refused as too
+            long; "record" archives and counts; "plan" says what "auto" would do, writing nothing.
+        format: Name of the wire format; None finds it from the shape.
+        session_id: The conversation's name in the archive; None derives one from its beginning.
+        parent_session_id: The session that started this one, for a sub-agent.
+        model: Name of the model, for its window and tokenizer.
+        context_window: Tokens; wins over what the model's name says.
+        max_output_tokens: Tokens that the answer may take.
+        target_tokens: Bring the context down to this instead of the policy's target. In "auto" a
+            context within it stays as it is.
+        overhead_tokens: What stands in the request besides the messages, when `system` and
+            `tools` are not given.
+        system: The system prompt, as a string or in the provider's form; counted, not edited.
+        tools: The tool definitions; counted, not edited.
+        usage: The provider's last usage report, the anchor of the count ...
+        usage_message_index: ... and the message of the list it was reported for.
+        policy: Name of the policy.
+        settings: Constants of the policy to change, by name.
+        pinned: Texts that every summary carries verbatim.
+        instructions: What a summary should dwell on.
+        summarizer: Who writes the summary.
+        summary: The summary's prose, written by the host.
+        idle_seconds: How long the conversation rested before this call.
+    """
+
+    mode: Mode = "auto"
+    format: str | None = None
+    session_id: str | None = None
+    parent_session_id: str | None = None
+    model: str | None = None
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    target_tokens: int | None = None
+    overhead_tokens: int = 0
+    system: Any = None
+    tools: Any = None
+    usage: JsonObject | None = None
+    usage_message_index: int | None = None
+    policy: str = "default"
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    pinned: tuple[str, ...] = ()
+    instructions: str = ""
+    summarizer: SummarizerName = "auto"
+    summary: str | None = None
+    idle_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenReport:
+    """The figures of one compaction, in tokens.
+
+    Attributes:
+        before: Estimate of what came in, overhead included.
+        after: Estimate of what goes out.
+        upper: Upper estimate of what goes out; this is what must fit.
+        trigger: The count at which compaction starts.
+        target: The count that it aims for.
+        method: How the estimates were made, as "o200k*1.50/claude".
+    """
+
+    before: int
+    after: int
+    upper: int
+    trigger: int
+    target: int
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerReport:
+    """What one layer did: message tokens before and after it, and the number of its edits."""
+
+    name: str
+    tokens_before: int
+    tokens_after: int
+    edit_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Where a summary stands for history.
+
+    Attributes:
+        first_kept_index: The first message of the input that stands after the summary.
+        start_seq: First archived message that the summary stands for ...
+        stop_seq: ... and the last one.
+        is_split_turn: Whether the cut lies inside a turn.
+        pointer: `transcript://` range of what was replaced.
+    """
+
+    first_kept_index: int
+    start_seq: int
+    stop_seq: int
+    is_split_turn: bool
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the context that could not be made smaller, and its size."""
+
+    description: str
+    index: int | None
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPrompt:
+    """What a host's model needs to write the summary: instructions, and the transcript as data."""
+
+    system: str
+    user: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactResult:
+    """The answer of `compact`.
+
+    Attributes:
+        session_id: The session in the archive.
+        format: The wire format of `messages`.
+        status: "unchanged" (the list is what came in), "compacted", "needs_summary" (write it by
+            `summary_prompt` and call again with `summary`), or "no_progress" (nothing useful could
+            be saved; the list is what came in and `warnings` say why).
+        messages: The list for the provider; untouched messages are the host's own objects.
+        changed: Whether `messages` differs from what came in.
+        fits: Whether the upper estimate is within the target (of the trigger, where nothing had
+            to be done).
+        tokens: The figures.
+        layers: What each layer did, in order.
+        edits: Every change, with the pointer to what stood there.
+        boundary: Where a summary stands for history, if one does.
+        restored: Paths of files that were put back.
+        irreducible: When it does not fit: what is left, largest first.
+        warnings: Everything a caller should know: repairs, stripped thinking, missing files.
+        summary: The summary's text, if one was made.
+        summary_prompt: For "needs_summary".
+        receipt: All of this as JSON, as it stands in the archive.
+    """
+
+    session_id: str
+    format: str
+    status: Status
+    messages: list[JsonObject]
+    changed: bool
+    fits: bool
+    tokens: TokenReport
+    layers: tuple[LayerReport, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    boundary: Boundary | None = None
+    restored: tuple[str, ...] = ()
+    irreducible: tuple[Piece, ...] = ()
+    warnings: tuple[str, ...] = ()
+    summary: str | None = None
+    summary_prompt: SummaryPrompt | None = None
+    receipt: JsonObject = field(default_factory=dict[str, Any])

@@ -1,0 +1,158 @@
+"""Every threshold of the layers, with its unit in the name, in one frozen dataclass.
+
+The figures are those of a 200K window. For a smaller budget the token and character thresholds
+shrink in proportion (`scaled`), so that a 32K window is worked with the same strategy; a policy
+that quotes a paper switches that off with `scale_to_budget=False`.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+from context_compaction.errors import SettingsError
+
+ThinkingRule: TypeAlias = Literal["strip", "keep", "error"]
+
+# The target that the unscaled thresholds belong to: 0.6 of the trigger of a 200K window.
+REFERENCE_TARGET_TOKENS = 102_369
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The constants of a policy. DESIGN and the field's systems are named where a figure is theirs.
+
+    Attributes:
+        target_fraction: Part of the trigger that a compaction brings the context down to, so that
+            trigger and target lie apart.
+        output_reserve_cap_tokens: At most this much is reserved for the model's answer.
+        buffer_tokens: Safety margin below the window, for what we cannot see.
+        max_request_bytes: The provider's limit on a request's size.
+        persist_result_tokens: A single tool result above this goes to the archive at once.
+        persist_newest_chars: All results of the newest message together may have this many.
+        preview_chars: What stays in the context of a persisted result.
+        snip_max_messages: `snip` keeps this many messages ...
+        snip_head_messages: ... of which this many are the first ones.
+        keep_recent_results: `microcompact` leaves this many newest results alone.
+        min_result_tokens: ... and every result below this.
+        min_savings_tokens: ... and does nothing unless it saves this much.
+        clip_argument_chars: Longer string arguments of old calls are clipped to a head.
+        idle_clear_seconds: After such a pause the prompt cache is cold: clear without minimum.
+        protected_tools: Tools whose results are never cleared, by name (case does not matter).
+        tool_kinds: Kinds of tools that the recogniser does not know, by name.
+        keep_recent_fraction: Part of the budget that recent messages may keep at a cut.
+        keep_recent_turns: The last turns stay whole where they fit.
+        summary_tokens: Upper bound of a summary.
+        user_text_tokens: Of which at most this much are the user's own words.
+        restore_files: At most so many recently used files are put back after a cut ...
+        restore_file_tokens: ... each of at most this size, bigger ones as a path only ...
+        restore_total_tokens: ... and all of them together.
+        min_progress_fraction: A result that misses the target must save at least this part.
+        thinking: What to do with thinking blocks that an earlier edit makes void.
+        scale_to_budget: Whether the thresholds shrink with a smaller budget.
+    """
+
+    target_fraction: float = 0.6
+    output_reserve_cap_tokens: int = 20_000
+    buffer_tokens: int = 13_000
+    max_request_bytes: int = 32_000_000
+    persist_result_tokens: int = 40_000
+    persist_newest_chars: int = 200_000
+    preview_chars: int = 2_000
+    snip_max_messages: int = 50
+    snip_head_messages: int = 3
+    keep_recent_results: int = 3
+    min_result_tokens: int = 1_000
+    min_savings_tokens: int = 20_000
+    clip_argument_chars: int = 2_000
+    idle_clear_seconds: int = 3_600
+    protected_tools: tuple[str, ...] = ()
+    tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
+    keep_recent_fraction: float = 0.7
+    keep_recent_turns: int = 6
+    summary_tokens: int = 4_000
+    user_text_tokens: int = 2_000
+    restore_files: int = 5
+    restore_file_tokens: int = 5_000
+    restore_total_tokens: int = 50_000
+    min_progress_fraction: float = 0.1
+    thinking: ThinkingRule = "strip"
+    scale_to_budget: bool = True
+
+    def scaled(self, target_tokens: int) -> "Settings":
+        """The same strategy for a smaller target: thresholds shrink in proportion, never grow."""
+        if not self.scale_to_budget or target_tokens >= REFERENCE_TARGET_TOKENS:
+            return self
+        share = max(target_tokens, 1) / REFERENCE_TARGET_TOKENS
+
+        def shrink(value: int, floor: int) -> int:
+            return min(value, max(floor, int(value * share)))
+
+        return replace(
+            self,
+            persist_result_tokens=shrink(self.persist_result_tokens, 400),
+            persist_newest_chars=shrink(self.persist_newest_chars, 2_000),
+            preview_chars=shrink(self.preview_chars, 400),
+            min_result_tokens=shrink(self.min_result_tokens, 50),
+            min_savings_tokens=shrink(self.min_savings_tokens, 100),
+            clip_argument_chars=shrink(self.clip_argument_chars, 200),
+            # A summary needs room to say anything at all: it shrinks to a fifth of the target.
+            summary_tokens=min(self.summary_tokens, max(150, target_tokens // 5)),
+            user_text_tokens=min(self.user_text_tokens, max(75, target_tokens // 10)),
+            restore_file_tokens=shrink(self.restore_file_tokens, 200),
+            restore_total_tokens=shrink(self.restore_total_tokens, 0),
+        )
+
+
+_NAMES = tuple(item.name for item in fields(Settings))
+
+
+def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """`settings` with some constants changed by name, each checked for type and range.
+
+    Raises:
+        SettingsError: An unknown name (the nearest known ones are offered), or a bad value.
+    """
+    checked = {name: _checked(name, value, settings) for name, value in changes.items()}
+    return replace(settings, **checked)
+
+
+def _checked(name: str, value: Any, settings: Settings) -> Any:
+    if name not in _NAMES:
+        near = difflib.get_close_matches(name, _NAMES, n=3) or list(_NAMES)
+        raise SettingsError(f"There is no setting {name!r}. Did you mean: {', '.join(near)}?")
+    default = getattr(settings, name)
+    if name == "thinking":
+        if value not in get_args(ThinkingRule):
+            raise SettingsError(f"thinking must be one of strip, keep, error, not {value!r}.")
+        return value
+    if isinstance(default, bool):
+        return _of_type(name, value, bool, "true or false")
+    if isinstance(default, int):
+        number = _of_type(name, value, int, "a whole number")
+        if number < 0:
+            raise SettingsError(f"{name} must not be negative, but is {number}.")
+        return number
+    if isinstance(default, float):
+        share = _of_type(name, value, (int, float), "a number between 0 and 1")
+        if not 0 < share <= 1:
+            raise SettingsError(f"{name} must lie between 0 and 1, but is {share}.")
+        return float(share)
+    return _collection(name, value, default)
+
+
+def _of_type(name: str, value: Any, wanted: Any, description: str) -> Any:
+    # bool is an int in Python; a flag given where a number belongs is a mistake.
+    if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
+        raise SettingsError(f"{name} must be {description}, not {value!r}.")
+    return value
+
+
+def _collection(name: str, value: Any, default: Any) -> Any:
+    if isinstance(default, tuple):
+        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+            raise SettingsError(f"{name} must be a list of names, not {value!r}.")
+        return tuple(value)
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{name} must be an object of name to kind, not {value!r}.")
+    return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
