@@ -1,0 +1,162 @@
+"""The real transcripts of the repository, read without any of the product's code.
+
+Each is given as the list that its host would send. Where a file format has no such list (Claude
+Code's session lines, text dialogues), the list is built here, on purpose apart from the product.
+`tests/data/NOTICE.md` names sources and licences.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parent.parent / "data"
+PI_SESSION = Path(__file__).parent.parent.parent / "examples" / "pi-session.jsonl"
+
+_SPEAKER = re.compile(r"^(user|assistant|tool): ", re.MULTILINE)
+
+# One of each source, short and long, with and without tool calls, with and without known defects.
+_SAMPLE = (
+    "claude-code/daaain_edge_cases",
+    "claude-code/daaain_todowrite_examples",
+    "claude-code/simonw_sample_session.json",
+    "pi/session",
+    "swe-agent/ctf-web-i-got-id",
+    "swe-agent/function-calling-simple",
+    "swe-agent/marshmallow-1867-default",
+    "swe-agent/marshmallow-1867-function-calling-from-source",
+    "tau-bench/airline-task-0-trial-0",
+    "tau-bench/airline-task-13-trial-2",
+    "tau-bench/airline-few-shot-0",
+    "tau-bench/retail-few-shot-0",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One conversation.
+
+    Attributes:
+        name: `folder/file`, unique.
+        format: "anthropic", "openai-chat" or "pi".
+        payload: The raw messages. Shared between tests: never edit it.
+        kind: "coding", "service" or "sample".
+        path: The file it came from, as it stands in the repository.
+    """
+
+    name: str
+    format: str
+    payload: list[dict[str, Any]]
+    kind: str
+    path: Path
+
+
+@cache
+def all_transcripts() -> list[Transcript]:
+    """Every real transcript, in a stable order."""
+    return [*_pi(), *_tau_bench(), *_few_shot(), *_swe_agent(), *_claude_code()]
+
+
+@cache
+def sample_transcripts() -> list[Transcript]:
+    """Twelve of them, of every kind, for tests that must be fast."""
+    by_name = {transcript.name: transcript for transcript in all_transcripts()}
+    return [by_name[name] for name in _SAMPLE]
+
+
+def read_gzip(path: Path) -> str:
+    """The text of a gzip file."""
+    return gzip.decompress(path.read_bytes()).decode("utf-8")
+
+
+def _pi() -> Iterator[Transcript]:
+    lines = map(json.loads, PI_SESSION.read_text(encoding="utf-8").splitlines())
+    payload = [line["message"] for line in lines if line["type"] == "message"]
+    yield Transcript("pi/session", "pi", payload, "coding", PI_SESSION)
+
+
+def _tau_bench() -> Iterator[Transcript]:
+    path = DATA / "tau-bench" / "gpt-4o-airline-tasks-0-24.json.gz"
+    for run in json.loads(read_gzip(path)):
+        name = f"tau-bench/airline-task-{run['task_id']}-trial-{run['trial']}"
+        yield Transcript(name, "openai-chat", run["traj"], "service", path)
+
+
+def _few_shot() -> Iterator[Transcript]:
+    for shop in ("Airline", "Retail"):
+        path = DATA / "tau-bench" / f"Mock{shop}DomainEnv-few_shot.jsonl.gz"
+        for index, line in enumerate(read_gzip(path).splitlines()):
+            payload = _dialogue(json.loads(line)["messages_display"])
+            name = f"tau-bench/{shop.lower()}-few-shot-{index}"
+            yield Transcript(name, "openai-chat", payload, "service", path)
+
+
+def _dialogue(text: str) -> list[dict[str, Any]]:
+    """Chat messages from `user: …`, `assistant: …`, `tool: …` paragraphs.
+
+    The dialogues do not name the calls. So `assistant: None` (a call) is dropped, and a tool's
+    answer becomes the user's text with its label left on.
+    """
+    starts = [*_SPEAKER.finditer(text)]
+    ends = [match.start() - 1 for match in starts[1:]] + [len(text)]
+    messages: list[dict[str, Any]] = []
+    for match, end in zip(starts, ends, strict=True):
+        speaker, said = match[1], text[match.end() : end]
+        if speaker == "tool":
+            messages.append({"role": "user", "content": f"tool: {said}"})
+        elif said != "None":
+            messages.append({"role": speaker, "content": said})
+    return messages
+
+
+def _swe_agent() -> Iterator[Transcript]:
+    for path in sorted((DATA / "swe-agent").glob("*.traj.gz")):
+        history = json.loads(read_gzip(path))["history"]
+        name = f"swe-agent/{path.name.removesuffix('.traj.gz')}"
+        payload = [_chat_message(entry) for entry in history]
+        yield Transcript(name, "openai-chat", payload, "coding", path)
+
+
+def _chat_message(entry: dict[str, Any]) -> dict[str, Any]:
+    """What the agent sent of a history entry; the rest is its own bookkeeping."""
+    message = {key: entry[key] for key in ("role", "content", "tool_calls") if key in entry}
+    if entry.get("tool_call_ids"):
+        [message["tool_call_id"]] = entry["tool_call_ids"]
+    return message
+
+
+def _claude_code() -> Iterator[Transcript]:
+    for path in sorted((DATA / "claude-code").glob("*.gz")):
+        text = read_gzip(path)
+        if path.name.endswith(".json.gz"):
+            lines = json.loads(text)["loglines"]
+        else:
+            lines = [json.loads(line) for line in text.splitlines() if line.strip()]
+        name = f"claude-code/{path.name.removesuffix('.gz').removesuffix('.jsonl')}"
+        yield Transcript(name, "anthropic", _anthropic_messages(lines), "sample", path)
+
+
+def _anthropic_messages(lines: list[Any]) -> list[dict[str, Any]]:
+    """The API's messages from session lines; lines that are no message are passed over.
+
+    Claude Code writes one line for each block of an answer. Lines that follow one another with
+    one message id are one message.
+    """
+    messages: list[dict[str, Any]] = []
+    last_id = None
+    for line in lines:
+        message = line.get("message") if isinstance(line, dict) else None
+        if not isinstance(message, dict) or "content" not in message:
+            continue
+        said = {"role": message["role"], "content": message["content"]}
+        if last_id is not None and message.get("id") == last_id:
+            merged = [*messages[-1]["content"], *said["content"]]
+            messages[-1] = {**said, "content": merged}
+        else:
+            messages.append(said)
+        last_id = message.get("id")
+    return messages
