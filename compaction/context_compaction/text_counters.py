@@ -1,0 +1,128 @@
+"""Counters of plain text: each has a name and `count(text)`, which takes any string at all.
+
+A counter for a model is made by wrapping: o200k_base, times the model's factor, memoised.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from context_compaction.memo import SHARED_MEMO, CountMemo, text_hash
+from context_compaction.profiles import Profile
+from context_compaction.scripts import text_factor
+from context_compaction.vocabulary import load_o200k
+
+# tiktoken's regular expression engine gives up on a million white space characters in a row; a
+# piece of this size is safe. Cut at a newline where there is one, as few tokens cross it.
+PIECE_CHARS = 100_000
+NEWLINE_WITHIN_CHARS = 4_096
+
+# The heuristic stands in for o200k_base: agent text (code, logs, JSON) has 2.6 to 4.4 ASCII
+# characters a token, base64 1.5; of other scripts hardly any has more than a token a character.
+HEURISTIC_ASCII_CHARS_PER_TOKEN = 2.8
+
+# A shorter text is its own key; of a longer one the memo keeps a hash, not the text.
+MEMO_HASH_FROM_CHARS = 200
+
+
+class TokenCounter(Protocol):
+    """Counts the tokens of a text. Two counters that can differ have different names."""
+
+    @property
+    def name(self) -> str:
+        """How it counts, as reports show it."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`. Never raises: lone surrogates, control tokens, any length."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class O200kCounter:
+    """Exact counts of o200k_base, the tokenizer of OpenAI's models since gpt-4o.
+
+    Control tokens such as `<|endoftext|>` count as the plain text that they are inside a message.
+    """
+
+    name: str = "o200k"
+
+    def count(self, text: str) -> int:
+        """Tokens of `text`, at most its UTF-8 bytes."""
+        encode = load_o200k().encode
+        if len(text) <= PIECE_CHARS:
+            return len(encode(text, disallowed_special=()))
+        return sum(len(encode(piece, disallowed_special=())) for piece in split_pieces(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Chars4Counter:
+    """The published papers' estimator: floor(characters / 4). Far too low for Claude."""
+
+    name: str = "chars/4"
+
+    def count(self, text: str) -> int:
+        """A quarter of the characters, rounded down."""
+        return len(text) // 4
+
+
+@dataclass(frozen=True, slots=True)
+class HeuristicCounter:
+    """A stand-in for o200k_base where the vocabulary cannot be loaded: by kinds of characters."""
+
+    name: str = "heuristic"
+
+    def count(self, text: str) -> int:
+        """ASCII characters by a fixed ratio, all others a token each."""
+        ascii_chars = len(text.encode("ascii", "ignore"))
+        others = len(text) - ascii_chars
+        return others + math.ceil(ascii_chars / HEURISTIC_ASCII_CHARS_PER_TOKEN)
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledCounter:
+    """Another counter times the factor of a model family, rounded up for each text."""
+
+    inner: TokenCounter
+    profile: Profile
+
+    @property
+    def name(self) -> str:
+        """As "o200k*1.50/claude"."""
+        return f"{self.inner.name}*{self.profile.factor:.2f}/{self.profile.name}"
+
+    def count(self, text: str) -> int:
+        """Tokens of `text` for the model family."""
+        return math.ceil(self.inner.count(text) * text_factor(self.profile, text))
+
+
+class MemoCounter:
+    """Another counter that remembers: a transcript that grew by one turn costs only that turn."""
+
+    def __init__(self, inner: TokenCounter, memo: CountMemo = SHARED_MEMO) -> None:
+        self.name = inner.name
+        self._inner = inner
+        self._memo = memo
+
+    def count(self, text: str) -> int:
+        """The other counter's answer, which is computed once for the same text."""
+        key = (self.name, text if len(text) <= MEMO_HASH_FROM_CHARS else text_hash(text))
+        count = self._memo.get(key)
+        if count is None:
+            count = self._inner.count(text)
+            self._memo.put(key, count)
+        return count
+
+
+def split_pieces(text: str) -> list[str]:
+    """`text` in pieces of at most `PIECE_CHARS`, cut after a newline near the end of each."""
+    pieces: list[str] = []
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        stop = start + PIECE_CHARS
+        newline = text.rfind("\n", stop - NEWLINE_WITHIN_CHARS, stop)
+        stop = stop if newline < 0 else newline + 1
+        pieces.append(text[start:stop])
+        start = stop
+    pieces.append(text[start:])
+    return pieces
