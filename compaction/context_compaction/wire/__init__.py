@@ -6,8 +6,13 @@ walks the list. `files` reads session files of known hosts, `convert` turns one 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.messages import JsonObject, Message, Messages
+from context_compaction.wire import anthropic, gemini, openai_chat, openai_responses, pi
+from context_compaction.wire.linking import link
+from context_compaction.wire.reading import require_object
 from context_compaction.wire.rules import WireRules
 
 __all__ = ["FORMATS", "WireFormat", "WireRules", "detect", "parse", "render"]
@@ -20,9 +25,10 @@ class WireFormat:
     Attributes:
         name: "anthropic", "openai-chat", "openai-responses", "gemini" or "pi".
         rules: What the provider demands of a list.
-        recognises: How surely one raw message is of this format: 0 no, 1 could be, 2 only this.
+        recognises: How well one raw message fits: 0 not at all, 1 could be, 2 speaks for it.
         parse_message: Raw message and its index to `Message`; raises `InvalidMessageError`.
         render_message: `Message` to one raw message, or several for a message without a source.
+        link: Gives ids to calls and results that the format leaves without; None where all have.
     """
 
     name: str
@@ -30,19 +36,74 @@ class WireFormat:
     recognises: Callable[[JsonObject], int]
     parse_message: Callable[[JsonObject, int], Message]
     render_message: Callable[[Message], list[JsonObject]]
+    link: Callable[[Messages], Messages] | None = None
 
 
-FORMATS: Mapping[str, WireFormat] = {}
+def _format(name: str, module: Any, *, linked: bool = False) -> WireFormat:
+    return WireFormat(
+        name,
+        module.RULES,
+        module.recognises,
+        module.parse_message,
+        module.render_message,
+        link if linked else None,
+    )
+
+
+FORMATS: Mapping[str, WireFormat] = {
+    found.name: found
+    for found in (
+        _format("anthropic", anthropic),
+        _format("openai-chat", openai_chat, linked=True),
+        _format("openai-responses", openai_responses),
+        _format("gemini", gemini, linked=True),
+        _format("pi", pi),
+    )
+}
+
+_MESSAGE_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
 
 
 def detect(payload: Sequence[JsonObject]) -> str:
     """The name of the format that fits every message of `payload`.
 
+    Where several fit, the one that more messages speak for; where they tie (plain strings by user
+    and assistant are the same in three formats), the first of `FORMATS`, which is "anthropic".
+
     Raises:
-        InvalidMessageError: A message is not a JSON object.
+        InvalidMessageError: A message is not a JSON object, or it is malformed in the only
+            format that the messages before it leave open.
         UnknownFormatError: No format fits, or the list is empty.
     """
-    raise NotImplementedError
+    if not payload:
+        raise UnknownFormatError(
+            "The list of messages is empty, so its format cannot be found. Give at least one "
+            "message, or name the format."
+        )
+    scores = dict.fromkeys(FORMATS, 0)
+    for index, raw in enumerate(payload):
+        raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        fits = {name: FORMATS[name].recognises(raw) for name in scores}
+        left = {name: scores[name] + fit for name, fit in fits.items() if fit}
+        if not left:
+            _complain(raw, index, max(scores, key=scores.__getitem__))
+        scores = left
+    return max(scores, key=scores.__getitem__)
+
+
+def _complain(raw: JsonObject, index: int, likely: str) -> None:
+    """Raise the error for a message that fits no format which the ones before it fit.
+
+    What is wrong is best said by the likeliest format; a message that it reads all the same is of
+    another format.
+    """
+    if index or "role" in raw:
+        FORMATS[likely].parse_message(raw, index)
+    before = f" that the messages before it fit ({likely})" if index else ""
+    raise UnknownFormatError(
+        f"Message {index} fits no format{before}; its fields are {sorted(map(str, raw))}. Give all "
+        f"messages in one of these formats, and name it if in doubt: {', '.join(FORMATS)}."
+    )
 
 
 def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messages:
@@ -52,9 +113,44 @@ def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messag
         InvalidMessageError: Names the first malformed message, what is wrong, what is right.
         UnknownFormatError: `format` is unknown, or was not given and cannot be found.
     """
-    raise NotImplementedError
+    if format is None and not payload:
+        return ()
+    wire_format = _named(detect(payload) if format is None else format)
+    messages: list[Message] = []
+    for index, raw in enumerate(payload):
+        raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        try:
+            messages.append(wire_format.parse_message(raw, index))
+        except RecursionError:
+            raise InvalidMessageError(index, *_TOO_DEEP) from None
+    parsed = tuple(messages)
+    return parsed if wire_format.link is None else wire_format.link(parsed)
 
 
 def render(messages: Messages, *, format: str) -> list[JsonObject]:
-    """The list for the provider: untouched messages are the host's own objects."""
-    raise NotImplementedError
+    """The list for the provider: untouched messages are the host's own objects.
+
+    Raises:
+        InvalidMessageError: An edited message nests too deeply to be written as JSON.
+        UnknownFormatError: `format` is unknown.
+    """
+    wire_format = _named(format)
+    rendered: list[JsonObject] = []
+    for index, message in enumerate(messages):
+        try:
+            rendered.extend(wire_format.render_message(message))
+        except RecursionError:
+            raise InvalidMessageError(index, *_TOO_DEEP) from None
+    return rendered
+
+
+_TOO_DEEP = ("it nests too deeply to be written as JSON", "Give it with less nesting.")
+
+
+def _named(name: str) -> WireFormat:
+    found = FORMATS.get(name)
+    if found is None:
+        raise UnknownFormatError(
+            f"The format {name!r} is unknown. Name one of: {', '.join(FORMATS)}."
+        )
+    return found
