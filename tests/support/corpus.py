@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from .json_types import Json, is_list, is_object
+
 DATA = Path(__file__).parent.parent / "data"
 PI_SESSION = Path(__file__).parent.parent.parent / "examples" / "pi-session.jsonl"
 
@@ -50,7 +52,7 @@ class Transcript:
 
     name: str
     format: str
-    payload: list[dict[str, Any]]
+    payload: list[Json]
     kind: str
     path: Path
 
@@ -95,7 +97,7 @@ def _few_shot() -> Iterator[Transcript]:
             yield Transcript(name, "openai-chat", payload, "service", path)
 
 
-def _dialogue(text: str) -> list[dict[str, Any]]:
+def _dialogue(text: str) -> list[Json]:
     """Chat messages from `user: …`, `assistant: …`, `tool: …` paragraphs.
 
     The dialogues do not name the calls. So `assistant: None` (a call) is dropped, and a tool's
@@ -103,7 +105,7 @@ def _dialogue(text: str) -> list[dict[str, Any]]:
     """
     starts = [*_SPEAKER.finditer(text)]
     ends = [match.start() - 1 for match in starts[1:]] + [len(text)]
-    messages: list[dict[str, Any]] = []
+    messages: list[Json] = []
     for match, end in zip(starts, ends, strict=True):
         speaker, said = match[1], text[match.end() : end]
         if speaker == "tool":
@@ -121,7 +123,7 @@ def _swe_agent() -> Iterator[Transcript]:
         yield Transcript(name, "openai-chat", payload, "coding", path)
 
 
-def _chat_message(entry: dict[str, Any]) -> dict[str, Any]:
+def _chat_message(entry: Json) -> Json:
     """What the agent sent of a history entry; the rest is its own bookkeeping."""
     message = {key: entry[key] for key in ("role", "content", "tool_calls") if key in entry}
     if entry.get("tool_call_ids"):
@@ -140,17 +142,17 @@ def _claude_code() -> Iterator[Transcript]:
         yield Transcript(name, "anthropic", _anthropic_messages(lines), "sample", path)
 
 
-def _anthropic_messages(lines: list[Any]) -> list[dict[str, Any]]:
+def _anthropic_messages(lines: list[Any]) -> list[Json]:
     """The API's messages from session lines; lines that are no message are passed over.
 
     Claude Code writes one line for each block of an answer. Lines that follow one another with
     one message id are one message.
     """
-    messages: list[dict[str, Any]] = []
+    messages: list[Json] = []
     last_id = None
     for line in lines:
-        message = line.get("message") if isinstance(line, dict) else None
-        if not isinstance(message, dict) or "content" not in message:
+        message = line.get("message") if is_object(line) else None
+        if not is_object(message) or not _is_content(message.get("content")):
             continue
         said = {"role": message["role"], "content": message["content"]}
         if last_id is not None and message.get("id") == last_id:
@@ -160,3 +162,10 @@ def _anthropic_messages(lines: list[Any]) -> list[dict[str, Any]]:
             messages.append(said)
         last_id = message.get("id")
     return messages
+
+
+def _is_content(content: Any) -> bool:
+    """Whether the API could have taken this; one sample holds broken lines on purpose."""
+    if is_list(content):
+        return all(is_object(block) for block in content)
+    return isinstance(content, str)
