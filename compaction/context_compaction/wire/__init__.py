@@ -4,61 +4,24 @@ Each format is one module with `parse_message` and `render_message`; this file f
 walks the list. `files` reads session files of known hosts, `convert` turns one format into another.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.messages import JsonObject, Message, Messages
-from context_compaction.wire import anthropic, gemini, openai_chat, openai_responses, pi
-from context_compaction.wire.linking import link
+from context_compaction.wire.anthropic import FORMAT as ANTHROPIC
+from context_compaction.wire.format import WireFormat
+from context_compaction.wire.gemini import FORMAT as GEMINI
+from context_compaction.wire.openai_chat import FORMAT as OPENAI_CHAT
+from context_compaction.wire.openai_responses import FORMAT as OPENAI_RESPONSES
+from context_compaction.wire.pi import FORMAT as PI
 from context_compaction.wire.reading import require_object
 from context_compaction.wire.rules import WireRules
 
 __all__ = ["FORMATS", "WireFormat", "WireRules", "detect", "parse", "render"]
 
 
-@dataclass(frozen=True, slots=True)
-class WireFormat:
-    """One provider's message shape.
-
-    Attributes:
-        name: "anthropic", "openai-chat", "openai-responses", "gemini" or "pi".
-        rules: What the provider demands of a list.
-        recognises: How well one raw message fits: 0 not at all, 1 could be, 2 speaks for it.
-        parse_message: Raw message and its index to `Message`; raises `InvalidMessageError`.
-        render_message: `Message` to one raw message, or several for a message without a source.
-        link: Gives ids to calls and results that the format leaves without; None where all have.
-    """
-
-    name: str
-    rules: WireRules
-    recognises: Callable[[JsonObject], int]
-    parse_message: Callable[[JsonObject, int], Message]
-    render_message: Callable[[Message], list[JsonObject]]
-    link: Callable[[Messages], Messages] | None = None
-
-
-def _format(name: str, module: Any, *, linked: bool = False) -> WireFormat:
-    return WireFormat(
-        name,
-        module.RULES,
-        module.recognises,
-        module.parse_message,
-        module.render_message,
-        link if linked else None,
-    )
-
-
 FORMATS: Mapping[str, WireFormat] = {
-    found.name: found
-    for found in (
-        _format("anthropic", anthropic),
-        _format("openai-chat", openai_chat, linked=True),
-        _format("openai-responses", openai_responses),
-        _format("gemini", gemini, linked=True),
-        _format("pi", pi),
-    )
+    found.name: found for found in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI)
 }
 
 _MESSAGE_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'

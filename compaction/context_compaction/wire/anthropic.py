@@ -21,6 +21,7 @@ from context_compaction.messages import (
     ToolCall,
     ToolResult,
 )
+from context_compaction.wire.format import WireFormat
 from context_compaction.wire.reading import (
     block_types,
     list_or_none,
@@ -41,6 +42,11 @@ RULES = WireRules(
     text_after_results=True,
     refuses_empty_text=True,
     thinking_is_bound=True,
+    joins_assistant_messages=True,
+    results_follow_call=True,
+    refuses_empty_messages=True,
+    refuses_trailing_thinking=True,
+    refuses_trailing_space=True,
 )
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -281,3 +287,6 @@ def _result_changes(block: ToolResult) -> JsonObject:
     if block.is_error or "is_error" in source:
         changes["is_error"] = block.is_error
     return changes
+
+
+FORMAT = WireFormat("anthropic", RULES, recognises, parse_message, render_message)

@@ -21,7 +21,8 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.wire import media
-from context_compaction.wire.linking import is_made_up, name_of
+from context_compaction.wire.format import WireFormat
+from context_compaction.wire.linking import is_made_up, link, name_of
 from context_compaction.wire.reading import (
     dumps,
     list_or_none,
@@ -40,7 +41,11 @@ RULES = WireRules(
     text_after_results=False,
     refuses_empty_text=True,
     thinking_is_bound=False,
-    calls_have_ids=False,
+    joins_assistant_messages=True,
+    results_follow_call=True,
+    refuses_empty_messages=True,
+    refuses_trailing_thinking=False,
+    refuses_trailing_space=False,
 )
 
 _ROLES: dict[str | None, Role] = {
@@ -282,3 +287,6 @@ def _render_response(result: ToolResult) -> JsonObject:
 
 def _is_media_part(part: Part) -> bool:
     return isinstance(part, Image | Document) and part.source is not None
+
+
+FORMAT = WireFormat("gemini", RULES, recognises, parse_message, render_message, link)

@@ -17,6 +17,11 @@ def is_made_up(call_id: str) -> bool:
     return call_id.startswith(_PREFIX)
 
 
+def host_id(call_id: str) -> str:
+    """An id for a format in which calls have ids: the host's own, or one made of the made-up."""
+    return "call_" + call_id.removeprefix(_PREFIX) if is_made_up(call_id) else call_id
+
+
 def name_of(result: ToolResult) -> str:
     """The tool's name for a format that demands it beside the result."""
     if result.name:

@@ -23,7 +23,8 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.wire import media
-from context_compaction.wire.linking import is_made_up, name_of
+from context_compaction.wire.format import WireFormat
+from context_compaction.wire.linking import is_made_up, link, name_of
 from context_compaction.wire.reading import (
     block_types,
     dumps,
@@ -46,6 +47,11 @@ RULES = WireRules(
     text_after_results=False,
     refuses_empty_text=False,
     thinking_is_bound=False,
+    joins_assistant_messages=False,
+    results_follow_call=True,
+    refuses_empty_messages=True,
+    refuses_trailing_thinking=False,
+    refuses_trailing_space=False,
 )
 
 _Spoken: TypeAlias = Part | Thinking | ToolCall
@@ -112,16 +118,20 @@ def parse_message(raw: JsonObject, index: int) -> Message:
 
 
 def _parse_result(raw: JsonObject, role: str, index: int) -> ToolResult:
-    if role == "tool":
-        call_id = require_name(
-            raw, "tool_call_id", index, "the tool message", "Give the id of the call it answers."
-        )
-        tool = raw.get("name")
-        name = tool if isinstance(tool, str) else None
-    else:
-        call_id = ""
+    if role == "function":
         name = require_name(raw, "name", index, "the function message")
-    return ToolResult(call_id, _parse_content(raw, index), name=name, source=raw)
+        return ToolResult("", _parse_function_content(raw, index), name=name, source=raw)
+    call_id = require_name(
+        raw, "tool_call_id", index, "the tool message", "Give the id of the call that it answers."
+    )
+    tool = raw.get("name")
+    name_or_none = tool if isinstance(tool, str) else None
+    return ToolResult(call_id, _parse_content(raw, index), name=name_or_none, source=raw)
+
+
+def _parse_function_content(raw: JsonObject, index: int) -> tuple[Part, ...]:
+    """Content of the older "function" message, which OpenAI lets be null."""
+    return () if raw.get("content", "") is None else _parse_content(raw, index)
 
 
 def _parse_content(raw: JsonObject, index: int) -> tuple[Part, ...]:
@@ -150,9 +160,10 @@ def _parse_part(value: object, index: int, where: str) -> Part:
             data = require_text(holder, "data", index, where, remedy)
             return Document(f"audio/{holder.get('format', 'wav')}", data=data, source=part)
         case "file":
-            data = (object_or_none(part.get("file")) or {}).get("file_data")
-            known = isinstance(data, str)
-            return media.document_from_data(data, part) if known else Opaque(kind, part)
+            file_data: Any = (object_or_none(part.get("file")) or {}).get("file_data")
+            if not isinstance(file_data, str):
+                return Opaque(kind, part)
+            return media.document_from_data(file_data, part)
         case _:
             return Opaque(kind, part)
 
@@ -326,3 +337,6 @@ def _render_result(result: ToolResult) -> JsonObject:
     if is_made_up(result.call_id):
         return {"role": "function", "name": name_of(result), "content": content}
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
+
+
+FORMAT = WireFormat("openai-chat", RULES, recognises, parse_message, render_message, link)

@@ -22,6 +22,7 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.wire import media
+from context_compaction.wire.format import WireFormat
 from context_compaction.wire.reading import (
     block_types,
     dumps,
@@ -44,6 +45,11 @@ RULES = WireRules(
     text_after_results=False,
     refuses_empty_text=False,
     thinking_is_bound=False,
+    joins_assistant_messages=True,
+    results_follow_call=False,
+    refuses_empty_messages=False,
+    refuses_trailing_thinking=True,
+    refuses_trailing_space=False,
 )
 
 _ROLES: dict[str, Role] = {
@@ -192,7 +198,7 @@ def _parse_output(raw: JsonObject, kind: str, index: int) -> ToolResult:
     return ToolResult(call_id, parts, source=raw)
 
 
-def _shell_text(chunks: list[Any]) -> str:
+def _shell_text(chunks: Sequence[Any]) -> str:
     """What the commands of a shell call printed."""
     objects = [object_or_none(chunk) or {} for chunk in chunks]
     texts = [str(chunk.get(key) or "") for chunk in objects for key in ("stdout", "stderr")]
@@ -327,3 +333,6 @@ def _render_reasoning(block: Thinking) -> JsonObject:
     if block.signature is not None:
         changes["encrypted_content"] = block.signature
     return {key: value for key, value in {**source, **changes}.items() if key != "content"}
+
+
+FORMAT = WireFormat("openai-responses", RULES, recognises, parse_message, render_message)

@@ -22,6 +22,7 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.wire import media
+from context_compaction.wire.format import WireFormat
 from context_compaction.wire.linking import name_of
 from context_compaction.wire.reading import (
     block_types,
@@ -43,6 +44,11 @@ RULES = WireRules(
     text_after_results=False,
     refuses_empty_text=False,
     thinking_is_bound=False,
+    joins_assistant_messages=False,
+    results_follow_call=True,
+    refuses_empty_messages=False,
+    refuses_trailing_thinking=False,
+    refuses_trailing_space=False,
 )
 
 _SPEAKERS: dict[str, Role] = {"user": "user", "assistant": "assistant", "custom": "user"}
@@ -241,3 +247,6 @@ def _changes(block: Block) -> JsonObject:
             return _render_result(block)
         case Opaque():
             return block.source
+
+
+FORMAT = WireFormat("pi", RULES, recognises, parse_message, render_message)

@@ -37,9 +37,9 @@ def object_or_none(value: object) -> JsonObject | None:
     return cast(JsonObject, value) if isinstance(value, dict) else None
 
 
-def list_or_none(value: object) -> list[Any] | None:
+def list_or_none(value: object) -> Sequence[Any] | None:
     """`value` if it is a JSON array."""
-    return cast(list[Any], value) if isinstance(value, list) else None
+    return cast(Sequence[Any], value) if isinstance(value, list) else None
 
 
 def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:
@@ -50,7 +50,7 @@ def require_object(value: object, index: int, where: str, remedy: str) -> JsonOb
     return found
 
 
-def require_list(value: object, index: int, where: str, remedy: str) -> list[Any]:
+def require_list(value: object, index: int, where: str, remedy: str) -> Sequence[Any]:
     """`value`, which must be a JSON array."""
     found = list_or_none(value)
     if found is None:

@@ -14,7 +14,12 @@ class WireRules:
         text_after_results: In a message that carries results, text stands after them.
         refuses_empty_text: Text blocks without a visible character are refused.
         thinking_is_bound: A thinking block is void once anything before it was edited.
-        calls_have_ids: Calls and results are matched by an id; without, by order and name.
+        joins_assistant_messages: Adjacent assistant messages count as one (Anthropic, Gemini, and
+            Responses, whose items are parts of a turn).
+        results_follow_call: Results stand directly after the call; else anywhere after it.
+        refuses_empty_messages: A message without any content is refused.
+        refuses_trailing_thinking: An assistant turn may not end with a thinking block.
+        refuses_trailing_space: A last message of the assistant may not end in white space.
     """
 
     groups_results: bool
@@ -22,4 +27,8 @@ class WireRules:
     text_after_results: bool
     refuses_empty_text: bool
     thinking_is_bound: bool
-    calls_have_ids: bool = True
+    joins_assistant_messages: bool
+    results_follow_call: bool
+    refuses_empty_messages: bool
+    refuses_trailing_thinking: bool
+    refuses_trailing_space: bool

@@ -1,0 +1,242 @@
+"""Session files of Claude Code, Codex and pi: which of their lines make up the context.
+
+Each reader takes the rows of a file and gives the messages that the host would send to its model
+next: what stands after the last compaction, with the summary in its place.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from context_compaction.errors import InvalidMessageError
+from context_compaction.messages import JsonObject
+from context_compaction.wire.conversation import Entry, Row, Session
+from context_compaction.wire.reading import list_or_none, object_or_none, type_name
+
+_CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+
+
+def refuse_line(line: int, index: int, name: str, problem: str, remedy: str) -> NoReturn:
+    """Raise the error for a line of the file `name`; `index` messages were read before it."""
+    raise InvalidMessageError(index, f"line {line} of {name}: {problem}", remedy)
+
+
+def kind_of(rows: Iterable[Row]) -> str:
+    """The sort of session file: by the first row that only one host writes, else "messages"."""
+    for row in rows:
+        value = row.value
+        kind = value.get("type")
+        if "role" in value or "parts" in value:
+            return "messages"
+        if kind in _CODEX_TYPES and "payload" in value:
+            return "codex"
+        if "record_type" in value or ("instructions" in value and "id" in value):
+            return "codex"  # the first lines of rollouts of 2025
+        if kind == "session" or (kind == "message" and "message" in value):
+            return "pi"
+        if kind in {"user", "assistant"} and "message" in value:
+            return "claude-code"
+    return "messages"
+
+
+def parse_time(value: object) -> float | None:
+    """Unix time of an ISO 8601 string, taken as UTC where it names no zone; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def read_claude_code(rows: Sequence[Row], name: str) -> Session:
+    """Claude Code: the main chain after the last compaction, side chains (sub-agents) left out.
+
+    The host writes an API message as one line for each block, under one message id; such lines
+    that follow one another are joined, as are lines of tool results alone.
+    """
+    start = 0
+    for position, row in enumerate(rows):
+        if row.value.get("subtype") == "compact_boundary":
+            start = position + 1
+        elif row.value.get("isCompactSummary") is True:
+            start = position
+    entries: list[Entry] = []
+    for row in rows[start:]:
+        if row.value.get("type") not in {"user", "assistant"} or row.value.get("isSidechain"):
+            continue
+        message = object_or_none(row.value.get("message"))
+        if message is None or "content" not in message:
+            refuse_line(
+                row.line,
+                len(entries),
+                name,
+                "the line has no message with `content`",
+                'Give {"type": "user", "message": {"role": "user", "content": "..."}}.',
+            )
+        joined = _join(entries[-1].raw, message) if entries else None
+        if joined is None:
+            entries.append(Entry(message, parse_time(row.value.get("timestamp"))))
+        else:
+            entries[-1] = Entry(joined, entries[-1].timestamp_seconds)
+    models = [entry.raw.get("model") for entry in entries]
+    values = [row.value for row in rows]
+    return Session(
+        "claude-code",
+        "anthropic",
+        tuple(entries),
+        session_id=_first_text(values, "sessionId"),
+        cwd=_first_text(values, "cwd"),
+        model=_last_text(model for model in models if model != "<synthetic>"),
+    )
+
+
+def _join(before: JsonObject, after: JsonObject) -> JsonObject | None:
+    """One message of two that the API saw as one; None where they are two."""
+    first, second = list_or_none(before.get("content")), list_or_none(after.get("content"))
+    if first is None or second is None:
+        return None
+    same_reply = after.get("role") == "assistant" and after.get("id") is not None
+    if same_reply and before.get("id") == after.get("id"):
+        return {**before, **after, "content": [*first, *second]}
+    if _is_results(first) and _is_results(second):
+        return {**before, "content": [*first, *second]}
+    return None
+
+
+def _is_results(content: Sequence[Any]) -> bool:
+    types = {(object_or_none(block) or {}).get("type") for block in content}
+    return types == {"tool_result"}
+
+
+def read_codex(rows: Sequence[Row], name: str) -> Session:
+    """Codex rollout: its response items; bare items, one a line, in rollouts of 2025.
+
+    A compaction leaves its replacement history; where the file has only the summary, the user's
+    messages stay before it, as in Codex itself.
+    """
+    entries: list[Entry] = []
+    about: JsonObject = {}
+    for row in rows:
+        kind, stamp = row.value.get("type"), parse_time(row.value.get("timestamp"))
+        if kind not in _CODEX_TYPES:
+            if kind is None:
+                about = {**row.value, **about}
+            else:
+                entries.append(Entry(row.value, stamp))
+            continue
+        payload = object_or_none(row.value.get("payload"))
+        if payload is None:
+            found = type_name(row.value.get("payload"))
+            remedy = "Give the item that was recorded as an object."
+            refuse_line(row.line, len(entries), name, f"`payload` is {found}", remedy)
+        if kind == "response_item":
+            entries.append(Entry(payload, stamp))
+        elif kind == "compacted":
+            entries = _codex_compacted(payload, entries, stamp)
+        elif kind == "session_meta":
+            about = {**payload, **about}  # a fork repeats its parent's after its own
+        elif kind == "turn_context":
+            about = {**about, **payload}
+    instructions: Any = about.get("base_instructions") or about.get("instructions")
+    return Session(
+        "codex",
+        "openai-responses",
+        tuple(entries),
+        session_id=_text(about.get("id")),
+        cwd=_text(about.get("cwd")),
+        model=_text(about.get("model")),
+        system=_text((object_or_none(instructions) or {"text": instructions}).get("text")),
+    )
+
+
+def _codex_compacted(payload: JsonObject, before: list[Entry], stamp: float | None) -> list[Entry]:
+    history = list_or_none(payload.get("replacement_history"))
+    if history is not None:
+        return [Entry(item, stamp) for item in history]
+    summary = {"type": "input_text", "text": _text(payload.get("message")) or ""}
+    message = {"type": "message", "role": "user", "content": [summary]}
+    return [*(entry for entry in before if entry.raw.get("role") == "user"), Entry(message, stamp)]
+
+
+def read_pi(rows: Sequence[Row], name: str) -> Session:
+    """pi: the branch that ends in the last entry, after its last compaction."""
+    heads = [row.value for row in rows if row.value.get("type") == "session"]
+    branch = _pi_branch(rows)
+    start, summary, notes = _pi_start(branch)
+    entries: list[Entry] = [] if summary is None else [summary]
+    for row in branch[start:]:
+        raw = _pi_message(row, len(entries), name)
+        if raw is not None:
+            entries.append(Entry(raw, parse_time(row.value.get("timestamp"))))
+    models = [row.value.get("modelId") for row in rows]
+    return Session(
+        "pi",
+        "pi",
+        tuple(entries),
+        session_id=_first_text(heads, "id"),
+        cwd=_first_text(heads, "cwd"),
+        model=_last_text(models),
+        notes=notes,
+    )
+
+
+def _pi_branch(rows: Sequence[Row]) -> list[Row]:
+    """The entries from the root to the last one; all of them in files without ids."""
+    by_id = {row.value["id"]: row for row in rows if "parentId" in row.value}
+    if not by_id:
+        return [row for row in rows if row.value.get("type") != "session"]
+    branch: list[Row] = []
+    leaf: Row | None = next(reversed(by_id.values()))
+    while leaf is not None and len(branch) < len(by_id):
+        branch.append(leaf)
+        leaf = by_id.get(leaf.value["parentId"])
+    return branch[::-1]
+
+
+def _pi_start(branch: Sequence[Row]) -> tuple[int, Entry | None, tuple[str, ...]]:
+    """Where the context starts, with the summary that stands before it and notes."""
+    compactions = [row for row in branch if row.value.get("type") == "compaction"]
+    if not compactions:
+        return 0, None, ()
+    last = compactions[-1]
+    kept = last.value.get("firstKeptEntryId")
+    for position, row in enumerate(branch):
+        if kept is not None and row.value.get("id") == kept:
+            text = _text(last.value.get("summary")) or ""
+            raw = {"role": "compactionSummary", "summary": text}
+            return position, Entry(raw, parse_time(last.value.get("timestamp"))), ()
+    note = f"line {last.line}: the compaction names no entry of this file; all messages are kept"
+    return 0, None, (note,)
+
+
+def _pi_message(row: Row, index: int, name: str) -> JsonObject | None:
+    """The message of an entry; None for entries that the model never sees."""
+    value = row.value
+    match value.get("type"):
+        case "message":
+            message = object_or_none(value.get("message"))
+            if message is None:
+                found = type_name(value.get("message"))
+                refuse_line(row.line, index, name, f"`message` is {found}", "Give an object.")
+            return message
+        case "custom_message":
+            return {"role": "custom", "content": value.get("content")}
+        case "branch_summary":
+            return {"role": "branchSummary", "summary": value.get("summary")}
+        case _:
+            return None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _last_text(values: Iterable[object]) -> str | None:
+    texts = [text for text in map(_text, values) if text is not None]
+    return texts[-1] if texts else None
+
+
+def _first_text(values: Iterable[JsonObject], key: str) -> str | None:
+    return next((found for value in values if (found := _text(value.get(key)))), None)
