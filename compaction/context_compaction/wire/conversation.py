@@ -45,10 +45,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One message of a session file, and when it was written (Unix time)."""
+    """One message of a file, when it was written (Unix time), and its line, from 1."""
 
     raw: JsonObject
     timestamp_seconds: float | None = None
+    line: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

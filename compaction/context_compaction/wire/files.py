@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 from context_compaction import wire
-from context_compaction.errors import UnknownFormatError
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.messages import Message
 from context_compaction.wire.conversation import Conversation, Entry, Row, Session
 from context_compaction.wire.message_lists import read_document
@@ -79,7 +79,13 @@ def _conversation(session: Session, name: str) -> Conversation:
     if not payload:
         raise UnknownFormatError(f"{name} holds no messages. Give a file with a conversation.")
     format_name = session.format or wire.detect(payload)
-    messages = wire.parse(payload, format=format_name)
+    try:
+        messages = wire.parse(payload, format=format_name)
+    except InvalidMessageError as error:
+        line = session.entries[error.index].line
+        if line is None:
+            raise
+        refuse_line(line, error.index, name, error.problem, error.remedy)
     return Conversation(
         session.kind,
         format_name,

@@ -46,6 +46,7 @@ RULES = WireRules(
     refuses_empty_messages=True,
     refuses_trailing_thinking=False,
     refuses_trailing_space=False,
+    calls_have_ids=False,
 )
 
 _ROLES: dict[str | None, Role] = {

@@ -20,6 +20,7 @@ class WireRules:
         refuses_empty_messages: A message without any content is refused.
         refuses_trailing_thinking: An assistant turn may not end with a thinking block.
         refuses_trailing_space: A last message of the assistant may not end in white space.
+        calls_have_ids: Calls and results are matched by an id; without, by order and name.
     """
 
     groups_results: bool
@@ -32,3 +33,4 @@ class WireRules:
     refuses_empty_messages: bool
     refuses_trailing_thinking: bool
     refuses_trailing_space: bool
+    calls_have_ids: bool = True

@@ -5,6 +5,7 @@ next: what stands after the last compaction, with the summary in its place.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -77,9 +78,9 @@ def read_claude_code(rows: Sequence[Row], name: str) -> Session:
             )
         joined = _join(entries[-1].raw, message) if entries else None
         if joined is None:
-            entries.append(Entry(message, parse_time(row.value.get("timestamp"))))
+            entries.append(_entry(message, row))
         else:
-            entries[-1] = Entry(joined, entries[-1].timestamp_seconds)
+            entries[-1] = replace(entries[-1], raw=joined)
     models = [entry.raw.get("model") for entry in entries]
     values = [row.value for row in rows]
     return Session(
@@ -119,12 +120,12 @@ def read_codex(rows: Sequence[Row], name: str) -> Session:
     entries: list[Entry] = []
     about: JsonObject = {}
     for row in rows:
-        kind, stamp = row.value.get("type"), parse_time(row.value.get("timestamp"))
+        kind = row.value.get("type")
         if kind not in _CODEX_TYPES:
             if kind is None:
                 about = {**row.value, **about}
             else:
-                entries.append(Entry(row.value, stamp))
+                entries.append(_entry(row.value, row))
             continue
         payload = object_or_none(row.value.get("payload"))
         if payload is None:
@@ -132,9 +133,9 @@ def read_codex(rows: Sequence[Row], name: str) -> Session:
             remedy = "Give the item that was recorded as an object."
             refuse_line(row.line, len(entries), name, f"`payload` is {found}", remedy)
         if kind == "response_item":
-            entries.append(Entry(payload, stamp))
+            entries.append(_entry(payload, row))
         elif kind == "compacted":
-            entries = _codex_compacted(payload, entries, stamp)
+            entries = _codex_compacted(payload, entries, row)
         elif kind == "session_meta":
             about = {**payload, **about}  # a fork repeats its parent's after its own
         elif kind == "turn_context":
@@ -151,13 +152,13 @@ def read_codex(rows: Sequence[Row], name: str) -> Session:
     )
 
 
-def _codex_compacted(payload: JsonObject, before: list[Entry], stamp: float | None) -> list[Entry]:
+def _codex_compacted(payload: JsonObject, before: list[Entry], row: Row) -> list[Entry]:
     history = list_or_none(payload.get("replacement_history"))
     if history is not None:
-        return [Entry(item, stamp) for item in history]
+        return [_entry(item, row) for item in history]
     summary = {"type": "input_text", "text": _text(payload.get("message")) or ""}
     message = {"type": "message", "role": "user", "content": [summary]}
-    return [*(entry for entry in before if entry.raw.get("role") == "user"), Entry(message, stamp)]
+    return [*(entry for entry in before if entry.raw.get("role") == "user"), _entry(message, row)]
 
 
 def read_pi(rows: Sequence[Row], name: str) -> Session:
@@ -169,7 +170,7 @@ def read_pi(rows: Sequence[Row], name: str) -> Session:
     for row in branch[start:]:
         raw = _pi_message(row, len(entries), name)
         if raw is not None:
-            entries.append(Entry(raw, parse_time(row.value.get("timestamp"))))
+            entries.append(_entry(raw, row))
     models = [row.value.get("modelId") for row in rows]
     return Session(
         "pi",
@@ -206,7 +207,7 @@ def _pi_start(branch: Sequence[Row]) -> tuple[int, Entry | None, tuple[str, ...]
         if kept is not None and row.value.get("id") == kept:
             text = _text(last.value.get("summary")) or ""
             raw = {"role": "compactionSummary", "summary": text}
-            return position, Entry(raw, parse_time(last.value.get("timestamp"))), ()
+            return position, _entry(raw, last), ()
     note = f"line {last.line}: the compaction names no entry of this file; all messages are kept"
     return 0, None, (note,)
 
@@ -227,6 +228,10 @@ def _pi_message(row: Row, index: int, name: str) -> JsonObject | None:
             return {"role": "branchSummary", "summary": value.get("summary")}
         case _:
             return None
+
+
+def _entry(raw: JsonObject, row: Row) -> Entry:
+    return Entry(raw, parse_time(row.value.get("timestamp")), row.line)
 
 
 def _text(value: object) -> str | None:
