@@ -8,7 +8,7 @@ lead elsewhere. Only regular files of bounded size are read.
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from anyio import to_thread
 from context_compaction.errors import PathNotAllowedError
 
 MAX_FILE_BYTES = 256_000_000
+MAX_RESTORED_BYTES = 1_000_000  # a bigger file would be restored as its path only
 
 # Where known hosts keep their session transcripts, below the home folder.
 HOST_TRANSCRIPT_FOLDERS = (".claude/projects", ".codex/sessions", ".pi/agent/sessions")
@@ -57,6 +58,21 @@ class Roots:
                 f"{path} is not UTF-8 text (byte {error.start}). Convert it to UTF-8 first."
             ) from error
 
+    def reader(self, folder: str | None = None) -> Callable[[str], Awaitable[str | None]]:
+        """A function that reads a text file, or answers None where it may not or cannot.
+
+        Args:
+            folder: What relative paths start from; the working folder if left out.
+        """
+
+        async def read_file(path: str) -> str | None:
+            try:
+                return await self.read_text(Path(folder or "") / path, max_bytes=MAX_RESTORED_BYTES)
+            except PathNotAllowedError:
+                return None
+
+        return read_file
+
     def _open(self, path: Path, max_bytes: int) -> int:
         """A descriptor of the regular file at `path`, which lies inside a root."""
         try:
@@ -67,16 +83,13 @@ class Roots:
             raise PathNotAllowedError(
                 f"{path} cannot be read: {_reason(error)}. Check the path."
             ) from error
-        try:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise PathNotAllowedError(f"{path} is not a regular file. Name a plain file.")
-            if status.st_size > max_bytes:
-                raise _too_large(path, status.st_size, max_bytes)
-        except PathNotAllowedError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes:
+            return descriptor
+        os.close(descriptor)
+        if stat.S_ISREG(status.st_mode):
+            raise _too_large(path, status.st_size, max_bytes)
+        raise PathNotAllowedError(f"{path} is not a regular file. Name a plain file.")
 
     def _root_of(self, path: Path, resolved: Path) -> Path:
         for folder in self.folders:

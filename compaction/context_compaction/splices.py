@@ -62,7 +62,7 @@ def apply_splices(messages: Sequence[JsonObject], splices: Sequence[Splice]) -> 
 def _kept_positions(
     before: Sequence[JsonObject], after: Sequence[JsonObject]
 ) -> list[tuple[int | None, JsonObject]]:
-    """Each message of `after` with its position in `before`; None where it is not there in order."""
+    """Each message of `after` with its position in `before`, None where it is not kept."""
     positions: dict[int, list[int]] = {}
     for position in range(len(before) - 1, -1, -1):
         positions.setdefault(id(before[position]), []).append(position)

@@ -13,6 +13,8 @@ ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"
 POLICY_VARIABLE = "MCP_COMPACTION_POLICY"
 MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
 
+NO_ROOTS = Roots()
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -26,7 +28,7 @@ class Config:
     """
 
     archive_folder: Path
-    roots: Roots = Roots()
+    roots: Roots = NO_ROOTS
     policy: str = "default"
     model: str | None = None
 
@@ -56,7 +58,7 @@ def load_config(
 
 def _archive_folder(named: str | None) -> Path:
     if not named:
-        import platformdirs  # noqa: PLC0415  # only where the default is needed
+        import platformdirs  # only where the default is needed
 
         return Path(platformdirs.user_data_dir("mcp-server-compaction", appauthor=False))
     folder = Path(named).expanduser().absolute()
@@ -78,4 +80,4 @@ def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Ro
             )
     if named:
         return roots_of(named)
-    return Roots() if over_http else roots_of(default_folders(Path.cwd(), Path.home()))
+    return NO_ROOTS if over_http else roots_of(default_folders(Path.cwd(), Path.home()))

@@ -1,0 +1,81 @@
+"""The MCP server: which handler answers which request.
+
+It is built on the SDK's low-level server, whose interface is public throughout: tools have strict,
+short schemas, and resources are listed page by page from the archive.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import ListenHandler
+
+from mcp_server_compaction.completions import complete
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.deps import Deps, open_deps
+from mcp_server_compaction.notifications import Changes
+from mcp_server_compaction.prompts import get_prompt, list_prompts
+from mcp_server_compaction.resources import (
+    list_resource_templates,
+    list_resources,
+    read_resource,
+    subscribe,
+    unsubscribe,
+)
+from mcp_server_compaction.tools import call_tool, list_tools
+
+SERVER_NAME = "mcp-server-compaction"
+INSTRUCTIONS = (
+    "Text such as [Old tool result cleared: …] or <persisted-output> stands for content that left "
+    "the context and is archived whole: read it with read_persisted_output and the id it names. "
+    "Find anything earlier with search_transcript."
+)
+
+
+class CompactionServer(Server[Deps]):
+    """The low-level server, announcing that its list of resources changes."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """The greeting of the handshake era, whichever transport asks for it."""
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(resources_changed=True),
+            experimental_capabilities,
+            extensions,
+        )
+
+
+def build_server(config: Config) -> CompactionServer:
+    """The server for `config`. It touches no file before it runs."""
+    changes = Changes()
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Deps]) -> AsyncGenerator[Deps]:
+        async with open_deps(config, changes) as deps:
+            yield deps
+
+    return CompactionServer(
+        SERVER_NAME,
+        version=version(SERVER_NAME),
+        title="Context compaction",
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_resource_templates,
+        on_read_resource=read_resource,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
+        on_subscriptions_listen=ListenHandler(changes.bus),
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_completion=complete,
+    )

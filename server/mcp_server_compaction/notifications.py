@@ -1,0 +1,61 @@
+"""Telling clients that resources changed, in both eras of the protocol.
+
+Since 2026-07-28 a client listens on a stream of its own, fed by a bus. Before that it subscribed
+to single resources, and the server sent on the connection.
+"""
+
+from dataclasses import dataclass, field
+
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ResourcesListChanged,
+    ResourceUpdated,
+    SubscriptionBus,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+_MAX_SUBSCRIPTIONS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Who wants to know of changes.
+
+    Attributes:
+        bus: Feeds the listeners of the present protocol.
+    """
+
+    bus: SubscriptionBus = field(default_factory=InMemorySubscriptionBus)
+    _subscribed: dict[tuple[int, str], ServerSession] = field(
+        default_factory=dict[tuple[int, str], ServerSession]
+    )
+
+    def subscribe(self, session: ServerSession, uri: str) -> None:
+        """Remember a handshake-era subscription; the oldest goes when there are too many."""
+        self._subscribed[_connection_key(session), uri] = session
+        while len(self._subscribed) > _MAX_SUBSCRIPTIONS:
+            del self._subscribed[next(iter(self._subscribed))]
+
+    def unsubscribe(self, session: ServerSession, uri: str) -> None:
+        """Forget a handshake-era subscription."""
+        self._subscribed.pop((_connection_key(session), uri), None)
+
+    async def updated(self, uri: str) -> None:
+        """Tell everyone who watches `uri`. A connection that is gone is skipped by the SDK."""
+        await self.bus.publish(ResourceUpdated(uri=uri))
+        watchers = [session for (_, watched), session in self._subscribed.items() if watched == uri]
+        for session in watchers:
+            await session.send_resource_updated(uri)
+
+    async def listed(self, session: ServerSession) -> None:
+        """Tell listeners, and the caller of the handshake era, that there are new resources."""
+        await self.bus.publish(ResourcesListChanged())
+        if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            await session.send_resource_list_changed()
+
+
+def _connection_key(session: ServerSession) -> int:
+    # The SDK makes a session object for every request; the client's greeting is one per connection
+    # and lives as long as the stored session does.
+    return id(session.client_params)

@@ -1,0 +1,277 @@
+"""What the tools take and what they answer. Field descriptions are read by models: keep them short.
+
+The definitions stand in every host's context on every turn, so name, description and input schema
+of all four tools together stay within 1,200 tokens (a test counts them).
+"""
+
+from typing import Annotated, Any, Literal
+
+from context_compaction.compaction import Mode, Status, SummarizerName
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+
+from mcp_server_compaction.arguments import Arguments
+
+Tokens = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Reply = Literal["messages", "edits", "receipt"]
+
+
+class CompactArguments(Arguments):
+    """Arguments of `compact_messages`."""
+
+    messages: list[dict[str, Any]] | None = Field(
+        default=None, description="Whole list: Anthropic, OpenAI or Gemini form."
+    )
+    new_messages: list[dict[str, Any]] | None = Field(
+        default=None, description="Only what came since the last call; needs session_id."
+    )
+    transcript_path: str | None = Field(default=None, description="Or a session file of a host.")
+    session_id: str | None = None
+    mode: Mode = Field(
+        default="auto",
+        description="plan: only tell. micro: clear now. full: summarize now. "
+        "reactive: provider said prompt too long. record: archive and count.",
+    )
+    context_window: Tokens | None = Field(default=None, description="In tokens; else by model.")
+    target_tokens: Tokens | None = None
+    policy: str | None = None
+    summarizer: SummarizerName = Field(default="auto", description="host: you write the summary.")
+    summary: str | None = Field(default=None, description="Yours, after needs_summary.")
+    instructions: str | None = Field(default=None, description="What the summary should keep.")
+    reply: Reply | None = Field(
+        default=None, description="edits: splices on your list. With a path: receipt."
+    )
+    options: dict[str, Any] | None = Field(
+        default=None, description="Rare settings: see options://compact_messages."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "CompactArguments":
+        sources = (self.messages, self.new_messages, self.transcript_path)
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("give exactly one of messages, new_messages, transcript_path")
+        if self.new_messages is not None and not self.session_id:
+            raise ValueError("new_messages needs the session_id of the earlier call")
+        return self
+
+
+class CompactOptions(Arguments):
+    """The rare settings of `compact_messages`, beside the constants of a policy."""
+
+    model: str | None = Field(default=None, description="Model name, for its window and tokenizer.")
+    max_output_tokens: Tokens | None = Field(
+        default=None, description="Tokens the answer may take."
+    )
+    overhead_tokens: Count = Field(
+        default=0, description="Tokens of system prompt and tools, where those are not given."
+    )
+    system: str | list[Any] | dict[str, Any] | None = Field(
+        default=None, description="The system prompt, as the request carries it; only counted."
+    )
+    tools: list[dict[str, Any]] | None = Field(
+        default=None, description="The tool definitions, as the request carries them; only counted."
+    )
+    usage: dict[str, Any] | None = Field(
+        default=None, description="The provider's last usage report, which anchors the count."
+    )
+    usage_message_index: Count | None = Field(
+        default=None, description="Index of the message that the usage was reported for."
+    )
+    pinned: list[StrictStr] = Field(
+        default=[], description="Texts that every summary carries word for word."
+    )
+    format: str | None = Field(
+        default=None,
+        description="anthropic, openai-chat, openai-responses, gemini or pi; "
+        "found from the shape if left out.",
+    )
+    parent_session_id: str | None = Field(
+        default=None, description="The session that started this one."
+    )
+    idle_seconds: float = Field(default=0.0, ge=0, description="How long the conversation rested.")
+
+
+class PersistArguments(Arguments):
+    """Arguments of `persist_large_output`."""
+
+    output: str | None = Field(default=None, description="The text.")
+    path: str | None = Field(default=None, description="Or a file that holds it.")
+    session_id: str | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    threshold_tokens: Count | None = Field(
+        default=None, description="Below this (40000) nothing is stored."
+    )
+    preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PersistArguments":
+        if (self.output is None) == (self.path is None):
+            raise ValueError("give either output or path")
+        return self
+
+
+class ReadArguments(Arguments):
+    """Arguments of `read_persisted_output`."""
+
+    output_id: str = Field(description="o_…, or transcript://S/messages/3-7 (JSON lines).")
+    start_line: Annotated[int, Field(ge=1)] | None = Field(default=None, description="From 1.")
+    offset: Count | None = Field(default=None, description="Characters, from 0.")
+    limit: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Lines; characters with offset; matches with pattern."
+    )
+    pattern: str | None = Field(
+        default=None, description="Text or regular expression; shows lines as grep -n."
+    )
+    context: Annotated[int, Field(ge=0, le=50)] | None = Field(
+        default=None, description="Lines around a match."
+    )
+    tail: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Last N lines.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "ReadArguments":
+        ways = (self.offset, self.tail, self.pattern)
+        if sum(way is not None for way in ways) > 1:
+            raise ValueError("give at most one of offset, tail, pattern")
+        if self.start_line is not None and (self.offset is not None or self.tail is not None):
+            raise ValueError("start_line goes with neither offset nor tail")
+        if self.context is not None and self.pattern is None:
+            raise ValueError("context needs a pattern")
+        return self
+
+
+class SearchArguments(Arguments):
+    """Arguments of `search_transcript`."""
+
+    query: Annotated[str, Field(min_length=1)]
+    session_id: str | None = None
+    role: Literal["system", "user", "assistant"] | None = None
+    tool: str | None = Field(default=None, description="Tool name.")
+    since: str | None = Field(default=None, description="ISO 8601.")
+    until: str | None = None
+    kind: Literal["words", "phrase", "regex"] = "words"
+    order: Literal["relevance", "recent"] = "relevance"
+    limit: Annotated[int, Field(ge=1, le=50)] = 10
+    cursor: str | None = Field(default=None, description="next_cursor of the last page.")
+
+
+class Answer(BaseModel):
+    """Base of every structured answer; a field that has nothing to say is left out."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class TokenFigures(Answer):
+    """Tokens of one compaction."""
+
+    before: int
+    after: int
+    upper: int = Field(description="Upper estimate of what goes out.")
+    trigger: int
+    target: int
+    method: str
+
+
+class LayerFigures(Answer):
+    """What one layer did."""
+
+    name: str
+    tokens_before: int
+    tokens_after: int
+    edit_count: int
+
+
+class BoundaryFigures(Answer):
+    """Where a summary stands for history."""
+
+    first_kept_index: int
+    start_seq: int
+    stop_seq: int
+    is_split_turn: bool
+    pointer: str
+
+
+class SpliceAnswer(Answer):
+    """One change of the list that was passed in."""
+
+    start: int
+    delete_count: int
+    insert: list[dict[str, Any]]
+
+
+class SummaryRequest(Answer):
+    """What to ask a model for, before calling again with `summary`."""
+
+    system: str
+    user: str
+    max_tokens: int
+
+
+class CompactAnswer(Answer):
+    """Answer of `compact_messages`."""
+
+    session_id: str
+    format: str
+    status: Status
+    changed: bool
+    fits: bool
+    tokens: TokenFigures
+    layers: list[LayerFigures]
+    boundary: BoundaryFigures | None = None
+    restored: list[str] = []
+    irreducible: list[str] = []
+    warnings: list[str] = []
+    next_step: str | None = None
+    message_count: int = Field(description="Messages of the list that goes out.")
+    summary: str | None = None
+    summary_request: SummaryRequest | None = None
+    receipt: dict[str, Any] | None = Field(
+        default=None, description="Shortened where it is long; whole under receipt_pointer."
+    )
+    receipt_pointer: str | None = None
+    messages: list[dict[str, Any]] | None = Field(
+        default=None, description="The new list, if it changed and was asked for."
+    )
+    edits: list[SpliceAnswer] | None = None
+
+
+class PersistAnswer(Answer):
+    """Answer of `persist_large_output`."""
+
+    persisted: bool
+    tokens: int
+    size_chars: int
+    threshold_tokens: int
+    output_id: str | None = None
+    size_bytes: int | None = None
+    line_count: int | None = None
+    session_id: str | None = None
+    marker: str | None = Field(
+        default=None, description="Put this into the context instead; has preview."
+    )
+    note: str | None = None
+
+
+class HitAnswer(Answer):
+    """One place where the query was found."""
+
+    pointer: str
+    kind: Literal["message", "output"]
+    session_id: str
+    seq: int
+    role: str
+    tool_name: str | None = None
+    time: str
+    line: int | None = None
+    offset_chars: int
+    snippet: str
+
+
+class SearchAnswer(Answer):
+    """Answer of `search_transcript`."""
+
+    hits: list[HitAnswer]
+    total: int
+    total_is_exact: bool
+    next_cursor: str | None = None
+    note: str | None = None

@@ -1,0 +1,216 @@
+"""Stored text behind a pointer, read by lines or by characters.
+
+Four things can be pointed at: an output, a range of messages, the context that a session has now,
+and the receipts of its compactions. All but the first read as JSON lines, one message or receipt a
+line, so that every byte can be had back.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from context_compaction.archive import Archive, OutputInfo
+from context_compaction.errors import QueryError
+from context_compaction.messages import JsonObject
+
+_OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
+_MESSAGES = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d+)(?:-(\d+))?\Z")
+_RECEIPTS = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
+_CONTEXT = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Whole lines of a text, their line ends included.
+
+    Attributes:
+        text: The lines; empty where there are none.
+        start_line: Number of the first, from 1.
+        count: How many.
+    """
+
+    text: str
+    start_line: int
+    count: int
+
+
+class TextSource(Protocol):
+    """A text that need not be in memory as a whole. A line ends after its newline character."""
+
+    @property
+    def pointer(self) -> str:
+        """What it was asked for by."""
+        ...
+
+    @property
+    def size_chars(self) -> int:
+        """Length in characters."""
+        ...
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines."""
+        ...
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """`count` lines from `start_line`; a negative one counts from the end (-1 the last)."""
+        ...
+
+    async def characters(self, offset: int, count: int) -> str:
+        """`count` characters from `offset` on."""
+        ...
+
+    async def offset_of_line(self, line: int) -> int:
+        """Characters before `line`."""
+        ...
+
+
+async def open_source(archive: Archive, pointer: str) -> TextSource:
+    """The text that `pointer` names.
+
+    Raises:
+        NotFoundError: The archive does not hold it.
+        QueryError: It is no pointer.
+    """
+    stripped = pointer.strip()
+    if found := _OUTPUT.match(stripped):
+        info = await archive.output_info(found.group(1))
+        return OutputSource(archive, info)
+    if found := _MESSAGES.match(stripped):
+        session_id, start = found.group(1), int(found.group(2))
+        stop = int(found.group(3) or start)
+        messages = await archive.read_messages(session_id, start, stop)
+        return MemorySource(stripped, json_lines([message.raw for message in messages]))
+    if found := _RECEIPTS.match(stripped):
+        return MemorySource(stripped, json_lines(await archive.receipts(found.group(1))))
+    if found := _CONTEXT.match(stripped):
+        _, context = await archive.context(found.group(1))
+        return MemorySource(stripped, json_lines(context))
+    raise QueryError(
+        f"{pointer!r} is no pointer. Give an output id as o_0123abcd…, a range as "
+        "transcript://SESSION/messages/3-7, transcript://SESSION/context, or "
+        "transcript://SESSION/receipts."
+    )
+
+
+def json_lines(values: Sequence[JsonObject]) -> str:
+    """One JSON value a line. Lone surrogates are escaped, so that the text can be sent anywhere."""
+    return "".join(json_line(value) + "\n" for value in values)
+
+
+def json_line(value: JsonObject) -> str:
+    """A JSON value on one line, readable where it can be."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if text.isascii() or _is_utf8(text):
+        return text
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSource:
+    """A stored output, of which only what is asked for is read."""
+
+    archive: Archive
+    info: OutputInfo
+
+    @property
+    def pointer(self) -> str:
+        """The output id."""
+        return self.info.output_id
+
+    @property
+    def size_chars(self) -> int:
+        """Length in characters."""
+        return self.info.size_chars
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines."""
+        return self.info.line_count
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """See `TextSource`."""
+        found = await self.archive.read_output_lines(
+            self.info.output_id, start_line=start_line, line_count=count
+        )
+        text = _decode(found.data)
+        return Lines(text, found.start_line, len(_split(text)))
+
+    async def characters(self, offset: int, count: int) -> str:
+        """See `TextSource`."""
+        if self._is_ascii:
+            found = await self.archive.read_output(
+                self.info.output_id, start_byte=offset, limit_bytes=count
+            )
+            return _decode(found.data)
+        return _decode((await self.archive.read_output(self.info.output_id)).data)[
+            offset : offset + count
+        ]
+
+    async def offset_of_line(self, line: int) -> int:
+        """See `TextSource`."""
+        found = await self.archive.read_output_lines(
+            self.info.output_id, start_line=line, line_count=1
+        )
+        if self._is_ascii or found.start_byte == 0:
+            return found.start_byte
+        before = await self.archive.read_output(self.info.output_id, limit_bytes=found.start_byte)
+        return len(_decode(before.data))
+
+    @property
+    def _is_ascii(self) -> bool:
+        return self.info.size_bytes == self.info.size_chars
+
+
+class MemorySource:
+    """A text that is in memory."""
+
+    def __init__(self, pointer: str, text: str) -> None:
+        self.pointer = pointer
+        self._text = text
+        self._lines = _split(text)
+
+    @property
+    def size_chars(self) -> int:
+        """Length in characters."""
+        return len(self._text)
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines."""
+        return len(self._lines)
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """See `TextSource`."""
+        first = start_line if start_line > 0 else max(1, self.line_count + start_line + 1)
+        chosen = self._lines[first - 1 : first - 1 + count]
+        return Lines("".join(chosen), first, len(chosen))
+
+    async def characters(self, offset: int, count: int) -> str:
+        """See `TextSource`."""
+        return self._text[offset : offset + count]
+
+    async def offset_of_line(self, line: int) -> int:
+        """See `TextSource`."""
+        return sum(len(text) for text in self._lines[: line - 1])
+
+
+def _split(text: str) -> list[str]:
+    """The lines of `text` with their ends; only the newline character ends one."""
+    lines = [line + "\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,102 @@
+"""Tool: hand in a conversation, get back one that fits."""
+
+from typing import Any
+
+from context_compaction.archive import Archive
+from context_compaction.compaction import CompactResult
+from context_compaction.edits import make_blob
+from context_compaction.splices import make_splices
+from mcp_types import CallToolResult, ToolAnnotations
+
+from mcp_server_compaction.compaction_call import Input, answer_of, input_of, request_of
+from mcp_server_compaction.schemas import CompactAnswer, CompactArguments, Reply, SummaryRequest
+from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, structured
+
+
+async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
+    """Compact one conversation and answer with as much of it as was asked for."""
+    # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
+    from context_compaction.pipeline import compact
+
+    deps = context.lifespan_context
+    archive = await deps.archive()
+    given = await input_of(arguments, archive, deps.config)
+    request = request_of(arguments, given, deps.config)
+
+    async def report_progress(fraction: float, step: str) -> None:
+        await context.session.report_progress(fraction, 1.0, step)
+
+    result = await compact(
+        given.payload,
+        request,
+        archive=archive,
+        read_file=deps.config.roots.reader(given.folder),
+        report_progress=report_progress,
+    )
+    wrote = arguments.mode != "plan"
+    if wrote:
+        await deps.changes.updated(f"transcript://{result.session_id}")
+        await deps.changes.listed(context.session)
+    answer = answer_of(result, given.notes, wrote=wrote)
+    reply = arguments.reply or ("receipt" if arguments.transcript_path else "messages")
+    return await _reply(answer, result, given, reply, archive)
+
+
+async def _reply(
+    answer: CompactAnswer, result: CompactResult, given: Input, reply: Reply, archive: Archive
+) -> CallToolResult:
+    beside: dict[str, Any] = {}
+    if result.summary_prompt is not None:
+        answer.summary_request = SummaryRequest(
+            system=result.summary_prompt.system,
+            user=result.summary_prompt.user,
+            max_tokens=result.summary_prompt.max_tokens,
+        )
+        answer.next_step = (
+            "Write the summary that summary_request asks for, then call again with the same "
+            "messages and summary=<your text>."
+        )
+        if reply == "receipt":
+            await _file_prompt(answer, answer.summary_request, archive)
+        else:
+            beside["summary_request"] = answer.summary_request.model_dump()
+            answer.summary_request = None
+    elif result.changed and reply == "messages":
+        beside["messages"] = result.messages
+        answer.next_step = "Send structuredContent.messages to the model instead of your list."
+    elif result.changed and reply == "edits":
+        beside["edits"] = [
+            {
+                "start": splice.start,
+                "delete_count": splice.delete_count,
+                "insert": list(splice.insert),
+            }
+            for splice in make_splices(given.payload, result.messages)
+        ]
+        answer.next_step = (
+            "Apply structuredContent.edits to your list, from the last to the first: at start, "
+            "replace delete_count messages by insert."
+        )
+    return structured(answer, beside=beside)
+
+
+async def _file_prompt(answer: CompactAnswer, prompt: SummaryRequest, archive: Archive) -> None:
+    """Put a long prompt into the archive, for a caller that reads in parts."""
+    blob = make_blob(prompt.user, tool_name="summary_request")
+    await archive.commit(answer.session_id, blobs=[blob])
+    prompt.user = f"Read the transcript with read_persisted_output {blob.output_id}"
+
+
+COMPACT_MESSAGES = ToolSpec(
+    name="compact_messages",
+    title="Compact messages",
+    description="Make a conversation fit its context window. Archives it first, then clears old "
+    "tool results and, if that is not enough, summarizes history; pointers to the originals stay. "
+    "Unchanged if it fits.",
+    arguments=CompactArguments,
+    answer=CompactAnswer,
+    annotations=ToolAnnotations(
+        read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+    ),
+    run=compact_messages,
+)
