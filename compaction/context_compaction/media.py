@@ -15,16 +15,18 @@ from typing import TypeAlias
 
 import imagesize  # type: ignore[import-untyped]  # it has no py.typed marker
 
-from context_compaction.memo import SHARED_MEMO, text_hash
+from context_compaction.memo import CountMemo, text_key
 from context_compaction.messages import Document
 
-# A JPEG may carry 40 KB of EXIF data before its size; 64 Ki characters of base64 are 48 KB.
-IMAGE_HEAD_CHARS = 65_536
+# How much base64 is decoded to find a picture's size: a little does for most, but a JPEG may carry
+# 40 KB of EXIF data before its size.
+IMAGE_HEAD_CHARS = (4_096, 65_536)
 
 # Anthropic's documentation: 1,500 to 3,000 tokens a page, its text and its picture.
 PDF_PAGE_TOKENS = 3_000
 # A guess for a PDF whose page tree is compressed: between a text page (20 KB) and a scan (100 KB).
 PDF_PAGE_BYTES = 50_000
+PDF_KEY_CHARS = 32_768
 # For a document that only a URL points to, we can know nothing.
 UNKNOWN_DOCUMENT_TOKENS = 5 * PDF_PAGE_TOKENS
 # Gemini's documentation: 32 tokens for a second of audio, 263 of video. At the common 16 KB and
@@ -35,7 +37,10 @@ VIDEO_BYTES_PER_TOKEN = 950
 _MAX_PIXELS = 1 << 31  # a header that says more is no picture's
 _BITMAP_MAGIC = re.compile(rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF....WEBP", re.DOTALL)
 _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
-_PDF_MAGIC_BASE64 = "JVBERi0"  # "%PDF-"
+# The same in base64: "%PDF-"; and of audio: RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
+_PDF_MAGIC_BASE64 = "JVBERi0"
+_AUDIO_MAGIC_BASE64 = ("UklGR", "SUQz", "//s", "//M", "//I", "T2dnUw", "ZkxhQw")
+_PAGES = CountMemo(1_000)
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
@@ -106,12 +111,19 @@ def image_size(data: str) -> tuple[int, int] | None:
     Only these four, which every provider takes: other kinds would hand untrusted bytes to parsers
     of XML and nested boxes for nothing.
     """
-    head = _decode(strip_data_url(data)[:IMAGE_HEAD_CHARS])
-    if head is None or not _BITMAP_MAGIC.match(head):
+    content = strip_data_url(data)
+    for head_chars in IMAGE_HEAD_CHARS:
+        size = _bitmap_size(_decode(content[:head_chars]) or b"")
+        if size is not None or len(content) <= head_chars:
+            return size
+    return None
+
+
+def _bitmap_size(head: bytes) -> tuple[int, int] | None:
+    if not _BITMAP_MAGIC.match(head):
         return None
     try:
-        # The package is not typed in full.
-        size = imagesize.get(  # pyright: ignore[reportUnknownMemberType]
+        size = imagesize.get(  # pyright: ignore[reportUnknownMemberType] - not typed in full
             io.BytesIO(head), exif_rotation=False
         )
     except (ValueError, struct.error):  # what it raises for a header that is cut or wrong
@@ -137,13 +149,15 @@ def document_tokens(document: Document) -> int:
 
 
 def base64_tokens(data: str, rule: ImageRule) -> int:
-    """Tokens of base64 text of an unknown purpose: a picture, a PDF, or encrypted reasoning."""
+    """Tokens of base64 text of unknown purpose: picture, PDF, audio, or encrypted reasoning."""
     content = strip_data_url(data)
     size = image_size(content)
     if size is not None:
         return rule.tokens(*size)
     if content.startswith(_PDF_MAGIC_BASE64):
         return pdf_pages(content) * PDF_PAGE_TOKENS
+    if content.startswith(_AUDIO_MAGIC_BASE64):
+        return math.ceil(len(content) * 3 / 4 / AUDIO_BYTES_PER_TOKEN)
     if data.startswith("data:image/"):
         return rule.most_tokens
     return encrypted_tokens(content)
@@ -160,13 +174,14 @@ def encrypted_tokens(data: str) -> int:
 
 def pdf_pages(data: str) -> int:
     """Pages of a base64 PDF: its page objects where they can be seen, else a guess by its bytes."""
-    edge = IMAGE_HEAD_CHARS
-    key = ("pdf pages", text_hash(f"{len(data)} {data[:edge]} {data[-edge:]}"))
-    pages = SHARED_MEMO.get(key)
+    # Both ends and the length stand for a file of many megabytes.
+    ends = f"{len(data)} {data[:PDF_KEY_CHARS]} {data[-PDF_KEY_CHARS:]}"
+    key = text_key(ends)
+    pages = _PAGES.get(key)
     if pages is None:
         visible = sum(1 for _ in _PDF_PAGE.finditer(_decode(data) or b""))
         pages = visible or max(1, math.ceil(len(data) * 3 / 4 / PDF_PAGE_BYTES))
-        SHARED_MEMO.put(key, pages)
+        _PAGES.put(key, pages)
     return pages
 
 

@@ -11,7 +11,7 @@ messages of the role "user" here (Anthropic's convention); `system` covers OpenA
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 JsonObject: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["system", "user", "assistant"]
@@ -156,6 +156,12 @@ def tool_calls(message: Message) -> tuple[ToolCall, ...]:
 def tool_results(message: Message) -> tuple[ToolResult, ...]:
     """The results that `message` carries, in order."""
     return tuple(block for block in message.blocks if isinstance(block, ToolResult))
+
+
+def named_arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments of `call` by name; empty where they are not a JSON object."""
+    arguments: object = call.arguments
+    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
 
 
 def text_of(blocks: Sequence[Block]) -> str:

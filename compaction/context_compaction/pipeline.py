@@ -1,14 +1,45 @@
-"""`compact()`: the straight line from messages to messages that fit."""
+"""`compact()`: the straight line from messages to messages that fit, and its effects.
+
+parse -> count -> archive.append (durable before anything is lost) -> repair -> clear -> cut ->
+write -> restore -> check -> commit -> render. Only this file calls both layers and archive.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from context_compaction.archive import Archive
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.messages import JsonObject
+from anyio import to_thread
 
-# Reads the text of a file that lies inside the configured roots; None when it may not or cannot.
-ReadFile: TypeAlias = Callable[[str], Awaitable[str | None]]
+from context_compaction import wire
+from context_compaction.archive import Archive
+from context_compaction.attempts import (
+    Shape,
+    Task,
+    finish,
+    fits,
+    full_rungs,
+    shape_by_clearing,
+    shape_that_fits,
+)
+from context_compaction.compaction import CompactRequest, CompactResult, SummaryPrompt
+from context_compaction.draft import Draft
+from context_compaction.edits import Step
+from context_compaction.goal import Goal, after_estimate, goal_of
+from context_compaction.messages import JsonObject, Messages
+from context_compaction.microcompact import microcompact
+from context_compaction.outcome import Verdict, answer, judge
+from context_compaction.persist import persist
+from context_compaction.policies import Policy, policy_named
+from context_compaction.receipt import context_entries, token_report
+from context_compaction.repair import repair
+from context_compaction.restore import FileText, recent_files
+from context_compaction.restore_files import ReadFile, file_texts
+from context_compaction.rungs import Rung, ladder
+from context_compaction.session import identify
+from context_compaction.settings import Settings, override
+from context_compaction.tokens import MessageCounter, counter_for
+from context_compaction.writing import Words, prompt_for, sources_of, write_words
+
 # Told the fraction done (0 to 1) and a short word for the step.
 ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
 
@@ -21,5 +52,198 @@ async def compact(
     read_file: ReadFile | None = None,
     report_progress: ReportProgress | None = None,
 ) -> CompactResult:
-    """Archive `payload`, then bring it down to its target."""
-    raise NotImplementedError
+    """Archive `payload`, then bring it down to its target; it is never changed itself.
+
+    Args:
+        payload: The conversation, as the provider's API takes it.
+        request: What to do; the defaults suit a 200K window.
+        archive: Where the originals go, durably, before anything is edited.
+        read_file: Reads a file to put back after history was replaced; without it the text that
+            the conversation last saw is used.
+        report_progress: Told how far the work is.
+
+    Raises:
+        InvalidMessageError: A message is malformed; nothing was written.
+        UnknownFormatError: The format cannot be found; nothing was written.
+        SettingsError: An option is out of range; nothing was written.
+        ArchiveError: The originals could not be kept; nothing was edited.
+
+    Cancellation leaves the originals archived or not at all, never in part.
+    """
+    request = request or CompactRequest()
+    tell = report_progress or _silent
+    call = await to_thread.run_sync(_prepare, payload, request)
+    await tell(0.2, "counted")
+    session_id = await identify(
+        call.parsed, format=call.format, named=request.session_id, archive=archive
+    )
+    appended = await archive.append(
+        session_id,
+        call.parsed,
+        format=call.format,
+        parent_session_id=request.parent_session_id,
+        dry_run=request.mode == "plan",
+    )
+    await tell(0.4, "archived")
+    task = _task(call, request, session_id, appended.seqs)
+    shape = await to_thread.run_sync(_shape, call, task, request)
+    await tell(0.6, "cleared")
+    sources = await sources_of(task, shape, call.parsed, archive, call.format)
+    if request.summarizer == "host" and request.summary is None and shape.summary_tokens:
+        return _needs_summary(payload, call, task, prompt_for(sources, shape, request))
+    words = await to_thread.run_sync(write_words, task, shape, sources, request)
+    await tell(0.8, "written")
+    files = await _files(task, shape, read_file)
+    verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request)
+    rendered = [wire.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
+    result = answer(
+        payload,
+        [raw for raws in rendered for raw in raws],
+        task=task,
+        goal=call.goal,
+        parsed=call.parsed,
+        repaired=call.repaired,
+        shape=shape,
+        verdict=verdict,
+        words=words,
+        format=call.format,
+    )
+    if request.mode == "plan":
+        return replace(result, messages=list(payload), changed=False)
+    if result.changed:
+        await archive.commit(
+            session_id,
+            blobs=verdict.draft.blobs,
+            receipt=result.receipt,
+            context=context_entries(verdict.draft.messages, rendered, task.seqs),
+        )
+    await tell(1.0, "done")
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call after everything that cannot fail later has been checked."""
+
+    parsed: Messages
+    format: str
+    repaired: Step
+    policy: Policy
+    settings: Settings
+    count: MessageCounter
+    goal: Goal
+
+
+async def _silent(fraction: float, step: str) -> None:
+    """Nobody listens."""
+
+
+def _prepare(payload: Sequence[JsonObject], request: CompactRequest) -> _Call:
+    policy = policy_named(request.policy)
+    settings = override(policy.settings, request.settings)
+    format_name = request.format or (wire.detect(payload) if payload else "anthropic")
+    parsed = wire.parse(payload, format=format_name)
+    count = counter_for(request.model)
+    goal = goal_of(request, settings, parsed, count)
+    repaired = repair(parsed, wire.FORMATS[format_name].rules)
+    scaled = settings.scaled(goal.target_tokens)
+    return _Call(parsed, format_name, repaired, policy, scaled, count, goal)
+
+
+def _task(call: _Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Task:
+    return Task(
+        call.repaired.messages,
+        session_id,
+        seqs,
+        call.policy,
+        call.settings,
+        call.goal.limits,
+        call.count,
+        wire.FORMATS[call.format].rules,
+        request.pinned,
+    )
+
+
+def _shape(call: _Call, task: Task, request: CompactRequest) -> Shape:
+    """What the mode asks for, everything decided but the words."""
+    gentle = Rung(call.settings, call.settings.keep_recent_fraction)
+    harder = ladder(call.settings, task.limits.tokens)
+    may_replace = "summarize" in call.policy.layers
+    match request.mode:
+        case "record":
+            return Shape(Draft(task.messages), gentle)
+        case "micro":
+            wants_all = request.target_tokens is None
+            return shape_by_clearing(
+                task, replace(gentle, needs_minimum=False, clears_all=wants_all)
+            )
+        case "full" if may_replace:
+            return shape_that_fits(task, full_rungs(task), always_cut=True)
+        case "reactive" if may_replace:
+            return shape_that_fits(task, harder[1:])
+        case _ if not call.goal.is_over and request.mode in ("auto", "plan"):
+            return _below_trigger(task, gentle, request.idle_seconds)
+        case _ if not may_replace:
+            return shape_by_clearing(task, gentle)
+        case _:
+            cleared = shape_by_clearing(task, gentle)
+            done = finish(task, cleared, summary="", checkpoint="", files=())
+            return cleared if fits(task, done.messages) else shape_that_fits(task, harder)
+
+
+def _below_trigger(task: Task, rung: Rung, idle_seconds: float) -> Shape:
+    """Only what is not cached yet may be edited; or, after a long pause, anything old."""
+    settings = rung.settings
+    draft = Draft(task.messages)
+    if "persist" in task.policy.layers:
+        step = persist(
+            draft.messages,
+            count=task.count,
+            result_tokens=settings.persist_result_tokens,
+            newest_chars=settings.persist_newest_chars,
+            preview_chars=settings.preview_chars,
+            only_newest=True,
+        )
+        draft = draft.then("persist", step, task.count)
+    if idle_seconds > settings.idle_clear_seconds and "microcompact" in task.policy.layers:
+        step = microcompact(
+            draft.messages, count=task.count, settings=settings, needs_minimum=False
+        )
+        draft = draft.then("microcompact", step, task.count)
+    return Shape(draft, rung)
+
+
+async def _files(task: Task, shape: Shape, read_file: ReadFile | None) -> list[FileText]:
+    if shape.cut is None or "restore" not in task.policy.layers:
+        return []
+    recent = recent_files(task.messages, shape.cut.first_kept, task.settings.tool_kinds)
+    return await file_texts(recent, read_file, shape.rung.settings.restore_files)
+
+
+def _verdict(
+    call: _Call,
+    task: Task,
+    shape: Shape,
+    words: Words,
+    files: list[FileText],
+    request: CompactRequest,
+) -> Verdict:
+    draft = finish(task, shape, summary=words.summary, checkpoint=words.checkpoint, files=files)
+    return judge(task, call.goal, call.repaired, draft, request.mode)
+
+
+def _needs_summary(
+    payload: Sequence[JsonObject], call: _Call, task: Task, prompt: SummaryPrompt
+) -> CompactResult:
+    """Ask the host for the words; nothing but the originals was written."""
+    after = after_estimate(call.goal, call.parsed, call.count)
+    return CompactResult(
+        session_id=task.session_id,
+        format=call.format,
+        status="needs_summary",
+        messages=list(payload),
+        changed=False,
+        fits=False,
+        tokens=token_report(call.goal, after),
+        summary_prompt=prompt,
+    )

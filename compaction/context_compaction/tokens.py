@@ -4,7 +4,6 @@ Every figure names its method, such as "o200k*1.50/claude": the counter, the fac
 family, and the family. Pictures and documents are charged by size, never as text.
 """
 
-import json
 import logging
 import math
 import re
@@ -21,6 +20,7 @@ from context_compaction.media import (
     encrypted_tokens,
     image_tokens,
 )
+from context_compaction.memo import CountMemo, json_key, memo_for, text_key
 from context_compaction.messages import (
     Block,
     Document,
@@ -35,11 +35,10 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.profiles import profile_for
-from context_compaction.request_size import message_bytes
+from context_compaction.request_size import compact_json, message_bytes
 from context_compaction.text_counters import (
     Chars4Counter,
     HeuristicCounter,
-    MemoCounter,
     O200kCounter,
     ScaledCounter,
     TokenCounter,
@@ -69,13 +68,12 @@ TOOLS_BASE_TOKENS = 550
 TOOL_TOKENS = 55
 # With an anchor only what came after it is estimated: worst 4 % too low in 72 simulated sessions.
 ANCHORED_MARGIN = 1.05
-# The heuristic was within 20 % of o200k_base on agent text; it errs on the high side as a rule.
+# The heuristic itself errs on the high side; what is left is a session of logs or base64.
 HEURISTIC_MARGIN = 1.25
 
 
 _TEXT_TYPES = ("text/", "application/json", "application/xml")
 _LONG_BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_\-\r\n]{256,}={0,2}")
-_compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _logger = logging.getLogger(__name__)
 
 
@@ -99,11 +97,13 @@ class MessageCounter:
         counter: Counts text; its name is the method.
         image: How pictures are charged.
         margin: What un-anchored estimates are multiplied by for the upper estimate.
+        memo: Counts of earlier calls, of this same counter; None where counting is as cheap.
     """
 
     counter: TokenCounter
     image: ImageRule
     margin: float
+    memo: CountMemo | None = None
 
     @property
     def method(self) -> str:
@@ -112,7 +112,14 @@ class MessageCounter:
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
-        return self.counter.count(text)
+        if self.memo is None:
+            return self.counter.count(text)
+        key = text_key(text)
+        tokens = self.memo.get(key)
+        if tokens is None:
+            tokens = self.counter.count(text)
+            self.memo.put(key, tokens)
+        return tokens
 
     def block(self, block: Block) -> int:
         """Tokens of a block."""
@@ -199,9 +206,15 @@ class MessageCounter:
         return max(0, anchor.total_tokens - seen)
 
     def _tool_call(self, call: ToolCall) -> int:
-        arguments = call.arguments
-        written = arguments if isinstance(arguments, str) else _compact_json(arguments)
-        return TOOL_CALL_TOKENS + self.text(f"{call.name} {written}")
+        key = json_key([call.name, call.arguments])
+        tokens = self.memo.get(key) if self.memo else None
+        if tokens is None:
+            arguments = call.arguments
+            written = arguments if isinstance(arguments, str) else compact_json(arguments)
+            tokens = TOOL_CALL_TOKENS + self.counter.count(f"{call.name} {written}")
+            if self.memo is not None:
+                self.memo.put(key, tokens)
+        return tokens
 
     def _thinking(self, thinking: Thinking) -> int:
         if thinking.text:
@@ -219,7 +232,7 @@ class MessageCounter:
         """Tokens of a JSON value; long base64 in it is charged as what it holds, not as text."""
         media: list[str] = []
         plain = _without_base64(value, media)
-        return self.text(_compact_json(plain)) + sum(
+        return self.text(compact_json(plain)) + sum(
             base64_tokens(data, self.image) for data in media
         )
 
@@ -248,7 +261,8 @@ def counter_for(model: str | None = None, *, estimator: Estimator = "auto") -> M
         )
     inner = HeuristicCounter() if estimator == "heuristic" else _o200k_or_heuristic(estimator)
     margin = HEURISTIC_MARGIN if isinstance(inner, HeuristicCounter) else profile.margin
-    return MessageCounter(MemoCounter(ScaledCounter(inner, profile)), profile.image, margin)
+    counter = ScaledCounter(inner, profile)
+    return MessageCounter(counter, profile.image, margin, memo_for(counter.name))
 
 
 def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter:

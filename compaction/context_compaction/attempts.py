@@ -1,0 +1,210 @@
+"""From a valid list to the draft that fits: which rung, which cut, and what a writer must write.
+
+Pure but for the count. The pipeline asks for a `Shape` (everything decided but the words), lets a
+writer write, and has `finish` put the words in. So a slow writer is called once at most.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from context_compaction import markers
+from context_compaction.cut_point import CutPoint, history_of, turn_prefix_of
+from context_compaction.draft import Draft
+from context_compaction.markers import Span
+from context_compaction.messages import Message, Messages
+from context_compaction.policies import Policy
+from context_compaction.restore import FileText, restore
+from context_compaction.rungs import Limits, Rung, clear, cut, ladder
+from context_compaction.settings import Settings
+from context_compaction.summary import checkpoint_message, summarize, summary_message
+from context_compaction.thinking import strip_void_thinking
+from context_compaction.tokens import MessageCounter, message_bytes
+from context_compaction.wire.rules import WireRules
+
+# A checkpoint inside the running turn gets this part of the summary's budget beside a summary.
+_CHECKPOINT_SHARE = 0.4
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything the layers need to know about one call.
+
+    Attributes:
+        messages: The valid list.
+        session_id: For pointers.
+        seqs: For each position of the list that came in, its number in the transcript, or -1.
+        policy: Which layers.
+        settings: The constants, scaled to the budget.
+        limits: What the messages may come to.
+        count: The token counter.
+        rules: The provider's rules.
+        pinned: Texts that a summary carries verbatim.
+    """
+
+    messages: Messages
+    session_id: str
+    seqs: tuple[int, ...]
+    policy: Policy
+    settings: Settings
+    limits: Limits
+    count: MessageCounter
+    rules: WireRules
+    pinned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A draft that was cut, or was not, and still wants its words.
+
+    Attributes:
+        draft: The list after the clearing layers.
+        rung: The degree of effort.
+        cut: Where it is cut; None where clearing was all.
+        summary_tokens: What the summary's text may count; 0 where there is no history to replace.
+        checkpoint_tokens: The same for the checkpoint inside the running turn.
+    """
+
+    draft: Draft
+    rung: Rung
+    cut: CutPoint | None = None
+    summary_tokens: int = 0
+    checkpoint_tokens: int = 0
+
+
+def shape_by_clearing(task: Task, rung: Rung) -> Shape:
+    """The list after the clearing layers alone."""
+    draft = clear(
+        Draft(task.messages),
+        task.policy,
+        rung,
+        count=task.count,
+        rules=task.rules,
+        limits=task.limits,
+        span=span_of(task, task.messages),
+    )
+    return Shape(draft, rung)
+
+
+def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = False) -> Shape:
+    """The first rung that fits, counting every text that is still to be written at its largest.
+
+    Where none fits it is the last one.
+    """
+    shape = Shape(Draft(task.messages), rungs[-1])
+    for rung in rungs:
+        shape = shape_by_clearing(task, rung)
+        if fits(task, shape.draft.messages) and not always_cut:
+            return shape
+        where = cut(
+            shape.draft, rung, count=task.count, rules=task.rules, limit_tokens=task.limits.tokens
+        )
+        if where is None:
+            continue
+        shape = _with_cut(task, shape, where)
+        bare = finish(task, shape, summary="", checkpoint="", files=())
+        room = shape.summary_tokens + shape.checkpoint_tokens
+        if fits(task, bare.messages, spare_tokens=room):
+            return shape
+    return shape
+
+
+def finish(
+    task: Task, shape: Shape, *, summary: str, checkpoint: str, files: Sequence[FileText]
+) -> Draft:
+    """The draft with its words put in, files restored and void thinking taken out."""
+    draft = shape.draft
+    if shape.cut is not None:
+        draft = _replaced(task, shape, shape.cut, summary, checkpoint)
+        if files and "restore" in task.policy.layers:
+            step = restore(
+                draft.messages,
+                count=task.count,
+                settings=shape.rung.settings,
+                files=files,
+                at=_restore_at(draft.messages, shape),
+                limit_tokens=task.limits.tokens,
+            )
+            draft = draft.then("restore", step, task.count)
+    if task.rules.thinking_is_bound:
+        stripped = strip_void_thinking(
+            task.messages, draft.messages, count=task.count, rule=task.settings.thinking
+        )
+        draft = draft.then("thinking", stripped, task.count)
+    return _without_subsumed(draft, shape.cut)
+
+
+def fits(task: Task, messages: Messages, *, spare_tokens: int = 0) -> bool:
+    """Whether `messages` are within the limits, with `spare_tokens` still to come."""
+    if task.count.messages(messages) + spare_tokens > task.limits.tokens:
+        return False
+    return sum(message_bytes(message) for message in messages) <= task.limits.bytes
+
+
+def span_of(task: Task, messages: Messages) -> Span:
+    """The archived originals that `messages` stand for, summaries of ours unfolded."""
+    numbers: list[int] = []
+    for message in messages:
+        made = markers.span_of(message)
+        if made is not None and made.session_id == task.session_id:
+            numbers += [made.start_seq, made.stop_seq]
+        elif message.index is not None and task.seqs[message.index] >= 0:
+            numbers.append(task.seqs[message.index])
+    return Span(task.session_id, min(numbers, default=0), max(numbers, default=0))
+
+
+def full_rungs(task: Task) -> tuple[Rung, ...]:
+    """For a summary that was asked for: all but the newest run goes, however much would fit."""
+    first, *harder = ladder(task.settings, task.limits.tokens)
+    return (Rung(first.settings, 0.0), *harder[2:])
+
+
+def _with_cut(task: Task, shape: Shape, where: CutPoint) -> Shape:
+    tokens = shape.rung.settings.summary_tokens
+    has_history = any(not markers.is_made(m) for m in history_of(task.messages, where))
+    has_history = has_history or bool(history_of(shape.draft.messages, where))
+    has_prefix = bool(turn_prefix_of(shape.draft.messages, where))
+    checkpoint_tokens = 0
+    if has_prefix:
+        checkpoint_tokens = int(tokens * _CHECKPOINT_SHARE) if has_history else tokens
+    summary_tokens = tokens - checkpoint_tokens if has_history else 0
+    return Shape(shape.draft, shape.rung, where, summary_tokens, checkpoint_tokens)
+
+
+def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoint: str) -> Draft:
+    draft = shape.draft
+    history = history_of(draft.messages, where)
+    prefix = turn_prefix_of(draft.messages, where)
+    made: Message | None = None
+    if history or task.pinned:
+        # With nothing but pinned text to carry, the span is that of the turn's beginning.
+        made = summary_message(span_of(task, history or prefix), summary, task.pinned)
+    inside = checkpoint_message(span_of(task, prefix), checkpoint) if prefix else None
+    step = summarize(draft.messages, where, count=task.count, summary=made, checkpoint=inside)
+    return draft.then("summarize", step, task.count)
+
+
+def _restore_at(messages: Messages, shape: Shape) -> int:
+    """Right after the summary, before the running turn's request."""
+    if shape.cut is None:
+        return 0
+    anchor_at = shape.cut.first_kept if shape.cut.request_at is None else shape.cut.request_at
+    source = shape.draft.messages
+    if anchor_at < len(source):
+        wanted = source[anchor_at]
+        return next(at for at, message in enumerate(messages) if message is wanted)
+    return len(messages)
+
+
+def _without_subsumed(draft: Draft, where: CutPoint | None) -> Draft:
+    """Leave out edits of messages that a summary has replaced since: its pointer covers them."""
+    if where is None:
+        return draft
+    present = {message.index for message in draft.messages}
+    edits = tuple(
+        edit
+        for edit in draft.edits
+        if edit.layer in ("summarize", "restore") or edit.index in present
+    )
+    wanted = {pointer for edit in edits for pointer in edit.pointers}
+    blobs = tuple(blob for blob in draft.blobs if blob.output_id in wanted)
+    return Draft(draft.messages, edits, blobs, draft.layers)

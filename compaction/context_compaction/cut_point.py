@@ -1,0 +1,122 @@
+"""Where history may be cut: a budget for what is recent, turns, and split turns.
+
+The rules are the timeline paper's (papers/S4): keep about 70 % of the budget, or the last turns
+where they fit; never cut between a call and its result; prefer a turn boundary, then a message
+boundary; and when the cut falls inside the running turn, the user's request stays in full.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from context_compaction import markers
+from context_compaction.messages import Message, Messages, Opaque, starts_turn
+from context_compaction.pairing import safe_cuts
+from context_compaction.tokens import MessageCounter
+from context_compaction.wire.rules import WireRules
+
+# A turn boundary is preferred while it keeps at least this part of what the budget allows.
+_TURN_BOUNDARY_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CutPoint:
+    """A place to cut.
+
+    Attributes:
+        first_kept: Position of the first message that stays after the summary; the length of the
+            list where nothing does.
+        request_at: Position of the running turn's request, when the cut falls inside that turn:
+            it stays in full, and what lies between is folded behind a checkpoint. Else None.
+    """
+
+    first_kept: int
+    request_at: int | None = None
+
+
+def is_preserved(message: Message) -> bool:
+    """Whether a message stays verbatim at any cut.
+
+    That is a system message, or one with the provider's own compaction block, which only the
+    provider can read.
+    """
+    return message.role == "system" or any(
+        isinstance(block, Opaque) and "compaction" in block.kind for block in message.blocks
+    )
+
+
+def history_of(messages: Messages, cut: CutPoint) -> Messages:
+    """What the summary stands for; earlier summaries of ours are among it."""
+    stop = cut.first_kept if cut.request_at is None else cut.request_at
+    return tuple(message for message in messages[:stop] if not is_preserved(message))
+
+
+def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
+    """What the checkpoint inside the running turn stands for; empty where there is none."""
+    if cut.request_at is None:
+        return ()
+    inside = messages[cut.request_at + 1 : cut.first_kept]
+    return tuple(message for message in inside if not is_preserved(message))
+
+
+def find_cut(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    keep_tokens: int,
+    keep_turns: int = 0,
+    max_tokens: int = 0,
+    may_keep_nothing: bool = False,
+) -> CutPoint | None:
+    """The earliest good cut that keeps at most `keep_tokens`; None where nothing can be cut.
+
+    Args:
+        messages: A valid list.
+        count: The token counter.
+        rules: The provider's rules.
+        keep_tokens: What may stay after the summary.
+        keep_turns: So many last turns stay whole ...
+        max_tokens: ... if they fit in this, which may exceed `keep_tokens`.
+        may_keep_nothing: Whether even the newest assistant message may go.
+    """
+    size = len(messages)
+    tail_tokens = _tail_tokens(messages, count)
+    turns = [at for at, m in enumerate(messages) if starts_turn(m) and not markers.is_made(m)]
+    if keep_turns and len(turns) > keep_turns and tail_tokens[turns[-keep_turns]] <= max_tokens:
+        keep_tokens = max(keep_tokens, tail_tokens[turns[-keep_turns]])
+    safe = safe_cuts(messages, rules)
+    last = size if may_keep_nothing else size - 1
+    places = [at for at in range(1, last + 1) if safe[at]]
+    request_at = turns[-1] if turns else None
+
+    def kept_tokens(at: int) -> int:
+        if request_at is None or at <= request_at:
+            return tail_tokens[at]
+        return tail_tokens[at] + count.message(messages[request_at])
+
+    fitting = [at for at in places if kept_tokens(at) <= keep_tokens]
+    if not fitting:
+        fitting = places[-1:]
+    if not fitting:
+        return None
+    at = _best(fitting, frozenset(turns), kept_tokens(fitting[0]), tail_tokens)
+    cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
+    replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
+    return None if all(markers.is_made(message) for message in replaced) else cut
+
+
+def _best(
+    fitting: list[int], turns: frozenset[int], most_tokens: int, tail_tokens: list[int]
+) -> int:
+    """The earliest turn boundary, unless it would keep much less than a message boundary."""
+    for at in fitting:
+        if at in turns:
+            near = tail_tokens[at] >= most_tokens * _TURN_BOUNDARY_SHARE
+            return at if near else fitting[0]
+    return fitting[0]
+
+
+def _tail_tokens(messages: Messages, count: MessageCounter) -> list[int]:
+    """For each position the tokens of what stands from there to the end."""
+    sizes = [count.message(message) for message in messages]
+    return [*reversed([0, *accumulate(reversed(sizes))])]

@@ -1,0 +1,179 @@
+"""A deterministic inventory of messages: files, commands, errors, plans, calls without an answer.
+
+It is read from calls and results alone, so it cannot invent anything. Both the summary's machine
+parts and the receipt are made of it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from context_compaction import markers
+from context_compaction.kept_results import result_text
+from context_compaction.messages import (
+    JsonObject,
+    Messages,
+    ToolCall,
+    ToolResult,
+    named_arguments,
+)
+from context_compaction.pairing import index_calls
+from context_compaction.preview import error_line
+from context_compaction.tool_kinds import ToolUse, classify, words_of
+
+_EXIT_STATUS = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d+)", re.I
+)
+_MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
+_PLAN_WORDS = frozenset({"todo", "todos", "plan"})
+_COMMAND_CHARS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One command that was run. `failed` is None where the answer is missing."""
+
+    command: str
+    failed: bool | None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What happened in a part of a conversation.
+
+    Attributes:
+        read: Paths of files that were read, oldest first.
+        written: Paths of files that were created or overwritten.
+        edited: Paths of files that were changed.
+        runs: Commands, with how they ended.
+        errors: What failed besides commands: tool and the telling line.
+        memory_reads: Queries of memory tools.
+        other_calls: How often each other tool was called.
+        plan: The newest todo list or plan, as lines.
+        in_flight: Calls without an answer.
+        hidden: Placeholders that stood in it: results that earlier compactions had replaced.
+    """
+
+    read: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+    edited: tuple[str, ...] = ()
+    runs: tuple[Run, ...] = ()
+    errors: tuple[str, ...] = ()
+    memory_reads: tuple[str, ...] = ()
+    other_calls: tuple[tuple[str, int], ...] = ()
+    plan: tuple[str, ...] = ()
+    in_flight: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+    def as_json(self) -> JsonObject:
+        """The digest for a receipt."""
+        return {
+            "files": {
+                "read": list(self.read),
+                "written": list(self.written),
+                "edited": list(self.edited),
+            },
+            "runs": [{"command": run.command, "failed": run.failed} for run in self.runs],
+            "errors": list(self.errors),
+            "memory_reads": list(self.memory_reads),
+            "other_calls": dict(self.other_calls),
+            "plan": list(self.plan),
+            "in_flight": list(self.in_flight),
+            "hidden": list(self.hidden),
+        }
+
+
+def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> Digest:
+    """The inventory of `messages`; every list is in order of first appearance."""
+    index = index_calls(messages)
+    results = {
+        block.call_id: block
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, ToolResult)
+    }
+    files: dict[str, dict[str, None]] = {"read": {}, "write": {}, "edit": {}}
+    runs: list[Run] = []
+    errors: list[str] = []
+    memory: list[str] = []
+    others: dict[str, int] = {}
+    plan: tuple[str, ...] = ()
+    in_flight: list[str] = []
+    for call in index.calls.values():
+        result = results.get(call.call_id)
+        use = classify(call, extra_kinds)
+        if result is None:
+            in_flight.append(_short(call, use))
+        plan = _plan_of(call) or plan
+        failed = _failed(result)
+        if use.kind == "execute" and use.command:
+            error = error_line(result_text(result)) if failed and result else ""
+            runs.append(Run(_one_line(use.command), failed, error))
+        elif failed and result is not None:
+            errors.append(f"{_short(call, use)}: {error_line(result_text(result))}")
+        elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
+            files[kind].setdefault(use.path)
+        elif words_of(call.name) & _MEMORY_WORDS:
+            memory.append(_short(call, use))
+        else:
+            others[call.name] = others.get(call.name, 0) + 1
+    return Digest(
+        tuple(files["read"]),
+        tuple(files["write"]),
+        tuple(files["edit"]),
+        tuple(runs),
+        tuple(errors),
+        tuple(memory),
+        tuple(others.items()),
+        plan,
+        tuple(in_flight),
+        tuple(result_text(result) for result in results.values() if markers.is_placeholder(result)),
+    )
+
+
+def _failed(result: ToolResult | None) -> bool | None:
+    if result is None:
+        return None
+    if result.is_error:
+        return True
+    found = _EXIT_STATUS.search(result_text(result)[-400:])
+    return found is not None and found.group(1) != "0"
+
+
+def _short(call: ToolCall, use: ToolUse) -> str:
+    what = use.path or use.command
+    if what is None:
+        what = ", ".join(f"{key}={value}" for key, value in named_arguments(call).items())
+    return _one_line(f"{call.name}({what or ''})")
+
+
+def _one_line(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _COMMAND_CHARS else flat[: _COMMAND_CHARS - 1] + "…"
+
+
+def _plan_of(call: ToolCall) -> tuple[str, ...]:
+    """The items of a todo list or plan that `call` writes, each with its state."""
+    if not words_of(call.name) & _PLAN_WORDS:
+        return ()
+    arguments = named_arguments(call)
+    for key in ("todos", "plan", "items", "tasks", "steps"):
+        items = arguments.get(key)
+        if isinstance(items, list):
+            return tuple(_plan_item(item) for item in cast("list[Any]", items))
+        if isinstance(items, str) and items.strip():
+            return tuple(line.strip() for line in items.splitlines() if line.strip())
+    return ()
+
+
+def _plan_item(item: Any) -> str:
+    if not isinstance(item, dict):
+        return _one_line(str(item))
+    fields = cast("dict[str, Any]", item)
+    text = next(
+        (fields[k] for k in ("content", "step", "text", "title", "task") if k in fields), ""
+    )
+    state = fields.get("status") or fields.get("state")
+    return _one_line(f"[{state}] {text}" if state else str(text))

@@ -1,0 +1,120 @@
+"""What a call asks for, in numbers: how much there is, when to act, and what it must come to."""
+
+from dataclasses import dataclass
+
+from context_compaction.budget import make_budget
+from context_compaction.compaction import CompactRequest
+from context_compaction.errors import SettingsError
+from context_compaction.messages import Messages
+from context_compaction.profiles import profile_for
+from context_compaction.rungs import Limits
+from context_compaction.settings import Settings
+from context_compaction.tokens import (
+    Estimate,
+    MessageCounter,
+    UsageAnchor,
+    anchor_from_usage,
+    message_bytes,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """The figures of one call, in tokens of the whole request.
+
+    Attributes:
+        before: The estimate of what came in.
+        trigger_tokens: Above this, "auto" acts.
+        target_tokens: What the result's upper estimate must not exceed.
+        overhead_tokens: What stands in the request besides the messages.
+        limits: The same target for the messages alone, in the counter's own figures.
+        is_over: Whether what came in is above the trigger, in tokens or in bytes.
+    """
+
+    before: Estimate
+    trigger_tokens: int
+    target_tokens: int
+    overhead_tokens: int
+    limits: Limits
+    is_over: bool
+
+
+def goal_of(
+    request: CompactRequest, settings: Settings, messages: Messages, count: MessageCounter
+) -> Goal:
+    """The goal of `request` for `messages`.
+
+    Raises:
+        SettingsError: A figure is out of range, or the usage belongs to no message of the list.
+    """
+    anchor = _anchor(request, messages)
+    if anchor is None:
+        overhead_tokens = _overhead(request, count)
+        before = count.estimate(messages, overhead_tokens=overhead_tokens)
+    else:
+        overhead_tokens = count.learned_overhead(messages, anchor)
+        before = count.estimate(messages, anchor=anchor)
+    trigger, target = _trigger_and_target(request, settings)
+    if request.mode == "reactive":
+        # The provider has refused this list, so our count of it was too low: aim well below it.
+        target = min(target, before.tokens // 2)
+    limit_tokens = int(target / count.margin) - overhead_tokens
+    total_bytes = sum(message_bytes(message) for message in messages)
+    return Goal(
+        before,
+        trigger,
+        target,
+        overhead_tokens,
+        Limits(limit_tokens, settings.max_request_bytes),
+        before.upper > trigger or total_bytes > settings.max_request_bytes,
+    )
+
+
+def after_estimate(goal: Goal, messages: Messages, count: MessageCounter) -> Estimate:
+    """The estimate of a result, comparable with `goal.before`."""
+    estimate = count.estimate(messages, overhead_tokens=goal.overhead_tokens)
+    return Estimate(estimate.tokens, estimate.upper, goal.before.method)
+
+
+def _anchor(request: CompactRequest, messages: Messages) -> UsageAnchor | None:
+    if request.usage is None:
+        return None
+    if request.usage_message_index is None:
+        raise SettingsError(
+            "usage was given without usage_message_index. Say which message of the list, from 0, "
+            "is the answer that the provider reported it for."
+        )
+    if not 0 <= request.usage_message_index < len(messages):
+        raise SettingsError(
+            f"usage_message_index is {request.usage_message_index}, but the list has "
+            f"{len(messages)} messages. Give the position of the answer that the usage belongs to."
+        )
+    return anchor_from_usage(request.usage, request.usage_message_index)
+
+
+def _overhead(request: CompactRequest, count: MessageCounter) -> int:
+    if request.overhead_tokens < 0:
+        raise SettingsError(
+            f"overhead_tokens must not be negative, but is {request.overhead_tokens}."
+        )
+    counted = count.overhead(system=request.system, tools=request.tools)
+    return counted or request.overhead_tokens
+
+
+def _trigger_and_target(request: CompactRequest, settings: Settings) -> tuple[int, int]:
+    """Trigger and target; a target that is named without a window is both."""
+    target = request.target_tokens
+    if target is not None and target < 1:
+        raise SettingsError(f"target_tokens must be at least 1, but is {target}.")
+    if target is not None and request.context_window is None and request.model is None:
+        return target, target
+    profile = profile_for(request.model)
+    budget = make_budget(
+        context_window=request.context_window or profile.context_window,
+        max_output_tokens=request.max_output_tokens or profile.max_output_tokens,
+        output_reserve_cap_tokens=settings.output_reserve_cap_tokens,
+        buffer_tokens=settings.buffer_tokens,
+        target_fraction=settings.target_fraction,
+        max_request_bytes=settings.max_request_bytes,
+    )
+    return budget.trigger_tokens, min(target or budget.target_tokens, budget.trigger_tokens)

@@ -1,0 +1,132 @@
+"""Layer: clear old tool results, and clip what old calls carried, oldest first, in one batch.
+
+Every edit costs the host its prompt cache from that message on. So nothing is done for less than
+`min_savings_tokens`, and the batch goes down to the target, well below the trigger, rather than a
+little every turn.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+from context_compaction import markers
+from context_compaction.edits import Blob, Step
+from context_compaction.kept_results import argument_blob
+from context_compaction.messages import Messages, ToolCall, ToolResult
+from context_compaction.pairing import CallIndex, index_calls
+from context_compaction.replacing import Place, Replacement, clear_result, replace_blocks
+from context_compaction.settings import Settings
+from context_compaction.tokens import MessageCounter
+from context_compaction.tool_kinds import is_steering
+
+_CLIPPED_HEAD_SHARE = 10  # a clipped argument keeps a tenth of the limit: enough to recognise it
+
+
+def microcompact(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    settings: Settings,
+    limit_tokens: int = 0,
+    needs_minimum: bool = True,
+) -> Step:
+    """Clear until the messages are within `limit_tokens`.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        settings: `keep_recent_results`, `min_result_tokens`, `min_savings_tokens`,
+            `clip_argument_chars`, `protected_tools`.
+        limit_tokens: What the messages may count; 0 clears everything that may be cleared.
+        needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
+    """
+    excess_tokens = count.messages(messages) - limit_tokens
+    if excess_tokens <= 0:
+        return Step(messages)
+    wanted_tokens = excess_tokens
+    if needs_minimum:
+        wanted_tokens = max(excess_tokens, settings.min_savings_tokens)
+    chosen: dict[Place, Replacement] = {}
+    saved_tokens = 0
+    for place, replacement in _candidates(messages, count, settings):
+        chosen[place] = replacement
+        saved_tokens += replacement.saved_tokens
+        if saved_tokens >= wanted_tokens:
+            break
+    if needs_minimum and saved_tokens < settings.min_savings_tokens:
+        return Step(messages)
+    return replace_blocks(messages, chosen, count, layer="microcompact")
+
+
+def _candidates(
+    messages: Messages, count: MessageCounter, settings: Settings
+) -> Iterator[tuple[Place, Replacement]]:
+    """What may be replaced, oldest first."""
+    index = index_calls(messages)
+    protected = {name.lower() for name in settings.protected_tools}
+    recent = _recent_call_ids(messages, settings.keep_recent_results)
+    for position, message in enumerate(messages):
+        for at, block in enumerate(message.blocks):
+            if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
+                continue
+            name = block.name if isinstance(block, ToolCall) else index.name_of(block)
+            if name.lower() in protected or is_steering(name):
+                continue
+            done = (
+                _clip_call(block, index, count, settings)
+                if isinstance(block, ToolCall)
+                else _clear(block, name, count, settings)
+            )
+            if done is not None:
+                yield Place(position, at), done
+
+
+def _recent_call_ids(messages: Messages, keep: int) -> frozenset[str]:
+    """The call ids of the newest `keep` results."""
+    newest: list[str] = []
+    for message in reversed(messages):
+        for block in reversed(message.blocks):
+            if len(newest) >= keep:
+                return frozenset(newest)
+            if isinstance(block, ToolResult):
+                newest.append(block.call_id)
+    return frozenset(newest)
+
+
+def _clear(
+    result: ToolResult, name: str, count: MessageCounter, settings: Settings
+) -> Replacement | None:
+    if count.block(result) <= settings.min_result_tokens:
+        return None
+    return clear_result(result, name, count)
+
+
+def _clip_call(
+    call: ToolCall, index: CallIndex, count: MessageCounter, settings: Settings
+) -> Replacement | None:
+    """`call` with its long string arguments cut; a call without an answer is left alone."""
+    if call.call_id not in index.result_at:
+        return None
+    limit = settings.clip_argument_chars
+    blobs: list[Blob] = []
+
+    def clip(value: Any) -> Any:
+        if not isinstance(value, str) or len(value) <= limit or markers.is_clipped(value):
+            return value
+        blob = argument_blob(call, value)
+        blobs.append(blob)
+        return markers.clipped(value[: limit // _CLIPPED_HEAD_SHARE], len(value), blob)
+
+    arguments = call.arguments
+    if isinstance(arguments, dict):
+        named = cast("dict[str, Any]", arguments)
+        clipped: Any = {name: clip(value) for name, value in named.items()}
+    else:
+        clipped = clip(arguments)
+    if not blobs:
+        return None
+    shorter = replace(call, arguments=clipped, edited=True)
+    saved_tokens = count.block(call) - count.block(shorter)
+    if saved_tokens <= 0:
+        return None
+    return Replacement(shorter, tuple(blobs), saved_tokens, "clipped", call.name)

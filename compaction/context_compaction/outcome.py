@@ -1,0 +1,180 @@
+"""The last gate: is the result valid, does it fit, was it worth it? And the answer that says so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from context_compaction import markers
+from context_compaction.attempts import Shape, Task
+from context_compaction.compaction import CompactResult, LayerReport, Mode, Status
+from context_compaction.cut_point import history_of, turn_prefix_of
+from context_compaction.draft import Draft
+from context_compaction.edits import Edit, Step
+from context_compaction.goal import Goal, after_estimate
+from context_compaction.messages import JsonObject, Messages, text_of
+from context_compaction.pairing import problems
+from context_compaction.receipt import (
+    boundary_of,
+    cache_effect,
+    irreducible_pieces,
+    receipt_of,
+    token_report,
+)
+from context_compaction.tokens import MessageCounter, message_bytes
+from context_compaction.writing import Words
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the gate decides: the draft that goes out, how it is called, and what to know."""
+
+    draft: Draft
+    status: Status
+    fits: bool
+    warnings: tuple[str, ...]
+
+
+def judge(task: Task, goal: Goal, repaired: Step, draft: Draft, mode: Mode) -> Verdict:
+    """Let `draft` pass, or fall back to the repaired input and say why."""
+    count = task.count
+    is_same = draft.messages is repaired.messages
+    if is_same:
+        return _nothing_done(task, goal, repaired, mode)
+    faults = problems(draft.messages, task.rules)
+    if faults:
+        return _fallback(
+            task, goal, repaired, f"the result would have been refused ({'; '.join(faults[:3])})"
+        )
+    before, after = count.messages(repaired.messages), count.messages(draft.messages)
+    fits = _fits(goal, draft.messages, count, mode)
+    needed = before * task.settings.min_progress_fraction
+    if after >= before and not _fewer_bytes(repaired.messages, draft.messages):
+        return _fallback(task, goal, repaired, "nothing could be made smaller")
+    if not fits and before - after < needed:
+        saved = f"{before - after} of {before} tokens could be saved"
+        return _fallback(task, goal, repaired, f"only {saved}, and that does not fit")
+    warnings = () if fits else (_too_large(goal, draft.messages, count),)
+    return Verdict(draft, "compacted", fits, warnings)
+
+
+def answer(
+    payload: Sequence[JsonObject],
+    rendered: list[JsonObject],
+    *,
+    task: Task,
+    goal: Goal,
+    parsed: Messages,
+    repaired: Step,
+    shape: Shape,
+    verdict: Verdict,
+    words: Words,
+    format: str,
+) -> CompactResult:
+    """The answer of the whole call, with its receipt."""
+    draft = verdict.draft
+    changed = draft.messages is not parsed
+    went_through = verdict.status == "compacted" and shape.cut is not None
+    replaced = _replaced(shape) if went_through else ()
+    result = CompactResult(
+        session_id=task.session_id,
+        format=format,
+        status=verdict.status,
+        messages=rendered if changed else list(payload),
+        changed=changed,
+        fits=verdict.fits,
+        tokens=token_report(goal, after_estimate(goal, draft.messages, task.count)),
+        layers=(*_repair_layer(parsed, repaired, task.count), *draft.layers),
+        edits=(*_with_pointers(repaired.edits, task), *draft.edits),
+        boundary=boundary_of(task, shape) if went_through else None,
+        restored=tuple(edit.note for edit in draft.edits if edit.layer == "restore"),
+        irreducible=() if verdict.fits else irreducible_pieces(draft.messages, goal, task.count),
+        warnings=(*_repair_warnings(repaired), *verdict.warnings, *words.warnings),
+        summary=_summary_of(draft.messages) if went_through else None,
+    )
+    cache = cache_effect(parsed, draft.messages, task.count) if changed else None
+    writer = words.writer if went_through else ""
+    return replace(
+        result, receipt=receipt_of(result, cache=cache, writer=writer, replaced=replaced)
+    )
+
+
+def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict:
+    fits = _fits(goal, repaired.messages, task.count, mode)
+    draft = Draft(repaired.messages)
+    if repaired.edits:
+        return Verdict(draft, "compacted", fits, ())
+    if fits and mode not in ("full", "micro"):
+        return Verdict(draft, "unchanged", True, ())
+    if mode == "record":
+        return Verdict(draft, "unchanged", fits, ())
+    return _fallback(task, goal, repaired, "there is nothing left to clear or to summarise")
+
+
+def _fallback(task: Task, goal: Goal, repaired: Step, reason: str) -> Verdict:
+    fits = _fits(goal, repaired.messages, task.count, "auto")
+    warnings = [f"No progress: {reason}. The conversation comes back as it was."]
+    if not fits:
+        warnings.append(_too_large(goal, repaired.messages, task.count))
+    return Verdict(Draft(repaired.messages), "no_progress", fits, tuple(warnings))
+
+
+def _fits(goal: Goal, messages: Messages, count: MessageCounter, mode: Mode) -> bool:
+    aims = goal.is_over or mode == "reactive"
+    limit_tokens = goal.target_tokens if aims else goal.trigger_tokens
+    total_bytes = sum(message_bytes(message) for message in messages)
+    return (
+        after_estimate(goal, messages, count).upper <= limit_tokens
+        and total_bytes <= goal.limits.bytes
+    )
+
+
+def _fewer_bytes(before: Messages, after: Messages) -> bool:
+    return sum(map(message_bytes, after)) < sum(map(message_bytes, before)) * 0.99
+
+
+def _too_large(goal: Goal, messages: Messages, count: MessageCounter) -> str:
+    upper = after_estimate(goal, messages, count).upper
+    pieces = irreducible_pieces(messages, goal, count)[:3]
+    named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
+    return (
+        f"It does not fit: up to {upper} tokens where {goal.target_tokens} were wanted. What is "
+        f"left cannot be made smaller: {named}. Raise the target, or shorten these."
+    )
+
+
+def _replaced(shape: Shape) -> Messages:
+    if shape.cut is None:
+        return ()
+    source = shape.draft.messages
+    return (*history_of(source, shape.cut), *turn_prefix_of(source, shape.cut))
+
+
+def _repair_layer(
+    parsed: Messages, repaired: Step, count: MessageCounter
+) -> tuple[LayerReport, ...]:
+    if not repaired.edits:
+        return ()
+    tokens = count.messages(parsed), count.messages(repaired.messages)
+    return (LayerReport("repair", *tokens, len(repaired.edits)),)
+
+
+def _repair_warnings(repaired: Step) -> tuple[str, ...]:
+    notes = dict.fromkeys(f"Message {edit.index}: {edit.note}." for edit in repaired.edits)
+    return tuple(notes)
+
+
+def _with_pointers(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
+    """The repairs, each with the pointer to the message as it came in."""
+    return tuple(
+        replace(edit, pointers=(_pointer(task, edit.index),)) if edit.index is not None else edit
+        for edit in edits
+    )
+
+
+def _pointer(task: Task, index: int) -> str:
+    seq = task.seqs[index]
+    return f"transcript://{task.session_id}/messages/{seq}-{seq}"
+
+
+def _summary_of(messages: Messages) -> str | None:
+    texts = [text_of(m.blocks) for m in messages if markers.span_of(m) is not None]
+    return "\n".join(texts) or None

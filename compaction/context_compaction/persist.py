@@ -1,0 +1,105 @@
+"""Layer: a large tool result goes to the archive; a marker with a preview stays.
+
+This is the papers' "tool result budget" and "large output demotion". It runs before anything that
+clears, so that the whole text is kept before a placeholder takes its place.
+"""
+
+from typing import TypeGuard
+
+from context_compaction import markers
+from context_compaction.edits import Step
+from context_compaction.kept_results import result_blobs, result_chars, result_text
+from context_compaction.messages import Block, Messages, Text, ToolResult, edit_result, tool_results
+from context_compaction.pairing import index_calls
+from context_compaction.preview import preview
+from context_compaction.replacing import Place, Replacement, replace_blocks
+from context_compaction.tokens import MessageCounter
+
+
+def persist(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    result_tokens: int = 40_000,
+    newest_chars: int = 200_000,
+    preview_chars: int = 2_000,
+    only_newest: bool = False,
+) -> Step:
+    """Replace every result above `result_tokens`, and of the newest results the largest ones.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        result_tokens: A single result above this is persisted, wherever it stands.
+        newest_chars: The results of the newest message together may have this many characters;
+            above it they are persisted, largest first.
+        preview_chars: Length of the preview that stays.
+        only_newest: Leave everything but the newest results alone (they are not cached yet).
+    """
+    index = index_calls(messages)
+    newest = _newest(messages)
+    places = _over_chars(messages, newest, newest_chars)
+    for position in newest if only_newest else range(len(messages)):
+        for at, block in enumerate(messages[position].blocks):
+            if _is_open(block) and count.block(block) > result_tokens:
+                places.add(Place(position, at))
+    chosen: dict[Place, Replacement] = {}
+    for place in places:
+        block = messages[place.message].blocks[place.block]
+        if isinstance(block, ToolResult):
+            marked = persist_result(block, index.name_of(block), count, preview_chars)
+            if marked is not None:
+                chosen[place] = marked
+    return replace_blocks(messages, chosen, count, layer="persist")
+
+
+def persist_result(
+    result: ToolResult, tool_name: str, count: MessageCounter, preview_chars: int
+) -> Replacement | None:
+    """`result` with its texts replaced by one marker; pictures and the like stay beside it.
+
+    None where the marker with its preview would not be smaller.
+    """
+    texts = tuple(part for part in result.content if isinstance(part, Text))
+    others = tuple(part for part in result.content if not isinstance(part, Text))
+    blobs = result_blobs(result, tool_name, texts)
+    if not blobs:
+        return None
+    shown = preview(result_text(result), max_chars=preview_chars)
+    size_chars = sum(len(part.text) for part in texts)
+    marker = Text(markers.persisted(blobs, shown, tool_name, size_chars))
+    # A string stays a string where nothing else was in the list.
+    marked = edit_result(result, (marker, *others) if others else marker.text)
+    saved_tokens = count.block(result) - count.block(marked)
+    if saved_tokens <= 0:
+        return None
+    return Replacement(marked, blobs, saved_tokens, "persisted", tool_name)
+
+
+def _newest(messages: Messages) -> range:
+    """The trailing messages that carry results: the answers to the newest call."""
+    start = len(messages)
+    while start and messages[start - 1].role == "user" and tool_results(messages[start - 1]):
+        start -= 1
+    return range(start, len(messages))
+
+
+def _is_open(block: Block) -> TypeGuard[ToolResult]:
+    return isinstance(block, ToolResult) and not markers.is_placeholder(block)
+
+
+def _over_chars(messages: Messages, newest: range, newest_chars: int) -> set[Place]:
+    sizes = {
+        Place(position, at): result_chars(block)
+        for position in newest
+        for at, block in enumerate(messages[position].blocks)
+        if _is_open(block)
+    }
+    total = sum(sizes.values())
+    chosen: set[Place] = set()
+    for place, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+        if total <= newest_chars:
+            break
+        chosen.add(place)
+        total -= size
+    return chosen

@@ -1,0 +1,143 @@
+"""Layer: after history was replaced, put recently used files back, within a budget.
+
+It takes file texts and never opens a file: the pipeline reads them, where the roots allow it, or
+else takes the last content that stands in the transcript.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from context_compaction import markers
+from context_compaction.edits import Edit, Step
+from context_compaction.kept_results import result_text
+from context_compaction.messages import (
+    Messages,
+    ToolCall,
+    ToolResult,
+    make_message,
+    named_arguments,
+)
+from context_compaction.pairing import index_calls
+from context_compaction.settings import Settings
+from context_compaction.tokens import MessageCounter
+from context_compaction.tool_kinds import classify
+
+CHANGED = "changed on disk since it was last read here"
+FROM_TRANSCRIPT = "as last seen in the conversation"
+
+
+@dataclass(frozen=True, slots=True)
+class RecentFile:
+    """A file that the conversation used.
+
+    Attributes:
+        path: The path as the calls name it.
+        seen_text: Its last whole content in the transcript, or None.
+        at: Position of the message that used it last.
+    """
+
+    path: str
+    seen_text: str | None
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileText:
+    """A file to put back: its text, or None for the path alone, and a note on where it is from."""
+
+    path: str
+    text: str | None
+    note: str = ""
+
+
+def recent_files(
+    messages: Messages, first_kept: int, extra_kinds: Mapping[str, str] | None = None
+) -> list[RecentFile]:
+    """Files read or changed before `first_kept`, newest use first, that the tail does not show."""
+    index = index_calls(messages)
+    results = {
+        block.call_id: block
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, ToolResult)
+    }
+    used: dict[str, RecentFile] = {}
+    shown: set[str] = set()
+    stale: set[str] = set()  # changed by an edit, so that older content is no longer true
+    for call_id, call in reversed(list(index.calls.items())):
+        use = classify(call, extra_kinds)
+        result = results.get(call_id)
+        if use.path is None or result is None or result.is_error:
+            continue
+        if use.kind not in ("read", "write", "edit"):
+            continue
+        at = index.call_at[call_id]
+        text = None if use.is_partial else _content(call, result, use.kind)
+        if use.path in stale:
+            text = None
+        if use.kind == "edit":
+            stale.add(use.path)
+        if at >= first_kept and text is not None:
+            shown.add(use.path)
+        known = used.get(use.path)
+        if known is None:
+            used[use.path] = RecentFile(use.path, text, at)
+        elif known.seen_text is None and text is not None:
+            used[use.path] = RecentFile(use.path, text, known.at)
+    return [file for file in used.values() if file.path not in shown]
+
+
+def restore(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    settings: Settings,
+    files: Sequence[FileText],
+    at: int,
+    limit_tokens: int,
+) -> Step:
+    """Insert one message with `files` at position `at`.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        settings: `restore_files`, `restore_file_tokens`, `restore_total_tokens`.
+        files: What to put back, most wanted first.
+        at: Where; between a summary and what follows it.
+        limit_tokens: What all messages may count afterwards.
+    """
+    room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
+    parts: list[str] = []
+    for file in files[: settings.restore_files]:
+        part = _part(file)
+        if count.text(part) > settings.restore_file_tokens:
+            part = _part(FileText(file.path, None, "too large to put back; read it again"))
+        candidate = make_message("user", markers.restored_files("\n".join([*parts, part])))
+        if count.message(candidate) > room_tokens:
+            continue
+        parts.append(part)
+    if not parts:
+        return Step(messages)
+    message = make_message("user", markers.restored_files("\n".join(parts)))
+    edit = Edit("restore", "restored", None, 0, count.message(message), note=f"{len(parts)} files")
+    return Step((*messages[:at], message, *messages[at:]), (edit,))
+
+
+def _part(file: FileText) -> str:
+    note = f" ({file.note})" if file.note else ""
+    if file.text is None:
+        return f"File: {file.path}{note}"
+    return f"File: {file.path}{note}\n{file.text}\nEnd of file: {file.path}"
+
+
+def _content(call: ToolCall, result: ToolResult, kind: str) -> str | None:
+    """The whole text of the file after this call, where the call or its result shows it."""
+    if kind == "read":
+        return None if markers.is_placeholder(result) else result_text(result)
+    if kind == "write":
+        arguments = named_arguments(call)
+        for key in ("content", "file_text", "contents", "text"):
+            value = arguments.get(key)
+            if isinstance(value, str) and not markers.is_clipped(value):
+                return value
+    return None

@@ -1,0 +1,144 @@
+"""How hard to try: the rungs from clearing alone to keeping next to nothing. Pure.
+
+Each rung starts from the same list, so that the outcome depends on the input alone. The first rung
+whose result fits is taken; where none does, the last one, which is as small as it gets, and which a
+second compaction therefore cannot make smaller.
+"""
+
+from dataclasses import dataclass, replace
+
+from context_compaction.cut_point import CutPoint, find_cut
+from context_compaction.dedupe import dedupe
+from context_compaction.draft import Draft
+from context_compaction.markers import Span
+from context_compaction.microcompact import microcompact
+from context_compaction.offload import offload_media
+from context_compaction.persist import persist
+from context_compaction.policies import Policy
+from context_compaction.settings import Settings
+from context_compaction.snip import snip
+from context_compaction.tokens import MessageCounter
+from context_compaction.wire.rules import WireRules
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One degree of effort.
+
+    Attributes:
+        settings: The constants at this degree.
+        keep_fraction: Part of the limit that may stay after a cut; 0 keeps the last run alone.
+        may_keep_nothing: Whether even the newest assistant message may go.
+        needs_minimum: Whether clearing needs its minimum savings.
+        clears_all: Whether clearing goes on after the limit is met.
+    """
+
+    settings: Settings
+    keep_fraction: float
+    may_keep_nothing: bool = False
+    needs_minimum: bool = True
+    clears_all: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the messages alone may come to: tokens by the counter, and bytes of the request."""
+
+    tokens: int
+    bytes: int
+
+
+def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
+    """The rungs at which history is replaced, from gentle to hard."""
+    tight = replace(
+        settings,
+        keep_recent_results=1,
+        keep_recent_turns=0,
+        min_result_tokens=min(settings.min_result_tokens, max(50, limit_tokens // 100)),
+        persist_result_tokens=min(settings.persist_result_tokens, max(100, limit_tokens // 4)),
+        preview_chars=min(settings.preview_chars, max(200, limit_tokens // 4)),
+    )
+    tighter = replace(
+        tight,
+        summary_tokens=min(settings.summary_tokens, max(100, limit_tokens // 8)),
+        restore_files=0,
+    )
+    last = replace(
+        tighter,
+        keep_recent_results=0,
+        min_result_tokens=0,
+        persist_result_tokens=max(50, limit_tokens // 10),
+        preview_chars=200,
+        clip_argument_chars=100,
+        summary_tokens=0,
+    )
+    return (
+        Rung(settings, settings.keep_recent_fraction),
+        Rung(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
+        Rung(tighter, 0.0, needs_minimum=False),
+        Rung(last, 0.0, may_keep_nothing=True, needs_minimum=False, clears_all=True),
+    )
+
+
+def clear(
+    draft: Draft,
+    policy: Policy,
+    rung: Rung,
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    limits: Limits,
+    span: Span,
+) -> Draft:
+    """The layers that replace no history, in the policy's order."""
+    settings = rung.settings
+    for name in policy.layers:
+        match name:
+            case "persist":
+                step = persist(
+                    draft.messages,
+                    count=count,
+                    result_tokens=settings.persist_result_tokens,
+                    newest_chars=settings.persist_newest_chars,
+                    preview_chars=settings.preview_chars,
+                )
+            case "dedupe":
+                step = dedupe(draft.messages, count=count, settings=settings)
+            case "snip":
+                step = snip(
+                    draft.messages,
+                    count=count,
+                    rules=rules,
+                    span=span,
+                    max_messages=settings.snip_max_messages,
+                    head_messages=settings.snip_head_messages,
+                )
+            case "microcompact":
+                step = microcompact(
+                    draft.messages,
+                    count=count,
+                    settings=settings,
+                    limit_tokens=0 if rung.clears_all else limits.tokens,
+                    needs_minimum=rung.needs_minimum,
+                )
+            case _:
+                continue
+        draft = draft.then(name, step, count)
+    offloaded = offload_media(draft.messages, count=count, limit_bytes=limits.bytes)
+    return draft.then("offload", offloaded, count)
+
+
+def cut(
+    draft: Draft, rung: Rung, *, count: MessageCounter, rules: WireRules, limit_tokens: int
+) -> CutPoint | None:
+    """Where this rung cuts; None where there is nothing left to replace."""
+    room_tokens = limit_tokens - rung.settings.summary_tokens
+    return find_cut(
+        draft.messages,
+        count=count,
+        rules=rules,
+        keep_tokens=int(room_tokens * rung.keep_fraction),
+        keep_turns=rung.settings.keep_recent_turns,
+        max_tokens=room_tokens,
+        may_keep_nothing=rung.may_keep_nothing,
+    )

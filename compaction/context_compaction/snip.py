@@ -1,0 +1,47 @@
+"""Layer: drop the middle of a long list by message count. On where a policy says so."""
+
+from context_compaction import markers
+from context_compaction.edits import Edit, Step
+from context_compaction.messages import Messages, make_message
+from context_compaction.pairing import safe_cuts
+from context_compaction.tokens import MessageCounter
+from context_compaction.wire.rules import WireRules
+
+
+def snip(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    span: markers.Span,
+    max_messages: int = 50,
+    head_messages: int = 3,
+) -> Step:
+    """Keep the first `head_messages` and the newest ones, `max_messages` in all.
+
+    Both cuts move outward, to where no call is parted from its result, so a few more may stay.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        rules: The provider's rules.
+        span: The archived originals of the whole list, for the pointer.
+        max_messages: Does nothing up to this many messages.
+        head_messages: How many stay at the beginning.
+    """
+    if len(messages) <= max_messages:
+        return Step(messages)
+    safe = safe_cuts(messages, rules)
+    head = head_messages
+    while head < len(messages) and not safe[head]:
+        head += 1
+    tail = len(messages) - (max_messages - head_messages)
+    while tail > head and not safe[tail]:
+        tail -= 1
+    dropped = messages[head:tail]
+    if not dropped or all(markers.is_made(message) for message in dropped):
+        return Step(messages)
+    note = make_message("user", markers.snipped(len(dropped), span.pointer))
+    before, after = count.messages(dropped), count.message(note)
+    edit = Edit("snip", "dropped", dropped[0].index, before, after, (span.pointer,))
+    return Step((*messages[:head], note, *messages[tail:]), (edit,))

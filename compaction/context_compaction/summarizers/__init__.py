@@ -1,0 +1,34 @@
+"""Summary writers: who writes the prose that stands for history.
+
+`extractive` needs no model and is always there; `host` takes prose that the caller wrote. Both get
+a `SummaryRequest`; whatever the writer, the machine-made parts of a summary are ours (summary.py).
+"""
+
+from dataclasses import dataclass
+
+from context_compaction.digest import Digest
+from context_compaction.messages import Messages
+
+__all__ = ["SummaryRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRequest:
+    """What a writer gets.
+
+    Attributes:
+        messages: What the summary stands for, originals where the archive has them.
+        digest: The inventory of `messages`.
+        max_tokens: What the text may count.
+        previous: The text of the summary that stood before, where its originals are not at hand.
+        instructions: What the user wants it to dwell on.
+        is_turn_prefix: Whether it is the beginning of the running turn, whose request stays in
+            full beside it.
+    """
+
+    messages: Messages
+    digest: Digest
+    max_tokens: int
+    previous: str = ""
+    instructions: str = ""
+    is_turn_prefix: bool = False

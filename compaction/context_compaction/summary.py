@@ -1,0 +1,75 @@
+"""Layer: a summary message takes the place of history; a checkpoint, that of a turn's beginning.
+
+The text comes in from a writer. What the machine knows for certain is added here, whoever wrote
+the prose: pinned text verbatim, and for prose of a model the ledger of files and commands.
+"""
+
+from collections.abc import Sequence
+
+from context_compaction import markers
+from context_compaction.cut_point import CutPoint, history_of, is_preserved, turn_prefix_of
+from context_compaction.edits import Edit, Step
+from context_compaction.markers import Span
+from context_compaction.messages import Message, Messages, make_message
+from context_compaction.tokens import MessageCounter
+
+PINNED_TITLE = "## Pinned (verbatim, still in force)"
+
+
+def summary_message(span: Span, text: str, pinned: Sequence[str] = ()) -> Message:
+    """The message that stands for history, with the pinned texts first."""
+    parts = [part for part in (_pinned(pinned), text) if part]
+    return make_message("user", markers.summary(span, "\n".join(parts)))
+
+
+def checkpoint_message(span: Span, text: str) -> Message:
+    """The message that stands for the beginning of the running turn."""
+    return make_message("user", markers.turn_context(span, text))
+
+
+def summarize(
+    messages: Messages,
+    cut: CutPoint,
+    *,
+    count: MessageCounter,
+    summary: Message | None,
+    checkpoint: Message | None,
+) -> Step:
+    """Put `summary` and `checkpoint` where history and the turn's beginning stood.
+
+    What stays, in order: preserved messages, the summary, the running turn's request where the cut
+    falls inside it, the checkpoint, and everything from the cut on.
+    """
+    stop = cut.first_kept if cut.request_at is None else cut.request_at
+    before = tuple(message for message in messages[:stop] if is_preserved(message))
+    out: list[Message] = [*before]
+    edits: list[Edit] = []
+    if summary is not None:
+        out.append(summary)
+        edits.append(_edit(history_of(messages, cut), summary, count))
+    if cut.request_at is not None:
+        out.append(messages[cut.request_at])
+        inside = messages[cut.request_at + 1 : cut.first_kept]
+        out.extend(message for message in inside if is_preserved(message))
+    if checkpoint is not None:
+        out.append(checkpoint)
+        edits.append(_edit(turn_prefix_of(messages, cut), checkpoint, count))
+    return Step((*out, *messages[cut.first_kept :]), tuple(edits))
+
+
+def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
+    span = markers.span_of(message)
+    return Edit(
+        "summarize",
+        "summarized",
+        replaced[0].index if replaced else None,
+        sum(count.message(item) for item in replaced),
+        count.message(message),
+        (span.pointer,) if span else (),
+        note=f"{len(replaced)} messages",
+    )
+
+
+def _pinned(pinned: Sequence[str]) -> str:
+    unique = dict.fromkeys(text.strip() for text in pinned if text.strip())
+    return "\n".join([PINNED_TITLE, *(f"- {text}" for text in unique)]) if unique else ""

@@ -1,0 +1,142 @@
+"""What kind of tool a call uses, told from its name and arguments; never a fixed list of names.
+
+Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions.read`. The name
+is cut to its last segment and into words; verbs decide, and arguments settle what verbs leave open.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from context_compaction.messages import ToolCall
+
+ToolKind: TypeAlias = Literal[
+    "read", "write", "edit", "search", "list", "execute", "notebook", "web", "other"
+]
+TOOL_KINDS: tuple[str, ...] = get_args(ToolKind)
+
+# The first row that shares a word with the name decides, so the order is from special to general.
+_WORDS: tuple[tuple[ToolKind, frozenset[str]], ...] = (
+    ("notebook", frozenset({"notebook", "jupyter", "ipython", "cell"})),
+    ("web", frozenset({"web", "fetch", "url", "http", "browse", "browser", "navigate", "crawl"})),
+    ("edit", frozenset({"edit", "multiedit", "patch", "replace", "insert", "modify", "rewrite"})),
+    ("search", frozenset({"grep", "search", "find", "ripgrep", "rg", "query", "lookup"})),
+    ("list", frozenset({"ls", "list", "glob", "dir", "tree", "listdir"})),
+    ("execute", frozenset({"bash", "shell", "exec", "execute", "run", "terminal", "powershell"})),
+    ("execute", frozenset({"sh", "cmd", "command", "python", "repl", "script", "stdin"})),
+    ("read", frozenset({"read", "view", "cat", "open", "head", "tail", "show"})),
+    ("write", frozenset({"write", "create", "save", "touch", "append"})),
+)
+_PATH_KEYS = (
+    "file_path", "path", "filename", "filepath", "file", "notebook_path", "target_file",
+    "absolute_path", "relative_path", "file_name",
+)  # fmt: skip
+_COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
+_RANGE_KEYS = ("offset", "limit", "start_line", "end_line", "view_range", "line", "lines", "range")
+# One editor tool with a `command` argument (Anthropic's text editor): the argument is the verb.
+_EDITOR_COMMANDS: Mapping[str, ToolKind] = {
+    "view": "read", "create": "write", "str_replace": "edit", "insert": "edit", "undo_edit": "edit",
+}  # fmt: skip
+# Results of these steer the work itself; clearing them loses a promise, not a text.
+_STEERING_WORDS = frozenset({"skill", "ask", "question", "todo", "todos", "plan", "approval"})
+_SEGMENT = re.compile(r"__|[.:/]")
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_PATCH_PATH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What one call does.
+
+    Attributes:
+        kind: The kind of tool.
+        path: The file it concerns, as the call names it, or None.
+        command: The command line or code it runs, or None.
+        is_partial: Whether a read names a range rather than the whole file.
+    """
+
+    kind: ToolKind
+    path: str | None = None
+    command: str | None = None
+    is_partial: bool = False
+
+
+def words_of(name: str) -> frozenset[str]:
+    """The lower-case words of a tool's name, without the prefixes that hosts add."""
+    segment = _SEGMENT.split(name)[-1] or name
+    return frozenset(word.lower() for word in _WORD.findall(segment))
+
+
+def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
+    """What `call` does; `extra_kinds` (tool name to kind) is asked first."""
+    arguments = _as_mapping(call.arguments)
+    path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments)
+    command = _command(call.arguments)
+    kind = _kind(call.name, arguments, path, extra_kinds or {})
+    if kind != "execute":
+        command = None
+    partial = kind == "read" and any(arguments.get(key) is not None for key in _RANGE_KEYS)
+    return ToolUse(kind, path, command, partial)
+
+
+def is_steering(name: str) -> bool:
+    """Whether the tool asks the user, keeps the plan, or loads a skill: never cleared."""
+    return bool(words_of(name) & _STEERING_WORDS)
+
+
+def _kind(
+    name: str, arguments: Mapping[str, Any], path: str | None, extra_kinds: Mapping[str, str]
+) -> ToolKind:
+    named = extra_kinds.get(name) or extra_kinds.get(name.lower())
+    if named in TOOL_KINDS:
+        return cast(ToolKind, named)
+    verb = arguments.get("command")
+    if path and isinstance(verb, str) and verb in _EDITOR_COMMANDS:
+        return _EDITOR_COMMANDS[verb]
+    words = words_of(name)
+    for kind, vocabulary in _WORDS:
+        if words & vocabulary:
+            return _settled(kind, path)
+    if path and ("content" in arguments or "file_text" in arguments):
+        return "write"
+    return "read" if path and words & {"get", "file", "load"} else "other"
+
+
+def _settled(kind: ToolKind, path: str | None) -> ToolKind:
+    """Without a path, `open_issue` reads no file and `create_ticket` writes none."""
+    return "other" if kind in ("read", "write") and path is None else kind
+
+
+def _as_mapping(arguments: Any) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], arguments) if isinstance(arguments, dict) else {}
+
+
+def _first_string(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        value = arguments.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _command(arguments: Any) -> str | None:
+    if isinstance(arguments, str):
+        return arguments or None
+    mapping = _as_mapping(arguments)
+    for key in _COMMAND_KEYS:
+        value = mapping.get(key)
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, list):
+            return " ".join(str(item) for item in cast("list[object]", value))
+    return None
+
+
+def _patched_path(arguments: Any) -> str | None:
+    """The first file that a patch in Codex's format names."""
+    text = arguments if isinstance(arguments, str) else _as_mapping(arguments).get("input")
+    if not isinstance(text, str) or "*** " not in text:
+        return None
+    found = _PATCH_PATH.search(text)
+    return found.group(1).strip() if found else None
