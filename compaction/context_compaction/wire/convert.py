@@ -7,8 +7,9 @@ with their JSON. Results without calls and calls without results stay as they ar
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.messages import (
@@ -25,7 +26,6 @@ from context_compaction.messages import (
     ToolCall,
     ToolResult,
     text_of,
-    tool_calls,
 )
 from context_compaction.wire import FORMATS, WireFormat, media
 from context_compaction.wire.linking import host_id
@@ -42,10 +42,10 @@ _ID_HASH_DIGITS = 8
 def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messages:
     """The same conversation without sources, grouped as the format `to` wants it.
 
-    Consecutive messages of the assistant become one, and so do consecutive results where the
-    format groups them. System messages stay where the format has them in its list; elsewhere
-    they become text of the user between `<system>` tags (or take them out by `split_system`
-    first). Empty texts and messages are dropped.
+    Consecutive messages of the assistant become one, and so do consecutive results; rendering
+    takes them apart again where the format wants a message for each. System messages stay where
+    the format has them in its list; elsewhere they become text of the user between `<system>`
+    tags (or take them out by `split_system` first). Empty texts and messages are dropped.
 
     Args:
         messages: Of any format.
@@ -60,9 +60,9 @@ def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messag
         raise UnknownFormatError(
             f"The format {to!r} is unknown. Name one of: {', '.join(FORMATS)}."
         )
-    target = _Target(FORMATS[to], _names_by_id(messages), keeps_foreign=origin == to)
+    target = _Target(FORMATS[to], keeps_foreign=origin == to)
     converted: list[Message] = []
-    for index, message in enumerate(messages):
+    for index, message in enumerate(_with_legal_ids(messages, target)):
         try:
             plain = _plain_message(message, target)
         except RecursionError:
@@ -70,7 +70,7 @@ def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messag
             raise InvalidMessageError(index, problem, "Give it with less nesting.") from None
         if not plain.blocks:
             continue
-        if converted and _belong_together(converted[-1], plain, target):
+        if converted and _belong_together(converted[-1], plain):
             blocks = (*converted[-1].blocks, *plain.blocks)
             converted[-1] = replace(converted[-1], blocks=blocks)
         else:
@@ -87,16 +87,51 @@ def split_system(messages: Messages) -> tuple[str, Messages]:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The format to convert to, the calls' tool names by id, and whether it is also the origin."""
+    """The format to convert to, and whether it is also the origin."""
 
     format: WireFormat
-    tool_names: Mapping[str, str]
     keeps_foreign: bool
 
 
-def _names_by_id(messages: Messages) -> dict[str, str]:
-    calls = (call for message in messages for call in tool_calls(message))
-    return {call.call_id: call.name for call in calls}
+def _with_legal_ids(messages: Messages, target: _Target) -> list[Message]:
+    """The messages with ids that every provider takes, and results that name their tool.
+
+    Some models number their calls anew in every turn. Chat Completions lets an id come again, the
+    others do not; the second use gets a number. A result answers the latest call of its id.
+    """
+    used: set[str] = set()
+    latest: dict[str, ToolCall] = {}
+
+    def rename(block: Block) -> Block:
+        if isinstance(block, ToolCall):
+            call = replace(block, call_id=_unused_id(_legal_id(block.call_id, target), used))
+            used.add(call.call_id)
+            latest[block.call_id] = call
+            return call
+        if isinstance(block, ToolResult):
+            call = latest.get(block.call_id) or ToolCall(_legal_id(block.call_id, target), "", None)
+            return replace(block, call_id=call.call_id, name=block.name or call.name or None)
+        return block
+
+    return [replace(message, blocks=tuple(map(rename, message.blocks))) for message in messages]
+
+
+def _unused_id(call_id: str, used: Container[str]) -> str:
+    if call_id not in used:
+        return call_id
+    stem = call_id[:_ID_STEM_CHARS]
+    return next(found for n in count(2) if (found := f"{stem}_{n}") not in used)
+
+
+def _legal_id(call_id: str, target: _Target) -> str:
+    """`call_id` if every provider takes it, else a legal one that depends on it alone."""
+    if target.format.rules.calls_have_ids:
+        call_id = host_id(call_id)
+    if _LEGAL_ID.fullmatch(call_id):
+        return call_id
+    stem = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:_ID_STEM_CHARS]
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{stem}_{digest[:_ID_HASH_DIGITS]}"
 
 
 def _plain_message(message: Message, target: _Target) -> Message:
@@ -115,12 +150,10 @@ def _plain_block(block: Block, role: Role, target: _Target) -> Sequence[Block]:
     if isinstance(block, Thinking):
         return (block,) if target.keeps_foreign else ()
     if isinstance(block, ToolCall):
-        call_id = _plain_id(block.call_id, target)
-        return (ToolCall(call_id, block.name, _as_object(block.arguments)),)
+        return (ToolCall(block.call_id, block.name, _as_object(block.arguments)),)
     if isinstance(block, ToolResult):
         content = tuple(new for old in block.content for new in _plain_part(old, target))
-        name = block.name or target.tool_names.get(block.call_id)
-        return (ToolResult(_plain_id(block.call_id, target), content, block.is_error, name),)
+        return (ToolResult(block.call_id, content, block.is_error, block.name),)
     parts = _plain_part(block, target)
     if role == "user":
         return parts
@@ -150,23 +183,10 @@ def _as_object(arguments: object) -> object:
     return {} if arguments in (None, "") else {"input": arguments}
 
 
-def _plain_id(call_id: str, target: _Target) -> str:
-    """`call_id` if every provider takes it, else a legal one that depends on it alone."""
-    if target.format.rules.calls_have_ids:
-        call_id = host_id(call_id)
-    if _LEGAL_ID.fullmatch(call_id):
-        return call_id
-    stem = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:_ID_STEM_CHARS]
-    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{stem}_{digest[:_ID_HASH_DIGITS]}"
-
-
-def _belong_together(before: Message, after: Message, target: _Target) -> bool:
+def _belong_together(before: Message, after: Message) -> bool:
     if before.role != after.role:
         return False
-    if after.role == "assistant":
-        return True
-    return target.format.rules.groups_results and _is_results(before) and _is_results(after)
+    return after.role == "assistant" or (_is_results(before) and _is_results(after))
 
 
 def _is_results(message: Message) -> bool:

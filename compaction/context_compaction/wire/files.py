@@ -9,14 +9,14 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from context_compaction import wire
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.messages import Message
 from context_compaction.wire.conversation import Conversation, Entry, Row, Session
 from context_compaction.wire.message_lists import read_document
-from context_compaction.wire.reading import list_or_none, object_or_none, type_name
+from context_compaction.wire.reading import list_or_none, object_or_none, refuse_constant, type_name
 from context_compaction.wire.sessions import (
     kind_of,
     read_claude_code,
@@ -147,12 +147,7 @@ def _is_lines(text: str) -> bool:
 
 
 def _load(text: str) -> Any:
-    """The JSON value of `text`; NaN and infinities, which JSON does not have, are refused."""
-    return json.loads(text, parse_constant=_refuse_constant)
-
-
-def _refuse_constant(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not a JSON value")
+    return json.loads(text, parse_constant=refuse_constant)
 
 
 def _read_whole(text: str, name: str) -> Session:

@@ -261,11 +261,12 @@ def _fill(blocks: Sequence[_Spoken], source: JsonObject) -> JsonObject:
             filled.update(block.source)
         else:
             content.append(block)
-    speaks = source.get("role") == "assistant"
-    if content or not speaks or source.get("content") is not None:
-        filled["content"] = string_or_list(content, source.get("content"), _render_part)
+    original: Any = source.get("content")
+    if content:
+        filled["content"] = string_or_list(content, original, _render_part)
     else:
-        filled["content"] = None
+        # An empty array is refused; an assistant that only calls has null.
+        filled["content"] = None if calls and not isinstance(original, str) else ""
     if calls:
         filled["tool_calls"] = calls
     return filled

@@ -92,13 +92,18 @@ def block_types(content: object) -> set[str]:
     return types
 
 
+def refuse_constant(constant: str) -> NoReturn:
+    """For `json.loads`: NaN and the infinities, which Python reads, are no JSON."""
+    raise ValueError(f"{constant} is not a JSON value")
+
+
 def loads_or_text(text: str) -> Any:
     """The JSON value of `text`, or `text` itself where it is no JSON or only a JSON string.
 
     A string in `ToolCall.arguments` is therefore always the text as the host wrote it.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return text
     return text if isinstance(value, str) else value
