@@ -1,0 +1,159 @@
+"""What left a conversation: every string of its content that no longer stands in it.
+
+Used to prove that nothing is lost: each of these must be readable through the product's tools.
+Nothing of the product is imported here.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from .json_types import Json, is_list, is_object
+
+Kind: TypeAlias = Literal["text", "result", "thinking", "arguments", "media", "other"]
+_Found: TypeAlias = Iterator[tuple[Kind, str]]
+
+_RESULT_ROLES = {"tool", "toolResult", "function"}
+# Fields that say what a block is rather than hold what was said.
+_LABELS = {
+    "type", "role", "id", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "toolName",
+    "name", "status", "signature", "thinkingSignature", "thoughtSignature", "encrypted_content",
+    "media_type", "mimeType", "cache_control", "detail", "filename",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """One string that was in the content before and is not any more.
+
+    Attributes:
+        kind: What it was. "other" is a string inside a block of unknown type.
+        text: The string itself: a text, one text part of a result, base64 data or a data URL as
+            the host wrote it, one string inside a call's arguments.
+        where: Position of its message in the list before, from 0.
+    """
+
+    kind: Kind
+    text: str
+    where: int
+
+
+def removed_texts(before: list[Json], after: list[Json], format: str) -> list[Removed]:
+    """Content strings of `before` that stand nowhere in the content of `after`, verbatim.
+
+    A string that a message of `after` only quotes, or holds a part of, counts as removed. Each
+    distinct string is named once, where it first stood; empty strings never are.
+    """
+    reader = _READERS[format]
+    left = {text for message in after for _, text in reader(message)}
+    found: dict[str, Removed] = {}
+    for where, message in enumerate(before):
+        for kind, text in reader(message):
+            if text and text not in left:
+                found.setdefault(text, Removed(kind, text, where))
+    return list(found.values())
+
+
+def _message(message: Json) -> _Found:
+    """A message of Anthropic, Chat Completions or pi."""
+    kind: Kind = "result" if message.get("role") in _RESULT_ROLES else "text"
+    yield from _content(message.get("content"), kind)
+    calls: list[Json] = message.get("tool_calls") or []
+    for call in calls:
+        yield from _arguments(call.get("function") or call.get("custom") or {})
+    yield from _strings(message.get("reasoning_content"), "thinking")
+    if message.get("role") == "bashExecution":
+        yield from _strings(message.get("command"), "arguments")
+        yield from _strings(message.get("output"), "result")
+
+
+def _item(item: Json) -> _Found:
+    """An item of the Responses API."""
+    kind = str(item.get("type", "message"))
+    if kind == "message":
+        yield from _content(item.get("content"), "text")
+    elif kind == "reasoning":
+        yield from _strings([item.get("summary"), item.get("content")], "thinking")
+    elif kind.endswith("_call"):
+        yield from _arguments(item)
+    elif kind.endswith("_output"):
+        yield from _content(item.get("output"), "result")
+    else:
+        yield from _strings(item, "other")
+
+
+def _gemini_content(content: Json) -> _Found:
+    parts: list[Json] = content.get("parts") or []
+    for part in parts:
+        if "text" in part:
+            yield ("thinking" if part.get("thought") else "text"), part["text"]
+        elif "inlineData" in part:
+            yield "media", part["inlineData"]["data"]
+        elif "functionCall" in part:
+            yield from _strings(part["functionCall"].get("args"), "arguments")
+        elif "functionResponse" in part:
+            response: Json = part["functionResponse"]
+            yield from _strings([response.get("response"), response.get("parts")], "result")
+        else:
+            yield from _strings(part, "other")
+
+
+def _content(content: Any, kind: Kind) -> _Found:
+    """A bare string, or blocks. `kind` is what plain text is here."""
+    if isinstance(content, str):
+        yield kind, content
+    elif is_list(content):
+        for block in content:
+            yield from _block(block, kind)
+
+
+def _block(block: Json, kind: Kind) -> _Found:
+    name = str(block.get("type"))
+    if name in {"text", "input_text", "output_text"}:
+        yield kind, block["text"]
+    elif name == "thinking":
+        yield "thinking", block["thinking"]
+    elif name in {"tool_use", "toolCall"}:
+        yield from _arguments(block)
+    elif name == "tool_result":
+        yield from _content(block.get("content"), "result")
+    elif name in {"image", "document"}:
+        yield from _strings(block.get("source", block.get("data")), "media")
+    elif name in {"image_url", "input_image", "file", "input_file"}:
+        yield from _strings(block, "media")
+    else:
+        yield from _strings(block, "other")
+
+
+def _arguments(call: Json) -> _Found:
+    """Every string inside a call's arguments; the arguments themselves where they do not parse."""
+    for key in ("arguments", "input", "action"):
+        value = call.get(key)
+        if isinstance(value, str):
+            with suppress(ValueError):  # custom tools take free text
+                value = json.loads(value)
+        yield from _strings(value, "arguments")
+
+
+def _strings(value: Any, kind: Kind) -> _Found:
+    """Every string inside a JSON value, labels left out."""
+    if isinstance(value, str):
+        yield kind, value
+    elif is_list(value):
+        for item in value:
+            yield from _strings(item, kind)
+    elif is_object(value):
+        for key, item in value.items():
+            if kind == "arguments" or key not in _LABELS:
+                yield from _strings(item, kind)
+
+
+_READERS: dict[str, Callable[[Json], _Found]] = {
+    "anthropic": _message,
+    "openai-chat": _message,
+    "pi": _message,
+    "openai-responses": _item,
+    "gemini": _gemini_content,
+}
