@@ -8,6 +8,8 @@ import marshal
 from functools import cache
 from typing import Any, TypeAlias
 
+from context_compaction.request_size import compact_json
+
 MEMO_ENTRIES = 50_000  # about 8 MB
 # A shorter text is its own key; of a longer one the memo keeps a hash, not the text.
 HASH_FROM_CHARS = 200
@@ -49,7 +51,7 @@ class CountMemo:
 
 
 @cache
-def memo_for(method: str) -> CountMemo:
+def memo_for(method: str) -> CountMemo:  # noqa: ARG001 - the key of the cache
     """The memo of this process for one way of counting, named by its method."""
     return CountMemo()
 
@@ -67,4 +69,8 @@ def json_key(value: Any) -> Key:
     It hashes marshal's bytes, which are made five times faster than JSON. Version 0 depends on
     nothing but the value; the bytes are never stored nor read back.
     """
-    return hashlib.blake2b(marshal.dumps(value, 0), digest_size=16, person=b"json").digest()
+    try:
+        data = marshal.dumps(value, 0)
+    except ValueError:  # a subclass, such as OrderedDict
+        data = compact_json(value).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16, person=b"json").digest()

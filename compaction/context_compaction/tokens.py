@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from context_compaction.errors import SettingsError, VocabularyError
@@ -97,13 +97,13 @@ class MessageCounter:
         counter: Counts text; its name is the method.
         image: How pictures are charged.
         margin: What un-anchored estimates are multiplied by for the upper estimate.
-        memo: Counts of earlier calls, of this same counter; None where counting is as cheap.
+        memo: Counts of earlier calls, of this same counter.
     """
 
     counter: TokenCounter
     image: ImageRule
     margin: float
-    memo: CountMemo | None = None
+    memo: CountMemo = field(default_factory=CountMemo)
 
     @property
     def method(self) -> str:
@@ -112,8 +112,6 @@ class MessageCounter:
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
-        if self.memo is None:
-            return self.counter.count(text)
         key = text_key(text)
         tokens = self.memo.get(key)
         if tokens is None:
@@ -207,13 +205,12 @@ class MessageCounter:
 
     def _tool_call(self, call: ToolCall) -> int:
         key = json_key([call.name, call.arguments])
-        tokens = self.memo.get(key) if self.memo else None
+        tokens = self.memo.get(key)
         if tokens is None:
             arguments = call.arguments
             written = arguments if isinstance(arguments, str) else compact_json(arguments)
             tokens = TOOL_CALL_TOKENS + self.counter.count(f"{call.name} {written}")
-            if self.memo is not None:
-                self.memo.put(key, tokens)
+            self.memo.put(key, tokens)
         return tokens
 
     def _thinking(self, thinking: Thinking) -> int:

@@ -1,0 +1,348 @@
+"""Counting text and messages: any input, additive, by block type, cautious where it must be."""
+
+import json
+import math
+from collections import OrderedDict
+
+import pytest
+from context_compaction import wire
+from context_compaction.errors import SettingsError
+from context_compaction.media import TileRule
+from context_compaction.memo import CountMemo
+from context_compaction.messages import (
+    Block,
+    Message,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    edit_message,
+    edit_result,
+    make_message,
+)
+from context_compaction.profiles import profile_for
+from context_compaction.text_counters import (
+    PIECE_CHARS,
+    O200kCounter,
+    ScaledCounter,
+    split_pieces,
+)
+from context_compaction.tokens import Estimator, MessageCounter, counter_for, message_bytes
+from context_compaction.vocabulary import load_o200k
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+O200K = O200kCounter()
+
+any_text = st.text(st.characters(exclude_categories=()), max_size=400)  # lone surrogates too
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+json_objects = st.dictionaries(st.text(max_size=8), json_values, max_size=3)
+blocks: st.SearchStrategy[Block] = st.one_of(
+    st.builds(Text, any_text),
+    st.builds(Thinking, any_text, st.none() | any_text),
+    st.builds(ToolCall, st.text(max_size=8), st.text(max_size=12), json_objects | any_text),
+    st.builds(ToolResult, st.text(max_size=8), st.tuples(st.builds(Text, any_text))),
+    st.builds(Opaque, st.text(max_size=8), json_objects),
+)
+conversations = st.lists(
+    st.builds(
+        Message,
+        st.sampled_from(("system", "user", "assistant")),
+        st.lists(blocks, max_size=3).map(tuple),
+    ),
+    max_size=5,
+).map(tuple)
+models = st.sampled_from([None, "gpt-4o", "gpt-4", "claude-opus-4-8", "claude-3-haiku", "gemini-3"])
+estimators: st.SearchStrategy[Estimator] = st.sampled_from(["auto", "chars/4", "heuristic"])
+
+
+@settings(deadline=None)  # the first example loads the vocabulary
+@given(any_text, models, estimators)
+def test_any_text_has_a_count(text: str, model: str | None, estimator: Estimator) -> None:
+    assert 0 <= counter_for(model, estimator=estimator).text(text) <= 6 * len(text)
+
+
+@settings(deadline=None)
+@given(any_text)
+def test_o200k_tokens_are_never_more_than_the_bytes_of_the_text(text: str) -> None:
+    assert O200K.count(text) <= len(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        " " * 1_000_000,
+        "\n" * 1_000_000 + "x",
+        "<|endoftext|>" * 1_000,
+        "\ud800\udc00 half \udfff",
+        json.dumps({"line": list(range(150_000))}),
+    ],
+    ids=["a million spaces", "a million newlines", "control tokens", "surrogates", "1 MB line"],
+)
+def test_texts_that_break_tokenizers_are_counted(text: str) -> None:
+    assert 0 < counter_for("gpt-4o").text(text) <= len(text.encode("utf-8", "surrogatepass"))
+
+
+def test_counting_a_long_text_in_pieces_hardly_changes_its_count() -> None:
+    text = "".join(f"{number}: def function_{number}() -> None:\n" for number in range(9_000))
+
+    whole = len(load_o200k().encode(text))
+
+    assert len(text) > 3 * PIECE_CHARS
+    assert whole <= O200K.count(text) <= whole + 10
+
+
+@given(st.text(st.sampled_from("ab \n"), max_size=60).map(lambda text: text * 4_000))
+def test_pieces_are_short_enough_and_make_the_text_again(text: str) -> None:
+    pieces = split_pieces(text)
+
+    assert "".join(pieces) == text
+    assert all(len(piece) <= PIECE_CHARS for piece in pieces)
+
+
+@given(any_text)
+def test_chars_4_is_the_papers_formula(text: str) -> None:
+    assert counter_for("claude-opus-4-8", estimator="chars/4").text(text) == len(text) // 4
+
+
+@pytest.mark.parametrize(
+    ("model", "factor", "method"),
+    [
+        ("gpt-4o", 1.0, "o200k*1.00/openai"),
+        ("claude-sonnet-4-5", 1.22, "o200k*1.22/claude-3"),
+        ("claude-opus-4-8", 1.5, "o200k*1.50/claude"),
+        ("my-own-model", 1.5, "o200k*1.50/unknown"),
+        (None, 1.5, "o200k*1.50/unknown"),
+    ],
+)
+def test_the_factor_of_the_model_and_its_name_stand_in_the_method(
+    model: str | None, factor: float, method: str
+) -> None:
+    counter = counter_for(model)
+    text = "def add(a, b):\n    return a + b\n" * 40
+
+    assert counter.method == method
+    assert counter.text(text) == math.ceil(O200K.count(text) * factor)
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("모든 인간은 태어날 때부터 자유로우며 그 존엄과 권리에 있어 동등하다. " * 9, 1.7, 1.8),
+        ("يولد جميع الناس أحرارًا متساوين في الكرامة والحقوق. " * 9, 2.0, 2.1),
+        ("सभी मनुष्यों को गौरव और अधिकारों के मामले में स्वतन्त्रता प्राप्त है। " * 9, 2.3, 2.45),
+        ("人人生而自由，在尊严和权利上一律平等。" * 9, 1.45, 1.55),
+        ("Alle Menschen sind frei und gleich an Würde und Rechten geboren. Für üble " * 9, 2, 2),
+        ("Tất cả mọi người sinh ra đều được tự do và bình đẳng. " * 9, 1.0, 1.0),
+        ("All human beings are born free and equal in dignity. →" * 9, 1.5, 1.5),
+    ],
+    ids=["Korean", "Arabic", "Hindi", "Chinese", "German", "Vietnamese", "English"],
+)
+def test_other_scripts_weigh_what_claude_was_measured_to_make_of_them(
+    text: str, least: float, most: float
+) -> None:
+    raw = O200K.count(text)
+
+    assert raw * least <= counter_for("claude-opus-4-8").text(text) <= raw * most + 1
+    assert counter_for("gpt-4o").text(text) == raw
+
+
+@settings(deadline=None)
+@given(any_text, st.sampled_from(["gpt-4o", "claude-opus-4-8", "claude-3-haiku"]))
+def test_a_remembered_count_is_the_count(text: str, model: str) -> None:
+    counter = counter_for(model)
+    long = text * 3 + "long enough to be remembered by its hash" * 5
+
+    for each in (text, long):
+        fresh = ScaledCounter(O200K, profile_for(model)).count(each)
+        assert [counter.text(each), counter.text(each)] == [fresh, fresh]
+
+
+class TallyCounter:
+    """Counts characters, and keeps what it was asked."""
+
+    name = "tally"
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def count(self, text: str) -> int:
+        self.asked.append(text)
+        return len(text)
+
+
+def test_a_grown_transcript_costs_only_its_new_turn() -> None:
+    tally = TallyCounter()
+    counter = MessageCounter(tally, TileRule(), margin=1.0)
+    turns = [f"turn {number} " * 50 for number in range(20)]
+
+    for count in range(1, 21):
+        assert sum(map(counter.text, turns[:count])) == sum(map(len, turns[:count]))
+
+    assert tally.asked == turns
+
+
+def test_the_memo_forgets_what_was_not_used_for_longest() -> None:
+    tally = TallyCounter()
+    memo = CountMemo(max_entries=2)
+    counter = MessageCounter(tally, TileRule(), margin=1.0, memo=memo)
+
+    for text in ("a", "b", "a", "c", "a", "b"):
+        assert counter.text(text) == 1
+
+    assert tally.asked == ["a", "b", "c", "b"]
+    assert len(memo) == 2
+
+
+@settings(deadline=None)
+@given(conversations, conversations, models, estimators)
+def test_counts_add_up_exactly(
+    first: tuple[Message, ...],
+    second: tuple[Message, ...],
+    model: str | None,
+    estimator: Estimator,
+) -> None:
+    counter = counter_for(model, estimator=estimator)
+    base = counter.messages(())
+
+    assert counter.messages(first + second) == (
+        counter.messages(first) + counter.messages(second) - base
+    )
+    assert counter.messages(first) == base + sum(map(counter.message, first))
+
+
+def test_a_call_costs_its_name_its_arguments_as_compact_json_and_a_frame() -> None:
+    counter = counter_for("gpt-4o")
+    arguments = {"path": "src/app.py", "lines": [1, 2]}
+
+    call = counter.block(ToolCall("c1", "read_file", arguments))
+
+    assert call == counter.text('read_file {"path":"src/app.py","lines":[1,2]}') + 20
+    assert counter.block(ToolCall("c1", "shell", "ls -la")) == counter.text("shell ls -la") + 20
+
+
+def test_a_result_costs_its_parts_and_a_frame() -> None:
+    counter = counter_for("claude-opus-4-8")
+    parts = (Text("first"), Text("second " * 100))
+
+    result = counter.block(ToolResult("c1", parts))
+
+    assert result == counter.block(ToolResult("c1", ())) + sum(map(counter.block, parts))
+
+
+def test_thinking_costs_its_text_or_what_its_signature_encrypts() -> None:
+    counter = counter_for("claude-opus-4-8")
+    signature = "EqQB" * 400
+
+    assert counter.block(Thinking("Let me see.", signature)) == counter.text("Let me see.")
+    assert counter.block(Thinking("", signature)) == 300
+    assert counter.block(Thinking("")) == 0
+
+
+def test_an_unknown_block_costs_its_json_without_encrypted_text() -> None:
+    counter = counter_for("claude-opus-4-8")
+    block = {"type": "search_result", "title": "A title", "encrypted_content": "Ab9/" * 4_000}
+
+    tokens = counter.block(Opaque("search_result", block))
+
+    assert tokens == 3_000 + counter.text(
+        '{"type":"search_result","title":"A title","encrypted_content":""}'
+    )
+
+
+def test_system_prompt_and_tools_are_overhead_in_any_form() -> None:
+    counter = counter_for("claude-opus-4-8")
+    prompt = "You are a careful engineer. " * 30
+    tools = [{"name": "read", "description": "Read a file.", "input_schema": {"type": "object"}}]
+
+    assert counter.overhead() == 0
+    assert counter.overhead(system=prompt) == counter.text(prompt)
+    assert counter.overhead(system=[{"type": "text", "text": prompt}]) >= counter.text(prompt)
+    assert counter.overhead(system=prompt, tools=tools) > counter.text(prompt) + 600
+
+
+@settings(deadline=None)
+@given(conversations, models, estimators, st.integers(0, 50_000))
+def test_an_upper_estimate_is_never_below_the_estimate(
+    messages: tuple[Message, ...], model: str | None, estimator: Estimator, overhead: int
+) -> None:
+    counter = counter_for(model, estimator=estimator)
+
+    estimate = counter.estimate(messages, overhead_tokens=overhead)
+
+    assert estimate.tokens == counter.messages(messages) + overhead
+    assert estimate.tokens <= estimate.upper <= math.ceil(estimate.tokens * 1.25)
+    assert estimate.method == counter.method
+
+
+def test_only_models_with_a_known_tokenizer_get_a_narrow_margin() -> None:
+    messages = (make_message("user", "word " * 10_000),)
+    ratios = {
+        model: (lambda found: found.upper / found.tokens)(counter_for(model).estimate(messages))
+        for model in ("gpt-4o", "claude-opus-4-8", "unheard-of")
+    }
+
+    assert ratios["gpt-4o"] == pytest.approx(1.03, abs=0.001)
+    assert ratios["claude-opus-4-8"] == ratios["unheard-of"] == pytest.approx(1.1, abs=0.001)
+
+
+def test_an_unknown_estimator_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"`estimator` is 'words'\. Pass 'auto', 'o200k'"):
+        counter_for(estimator="words")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def test_negative_overhead_is_refused() -> None:
+    with pytest.raises(SettingsError, match="`overhead_tokens` is -1"):
+        counter_for(estimator="chars/4").estimate((), overhead_tokens=-1)
+
+
+def test_a_counter_of_ones_own_can_count_messages() -> None:
+    counter = MessageCounter(TallyCounter(), TileRule(), margin=1.5)
+
+    estimate = counter.estimate((make_message("user", "12345678"),))
+
+    assert (estimate.tokens, estimate.upper, estimate.method) == (8 + 4 + 10, 33, "tally")
+
+
+def test_arguments_in_a_subclass_of_dict_count_like_a_dict() -> None:
+    counter = counter_for("gpt-4o")
+    arguments = {"path": "a.py", "lines": [1, 2, None, True]}
+
+    assert counter.block(ToolCall("c", "read", OrderedDict(arguments))) == counter.block(
+        ToolCall("c", "read", arguments)
+    )
+
+
+def request_json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@given(json_objects)
+def test_the_bytes_of_a_message_as_it_came_are_those_of_its_json(raw: dict[str, object]) -> None:
+    message = Message("user", (), source=raw)
+
+    assert message_bytes(message) == len(request_json(raw))
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+def test_the_bytes_of_an_edited_message_are_a_close_upper_estimate(format: str) -> None:
+    text = 'A "quoted" line\twith ünïcode\n' * 200
+    call = Message("assistant", (ToolCall("c1", "run", {"command": text}),))
+    result = ToolResult("c1", (Text("old"),))
+    answer = edit_message(Message("user", (result,)), [edit_result(result, text)])
+    for message in (make_message("user", text), call, answer):
+        sent = len(request_json(wire.render((message,), format=format)))
+
+        assert sent <= message_bytes(message) <= sent * 1.2 + 500
+
+
+def test_media_is_part_of_the_bytes_of_a_request() -> None:
+    data = "QUJD" * 100_000
+    raw = {"role": "user", "content": [{"type": "image", "source": {"data": data}}]}
+
+    assert message_bytes(Message("user", (), source=raw)) > len(data)

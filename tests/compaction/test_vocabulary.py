@@ -1,0 +1,138 @@
+"""The shipped vocabulary is OpenAI's own, whole, and never fetched."""
+
+import gzip
+import hashlib
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import context_compaction
+import pytest
+from context_compaction.errors import VocabularyError
+from context_compaction.vocabulary import (
+    O200K_PATTERN,
+    O200K_SPECIAL_TOKENS,
+    load_o200k,
+    read_ranks,
+)
+
+SHIPPED = Path(str(files("context_compaction.vocabulary"))) / "o200k_base.tiktoken.gz"
+UPSTREAM_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+
+NO_NETWORK = """
+import sys
+
+def refuse(event, arguments):
+    if event.startswith("socket."):
+        raise RuntimeError(f"{event}{arguments}")
+
+sys.addaudithook(refuse)
+"""
+
+
+def run_python(code: str, **environment: str) -> str:
+    """What `code` prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_pattern_specials_and_ranks_equal_those_of_tiktoken_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = tmp_path / hashlib.sha1(UPSTREAM_URL.encode()).hexdigest()
+    cached.write_bytes(gzip.decompress(SHIPPED.read_bytes()))
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+
+    theirs = importlib.import_module("tiktoken_ext.openai_public").o200k_base()
+
+    assert theirs["pat_str"] == O200K_PATTERN
+    assert theirs["special_tokens"] == O200K_SPECIAL_TOKENS
+    assert theirs["mergeable_ranks"] == read_ranks(SHIPPED)
+
+
+def test_ranks_run_from_zero_without_a_gap() -> None:
+    ranks = read_ranks(SHIPPED)
+
+    assert sorted(ranks.values()) == list(range(199_998))
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("hello world", [24912, 2375]),
+        ("tiktoken is great!", [83, 8251, 2488, 382, 2212, 0]),
+        ("hello <|endoftext|>", [24912, 220, 199999]),
+    ],
+)
+def test_known_texts_have_their_published_tokens(text: str, tokens: list[int]) -> None:
+    assert load_o200k().encode(text, allowed_special="all") == tokens
+
+
+def test_the_encoding_is_built_once() -> None:
+    assert load_o200k() is load_o200k()
+
+
+def test_counting_needs_no_network_and_loads_tiktoken_only_when_it_counts() -> None:
+    printed = run_python(
+        NO_NETWORK
+        + "from context_compaction.tokens import counter_for\n"
+        + "print('tiktoken' in sys.modules)\n"
+        + "print(counter_for('gpt-4o').text('hello world'), 'tiktoken' in sys.modules)\n"
+    )
+
+    assert printed.splitlines() == ["False", "2 True"]
+
+
+def test_a_missing_vocabulary_is_named_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(VocabularyError, match=r"nowhere\.gz is missing\. Reinstall"):
+        read_ranks(tmp_path / "nowhere.gz")
+
+
+@pytest.mark.parametrize("damage", ["cut", "not gzip", "one rank less", "bits turned"])
+def test_a_damaged_vocabulary_is_refused(tmp_path: Path, damage: str) -> None:
+    whole = SHIPPED.read_bytes()
+    damaged = {
+        "cut": whole[:-1000],
+        "not gzip": b"IQ== 0\n",
+        "one rank less": gzip.compress(gzip.decompress(whole).rpartition(b"\n")[0], 1),
+        "bits turned": whole[:500_000] + bytes(100) + whole[500_100:],
+    }[damage]
+    path = tmp_path / "o200k_base.tiktoken.gz"
+    path.write_bytes(damaged)
+
+    with pytest.raises(VocabularyError, match=r"is damaged.*Reinstall"):
+        read_ranks(path)
+
+
+def test_without_the_vocabulary_auto_says_that_it_guesses_and_o200k_refuses(
+    tmp_path: Path,
+) -> None:
+    package = Path(context_compaction.__file__).parent
+    shutil.copytree(
+        package, tmp_path / "context_compaction", ignore=shutil.ignore_patterns("*.gz", "*.pyc")
+    )
+    printed = run_python(
+        "from context_compaction.errors import VocabularyError\n"
+        "from context_compaction.tokens import counter_for\n"
+        "counter = counter_for('claude-opus-4-8')\n"
+        "print(counter.method, counter.text('a' * 3000) > 0)\n"
+        "try:\n"
+        "    counter_for(estimator='o200k')\n"
+        "except VocabularyError as error:\n"
+        "    print('missing' in str(error))\n",
+        PYTHONPATH=str(tmp_path),
+    )
+
+    assert printed.splitlines() == ["heuristic*1.50/claude True", "True"]
