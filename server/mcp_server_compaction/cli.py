@@ -1,0 +1,157 @@
+"""The command line: what it takes. What each command does stands in the file of its name.
+
+Standard output carries the answer alone; everything else goes to standard error. Nothing heavy is
+imported before a command needs it, since hosts start the server through this file.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from context_compaction.errors import CompactionError, SettingsError
+
+from mcp_server_compaction.config import Config, load_config
+
+
+class _Failure(click.ClickException):
+    """An expected failure: its text on standard error, exit code 1."""
+
+
+@click.group(invoke_without_command=True)
+@click.version_option(package_name="mcp-server-compaction", prog_name="mcp-server-compaction")
+@click.option("--archive", metavar="DIR", help="Where the archive lies.")
+@click.option(
+    "--root", "roots", metavar="DIR", multiple=True, help="A folder that tools may read files in."
+)
+@click.pass_context
+def main(context: click.Context, archive: str | None, roots: tuple[str, ...]) -> None:
+    """Make conversations fit their context window: nothing lost, always valid, no LLM needed.
+
+    Without a command it serves MCP over standard input and output.
+    """
+    context.obj = {"archive": archive, "roots": roots}
+    if context.invoked_subcommand is None:
+        context.invoke(serve)
+
+
+@main.command()
+@click.option("--http", is_flag=True, help="Serve Streamable HTTP at /mcp instead of stdio.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
+@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65_535))
+@click.pass_context
+def serve(context: click.Context, http: bool, host: str, port: int) -> None:
+    """Serve MCP: over stdio, or with --http on a loopback address."""
+    from mcp_server_compaction.serve import serve_http, serve_stdio
+
+    config = _config(context, over_http=http)
+    if http:
+        _run(lambda: serve_http(config, host=host, port=port))
+    else:
+        _run(lambda: serve_stdio(config))
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
+@click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or P% of what it has.")
+@click.option("--model", metavar="M", help="Model, for its window and tokenizer.")
+@click.option("--policy", metavar="P", help="Name of the policy.")
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
+    default="auto",
+    show_default=True,
+)
+@click.option("--session", metavar="S", help="Name of the session in the archive.")
+@click.option("--instructions", metavar="T", help="What the summary should keep.")
+@click.option("--pin", "pins", metavar="T", multiple=True, help="Text kept word for word.")
+@click.option("--format", "format_name", metavar="F", help="Format of the messages in FILE.")
+@click.option("--to", "to_format", metavar="FORMAT", help="Convert to this format first.")
+@click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help=".json or .jsonl")
+@click.pass_context
+def compact(context: click.Context, file: Path, **options: Any) -> None:
+    """Compact the conversation in FILE and show what went where."""
+    from mcp_server_compaction.cli_compact import CompactFile, run_compact
+
+    job = CompactFile(file=file, **options)
+    config = _config(context)
+    _run(lambda: run_compact(job, config))
+
+
+@main.command()
+@click.argument("query")
+@click.option("--session", metavar="S", help="Only in this session.")
+@click.option("--role", type=click.Choice(["system", "user", "assistant"]))
+@click.option("--tool", metavar="NAME", help="Only results of this tool.")
+@click.option("--since", metavar="TIME", help="ISO 8601 date or time.")
+@click.option("--until", metavar="TIME", help="ISO 8601 date or time.")
+@click.option("--kind", type=click.Choice(["words", "phrase", "regex"]), default="words")
+@click.option("--order", type=click.Choice(["relevance", "recent"]), default="relevance")
+@click.option("--limit", type=click.IntRange(1, 50), default=10, show_default=True)
+@click.option("--cursor", metavar="C", help="Goes on where an earlier search ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def search(
+    context: click.Context, query: str, session: str | None, as_json: bool, **filters: Any
+) -> None:
+    """Find QUERY in archived messages and outputs."""
+    from mcp_server_compaction.cli_archive import run_search
+
+    given = {"query": query, "session_id": session, **filters}
+    config = _config(context)
+    _run(lambda: run_search(given, config, as_json=as_json))
+
+
+@main.command()
+@click.argument("pointer")
+@click.option("--lines", metavar="A-B", help="From line A to line B, from 1.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="The last N lines.")
+@click.option("--pattern", metavar="P", help="Matching lines, as grep -n shows them.")
+@click.pass_context
+def read(context: click.Context, pointer: str, **part: Any) -> None:
+    """Print what POINTER names: an output, or a range of messages. Whole, unless told otherwise."""
+    from mcp_server_compaction.cli_archive import run_read
+
+    config = _config(context)
+    _run(lambda: run_read(pointer, config, **part))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.pass_context
+def sessions(context: click.Context, as_json: bool) -> None:
+    """List the archived sessions, newest first."""
+    from mcp_server_compaction.cli_archive import run_sessions
+
+    config = _config(context)
+    _run(lambda: run_sessions(config, as_json=as_json))
+
+
+@main.command()
+@click.pass_context
+def doctor(context: click.Context) -> None:
+    """Check versions, vocabulary, archive, roots and summary writers."""
+    from mcp_server_compaction.cli_doctor import run_doctor
+
+    config = _config(context)
+    _run(lambda: run_doctor(config))
+
+
+def _config(context: click.Context, *, over_http: bool = False) -> Config:
+    flags = context.obj
+    try:
+        return load_config(archive=flags["archive"], roots=flags["roots"], over_http=over_http)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _run(command: Callable[[], None]) -> None:
+    """Run a command; expected failures become a line on standard error."""
+    try:
+        command()
+    except CompactionError as error:
+        raise _Failure(str(error)) from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None

@@ -1,0 +1,139 @@
+"""`search`, `read` and `sessions`: the archive from the command line."""
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+import click
+from context_compaction.archive import SessionInfo
+from context_compaction.archive.local import open_archive
+from context_compaction.errors import QueryError
+from mcp.server.mcpserver.exceptions import ToolError
+
+from mcp_server_compaction.arguments import parse_arguments
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.reading import Part, read_part
+from mcp_server_compaction.resources import session_document
+from mcp_server_compaction.schemas import ReadArguments, SearchAnswer, SearchArguments
+from mcp_server_compaction.text_source import TextSource, open_source
+from mcp_server_compaction.tools.search_transcript import iso_time, query_of, search_answer
+
+_LINES = re.compile(r"(\d+)(?:-(\d+))?\Z")
+_CHUNK_CHARS = 1_000_000
+
+
+def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> None:
+    """Print the hits of a search.
+
+    Raises:
+        CompactionError: The query cannot be used, or the archive fails.
+    """
+    answer = anyio.run(_search, given, config)
+    if as_json:
+        click.echo(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
+        return
+    for hit in answer.hits:
+        where = f" line {hit.line}" if hit.line else ""
+        who = hit.tool_name or hit.role
+        click.echo(f"{hit.pointer}{where}  {who}  {hit.time}")
+        click.echo(f"    {' '.join(hit.snippet.split())}")
+    exact = "" if answer.total_is_exact else "at least "
+    click.echo(f"{exact}{answer.total} hits", err=True)
+    if answer.next_cursor:
+        click.echo(f"More: --cursor {answer.next_cursor}", err=True)
+
+
+async def _search(given: Mapping[str, Any], config: Config) -> SearchAnswer:
+    try:
+        query = query_of(parse_arguments(SearchArguments, given))
+    except ToolError as error:
+        raise QueryError(str(error)) from error
+    async with open_archive(config.archive_folder) as archive:
+        return search_answer(await archive.search(query))
+
+
+def run_read(
+    pointer: str, config: Config, *, lines: str | None, tail: int | None, pattern: str | None
+) -> None:
+    """Print what a pointer names: the exact text on standard output, and nothing else.
+
+    Raises:
+        CompactionError: There is no such thing, or the options contradict each other.
+    """
+    if sum(option is not None for option in (lines, tail, pattern)) > 1:
+        raise QueryError("Give at most one of --lines, --tail and --pattern.")
+    note = anyio.run(_read, pointer, config, lines, tail, pattern)
+    if note:
+        click.echo(note, err=True)
+
+
+async def _read(
+    pointer: str, config: Config, lines: str | None, tail: int | None, pattern: str | None
+) -> str:
+    async with open_archive(config.archive_folder) as archive:
+        source = await open_source(archive, pointer)
+        if pattern is not None:
+            part: Part = await read_part(source, ReadArguments(output_id=pointer, pattern=pattern))
+            _print_exact(part.text + "\n" if part.text else "")
+            return part.note
+        if lines is not None:
+            start, count = _line_range(lines)
+            _print_exact((await source.lines(start, count)).text)
+        elif tail is not None:
+            _print_exact((await source.lines(-tail, tail)).text)
+        else:
+            await _print_whole(source)
+        return ""
+
+
+async def _print_whole(source: TextSource) -> None:
+    if source.size_chars <= _CHUNK_CHARS:
+        _print_exact(await source.characters(0, source.size_chars))
+        return
+    for offset in range(0, source.size_chars, _CHUNK_CHARS):
+        _print_exact(await source.characters(offset, _CHUNK_CHARS))
+
+
+def _line_range(text: str) -> tuple[int, int]:
+    found = _LINES.match(text)
+    start = int(found.group(1)) if found else 0
+    stop = int(found.group(2) or start) if found else 0
+    if not 1 <= start <= stop:
+        raise QueryError(f"--lines is {text!r}. Give a range as 10-20; lines count from 1.")
+    return start, stop - start + 1
+
+
+def _print_exact(text: str) -> None:
+    # Not click.echo: the bytes must be those that were stored, on every platform.
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
+    sys.stdout.buffer.flush()
+
+
+def run_sessions(config: Config, *, as_json: bool) -> None:
+    """Print all sessions, newest first.
+
+    Raises:
+        ArchiveError: The archive fails.
+    """
+    for session in anyio.run(_sessions, config):
+        if as_json:
+            click.echo(json.dumps(session_document(session)))
+        else:
+            click.echo(
+                f"{session.session_id}  {session.message_count} messages  "
+                f"{iso_time(session.last_seconds)}  {session.title}".rstrip()
+            )
+
+
+async def _sessions(config: Config) -> list[SessionInfo]:
+    found: list[SessionInfo] = []
+    cursor: str | None = None
+    async with open_archive(config.archive_folder) as archive:
+        while True:
+            page, cursor = await archive.sessions(limit=100, cursor=cursor)
+            found += page
+            if cursor is None:
+                return found
