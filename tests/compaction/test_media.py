@@ -193,15 +193,12 @@ def test_documents_of_text_are_counted_as_their_text() -> None:
     [
         ("audio/mpeg", 16_000 * 60, 1_800, 2_000),
         ("video/mp4", 250_000 * 60, 15_000, 17_000),
-        ("application/pdf", None, 1_000, 50_000),
     ],
 )
-def test_sound_film_and_addresses_cost_by_length_or_a_flat_guess(
-    media_type: str, size_bytes: int | None, least: int, most: int
+def test_sound_and_film_cost_by_their_length(
+    media_type: str, size_bytes: int, least: int, most: int
 ) -> None:
-    data = None if size_bytes is None else encode(bytes(size_bytes))
-
-    tokens = document_tokens(Document(media_type, data=data, url="https://example.com/file"))
+    tokens = document_tokens(Document(media_type, data=encode(bytes(size_bytes))))
 
     assert least <= tokens <= most
 
@@ -218,3 +215,13 @@ def test_sound_film_and_addresses_cost_by_length_or_a_flat_guess(
 )
 def test_base64_in_an_unknown_block_costs_what_it_holds(content: bytes, tokens: int) -> None:
     assert base64_tokens(encode(content), CLAUDE_OLD) == pytest.approx(tokens, abs=2)
+
+
+def test_an_unreadable_picture_in_an_unknown_block_costs_the_most_that_a_picture_can() -> None:
+    assert base64_tokens("data:image/avif;base64," + "AAAA" * 500, CLAUDE_OLD) == 1568
+
+
+def test_a_document_of_an_unknown_place_is_charged_for_five_pages() -> None:
+    unseen = Document("application/pdf", url="https://example.com/report.pdf")
+
+    assert counter_for("claude-opus-4-8").block(unseen) == 5 * PDF_PAGE_TOKENS

@@ -11,6 +11,8 @@ from context_compaction.media import TileRule
 from context_compaction.memo import CountMemo
 from context_compaction.messages import (
     Block,
+    Document,
+    Image,
     Message,
     Opaque,
     Text,
@@ -49,11 +51,15 @@ blocks: st.SearchStrategy[Block] = st.one_of(
     st.builds(ToolResult, st.text(max_size=8), st.tuples(st.builds(Text, any_text))),
     st.builds(Opaque, st.text(max_size=8), json_objects),
 )
+media_blocks: st.SearchStrategy[Block] = st.one_of(
+    st.builds(Image, st.just("image/png"), st.none() | any_text, st.none() | any_text),
+    st.builds(Document, st.just("text/plain"), any_text, st.none() | any_text, any_text),
+)
 conversations = st.lists(
     st.builds(
         Message,
         st.sampled_from(("system", "user", "assistant")),
-        st.lists(blocks, max_size=3).map(tuple),
+        st.lists(blocks | media_blocks, max_size=3).map(tuple),
     ),
     max_size=5,
 ).map(tuple)
@@ -339,6 +345,18 @@ def test_the_bytes_of_an_edited_message_are_a_close_upper_estimate(format: str) 
         sent = len(request_json(wire.render((message,), format=format)))
 
         assert sent <= message_bytes(message) <= sent * 1.2 + 500
+
+
+@given(st.lists(blocks | media_blocks, max_size=4).map(tuple))
+def test_the_bytes_of_a_message_of_our_own_cover_every_text_in_it(found: tuple[Block, ...]) -> None:
+    message = Message("user", found)
+    strings = "".join(
+        str(getattr(block, name, None) or "")
+        for block in found
+        for name in ("text", "signature", "data", "url", "call_id", "name")
+    )
+
+    assert message_bytes(message) > len(strings.encode("utf-8", "surrogatepass"))
 
 
 def test_media_is_part_of_the_bytes_of_a_request() -> None:
