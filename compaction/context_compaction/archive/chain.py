@@ -1,0 +1,38 @@
+"""Hashes that recognise a conversation: one per message, chained into one per history.
+
+A history is named by the chain hash of its last message, which covers every message before it. Two
+lists share a prefix exactly where their chains agree, so the prefix that a session already holds is
+found by looking up one hash per message.
+"""
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any
+
+HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
+ROOT = ""  # the chain hash of the empty history
+
+
+def content_hash(raw: Any) -> str:
+    """Hex hash of a JSON value; equal values have equal hashes, whatever the order of their keys.
+
+    Raises:
+        TypeError, ValueError, RecursionError: The value cannot be written as JSON.
+    """
+    canonical = json.dumps(raw, sort_keys=True, separators=(",", ":"))
+    return blake2b(canonical.encode("ascii"), digest_size=HASH_BYTES).hexdigest()
+
+
+def chain_hash(parent: str, content: str) -> str:
+    """The name of the history that `parent` names, with one message more."""
+    return blake2b((parent + content).encode("ascii"), digest_size=HASH_BYTES).hexdigest()
+
+
+def chain_hashes(contents: Sequence[str], parent: str = ROOT) -> list[str]:
+    """The chain hash after each of `contents`, beginning after `parent`."""
+    chain: list[str] = []
+    for content in contents:
+        parent = chain_hash(parent, content)
+        chain.append(parent)
+    return chain

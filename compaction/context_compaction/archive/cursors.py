@@ -1,0 +1,30 @@
+"""Cursors: where the next page of an answer begins, as an opaque text."""
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from typing import Any
+
+from context_compaction.errors import QueryError
+
+
+def encode_cursor(numbers: Sequence[float]) -> str:
+    """A text that `decode_cursor` turns back into `numbers`."""
+    return urlsafe_b64encode(json.dumps(numbers).encode()).decode()
+
+
+def decode_cursor(cursor: str) -> tuple[float, int]:
+    """The two numbers of a cursor.
+
+    Raises:
+        QueryError: We did not make this cursor.
+    """
+    try:
+        values: Any = json.loads(urlsafe_b64decode(cursor.encode()))
+        first, second = values
+        return float(first), int(second)
+    except (ValueError, TypeError) as error:
+        raise QueryError(
+            f"The cursor {cursor[:80]!r} cannot be used. Give the next_cursor of an earlier "
+            "answer to the same query, or leave it out."
+        ) from error

@@ -1,0 +1,131 @@
+"""What the index holds: of a message its role, tools and text; of an output its text in parts.
+
+Role and tools are found when a message is appended, where the calls before a result are at hand,
+and stand in its record's head. The text is found when it is indexed.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from context_compaction.errors import InvalidMessageError
+from context_compaction.messages import (
+    Block,
+    Document,
+    JsonObject,
+    Message,
+    Text,
+    ToolCall,
+    ToolResult,
+    starts_turn,
+    text_of,
+    tool_calls,
+    tool_results,
+)
+from context_compaction.wire import FORMATS
+
+# PostgreSQL's tsvector ends at 1 MB; what is longer belongs in an output, which is indexed whole.
+MAX_INDEXED_CHARS = 300_000
+PART_CHARS = 16_000  # so that a hit names a place, and one long log does not outweigh a message
+TITLE_CHARS = 80
+
+
+def role_of(message: Message) -> str:
+    """The role under which `message` is found: "tool" where it carries results only."""
+    if message.role == "user" and message.blocks and not starts_turn(message):
+        return "tool"
+    return message.role
+
+
+def tools_of(messages: Sequence[Message]) -> list[list[str]]:
+    """For each message, the names of the tools that it calls or that answer in it."""
+    names: dict[str, str] = {}
+    tools: list[list[str]] = []
+    for message in messages:
+        calls = tool_calls(message)
+        names.update({call.call_id: call.name for call in calls})
+        answers = [result.name or names.get(result.call_id) for result in tool_results(message)]
+        used = [call.name for call in calls] + [name for name in answers if name]
+        tools.append(list(dict.fromkeys(used)))
+    return tools
+
+
+def message_text(raw: JsonObject, format: str) -> str:
+    """The text of a stored message, at most `MAX_INDEXED_CHARS`, as its hits count positions.
+
+    Text, names and arguments of calls, and results; no pictures and no thinking. A message that
+    the format can no longer read (it was stored by another version) gives all its strings.
+    """
+    try:
+        blocks = FORMATS[format].parse_message(raw, 0).blocks
+        text = "\n".join(part for block in blocks for part in _block_texts(block) if part)
+    except (KeyError, InvalidMessageError):
+        text = "\n".join(_strings(raw))
+    return text[:MAX_INDEXED_CHARS]
+
+
+def title_of(text: str) -> str:
+    """A session's title: the first line of the user's first text."""
+    return " ".join(text.strip().split("\n", 1)[0].split())[:TITLE_CHARS]
+
+
+def _block_texts(block: Block) -> list[str]:
+    match block:
+        case Text():
+            return [block.text]
+        case ToolCall():
+            return [block.name, *_strings(block.arguments)]
+        case ToolResult():
+            return [text_of(block.content)]
+        case Document():
+            return [block.text or ""]
+        case _:
+            return []
+
+
+def _strings(value: Any) -> list[str]:
+    """Every string and number among the values of a JSON value, in order."""
+    if isinstance(value, dict):
+        fields: JsonObject = value
+        return [string for item in fields.values() for string in _strings(item)]
+    if isinstance(value, list):
+        items: list[Any] = value
+        return [string for item in items for string in _strings(item)]
+    return [] if value is None or isinstance(value, bool) else [str(value)]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedPart:
+    """One text that the index can find: a whole message, or a part of a stored output.
+
+    Attributes:
+        text: The text itself.
+        start_byte: Where it begins in the output; 0 for a message.
+        size_bytes: Its length in the output; 0 for a message.
+        start_char: Where it begins, in characters.
+        start_line: Number of its first line, from 1.
+    """
+
+    text: str
+    start_byte: int = 0
+    size_bytes: int = 0
+    start_char: int = 0
+    start_line: int = 1
+
+
+def output_parts(text: str) -> Iterator[IndexedPart]:
+    """The parts of an output's text: `PART_CHARS` at most, cut at newlines; at least one."""
+    start_byte = start_char = 0
+    start_line = 1
+    while True:
+        end = start_char + PART_CHARS
+        if end < len(text):
+            end = text.rfind("\n", start_char, end) + 1 or end
+        piece = text[start_char:end]
+        size_bytes = len(piece.encode("utf-8", "surrogatepass"))
+        yield IndexedPart(piece, start_byte, size_bytes, start_char, start_line)
+        start_byte += size_bytes
+        start_char += len(piece)
+        start_line += piece.count("\n")
+        if start_char >= len(text):
+            return

@@ -1,0 +1,142 @@
+"""Durable files: folders and files that survive power loss, locks, and errors that say what to do.
+
+Everything blocks; `local.py` calls it in a thread. Folders are 0700 and files 0600, since
+transcripts hold whatever the host's tools have read.
+"""
+
+import errno
+import fcntl
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+LOCK_POLL_SECONDS = 0.002
+# Long enough for a queue of writers behind a slow disk, short enough for a caller to learn of it.
+LOCK_TIMEOUT_SECONDS = 20.0
+
+# EFBIG is the limit on one file's size (`ulimit -f`), EDQUOT the user's share of the disk.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def explain(error: OSError, path: Path, doing: str) -> ArchiveError:
+    """The archive's error for what the operating system said."""
+    reason = f"{doing} {path} failed: {error.strerror or error}"
+    if error.errno in _FULL:
+        return ArchiveFullError(
+            f"{reason}. Nothing of this call was kept; free some space and call again."
+        )
+    return ArchiveError(f"{reason}. Check that the folder exists and may be read and written.")
+
+
+@contextmanager
+def explaining(path: Path, doing: str) -> Generator[None]:
+    """Turn an `OSError` of the block into the archive's error, naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path, doing) from error
+
+
+@contextmanager
+def locked(path: Path, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Generator[None]:
+    """Hold the lock file `path` against other processes and threads.
+
+    Raises:
+        ArchiveBusyError: Somebody else held it for longer than `timeout_seconds`.
+        ArchiveError: The lock file cannot be opened.
+    """
+    lock = FileLock(
+        path,
+        timeout=timeout_seconds,
+        mode=FILE_MODE,
+        thread_local=False,
+        poll_interval=LOCK_POLL_SECONDS,
+    )
+    try:
+        with explaining(path, "Locking"):
+            lock.acquire()
+    except Timeout as error:
+        raise ArchiveBusyError(
+            f"Another process has held {path} for {timeout_seconds:g} seconds. Nothing was "
+            "written; call again, or stop the process that hangs."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def sync_file(handle: int) -> None:
+    """Bring the bytes of an open file to the device.
+
+    macOS leaves them in the drive's cache unless F_FULLFSYNC is asked for.
+    """
+    if sys.platform == "darwin":
+        fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(handle)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable: a new file's name is lost with the power otherwise."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` and its parents where they are missing, durably."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write every byte of `data`.
+
+    A full disk shows as a short write without an error; the write of
+    the rest then raises.
+    """
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+
+
+def put_file(path: Path, data: bytes) -> None:
+    """Write a whole file under `path`: after a crash it is there in full, or not at all.
+
+    Raises:
+        OSError: The disk is full or refuses; no part of the file stays.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        try:
+            write_all(handle, data)
+            sync_file(handle)
+        finally:
+            os.close(handle)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def read_at(path: Path, offset: int, length: int) -> bytes:
+    """`length` bytes of a file from `offset`, fewer where it ends earlier."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(length)

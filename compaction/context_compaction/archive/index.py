@@ -1,0 +1,241 @@
+"""The search index: what the log holds, by words, derived and thrown away when in doubt.
+
+It stands on a local disk, keyed by the archive's path, and holds no text: each row says where a
+record's line stands, and the full-text table is contentless. Before each search it catches up with
+what any process has logged since. Row ids are times (milliseconds, then a counter), so "newest
+first" and time filters are plain ranges, and a rebuilt index gives the same order.
+"""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import inf
+from pathlib import Path
+from typing import TypeVar
+
+from context_compaction.archive import SessionInfo
+from context_compaction.archive.blobs import BlobStore
+from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.documents import message_text
+from context_compaction.archive.files import explaining, read_at
+from context_compaction.archive.index_file import IndexFile
+from context_compaction.archive.indexing import (
+    NO_SEGMENT,
+    SCHEMA,
+    News,
+    drop_stale_rows,
+    indexed_to,
+    insert_news,
+)
+from context_compaction.archive.log import (
+    list_sessions,
+    list_shards,
+    read_body,
+    read_segment,
+    segment_sizes,
+    session_folder,
+)
+from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.records import Place, decode_head
+from context_compaction.archive.terms import TERMS_VERSION
+from context_compaction.errors import ArchiveDamagedError, NotFoundError, QueryError
+
+SCHEMA_VERSION = 1
+BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
+
+# A folder's time stamp is trusted to show later changes only when it is older than this: some
+# file systems keep whole seconds.
+STAMP_NANOSECONDS = 2_000_000_000
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """One row of the index: a message, or a part of an output, and where it is read.
+
+    Attributes:
+        doc_id: Row id; larger is newer.
+        session_key: The hash that names the session's folder.
+        place: Where the record's line stands.
+        seq: The message's number; -1 for an output.
+        output_id: The output's id; None for a message.
+    """
+
+    doc_id: int
+    session_key: str
+    session_id: str
+    place: Place
+    seq: int
+    output_id: str | None
+    role: str
+    tool: str | None
+    seconds: float
+    start_byte: int
+    size_bytes: int
+    start_char: int
+    start_line: int
+
+
+class SearchIndex:
+    """The index of one archive. Every method blocks; one thread at a time."""
+
+    def __init__(self, root: Path, index_root: Path) -> None:
+        key = blake2b(str(root).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        self._root = root
+        self._blobs = BlobStore(root / "blobs")
+        version = f"{SCHEMA_VERSION}.{TERMS_VERSION}"
+        self._file = IndexFile(index_root / key, SCHEMA, version, self._verify)
+        self._seen_stamps: dict[str, int] = {}
+        self._torn_sizes: dict[tuple[str, str], int] = {}
+        self._caught_up: sqlite3.Connection | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the index stands."""
+        return self._file.folder
+
+    def close(self) -> None:
+        """Close the database."""
+        self._file.close()
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Catch up with the log, then do `work`; see `IndexFile.run` for what it raises."""
+
+        def caught_up(connection: sqlite3.Connection) -> T:
+            self._catch_up(connection)
+            return work(connection)
+
+        return self._file.run(caught_up)
+
+    def find_output(self, output_id: str) -> str | None:
+        """The key of a session that holds an output, as far as the index has come; else None."""
+
+        def find(connection: sqlite3.Connection) -> str | None:
+            row = connection.execute(
+                "SELECT key FROM doc JOIN session ON session.id = doc.session"
+                " WHERE output_id = ? AND segment != ? LIMIT 1",
+                (output_id, NO_SEGMENT),
+            ).fetchone()
+            return None if row is None else str(row[0])
+
+        # The first look saves the walk over the log: an output that was found once stays there.
+        return self._file.run(find) or self.run(find)
+
+    def list_sessions(self, limit: int, cursor: str | None) -> tuple[list[SessionInfo], str | None]:
+        """See `Archive.sessions`.
+
+        Raises:
+            QueryError: `limit` is below 1, or the cursor is none of ours.
+        """
+        if limit < 1:
+            raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
+        last_seconds, last_id = decode_cursor(cursor) if cursor else (inf, 0)
+
+        def select(connection: sqlite3.Connection) -> list[tuple[int, SessionInfo]]:
+            rows = connection.execute(
+                "SELECT id, session_id, parent, format,"
+                " (SELECT count(*) FROM doc WHERE doc.session = session.id"
+                "  AND output_id IS NULL AND segment != ?),"
+                " first_seconds, last_seconds, title FROM session"
+                " WHERE (last_seconds, id) < (?, ?)"
+                " AND EXISTS (SELECT 1 FROM segment WHERE segment.session = session.id)"
+                " ORDER BY last_seconds DESC, id DESC LIMIT ?",
+                (NO_SEGMENT, last_seconds, last_id, limit + 1),
+            )
+            return [(row[0], SessionInfo(*row[1:])) for row in rows]
+
+        found = self.run(select)
+        infos = [info for _, info in found[:limit]]
+        if len(found) <= limit:
+            return infos, None
+        return infos, encode_cursor([infos[-1].last_seconds, found[limit - 1][0]])
+
+    def _verify(self, connection: sqlite3.Connection) -> None:
+        drop_stale_rows(connection, self._root)
+
+    def _catch_up(self, connection: sqlite3.Connection) -> None:
+        """Index whatever any process has logged and the index does not hold."""
+        if connection is not self._caught_up:
+            self._seen_stamps = {}
+            self._torn_sizes = {}
+            self._caught_up = connection
+        stamps: dict[str, int] = {}
+        is_whole = False
+        while not is_whole:
+            is_whole = True
+            stamps = {}
+            batch: list[News] = []
+            size_bytes = 0
+            for news in self._news(connection, stamps):
+                batch.append(news)
+                size_bytes += news.part.end - news.start
+                if size_bytes >= BATCH_BYTES:
+                    is_whole &= self._insert(connection, batch)
+                    batch, size_bytes = [], 0
+            is_whole &= self._insert(connection, batch)
+        self._seen_stamps = stamps
+
+    def _insert(self, connection: sqlite3.Connection, batch: Sequence[News]) -> bool:
+        if not batch:
+            return True
+        with self._file.transaction(connection):
+            return insert_news(connection, self._root, self._blobs, batch)
+
+    def _news(self, connection: sqlite3.Connection, stamps: dict[str, int]) -> Iterator[News]:
+        """What is new in the shards whose time stamp has moved; notes the stamps to trust."""
+        for shard in list_shards(self._root):
+            with explaining(shard, "Reading"):
+                stamp = shard.stat().st_mtime_ns
+            is_old = time.time_ns() - stamp > STAMP_NANOSECONDS
+            if self._seen_stamps.get(shard.name) != stamp:
+                for folder in list_sessions(shard):
+                    yield from self._session_news(connection, folder)
+            if is_old:
+                stamps[shard.name] = stamp
+
+    def _session_news(self, connection: sqlite3.Connection, folder: Path) -> Iterator[News]:
+        for segment, size in segment_sizes(folder).items():
+            start = indexed_to(connection, folder.name, segment)
+            while start < size and self._torn_sizes.get((folder.name, segment)) != size:
+                part = read_segment(folder, segment, start, limit_bytes=BATCH_BYTES)
+                if part.end == start:
+                    # Somebody is still writing there, or was killed while writing.
+                    self._torn_sizes[folder.name, segment] = size
+                    break
+                yield News(folder.name, segment, start, part)
+                start = part.end
+
+    def docs(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[Doc]:
+        """The rows of `ids`, in their order; those whose log has gone are left out."""
+        rows = connection.execute(
+            "SELECT doc.id, session.key, session.session_id, segment.name, offset, length, seq,"
+            " output_id, role, tool, seconds, start_byte, size_bytes, start_char, start_line"
+            " FROM doc JOIN session ON session.id = doc.session"
+            " JOIN segment ON segment.id = doc.segment"
+            " WHERE doc.id IN (SELECT value FROM json_each(?))",
+            (json.dumps(ids),),
+        )
+        found = {row[0]: Doc(row[0], row[1], row[2], Place(*row[3:6]), *row[6:]) for row in rows}
+        return [found[doc_id] for doc_id in ids if doc_id in found]
+
+    def text(self, doc: Doc) -> str | None:
+        """The text of a row, from the log; None where the log no longer holds it."""
+        folder = session_folder(self._root, doc.session_key)
+        try:
+            with explaining(folder, "Reading"):
+                line = read_at(folder / doc.place.segment, doc.place.offset, doc.place.length)
+            head = decode_head(line)
+            if head is None or head.get("seq", -1) != doc.seq or head.get("id") != doc.output_id:
+                return None
+            body = read_body(folder, doc.place, self._blobs.read_whole)
+            if doc.output_id is None:
+                return message_text(body, head["format"])
+            output = StoredOutput(info_of(head, doc.session_id), body, self._blobs)
+            return decode_text(output.read_bytes(doc.start_byte, doc.size_bytes).data)
+        except (ArchiveDamagedError, NotFoundError):
+            # The doctor reports damaged lines and missing files; a search passes them over.
+            return None

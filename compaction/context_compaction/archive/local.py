@@ -1,0 +1,246 @@
+"""The embedded archive: a folder of logs and blobs, and a search index derived from them."""
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from anyio import CancelScope, CapacityLimiter, to_thread
+from platformdirs import user_cache_path
+
+from context_compaction.archive import (
+    AppendResult,
+    ArchivedMessage,
+    ContextEntry,
+    Health,
+    OutputInfo,
+    OutputSlice,
+    Query,
+    SearchPage,
+    SessionInfo,
+)
+from context_compaction.archive.files import explaining, make_folder
+from context_compaction.archive.outputs import StoredOutput
+from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.edits import Blob
+from context_compaction.errors import NotFoundError
+from context_compaction.messages import JsonObject, Message
+
+if TYPE_CHECKING:
+    from context_compaction.archive.index import SearchIndex
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_archive(
+    root: Path, *, index_root: Path | None = None
+) -> AsyncGenerator["LocalArchive"]:
+    """The archive in folder `root`, made when it is missing.
+
+    Args:
+        root: Holds the logs and blobs. Several processes may open it at once.
+        index_root: A folder on a local disk for search indexes, by default the user's cache folder.
+
+    Raises:
+        ArchiveError: The folder cannot be made.
+    """
+    archive = LocalArchive(root, index_root)
+    await to_thread.run_sync(archive.prepare)
+    try:
+        yield archive
+    finally:
+        # Short: closing only waits for the index's lock, which has a limit of its own.
+        with CancelScope(shield=True):
+            await archive.aclose()
+
+
+class LocalArchive:
+    """An `Archive` in a folder; see there for what each method does.
+
+    Nothing is read or written before it is asked for, and the search index is opened by the first
+    search. Cancelling a call waits until its work in the thread is whole.
+    """
+
+    def __init__(self, root: Path, index_root: Path | None) -> None:
+        self._root = root.absolute()
+        self._index_root = index_root
+        self._transcripts = TranscriptStore(self._root)
+        self._index: SearchIndex | None = None
+        # Two threads, so that a long search never holds up an append.
+        self._log_limiter = CapacityLimiter(1)
+        self._index_limiter = CapacityLimiter(1)
+
+    async def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        format: str,
+        parent_session_id: str | None = None,
+        dry_run: bool = False,
+    ) -> AppendResult:
+        """See `Archive.append`.
+
+        Raises:
+            SettingsError: An id or the format cannot be used, or a message has no source.
+            InvalidMessageError: A message cannot be written as JSON.
+            ArchiveFullError: The disk is full; nothing of the call was kept.
+            ArchiveBusyError: Another process holds the session's lock.
+        """
+        return await self._on_log(
+            partial(
+                self._transcripts.append,
+                session_id,
+                messages,
+                format=format,
+                parent_session_id=parent_session_id,
+                dry_run=dry_run,
+                now_seconds=time.time(),
+            )
+        )
+
+    async def commit(
+        self,
+        session_id: str,
+        *,
+        blobs: Sequence[Blob] = (),
+        receipt: JsonObject | None = None,
+        context: Sequence[ContextEntry] = (),
+    ) -> None:
+        """See `Archive.commit`.
+
+        Raises:
+            SettingsError: The session's id, or an output's id, cannot be used.
+            NotFoundError: The context names a message that the session does not hold.
+            ArchiveFullError: The disk is full; nothing of the call was kept.
+            ArchiveBusyError: Another process holds the session's lock.
+            ArchiveDamagedError: An output's id already stands for other content.
+        """
+        await self._on_log(
+            partial(
+                self._transcripts.commit,
+                session_id,
+                blobs,
+                receipt,
+                context,
+                now_seconds=time.time(),
+            )
+        )
+
+    async def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
+        """See `Archive.context`."""
+        return await self._on_log(partial(self._transcripts.context, session_id))
+
+    async def read_messages(self, session_id: str, start: int, stop: int) -> list[ArchivedMessage]:
+        """See `Archive.read_messages`. A damaged message is left out; `health` names it."""
+        return await self._on_log(partial(self._transcripts.read_messages, session_id, start, stop))
+
+    async def receipts(self, session_id: str) -> list[JsonObject]:
+        """See `Archive.receipts`."""
+        return await self._on_log(partial(self._transcripts.receipts, session_id))
+
+    async def session_info(self, session_id: str) -> SessionInfo:
+        """See `Archive.session_info`."""
+        return await self._on_log(partial(self._transcripts.session_info, session_id))
+
+    async def output_info(self, output_id: str) -> OutputInfo:
+        """See `Archive.output_info`."""
+        return (await self._output(output_id)).info
+
+    async def read_output(
+        self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
+    ) -> OutputSlice:
+        """See `Archive.read_output`.
+
+        Raises:
+            NotFoundError: There is no such output.
+            QueryError: The range lies outside the output.
+            ArchiveDamagedError: The stored bytes do not match their checksum.
+        """
+        output = await self._output(output_id)
+        return await self._on_log(partial(output.read_bytes, start_byte, limit_bytes))
+
+    async def read_output_lines(
+        self, output_id: str, *, start_line: int = 1, line_count: int | None = None
+    ) -> OutputSlice:
+        """See `Archive.read_output_lines`; raises what `read_output` raises."""
+        output = await self._output(output_id)
+        return await self._on_log(partial(output.read_lines, start_line, line_count))
+
+    async def search(self, query: Query) -> SearchPage:
+        """See `Archive.search`.
+
+        Raises:
+            QueryError: The query, a filter, the limit or the cursor cannot be used.
+        """
+
+        def work() -> SearchPage:
+            from context_compaction.archive.search import search
+
+            return search(self._opened_index(), query)
+
+        return await self._on_index(work)
+
+    async def sessions(
+        self, *, limit: int = 50, cursor: str | None = None
+    ) -> tuple[list[SessionInfo], str | None]:
+        """See `Archive.sessions`.
+
+        Raises:
+            QueryError: The limit is below 1, or the cursor is none of ours.
+        """
+        return await self._on_index(lambda: self._opened_index().list_sessions(limit, cursor))
+
+    async def health(self) -> Health:
+        """See `Archive.health`. Reads the whole log."""
+
+        def work() -> Health:
+            from context_compaction.archive.health import examine
+
+            return examine(self._root, self._opened_index().folder)
+
+        return await self._on_index(work)
+
+    async def _output(self, output_id: str) -> StoredOutput:
+        """An output: of a session in memory, else the one that the index names."""
+        output = await self._on_log(partial(self._transcripts.output, output_id))
+        if output is None:
+            key = await self._on_index(lambda: self._opened_index().find_output(output_id))
+            if key is not None:
+                output = await self._on_log(partial(self._transcripts.output, output_id, key))
+        if output is None:
+            raise NotFoundError(
+                f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
+                "compaction leaves; search_transcript finds what an output said."
+            )
+        return output
+
+    def prepare(self) -> None:
+        """Make the folder where it is missing; blocks."""
+        with explaining(self._root, "Making"):
+            make_folder(self._root)
+
+    async def aclose(self) -> None:
+        """Close the index and let go of the writer's lock."""
+        if self._index is not None:
+            await self._on_index(self._index.close)
+        await self._on_log(self._transcripts.close)
+
+    def _opened_index(self) -> "SearchIndex":
+        # Imported here because sqlite3 and the index are needed by searches only, and a server
+        # that only compacts should start without them.
+        from context_compaction.archive.index import SearchIndex
+
+        if self._index is None:
+            folder = self._index_root or user_cache_path("mcp-server-compaction") / "index"
+            self._index = SearchIndex(self._root, folder)
+        return self._index
+
+    async def _on_index(self, work: Callable[[], T]) -> T:
+        return await to_thread.run_sync(work, limiter=self._index_limiter)
+
+    async def _on_log(self, work: Callable[[], T]) -> T:
+        return await to_thread.run_sync(work, limiter=self._log_limiter)

@@ -1,0 +1,187 @@
+"""What is known of one session without reading a body: built from the heads of its log.
+
+Every message and every position of a stored context is a node, named by the chain hash of the
+history that ends there. A list of messages is walked along the nodes; where it leaves them, new
+history begins. Records may be learnt in any order (several writers, read one after the other), so
+nothing here depends on the order of `learn`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+
+from context_compaction.archive.chain import ROOT, chain_hash
+from context_compaction.archive.log import LoggedRecord, read_segment, segment_sizes
+from context_compaction.errors import ArchiveDamagedError
+
+NO_SEQ = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The end of one known history.
+
+    Attributes:
+        seq: The message's number; of a context's entry its original's, or -1.
+        parent: Chain hash of the history without its last message.
+        number: The record that made it, in the order of the session.
+    """
+
+    seq: int
+    parent: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredContext:
+    """A context that a compaction left.
+
+    Attributes:
+        number: Its record's number.
+        end: Chain hash after its last entry.
+        record: Its record.
+    """
+
+    number: int
+    end: str
+    record: LoggedRecord
+
+
+@dataclass(slots=True)
+class SessionState:
+    """The heads of one session, kept up to date by `refresh`. Not safe for several threads.
+
+    Attributes:
+        read_to: By segment, up to where it was read.
+        nodes: Known histories by chain hash.
+        messages: Message records by number.
+        outputs: Output records by id.
+        receipts: Receipt records by record number.
+        newest_context: The last stored context.
+        parent_session_id: The session that this one was started from.
+        next_seq: Number of the next message.
+        next_number: Number of the next record.
+        first_seconds: Time of the earliest record; infinite where there is none.
+        last_seconds: Time of the latest record.
+    """
+
+    folder: Path
+    session_id: str = ""
+    parent_session_id: str | None = None
+    read_to: dict[str, int] = field(default_factory=dict[str, int])
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
+    receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    newest_context: StoredContext | None = None
+    next_seq: int = 0
+    next_number: int = 0
+    first_seconds: float = inf
+    last_seconds: float = 0.0
+
+    @property
+    def exists(self) -> bool:
+        """Whether the archive holds anything of this session."""
+        return self.next_number > 0
+
+    def match(self, chain: Sequence[str]) -> int:
+        """How many leading histories of `chain` are known."""
+        for count, name in enumerate(chain):
+            if name not in self.nodes:
+                return count
+        return len(chain)
+
+    def learn(self, record: LoggedRecord) -> None:
+        """Take in one record."""
+        head = record.head
+        number: int = head["n"]
+        self.next_number = max(self.next_number, number + 1)
+        self.first_seconds = min(self.first_seconds, head["ts"])
+        self.last_seconds = max(self.last_seconds, head["ts"])
+        match head["kind"]:
+            case "session":
+                self.session_id = head["session"]
+                self.parent_session_id = self.parent_session_id or head["parent"]
+            case "message":
+                self._learn_message(record, number)
+            case "output":
+                self.outputs.setdefault(head["id"], record)
+            case "receipt":
+                self.receipts[number] = record
+            case _:
+                self._learn_context(record, number)
+
+    def _learn_message(self, record: LoggedRecord, number: int) -> None:
+        seq: int = record.head["seq"]
+        parent: str = record.head["parent"]
+        self.nodes[chain_hash(parent, record.head["hash"])] = Node(seq, parent, number)
+        self.messages[seq] = record
+        self.next_seq = max(self.next_seq, seq + 1)
+
+    def _learn_context(self, record: LoggedRecord, number: int) -> None:
+        entries: list[tuple[str, int, int]] = record.head["entries"]
+        parent = ROOT
+        for content, seq, source_seq in entries:
+            chain = chain_hash(parent, content)
+            known = self.nodes.get(chain)
+            if known is None or known.seq == NO_SEQ:
+                self.nodes[chain] = Node(seq if seq != NO_SEQ else source_seq, parent, number)
+            parent = chain
+        if self.newest_context is None or self.newest_context.number < number:
+            self.newest_context = StoredContext(number, parent, record)
+
+    def newest_history(self) -> list[int]:
+        """Numbers of the messages from the beginning to the newest message.
+
+        Raises:
+            ArchiveDamagedError: A message or context between them cannot be read.
+        """
+        path: list[int] = []
+        chain = self.messages[self.next_seq - 1].head["parent"] if self.messages else ROOT
+        if self.messages:
+            path.append(self.next_seq - 1)
+        while chain != ROOT:
+            node = self.nodes.get(chain)
+            if node is None:
+                raise ArchiveDamagedError(
+                    f"Session {self.session_id}: what stood before message {path[-1]} is damaged. "
+                    "Hand over the whole message list again, which stores it anew."
+                )
+            path.append(node.seq)
+            chain = node.parent
+        return path[::-1]
+
+    def history_after(self, start: str) -> list[int]:
+        """Numbers of the messages after history `start`, along its newest branch."""
+        before = {start: (NO_SEQ, "")}  # by chain hash: the message, and the history before it
+        newest = start
+        for seq, record in sorted(self.messages.items()):
+            parent: str = record.head["parent"]
+            if parent in before:
+                newest = chain_hash(parent, record.head["hash"])
+                before[newest] = (seq, parent)
+        path: list[int] = []
+        while newest != start:
+            seq, newest = before[newest]
+            path.append(seq)
+        return path[::-1]
+
+
+def refresh(state: SessionState) -> SessionState:
+    """`state` with what was logged since; a new one where a segment has shrunk or vanished.
+
+    Raises:
+        ArchiveError: The session's folder cannot be read.
+    """
+    sizes = segment_sizes(state.folder)
+    if any(sizes.get(segment, 0) < read_to for segment, read_to in state.read_to.items()):
+        state = SessionState(state.folder)
+    for segment, size in sizes.items():
+        read_to = state.read_to.get(segment, 0)
+        if size > read_to:
+            part = read_segment(state.folder, segment, read_to)
+            for record in part.records:
+                state.learn(record)
+            state.read_to[segment] = part.end
+    return state

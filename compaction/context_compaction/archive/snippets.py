@@ -1,0 +1,68 @@
+"""Where a query stands in a text, and the piece of the text to show."""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+
+from context_compaction.archive.terms import Unit
+
+SNIPPET_CHARS = 240
+CHARS_BEFORE_MATCH = 80
+MAX_PLACES = 2000  # matches of one text that are weighed; a word may occur everywhere
+# A match inside a longer word counts less than the word itself.
+INNER_WEIGHT = 0.25
+
+
+class Locator:
+    """Finds the place in a text where most of a query stands together."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self._asked = _Finder([unit for unit in units if unit.weight == 1])
+        self._smaller = _Finder(units)
+
+    def find(self, text: str) -> int:
+        """Where the best piece of `text` begins to match; 0 where nothing is found."""
+        places = self._asked.places(text) or self._smaller.places(text)
+        best, best_weight = 0, 0.0
+        for count, (start, _, _) in enumerate(places):
+            found: dict[int, float] = {}
+            for at, unit, weight in places[count:]:
+                if at - start > SNIPPET_CHARS - CHARS_BEFORE_MATCH:
+                    break
+                found[unit] = max(weight, found.get(unit, 0.0))
+            if sum(found.values()) > best_weight:
+                best, best_weight = start, sum(found.values())
+        return best
+
+
+class _Finder:
+    """One pass over a text for several units."""
+
+    def __init__(self, units: Sequence[Unit]) -> None:
+        # Longer first: a phrase is preferred to its words where both begin.
+        self._units = sorted(units, key=lambda unit: -sum(map(len, unit.runs)))
+        groups = [r"[\W_]*".join(map(re.escape, unit.runs)) for unit in self._units]
+        self._pattern = re.compile("|".join(f"({group})" for group in groups), re.IGNORECASE)
+
+    def places(self, text: str) -> list[tuple[int, int, float]]:
+        """The first `MAX_PLACES` matches: where, which unit, and how much it counts."""
+        places: list[tuple[int, int, float]] = []
+        for match in islice(self._pattern.finditer(text), MAX_PLACES):
+            unit = (match.lastindex or 1) - 1
+            is_inner = _is_inner(text, match.start(), match.end())
+            weight = self._units[unit].weight * (INNER_WEIGHT if is_inner else 1)
+            places.append((match.start(), unit, weight))
+        return places
+
+
+def snippet(text: str, at: int) -> str:
+    """About `SNIPPET_CHARS` characters of `text` around position `at`, verbatim."""
+    start = max(0, min(at - CHARS_BEFORE_MATCH, len(text) - SNIPPET_CHARS))
+    return text[start : start + SNIPPET_CHARS]
+
+
+def _is_inner(text: str, start: int, end: int) -> bool:
+    """Whether the match goes on into an ASCII word on either side."""
+    before = text[start - 1 : start] if text[start].isascii() else ""
+    after = text[end : end + 1] if text[end - 1].isascii() else ""
+    return (before.isalnum() and before.isascii()) or (after.isalnum() and after.isascii())

@@ -1,0 +1,366 @@
+"""Transcripts: what a session holds, what of a list is new, and how it is written and read.
+
+Everything blocks and runs in one thread at a time; `local.py` sees to that.
+"""
+
+from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from context_compaction.archive import (
+    AppendResult,
+    ArchivedMessage,
+    ContextEntry,
+    SessionInfo,
+)
+from context_compaction.archive.blobs import BlobStore
+from context_compaction.archive.chain import ROOT, chain_hashes, content_hash
+from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
+from context_compaction.archive.files import explaining, locked, make_folder
+from context_compaction.archive.log import (
+    SEGMENT_BYTES,
+    LoggedRecord,
+    Writer,
+    append_records,
+    check_session_id,
+    claim_writer,
+    read_body,
+    segment_sizes,
+    session_folder,
+    session_key,
+)
+from context_compaction.archive.outputs import (
+    StoredOutput,
+    describe_blob,
+    encode_content,
+    info_of,
+)
+from context_compaction.archive.records import (
+    RECORD_VERSION,
+    Place,
+    Record,
+    externalise,
+)
+from context_compaction.archive.session import NO_SEQ, SessionState, refresh
+from context_compaction.edits import Blob
+from context_compaction.errors import (
+    ArchiveDamagedError,
+    InvalidMessageError,
+    NotFoundError,
+    QueryError,
+    SettingsError,
+)
+from context_compaction.messages import JsonObject, Message
+from context_compaction.wire import FORMATS
+
+CACHED_SESSIONS = 64
+
+
+class TranscriptStore:
+    """All transcripts under one root. `close` lets go of the writer's lock."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.blobs = BlobStore(root / "blobs")
+        self._states: OrderedDict[str, SessionState] = OrderedDict()
+        self._writer: Writer | None = None
+
+    def close(self) -> None:
+        """Let another process take this writer's name."""
+        if self._writer is not None:
+            self._writer.release()
+
+    def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        format: str,
+        parent_session_id: str | None,
+        dry_run: bool,
+        now_seconds: float,
+    ) -> AppendResult:
+        """See `Archive.append`."""
+        check_session_id(session_id)
+        if parent_session_id is not None:
+            check_session_id(parent_session_id)
+        if format not in FORMATS:
+            raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
+        contents = [_hash_message(index, message) for index, message in enumerate(messages)]
+        chain = chain_hashes(contents)
+        state = self._state(session_id)
+        known = state.match(chain)
+        if dry_run or known == len(chain):
+            return _append_result(state, chain, known)
+        with self._writing(session_id) as state:
+            known = state.match(chain)
+            result = _append_result(state, chain, known)
+            tools = tools_of(messages)
+            self._write(
+                state,
+                session_id,
+                parent_session_id,
+                now_seconds,
+                [
+                    Record(
+                        {
+                            "kind": "message",
+                            "ts": _timestamp(messages[index], now_seconds),
+                            "seq": result.seqs[index],
+                            "hash": contents[index],
+                            "parent": chain[index - 1] if index else ROOT,
+                            "format": format,
+                            "role": role_of(messages[index]),
+                            "tools": tools[index],
+                        },
+                        externalise(messages[index].source, self.blobs.put),
+                    )
+                    for index in range(known, len(messages))
+                ],
+            )
+        return result
+
+    def commit(
+        self,
+        session_id: str,
+        blobs: Sequence[Blob],
+        receipt: JsonObject | None,
+        context: Sequence[ContextEntry],
+        *,
+        now_seconds: float,
+    ) -> None:
+        """See `Archive.commit`. Large outputs are durable before the record that names them."""
+        check_session_id(session_id)
+        heads = {blob.output_id: describe_blob(blob) for blob in blobs}
+        with self._writing(session_id) as state:
+            records: list[Record] = []
+            for blob in blobs:
+                head = heads.pop(blob.output_id, None)
+                if head is not None and not _is_stored(state, head):
+                    body = encode_content(blob.data, self.blobs.put)
+                    records.append(Record({"kind": "output", "ts": now_seconds} | head, body))
+            if receipt is not None:
+                body = externalise(receipt, self.blobs.put)
+                records.append(Record({"kind": "receipt", "ts": now_seconds}, body))
+            if context:
+                head = {"kind": "context", "ts": now_seconds, "entries": _entries(state, context)}
+                made = [entry.raw for entry in context if entry.seq == NO_SEQ]
+                records.append(Record(head, externalise(made, self.blobs.put)))
+            if records:
+                self._write(state, session_id, None, now_seconds, records)
+
+    def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
+        """See `Archive.context`."""
+        state = self._existing(session_id)
+        format = _format_of(state)
+        stored = state.newest_context
+        if stored is None:
+            return format, self._raws(state, state.newest_history())
+        made = iter(self._body(state, stored.record.place))
+        seqs = [seq for _, seq, _ in stored.record.head["entries"]]
+        originals = iter(self._raws(state, [seq for seq in seqs if seq != NO_SEQ]))
+        raws = [next(made) if seq == NO_SEQ else next(originals) for seq in seqs]
+        return format, raws + self._raws(state, state.history_after(stored.end))
+
+    def read_messages(self, session_id: str, start: int, stop: int) -> list[ArchivedMessage]:
+        """See `Archive.read_messages`."""
+        if not 0 <= start <= stop:
+            raise QueryError(
+                f"The message range {start} to {stop} cannot be read. "
+                "Give a start from 0 and a stop that is not smaller."
+            )
+        state = self._existing(session_id)
+        seqs = [seq for seq in range(start, min(stop + 1, state.next_seq)) if seq in state.messages]
+        return [
+            ArchivedMessage(session_id, seq, record.head["format"], raw, float(record.head["ts"]))
+            for seq, raw in zip(seqs, self._raws(state, seqs), strict=True)
+            for record in [state.messages[seq]]
+        ]
+
+    def receipts(self, session_id: str) -> list[JsonObject]:
+        """See `Archive.receipts`."""
+        state = self._existing(session_id)
+        return [self._body(state, record.place) for _, record in sorted(state.receipts.items())]
+
+    def session_info(self, session_id: str) -> SessionInfo:
+        """See `Archive.session_info`."""
+        state = self._existing(session_id)
+        return SessionInfo(
+            session_id=session_id,
+            parent_session_id=state.parent_session_id,
+            format=_format_of(state),
+            message_count=len(state.messages),
+            first_seconds=state.first_seconds,
+            last_seconds=state.last_seconds,
+            title=self._title(state),
+        )
+
+    def output(self, output_id: str, key: str | None = None) -> StoredOutput | None:
+        """An output of the session `key`, or of any session known here; None if it is not there."""
+        states = list(self._states.values()) if key is None else [self._state_of(key)]
+        for state in states:
+            record = state.outputs.get(output_id)
+            if record is not None:
+                body = self._body(state, record.place)
+                return StoredOutput(info_of(record.head, state.session_id), body, self.blobs)
+        return None
+
+    def _title(self, state: SessionState) -> str:
+        for seq, record in sorted(state.messages.items()):
+            if record.head["role"] == "user":
+                (raw,) = self._raws(state, [seq])
+                return title_of(message_text(raw, record.head["format"]))
+        return ""
+
+    def _state(self, session_id: str) -> SessionState:
+        return self._state_of(session_key(session_id))
+
+    def _state_of(self, key: str) -> SessionState:
+        """What the log now says of a session; the newest used sessions are kept in memory."""
+        state = self._states.pop(key, None) or SessionState(session_folder(self.root, key))
+        self._states[key] = state = refresh(state)
+        if len(self._states) > CACHED_SESSIONS:
+            self._states.popitem(last=False)
+        return state
+
+    def _existing(self, session_id: str) -> SessionState:
+        state = self._state(check_session_id(session_id))
+        if not state.exists:
+            raise NotFoundError(
+                f"The archive holds no session {session_id!r}. List the sessions to see its ids."
+            )
+        return state
+
+    def _raws(self, state: SessionState, seqs: Sequence[int]) -> list[JsonObject]:
+        raws: list[JsonObject] = []
+        for seq in seqs:
+            record = state.messages.get(seq)
+            if record is None:
+                raise ArchiveDamagedError(
+                    f"Message {seq} of session {state.session_id} is damaged. "
+                    "Hand over the whole message list again, which stores it anew."
+                )
+            raws.append(self._body(state, record.place))
+        return raws
+
+    def _body(self, state: SessionState, place: Place) -> Any:
+        return read_body(state.folder, place, self.blobs.read_whole)
+
+    @contextmanager
+    def _writing(self, session_id: str) -> Generator[SessionState]:
+        """Hold the session's lock, with what the log says now."""
+        folder = session_folder(self.root, session_key(session_id))
+        with explaining(folder, "Making"):
+            make_folder(folder)
+        with locked(folder / "lock"):
+            yield self._state(session_id)
+
+    def _write(
+        self,
+        state: SessionState,
+        session_id: str,
+        parent_session_id: str | None,
+        now_seconds: float,
+        records: Sequence[Record],
+    ) -> None:
+        """Number `records`, append them as one call, and learn them."""
+        if self._writer is None:
+            self._writer = claim_writer(self.root)
+        segment, size = _segment_to_append(state, self._writer.name)
+        parent = state.parent_session_id or parent_session_id
+        if not size or parent != state.parent_session_id:
+            head = {
+                "kind": "session",
+                "ts": now_seconds,
+                "v": RECORD_VERSION,
+                "session": session_id,
+                "parent": parent,
+            }
+            records = [Record(head), *records]
+        numbered = [
+            Record({"n": state.next_number + count} | record.head, record.body)
+            for count, record in enumerate(records)
+        ]
+        key = session_key(session_id)
+        places = append_records(self.root, key, segment, size, numbered)
+        for record, place in zip(numbered, places, strict=True):
+            state.learn(LoggedRecord(record.head, place))
+        state.read_to[segment] = places[-1].offset + places[-1].length
+
+
+def _segment_to_append(state: SessionState, writer: str) -> tuple[str, int]:
+    """This writer's segment and its size: the newest, or a new one where that is full or torn."""
+    own = {
+        name: size
+        for name, size in segment_sizes(state.folder).items()
+        if name.startswith(f"{writer}-")
+    }
+    newest = max(own, default=None)
+    if newest is not None:
+        size = own[newest]
+        if size == state.read_to.get(newest, 0) and size < SEGMENT_BYTES:
+            return newest, size
+    return f"{writer}-{len(own) + 1:06}.jsonl", 0
+
+
+def _append_result(state: SessionState, chain: Sequence[str], known: int) -> AppendResult:
+    new = len(chain) - known
+    matched = [state.nodes[name].seq for name in chain[:known]]
+    return AppendResult((*matched, *range(state.next_seq, state.next_seq + new)), new)
+
+
+def _hash_message(index: int, message: Message) -> str:
+    if message.source is None:
+        raise SettingsError(
+            f"Message {index} has no source, so there is nothing of the host's to archive. "
+            "Append messages as they were parsed, before any layer runs."
+        )
+    try:
+        return content_hash(message.source)
+    except (TypeError, ValueError) as error:
+        problem = f"it cannot be written as JSON ({error})"
+        raise InvalidMessageError(index, problem, "Give plain JSON values only.") from error
+    except RecursionError:
+        problem = "it nests too deeply to be written as JSON"
+        raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
+
+
+def _timestamp(message: Message, now_seconds: float) -> float:
+    return now_seconds if message.timestamp_seconds is None else message.timestamp_seconds
+
+
+def _is_stored(state: SessionState, head: JsonObject) -> bool:
+    known = state.outputs.get(head["id"])
+    if known is None:
+        return False
+    if known.head["sha256"] != head["sha256"]:
+        raise ArchiveDamagedError(
+            f"Output {head['id']} of session {state.session_id} already stands for other content. "
+            "Restore the archive from a backup."
+        )
+    return True
+
+
+def _entries(state: SessionState, context: Sequence[ContextEntry]) -> list[list[Any]]:
+    """The entries of a context record: content hash, number or -1, number of the original."""
+    entries: list[list[Any]] = []
+    for entry in context:
+        if entry.seq == NO_SEQ:
+            entries.append([content_hash(entry.raw), NO_SEQ, entry.source_seq])
+            continue
+        record = state.messages.get(entry.seq)
+        if record is None:
+            raise NotFoundError(
+                f"The context names message {entry.seq}, which the session does not hold. "
+                "Append the messages before the context is committed."
+            )
+        entries.append([record.head["hash"], entry.seq, entry.source_seq])
+    return entries
+
+
+def _format_of(state: SessionState) -> str:
+    """The format of the newest message; "" where there is none."""
+    newest = state.messages.get(max(state.messages, default=NO_SEQ))
+    return newest.head["format"] if newest else ""
