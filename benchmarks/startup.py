@@ -1,0 +1,119 @@
+"""CPU time until `initialize` is answered, beside a bare one-tool server of the SDK.
+
+Both are spawned in turns and sent the same greeting; user and system time of the child are taken
+from the kernel (`os.wait4`) after it was told to stop. Medians are compared. The second figure is
+the CPU time of `import context_compaction` above that of a bare interpreter.
+
+Run it with: python benchmarks/startup.py [RUNS]
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+
+DEFAULT_RUNS = 9
+MAX_RATIO = 1.15
+MAX_IMPORT_SECONDS = 0.15
+
+BARE_SERVER = """
+from mcp.server import MCPServer
+
+server = MCPServer("bare")
+
+@server.tool()
+def echo(text: str) -> str:
+    '''Say it again.'''
+    return text
+
+server.run("stdio")
+"""
+
+GREETING = json.dumps({
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "benchmark", "version": "1"},
+    },
+})
+
+
+def seconds_to_greeting(command: Sequence[str], environment: Mapping[str, str]) -> float:
+    """CPU seconds of a server from its start to the end of its answer to `initialize`."""
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=dict(environment),
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(GREETING.encode() + b"\n")
+    process.stdin.flush()
+    answer = json.loads(process.stdout.readline())
+    assert "serverInfo" in answer["result"], answer
+    # Stopped at once, so that shutting down is not counted.
+    process.kill()
+    return _seconds_of(process)
+
+
+def seconds_to_run(code: str) -> float:
+    """CPU seconds of an interpreter that runs `code`."""
+    return _seconds_of(subprocess.Popen([sys.executable, "-c", code]))
+
+
+def _seconds_of(process: "subprocess.Popen[bytes]") -> float:
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)  # the kernel has forgotten it
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    return usage.ru_utime + usage.ru_stime
+
+
+def measure_servers(runs: int) -> tuple[float, float]:
+    """Median CPU seconds of the bare server and of ours, started in turns."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "MCP_COMPACTION_ARCHIVE": f"{folder}/archive"}
+        bare_command = [sys.executable, "-c", BARE_SERVER]
+        own_command = [sys.executable, "-m", "mcp_server_compaction"]
+        for command in (bare_command, own_command):  # the first run fills caches
+            seconds_to_greeting(command, environment)
+        bare: list[float] = []
+        own: list[float] = []
+        for _ in range(runs):
+            bare.append(seconds_to_greeting(bare_command, environment))
+            own.append(seconds_to_greeting(own_command, environment))
+    return statistics.median(bare), statistics.median(own)
+
+
+def measure_import(runs: int) -> float:
+    """Median CPU seconds of `import context_compaction`, without the interpreter's own start."""
+    empty: list[float] = []
+    library: list[float] = []
+    for _ in range(runs):
+        empty.append(seconds_to_run("pass"))
+        library.append(seconds_to_run("import context_compaction"))
+    return statistics.median(library) - statistics.median(empty)
+
+
+def main() -> int:
+    """Measure, print, and exit with 1 where a limit is broken."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT_RUNS
+    bare, own = measure_servers(runs)
+    library = measure_import(runs)
+    print(f"bare server   {bare:.3f} s CPU (median of {runs})")
+    print(f"this server   {own:.3f} s CPU, {own / bare:.2f} x the bare one (limit {MAX_RATIO})")
+    print(f"import        {library:.3f} s CPU (limit {MAX_IMPORT_SECONDS})")
+    return 0 if own <= bare * MAX_RATIO and library < MAX_IMPORT_SECONDS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

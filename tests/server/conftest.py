@@ -1,0 +1,30 @@
+"""Fixtures of the server's tests: both eras of the protocol, and folders of their own."""
+
+from pathlib import Path
+
+import pytest
+from context_compaction.roots import roots_of
+from mcp_server_compaction.config import Config
+
+from .helpers import Era
+
+
+@pytest.fixture(params=["modern", "legacy"])
+def era(request: pytest.FixtureRequest) -> Era:
+    """The protocol's present form, and the one with a handshake that today's hosts speak."""
+    return request.param
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """The one folder that the server may read files in."""
+    folder = tmp_path / "files"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """A server with an archive of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return Config(archive_folder=tmp_path / "archive", roots=roots_of([files]))

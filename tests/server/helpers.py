@@ -1,0 +1,90 @@
+"""Clients, conversations and readers that the server's tests share."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeAlias
+
+import anyio
+from mcp import Client
+from mcp_server_compaction.app import build_server
+from mcp_server_compaction.config import Config
+from mcp_types import CallToolResult, TextContent
+
+Era: TypeAlias = Literal["modern", "legacy"]
+Json: TypeAlias = dict[str, Any]
+
+TIMEOUT_SECONDS = 30
+
+
+@asynccontextmanager
+async def connect(config: Config, era: Era = "modern", **options: Any) -> AsyncGenerator[Client]:
+    """A client of a server in this process; whatever is done with it is bounded in time."""
+    mode = "legacy" if era == "legacy" else "auto"
+    with anyio.fail_after(TIMEOUT_SECONDS):
+        async with Client(build_server(config), mode=mode, **options) as client:
+            yield client
+
+
+def text_of(result: CallToolResult, block: int = 0) -> str:
+    """The text of one content block."""
+    content = result.content[block]
+    assert isinstance(content, TextContent)
+    return content.text
+
+
+def error_of(result: CallToolResult) -> str:
+    """The text of a failed call."""
+    assert result.is_error, text_of(result)
+    return text_of(result)
+
+
+def answer_of(result: CallToolResult) -> Json:
+    """The structured content of a call that succeeded."""
+    assert not result.is_error, text_of(result)
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+def conversation(calls: int = 12, result_lines: int = 120) -> list[Json]:
+    """An Anthropic conversation of one long task with `calls` tool calls."""
+    messages: list[Json] = [{"role": "user", "content": "Find out why the checkout test fails."}]
+    for number in range(calls):
+        messages.append({
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": f"I look at module {number}."},
+                {
+                    "type": "tool_use",
+                    "id": f"call_{number}",
+                    "name": "Bash",
+                    "input": {"command": f"cat src/module_{number}.py"},
+                },
+            ],
+        })
+        messages.append({
+            "role": "user",
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": f"call_{number}",
+                    "content": output(number, result_lines),
+                }
+            ],
+        })
+    messages.append({"role": "assistant", "content": "The test fails because of a timeout."})
+    messages.append({"role": "user", "content": "Now mend it."})
+    return messages
+
+
+def output(number: int = 0, lines: int = 120) -> str:
+    """The text of a tool result: distinct lines, with names of their own."""
+    return "\n".join(
+        f"line {line} of module_{number}: value_{number}_{line} = compute({line * 7 + number})"
+        for line in range(1, lines + 1)
+    )
+
+
+def parsed(result: CallToolResult) -> Json:
+    """The JSON that stands in the text of an answer."""
+    return json.loads(text_of(result))

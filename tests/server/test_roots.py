@@ -1,0 +1,104 @@
+"""What files may be read, and that nothing leads outside."""
+
+import os
+from pathlib import Path
+
+import pytest
+from context_compaction.errors import PathNotAllowedError
+from context_compaction.roots import default_folders, roots_of
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "note.txt").write_bytes("Grüße\r\n".encode())
+    (tmp_path / "secret.txt").write_text("secret", encoding="utf-8")
+    return folder
+
+
+async def test_a_file_inside_a_root_is_read_byte_for_byte(root: Path) -> None:
+    path = root / "inner" / "note.txt"
+    assert await roots_of([root]).read_text(path) == "Grüße\r\n"
+    assert await roots_of([root]).read_bytes(str(path)) == path.read_bytes()
+
+
+async def test_a_file_outside_the_roots_is_refused_and_the_roots_are_named(root: Path) -> None:
+    with pytest.raises(PathNotAllowedError) as refused:
+        await roots_of([root]).read_bytes(root.parent / "secret.txt")
+    assert str(root) in str(refused.value)
+
+
+@pytest.mark.parametrize("way", ["..", "link", "linked folder"])
+async def test_no_detour_leads_outside(root: Path, way: str) -> None:
+    (root / "link").symlink_to(root.parent / "secret.txt")
+    (root / "folder").symlink_to(root.parent)
+    path = {
+        "..": root / "inner" / ".." / ".." / "secret.txt",
+        "link": root / "link",
+        "linked folder": root / "folder" / "secret.txt",
+    }[way]
+    with pytest.raises(PathNotAllowedError):
+        await roots_of([root]).read_bytes(path)
+
+
+async def test_a_link_that_stays_inside_is_followed(root: Path) -> None:
+    (root / "link").symlink_to(root / "inner" / "note.txt")
+    assert await roots_of([root]).read_text(root / "link") == "Grüße\r\n"
+
+
+async def test_a_root_that_is_itself_a_link_works(root: Path) -> None:
+    linked = root.parent / "linked"
+    linked.symlink_to(root)
+    assert await roots_of([linked]).read_text(linked / "inner" / "note.txt") == "Grüße\r\n"
+
+
+async def test_a_named_pipe_is_refused_at_once(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    with pytest.raises(PathNotAllowedError, match="not a regular file"):
+        await roots_of([root]).read_bytes(root / "pipe")
+
+
+async def test_folders_and_missing_files_are_refused(root: Path) -> None:
+    roots = roots_of([root])
+    with pytest.raises(PathNotAllowedError, match="not a regular file"):
+        await roots.read_bytes(root / "inner")
+    with pytest.raises(PathNotAllowedError, match="No such file"):
+        await roots.read_bytes(root / "absent")
+
+
+async def test_a_file_above_the_limit_is_refused(root: Path) -> None:
+    (root / "big").write_bytes(b"x" * 11)
+    with pytest.raises(PathNotAllowedError, match="11 bytes"):
+        await roots_of([root]).read_bytes(root / "big", max_bytes=10)
+
+
+async def test_text_that_is_not_utf8_is_refused(root: Path) -> None:
+    (root / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(PathNotAllowedError, match="UTF-8"):
+        await roots_of([root]).read_text(root / "latin")
+
+
+async def test_without_roots_nothing_is_read(root: Path) -> None:
+    with pytest.raises(PathNotAllowedError, match="none"):
+        await roots_of([]).read_bytes(root / "inner" / "note.txt")
+
+
+async def test_a_reader_answers_none_for_what_it_may_not_read(root: Path) -> None:
+    read_file = roots_of([root]).reader(str(root / "inner"))
+    assert await read_file("note.txt") == "Grüße\r\n"
+    assert await read_file(str(root.parent / "secret.txt")) is None
+
+
+def test_neither_home_nor_the_file_system_is_a_default_root(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "work").mkdir(parents=True)
+    transcripts = (
+        home / ".claude/projects",
+        home / ".codex/sessions",
+        home / ".pi/agent/sessions",
+    )
+    assert default_folders(home, home) == transcripts
+    assert default_folders(home.parent, home) == transcripts
+    assert default_folders(Path("/"), home) == transcripts
+    assert default_folders(home / "work", home) == (home / "work", *transcripts)
