@@ -7,7 +7,8 @@ content, and holds the texts that break naive code.
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
@@ -16,6 +17,8 @@ from .json_types import Json
 from .mutations import MUTATIONS, apply
 from .rendering import render
 from .script import Call, Part, Step, Turn
+
+_T = TypeVar("_T")
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi")
 
@@ -89,6 +92,7 @@ def well_formed_json(max_leaves: int = 6) -> SearchStrategy[Any]:
     )
 
 
+@cache
 def conversations(format: str) -> SearchStrategy[list[Json]]:
     """Lists that the provider of `format` accepts, of one to six turns.
 
@@ -103,6 +107,7 @@ def conversations(format: str) -> SearchStrategy[list[Json]]:
     return st.tuples(turns, marked).map(lambda pair: _mark(render(pair[0], format), pair[1]))
 
 
+@cache
 def hostile_conversations(format: str) -> SearchStrategy[list[Json]]:
     """Lists of `format` that parse, and may break everything else; sometimes empty."""
     texts = st.one_of(_HOSTILE_TEXTS, _LONG_TEXTS, _texts(), st.text(_any_character(), max_size=9))
@@ -191,37 +196,40 @@ def _hostile_arguments(texts: SearchStrategy[str]) -> SearchStrategy[tuple[str, 
     )
 
 
-@st.composite
 def _turns(
-    draw: st.DrawFn,
     texts: SearchStrategy[str],
     arguments: SearchStrategy[tuple[str, Json]],
     answers: SearchStrategy[str],
-) -> Turn:
-    return Turn(
-        request=tuple(draw(st.lists(_parts(texts), min_size=1, max_size=2))),
-        steps=tuple(draw(st.lists(_steps(texts, arguments), max_size=2))),
-        answer=draw(answers),
-        thinking=draw(st.none() | texts),
-        instruction=draw(st.just("") | texts),
-        extras=draw(st.booleans()),
+) -> SearchStrategy[Turn]:
+    return st.builds(
+        Turn,
+        request=_some(_parts(texts), 2),
+        steps=st.lists(_steps(texts, arguments), max_size=2).map(tuple),
+        answer=answers,
+        thinking=st.none() | texts,
+        instruction=st.just("") | texts,
+        extras=st.booleans(),
     )
 
 
-@st.composite
 def _steps(
-    draw: st.DrawFn, texts: SearchStrategy[str], arguments: SearchStrategy[tuple[str, Json]]
-) -> Step:
-    calls: list[Call] = []
-    for name, values in draw(st.lists(arguments, min_size=1, max_size=3)):
-        result = draw(st.lists(_parts(_outputs(texts)), min_size=1, max_size=2))
-        calls.append(Call(name, values, tuple(result), draw(st.booleans()), draw(st.booleans())))
-    return Step(
-        calls=tuple(calls),
-        text=draw(st.just("") | texts),
-        thinking=draw(st.none() | texts),
-        aside=draw(st.just("") | texts),
+    texts: SearchStrategy[str], arguments: SearchStrategy[tuple[str, Json]]
+) -> SearchStrategy[Step]:
+    results = _some(_parts(_outputs(texts)), 2)
+    calls = st.tuples(arguments, results, st.booleans(), st.booleans()).map(
+        lambda drawn: Call(*drawn[0], *drawn[1:])
     )
+    return st.builds(
+        Step,
+        calls=_some(calls, 3),
+        text=st.just("") | texts,
+        thinking=st.none() | texts,
+        aside=st.just("") | texts,
+    )
+
+
+def _some(items: SearchStrategy[_T], most: int) -> SearchStrategy[tuple[_T, ...]]:
+    return st.lists(items, min_size=1, max_size=most).map(tuple)
 
 
 def _heavy_turn(text: str) -> Turn:
