@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator
 
 from context_compaction.archive import Archive
+from context_compaction.edits import OUTPUT_ID_PREFIX
 from context_compaction.errors import NotFoundError
 from mcp_types import CompleteRequestParams, CompleteResult, Completion
 
@@ -11,6 +12,7 @@ from mcp_server_compaction.tools.spec import RequestContext
 MAX_VALUES = 100  # the protocol's limit
 _PAGE_SIZE = 100
 _MAX_SESSIONS = 1_000
+_RECENT_SESSIONS = 20
 
 
 async def complete(context: RequestContext, params: CompleteRequestParams) -> CompleteResult:
@@ -21,6 +23,8 @@ async def complete(context: RequestContext, params: CompleteRequestParams) -> Co
     match params.argument.name:
         case "session_id":
             values = [name async for name in _session_ids(archive) if name.startswith(typed)]
+        case "output_id":
+            values = [name async for name in _output_ids(archive) if name.startswith(typed)]
         case "start" | "stop":
             values = await _positions(archive, given.get("session_id", ""), typed)
         case _:
@@ -41,6 +45,19 @@ async def _session_ids(archive: Archive) -> AsyncGenerator[str]:
             yield session.session_id
         if cursor is None:
             return
+
+
+async def _output_ids(archive: Archive) -> AsyncGenerator[str]:
+    """Outputs that the newest compactions put into the archive, newest first, each once."""
+    sessions, _ = await archive.sessions(limit=_RECENT_SESSIONS)
+    seen: set[str] = set()
+    for session in sessions:
+        for receipt in reversed(await archive.receipts(session.session_id)):
+            for edit in receipt["edits"]:
+                for pointer in edit["pointers"]:
+                    if pointer.startswith(OUTPUT_ID_PREFIX) and pointer not in seen:
+                        seen.add(pointer)
+                        yield pointer
 
 
 async def _positions(archive: Archive, session_id: str, typed: str) -> list[str]:
