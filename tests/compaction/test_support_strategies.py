@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import find, given, settings
+from hypothesis import Phase, find, given, settings
 
 from tests.support.mutations import MUTATIONS, apply
 from tests.support.provider_rules import problems
@@ -18,7 +18,12 @@ Json = dict[str, Any]
 CALLS = (Call("Read", {"path": "a"}, (Part("text", "A"),)), Call("Bash", {}, (Part("text", "B"),)))
 TURN = Turn((Part("text", "go"), Part("image")), (Step(CALLS, "I look.", aside="quick"),), "Done.")
 
-QUICK = settings(max_examples=300, database=None, deadline=None)
+QUICK = settings(
+    max_examples=300,
+    database=None,
+    deadline=None,
+    phases=(Phase.generate, Phase.shrink),  # explaining the example takes longer than finding it
+)
 
 # Damage that every format with ids of its own, or without, must notice in some place.
 BREAKS_EVERY_FORMAT = ("drop message", "drop head", "move to front")

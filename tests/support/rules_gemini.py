@@ -81,14 +81,13 @@ def _signatures(payload: list[Json], original: list[Json] | None) -> Iterator[st
     "Function call is missing a thought_signature in functionCall parts." Older turns are not
     checked by the API.
     """
-    signed = [
-        part["functionCall"]
-        for part in _current_turn(original or [])
-        if "functionCall" in part and "thoughtSignature" in part
-    ]
-    for part in _current_turn(payload):
-        if "thoughtSignature" not in part and part.get("functionCall") in signed:
-            yield f"call {part['functionCall'].get('name')} of this turn lost its signature"
+    before, after = [*_current_turn(original or [])], [*_current_turn(payload)]
+    for part in before:
+        # Of parallel calls only the first is signed, so an equal call may stand unsigned beside it.
+        if "functionCall" in part and "thoughtSignature" in part and part not in after:
+            call = part["functionCall"]
+            if any(other.get("functionCall") == call for other in after):
+                yield f"call {call.get('name')} of this turn lost its signature"
 
 
 def _current_turn(payload: list[Json]) -> Iterator[Json]:
