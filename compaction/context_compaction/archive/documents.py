@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_compaction.archive.records import is_list, is_object
 from context_compaction.errors import InvalidMessageError
 from context_compaction.messages import (
     Block,
@@ -85,12 +86,10 @@ def _block_texts(block: Block) -> list[str]:
 
 def _strings(value: Any) -> list[str]:
     """Every string and number among the values of a JSON value, in order."""
-    if isinstance(value, dict):
-        fields: JsonObject = value
-        return [string for item in fields.values() for string in _strings(item)]
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [string for item in items for string in _strings(item)]
+    if is_object(value):
+        return [string for item in value.values() for string in _strings(item)]
+    if is_list(value):
+        return [string for item in value for string in _strings(item)]
     return [] if value is None or isinstance(value, bool) else [str(value)]
 
 

@@ -67,7 +67,7 @@ class IndexFile:
         try:
             return work(self._current())
         except sqlite3.DatabaseError as error:
-            if _code(error) not in _DAMAGED:
+            if not _is_damage(error):
                 raise self._explain(error) from error
         try:
             with locked(self.folder / "index.lock"):
@@ -114,7 +114,7 @@ class IndexFile:
             try:
                 return self._open_existing(name)
             except sqlite3.DatabaseError as error:
-                if _code(error) not in _DAMAGED:
+                if not _is_damage(error):
                     raise
                 self._disconnect()
                 return self._replace()
@@ -183,7 +183,7 @@ class IndexFile:
             return ""
 
     def _explain(self, error: sqlite3.DatabaseError) -> ArchiveError:
-        code = _code(error)
+        code = error.sqlite_errorcode & 0xFF
         if code == sqlite3.SQLITE_FULL:
             return ArchiveFullError(
                 f"The disk that holds the search index {self.folder} is full. The archive itself "
@@ -213,6 +213,7 @@ def _seal(path: Path) -> str:
     return f"{path.name} {found.st_size} {found.st_mtime_ns}"
 
 
-def _code(error: sqlite3.DatabaseError) -> int:
-    """The primary result code: the low byte of the extended one."""
-    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)) & 0xFF
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    code = error.sqlite_errorcode
+    # The low byte is the primary code. A short read is a file that was truncated.
+    return code & 0xFF in _DAMAGED or code == sqlite3.SQLITE_IOERR_SHORT_READ

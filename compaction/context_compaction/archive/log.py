@@ -183,8 +183,12 @@ def list_shards(root: Path) -> list[Path]:
     Raises:
         ArchiveError: The folder cannot be read.
     """
-    with explaining(root, "Listing"):
-        return sorted((root / "sessions").glob("??"))
+    folder = root / "sessions"
+    with explaining(folder, "Listing"):
+        try:
+            return sorted(folder.iterdir())
+        except FileNotFoundError:
+            return []
 
 
 def list_sessions(shard: Path) -> list[Path]:

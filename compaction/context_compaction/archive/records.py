@@ -23,7 +23,7 @@ import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages import JsonObject
@@ -55,6 +55,16 @@ class Place:
     segment: str
     offset: int
     length: int
+
+
+def is_object(value: object) -> TypeGuard[JsonObject]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is a list."""
+    return isinstance(value, list)
 
 
 def compact_json(value: Any) -> str:
@@ -126,31 +136,26 @@ def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
             return value
         data = value.encode("utf-8", "surrogatepass")
         return {_BLOB_KEY: put(data)} if len(data) > INLINE_LIMIT_BYTES else value
-    if isinstance(value, dict):
-        fields: JsonObject = value
+    if is_object(value):
         return {
             "$" + key if _is_blob_key(key) else key: _externalise(item, put)
-            for key, item in fields.items()
+            for key, item in value.items()
         }
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [_externalise(item, put) for item in items]
+    if is_list(value):
+        return [_externalise(item, put) for item in value]
     return value
 
 
 def restore(value: Any, get: Callable[[str], bytes]) -> Any:
     """What `externalise` was given; `get` returns the bytes of a hash."""
-    if isinstance(value, dict):
-        fields: JsonObject = value
-        if fields.keys() == {_BLOB_KEY}:
-            return get(fields[_BLOB_KEY]).decode("utf-8", "surrogatepass")
+    if is_object(value):
+        if value.keys() == {_BLOB_KEY}:
+            return get(value[_BLOB_KEY]).decode("utf-8", "surrogatepass")
         return {
-            key[1:] if _is_blob_key(key) else key: restore(item, get)
-            for key, item in fields.items()
+            key[1:] if _is_blob_key(key) else key: restore(item, get) for key, item in value.items()
         }
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [restore(item, get) for item in items]
+    if is_list(value):
+        return [restore(item, get) for item in value]
     return value
 
 

@@ -148,27 +148,37 @@ def _rank(
     scores: dict[int, float] = {}
     is_exact = True
     for unit in units:
-        rows = connection.execute(
-            # The weights of the columns: words, parts of identifiers, and the filters' tokens.
-            "SELECT rowid, bm25(fts, 1.0, 0.5, 0.0) FROM fts"
-            " WHERE fts MATCH ? AND rowid BETWEEN ? AND ?"
-            " ORDER BY rowid DESC LIMIT ?",
-            (allowed.match(_expression(unit)), allowed.first_id, allowed.last_id, CANDIDATES),
-        ).fetchall()
-        is_exact &= len(rows) < CANDIDATES
-        for doc_id, score in rows:
-            scores[doc_id] = scores.get(doc_id, 0.0) - score * unit.weight
+        # The pieces of a name are of interest only where the name itself is found nowhere.
+        counts = [_add_scores(connection, unit, allowed, scores)]
+        if not counts[0]:
+            counts = [_add_scores(connection, piece, allowed, scores) for piece in unit.pieces]
+        is_exact &= all(count < CANDIDATES for count in counts)
     # Among equals the newer first.
     ids = sorted(scores, key=lambda doc_id: (scores[doc_id], doc_id), reverse=True)
     return _Ranking(ids, scores, is_exact)
 
 
+def _add_scores(
+    connection: sqlite3.Connection, unit: Unit, allowed: _Filter, scores: dict[int, float]
+) -> int:
+    """Add what each row gains by `unit`; return how many rows have it, at most `CANDIDATES`."""
+    rows = connection.execute(
+        # The weights of the columns: words, parts of identifiers, and the filters' tokens.
+        "SELECT rowid, bm25(fts, 1.0, 0.5, 0.0) FROM fts"
+        " WHERE fts MATCH ? AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?",
+        (allowed.match(_expression(unit)), allowed.first_id, allowed.last_id, CANDIDATES),
+    ).fetchall()
+    for doc_id, score in rows:
+        scores[doc_id] = scores.get(doc_id, 0.0) - score * unit.weight
+    return len(rows)
+
+
 def _newest(connection: sqlite3.Connection, units: Sequence[Unit], allowed: _Filter) -> _Ranking:
     """Rows with all the words, newest first; where there are none, rows with any of them."""
-    asked = [_expression(unit) for unit in units if unit.weight == 1]
-    anything = [_expression(unit) for unit in units]
+    asked = [_expression(unit) for unit in units]
+    pieces = [_expression(piece) for unit in units for piece in unit.pieces]
     ids: list[int] = []
-    for expression in (" AND ".join(asked), " OR ".join(anything)):
+    for expression in (" AND ".join(asked), " OR ".join(asked + pieces)):
         rows = connection.execute(
             "SELECT rowid FROM fts WHERE fts MATCH ? AND rowid BETWEEN ? AND ?"
             " ORDER BY rowid DESC LIMIT ?",

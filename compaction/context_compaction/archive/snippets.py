@@ -17,12 +17,12 @@ class Locator:
     """Finds the place in a text where most of a query stands together."""
 
     def __init__(self, units: Sequence[Unit]) -> None:
-        self._asked = _Finder([unit for unit in units if unit.weight == 1])
-        self._smaller = _Finder(units)
+        self._asked = _Finder(units)
+        self._pieces = _Finder([piece for unit in units for piece in unit.pieces])
 
     def find(self, text: str) -> int:
         """Where the best piece of `text` begins to match; 0 where nothing is found."""
-        places = self._asked.places(text) or self._smaller.places(text)
+        places = self._asked.places(text) or self._pieces.places(text)
         best, best_weight = 0, 0.0
         for count, (start, _, _) in enumerate(places):
             found: dict[int, float] = {}
@@ -47,6 +47,8 @@ class _Finder:
     def places(self, text: str) -> list[tuple[int, int, float]]:
         """The first `MAX_PLACES` matches: where, which unit, and how much it counts."""
         places: list[tuple[int, int, float]] = []
+        if not self._units:
+            return places
         for match in islice(self._pattern.finditer(text), MAX_PLACES):
             unit = (match.lastindex or 1) - 1
             is_inner = _is_inner(text, match.start(), match.end())

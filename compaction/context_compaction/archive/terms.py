@@ -18,6 +18,9 @@ from dataclasses import dataclass, replace
 TERMS_VERSION = 1
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_UNITS = 24
+# What a word of a compound counts beside the whole, and what a piece of an identifier counts.
+WORD_WEIGHT = 0.5
+PIECE_WEIGHT = 0.25
 
 # Han, kana, Hangul, Thai, Lao, Myanmar, Khmer, and half-width kana. The letters among them only.
 _UNSPACED = (
@@ -63,12 +66,14 @@ class Unit:
         runs: The same as they stand in a text, to find the place again.
         is_prefix: Whether the last word may go on.
         weight: How much a match counts; parts of what was asked for count less.
+        pieces: What to look for where the whole is found nowhere.
     """
 
     words: tuple[str, ...]
     runs: tuple[str, ...]
     is_prefix: bool = False
     weight: float = 1.0
+    pieces: tuple["Unit", ...] = ()
 
 
 def terms_of(text: str) -> Terms:
@@ -78,11 +83,9 @@ def terms_of(text: str) -> Terms:
     for word in _WORD.findall(text):
         if word.isascii():
             words.append(word[:MAX_TERM_CHARS].lower())
-            if not (word.islower() and word.isalpha()) and len(word) > 1:
-                pieces = _PIECE.findall(word[:MAX_TERM_CHARS])
-                if len(pieces) > 1:
-                    parts.update(dict.fromkeys(piece.lower() for piece in pieces))
-        elif _FIRST_UNSPACED.match(word):
+            if not (word.islower() and word.isalpha()):
+                parts.update(dict.fromkeys(map(str.lower, _identifier_pieces(word))))
+        elif _is_unspaced(word):
             words += _pairs(word)
             words.append(word[-1])
         else:
@@ -93,9 +96,8 @@ def terms_of(text: str) -> Terms:
 def query_units(text: str) -> list[Unit]:
     """What a query in somebody's own words looks for; empty where it holds no word at all.
 
-    Each run of characters between blanks is one phrase; where it is compound, its words and parts
-    are looked for as well. Stop words are dropped unless there is nothing else. `name*` finds
-    every word that begins so.
+    Each run of characters between blanks is one phrase. Stop words are dropped unless there is
+    nothing else. `name*` finds every word that begins so.
     """
     units = list(_units(text, STOP_WORDS)) or list(_units(text, frozenset()))
     return list(dict.fromkeys(units))[:MAX_QUERY_UNITS]
@@ -112,33 +114,41 @@ def phrase_unit(text: str) -> Unit | None:
 
 
 def _units(text: str, dropped: frozenset[str]) -> Iterator[Unit]:
-    smaller: list[Unit] = []
     for chunk in _NON_BLANK.findall(text):
         runs = [run for run in _WORD.findall(chunk) if run.lower() not in dropped]
         whole = phrase_unit(chunk) if runs else None
-        if whole is None:
-            continue
-        yield whole
-        if len(whole.runs) > 1:
-            smaller += [replace(found, weight=0.5) for run in runs if (found := phrase_unit(run))]
-        smaller += [
-            Unit((piece.lower(),), (piece,), weight=0.25)
-            for run in runs
-            if run.isascii() and len(pieces := _PIECE.findall(run)) > 1
-            for piece in pieces
-        ]
-    yield from smaller
+        if whole is not None:
+            words = runs if len(whole.runs) > 1 else []
+            smaller = [_weighed(word, WORD_WEIGHT) for word in words]
+            for run in runs:
+                pieces = _pairs(run) if _is_unspaced(run) else _identifier_pieces(run)
+                smaller += [_weighed(piece, PIECE_WEIGHT) for piece in pieces]
+            yield replace(whole, pieces=tuple(smaller[:MAX_QUERY_UNITS]))
+
+
+def _weighed(run: str, weight: float) -> Unit:
+    return Unit(tuple(_run_words(run)), (run,), _is_lone(run), weight)
+
+
+def _identifier_pieces(run: str) -> list[str]:
+    """The pieces of an identifier; none where it has only one."""
+    pieces = _PIECE.findall(run[:MAX_TERM_CHARS]) if run.isascii() else []
+    return pieces if len(pieces) > 1 else []
 
 
 def _run_words(run: str) -> list[str]:
     """The words of one run of letters that a phrase looks for."""
-    if _FIRST_UNSPACED.match(run):
+    if _is_unspaced(run):
         return _pairs(run) or [run]
     return [run[:MAX_TERM_CHARS].lower()]
 
 
 def _is_lone(run: str) -> bool:
-    return len(run) == 1 and _FIRST_UNSPACED.match(run) is not None
+    return len(run) == 1 and _is_unspaced(run)
+
+
+def _is_unspaced(run: str) -> bool:
+    return _FIRST_UNSPACED.match(run) is not None
 
 
 def _pairs(run: str) -> list[str]:

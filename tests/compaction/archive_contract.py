@@ -1,0 +1,662 @@
+"""What every archive must do, whatever stores it: one check per promise, run on an empty archive.
+
+A test module runs the checks of `CONTRACT`, each with an archive of its own.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from context_compaction import wire
+from context_compaction.archive import Archive, ContextEntry, Hit, Query
+from context_compaction.edits import Blob, make_blob, output_id_of
+from context_compaction.errors import (
+    InvalidMessageError,
+    NotFoundError,
+    QueryError,
+    SettingsError,
+)
+from context_compaction.messages import Message, make_message
+
+Check = Callable[[Archive], Awaitable[None]]
+
+CONTRACT: list[Check] = []
+
+FORMAT = "anthropic"
+
+
+def promise(check: Check) -> Check:
+    """Add `check` to the contract."""
+    CONTRACT.append(check)
+    return check
+
+
+def user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": [{"type": "text", "text": text}]}
+
+
+def call(call_id: str, name: str, **arguments: Any) -> dict[str, Any]:
+    use = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+    return {"role": "assistant", "content": [use]}
+
+
+def result(call_id: str, text: str) -> dict[str, Any]:
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+    return {"role": "user", "content": [block]}
+
+
+def parsed(*raws: dict[str, Any]) -> tuple[Message, ...]:
+    return wire.parse(raws, format=FORMAT)
+
+
+async def add(archive: Archive, session_id: str, *raws: dict[str, Any]) -> tuple[int, ...]:
+    """Append a list and give its numbers."""
+    return (await archive.append(session_id, parsed(*raws), format=FORMAT)).seqs
+
+
+async def transcript(archive: Archive, session_id: str) -> list[dict[str, Any]]:
+    return [message.raw for message in await archive.read_messages(session_id, 0, 1_000_000)]
+
+
+async def found(archive: Archive, text: str, **settings: Any) -> list[str]:
+    """The pointers of the hits."""
+    return [hit.pointer for hit in (await archive.search(Query(text, **settings))).hits]
+
+
+def pointers(session_id: str, *seqs: int) -> list[str]:
+    return [f"transcript://{session_id}/messages/{seq}-{seq}" for seq in seqs]
+
+
+# Transcripts
+
+
+@promise
+async def what_was_appended_is_read_back_as_the_host_wrote_it(archive: Archive) -> None:
+    odd = {
+        "role": "assistant",
+        "x-unknown": {"$blob": "natural", "$$blob": 1, "x$blob": None, "half": "\ud83d"},
+        "content": [
+            {"type": "text", "text": "a\u2028b\r\nc", "cache_control": {"type": "ephemeral"}}
+        ],
+    }
+    assert await add(archive, "s", user("hello"), odd) == (0, 1)
+    assert await transcript(archive, "s") == [user("hello"), odd]
+    (message,) = await archive.read_messages("s", 1, 1)
+    assert (message.session_id, message.seq, message.format) == ("s", 1, FORMAT)
+    assert list(message.raw) == list(odd), "the order of the keys is the host's"
+
+
+@promise
+async def large_strings_are_read_back_exactly_wherever_they_stand(archive: Archive) -> None:
+    large = "ü" * 20_000 + "\ud800\n" * 3 + "end"
+    odd: dict[str, Any] = {
+        "$blob": large,
+        "$$blob": {"$blob": large},
+        "list": [large, {"a": large}],
+    }
+    raw = user("see below") | {"extra": odd}
+    await add(archive, "s", raw, call("c1", "Write", content=large), result("c1", large * 3))
+    assert await transcript(archive, "s") == [
+        raw,
+        call("c1", "Write", content=large),
+        result("c1", large * 3),
+    ]
+
+
+@promise
+async def a_known_list_is_not_written_again_and_a_grown_one_only_where_it_grew(
+    archive: Archive,
+) -> None:
+    history = [user("one"), assistant("two")]
+    first = await archive.append("s", parsed(*history), format=FORMAT)
+    again = await archive.append("s", parsed(*history), format=FORMAT)
+    grown = await archive.append("s", parsed(*history, user("three")), format=FORMAT)
+    assert (first.seqs, first.written) == ((0, 1), 2)
+    assert (again.seqs, again.written) == ((0, 1), 0)
+    assert (grown.seqs, grown.written) == ((0, 1, 2), 1)
+    assert len(await transcript(archive, "s")) == 3
+
+
+@promise
+async def keys_in_another_order_are_the_same_message(archive: Archive) -> None:
+    await add(archive, "s", {"role": "user", "content": "x"})
+    reordered = await archive.append("s", parsed({"content": "x", "role": "user"}), format=FORMAT)
+    assert reordered.written == 0
+
+
+@promise
+async def the_same_text_said_twice_is_two_messages(archive: Archive) -> None:
+    assert await add(archive, "s", user("go on"), assistant("ok"), user("go on")) == (0, 1, 2)
+    assert await add(archive, "s", user("go on"), assistant("ok"), user("go on")) == (0, 1, 2)
+
+
+@promise
+async def an_edited_history_becomes_a_branch_and_overwrites_nothing(archive: Archive) -> None:
+    await add(archive, "s", user("one"), assistant("two"), user("three"))
+    assert await add(archive, "s", user("one"), assistant("TWO"), user("three")) == (0, 3, 4)
+    assert await add(archive, "s", user("one"), assistant("two"), user("3")) == (0, 1, 5)
+    assert await add(archive, "s", user("one"), assistant("TWO"), user("three")) == (0, 3, 4)
+    assert await transcript(archive, "s") == [
+        user("one"), assistant("two"), user("three"), assistant("TWO"), user("three"), user("3"),
+    ]  # fmt: skip
+    assert await archive.context("s") == (FORMAT, [user("one"), assistant("two"), user("3")])
+
+
+@promise
+async def a_dry_run_gives_the_numbers_and_writes_nothing(archive: Archive) -> None:
+    messages = parsed(user("one"), assistant("two"))
+    dry = await archive.append("s", messages, format=FORMAT, dry_run=True)
+    assert (dry.seqs, dry.written) == ((0, 1), 2)
+    with pytest.raises(NotFoundError):
+        await archive.session_info("s")
+    await archive.append("s", messages[:1], format=FORMAT)
+    dry = await archive.append("s", messages, format=FORMAT, dry_run=True)
+    assert (dry.seqs, dry.written) == ((0, 1), 1)
+    assert await transcript(archive, "s") == [user("one")]
+
+
+@promise
+async def message_ranges_include_both_ends_and_stop_at_the_last_message(archive: Archive) -> None:
+    raws = [user(str(count)) for count in range(5)]
+    await add(archive, "s", *raws)
+
+    async def read(start: int, stop: int) -> list[Any]:
+        return [message.raw for message in await archive.read_messages("s", start, stop)]
+
+    assert await read(1, 3) == raws[1:4]
+    assert await read(4, 99) == raws[4:]
+    assert await read(5, 9) == []
+    for start, stop in ((-1, 2), (3, 2)):
+        with pytest.raises(QueryError, match="range"):
+            await archive.read_messages("s", start, stop)
+
+
+@promise
+async def sessions_are_kept_apart(archive: Archive) -> None:
+    await add(archive, "a", user("of a"))
+    await add(archive, "b", user("of b"))
+    assert await transcript(archive, "a") == [user("of a")]
+    assert await transcript(archive, "b") == [user("of b")]
+
+
+@promise
+async def ids_that_could_do_harm_are_refused_and_harmless_ones_kept(archive: Archive) -> None:
+    for bad in ("", "a/b", "a b", "ü", "x" * 129, "a\n", "\x00"):
+        with pytest.raises(SettingsError, match="session id"):
+            await archive.append(bad, parsed(user("x")), format=FORMAT)
+        with pytest.raises(SettingsError, match="session id"):
+            await archive.read_messages(bad, 0, 1)
+        with pytest.raises(SettingsError, match="session id"):
+            await archive.append("s", parsed(user("x")), format=FORMAT, parent_session_id=bad)
+    for fine in ("..", ".", "CON", "x" * 128, "A", "a", "2026-01-01T00:00:00.jsonl"):
+        await add(archive, fine, user(f"in {fine}"))
+        assert await transcript(archive, fine) == [user(f"in {fine}")]
+
+
+@promise
+async def what_cannot_be_archived_is_refused_by_its_index(archive: Archive) -> None:
+    with pytest.raises(SettingsError, match="Message 1 has no source"):
+        await archive.append("s", (*parsed(user("x")), make_message("user", "ours")), format=FORMAT)
+    with pytest.raises(SettingsError, match="Unknown format 'nonsense'"):
+        await archive.append("s", parsed(user("x")), format="nonsense")
+    (fine,) = parsed(user("x"))
+    broken = replace(fine, source={"role": "user", "content": "x", "data": b"bytes"})
+    with pytest.raises(InvalidMessageError, match="Message 1"):
+        await archive.append("s", (fine, broken), format=FORMAT)
+    with pytest.raises(NotFoundError):
+        await archive.session_info("s")
+
+
+@promise
+async def unknown_sessions_and_outputs_are_said_to_be_unknown(archive: Archive) -> None:
+    for ask in (
+        archive.context("gone"),
+        archive.receipts("gone"),
+        archive.session_info("gone"),
+        archive.read_messages("gone", 0, 1),
+    ):
+        with pytest.raises(NotFoundError, match="no session 'gone'"):
+            await ask
+    for unknown in (
+        archive.output_info("o_000000000000000000000000"),
+        archive.read_output("../../etc/passwd"),
+        archive.read_output_lines("o_000000000000000000000000"),
+    ):
+        with pytest.raises(NotFoundError, match="no output"):
+            await unknown
+
+
+# Contexts and receipts
+
+
+@promise
+async def without_a_compaction_the_context_is_the_transcript(archive: Archive) -> None:
+    await add(archive, "s", user("one"))
+    await add(archive, "s", user("one"), assistant("two"))
+    assert await archive.context("s") == (FORMAT, [user("one"), assistant("two")])
+
+
+@promise
+async def a_list_that_begins_with_our_summary_is_the_same_session(archive: Archive) -> None:
+    await add(archive, "s", user("one"), assistant("two"), user("three"))
+    summary, cleared = user("[summary]"), assistant("[cleared]")
+    await archive.commit(
+        "s",
+        context=[
+            ContextEntry(-1, summary),
+            ContextEntry(-1, cleared, source_seq=1),
+            ContextEntry(2, {}),
+        ],
+    )
+    context = [summary, cleared, user("three")]
+    assert await archive.context("s") == (FORMAT, context)
+    grown = await archive.append("s", parsed(*context, assistant("four")), format=FORMAT)
+    assert (grown.seqs, grown.written) == ((-1, 1, 2, 3), 1)
+    again = await archive.append(
+        "s", parsed(*context, assistant("four"), user("five")), format=FORMAT
+    )
+    assert (again.seqs, again.written) == ((-1, 1, 2, 3, 4), 1)
+    assert await archive.context("s") == (FORMAT, [*context, assistant("four"), user("five")])
+    assert await transcript(archive, "s") == [
+        user("one"), assistant("two"), user("three"), assistant("four"), user("five"),
+    ]  # fmt: skip
+
+
+@promise
+async def a_second_compaction_takes_over_from_the_first(archive: Archive) -> None:
+    await add(archive, "s", user("one"))
+    await archive.commit("s", context=[ContextEntry(-1, user("summary 1"))])
+    await add(archive, "s", user("summary 1"), assistant("two"))
+    await archive.commit("s", context=[ContextEntry(-1, user("summary 2")), ContextEntry(1, {})])
+    seqs = await add(archive, "s", user("summary 2"), assistant("two"), user("three"))
+    assert seqs == (-1, 1, 2)
+    assert await archive.context("s") == (
+        FORMAT, [user("summary 2"), assistant("two"), user("three")],
+    )  # fmt: skip
+
+
+@promise
+async def a_context_can_be_forked_like_a_transcript(archive: Archive) -> None:
+    await add(archive, "s", user("one"))
+    await archive.commit("s", context=[ContextEntry(-1, user("summary"))])
+    await add(archive, "s", user("summary"), assistant("two"), user("three"))
+    assert await add(archive, "s", user("summary"), assistant("two"), user("3")) == (-1, 1, 3)
+    assert await archive.context("s") == (FORMAT, [user("summary"), assistant("two"), user("3")])
+
+
+@promise
+async def a_context_of_large_messages_comes_back_exactly(archive: Archive) -> None:
+    large = user("x" * 100_000 + "\udcff")
+    await add(archive, "s", user("one"))
+    await archive.commit("s", context=[ContextEntry(-1, large)])
+    assert await archive.context("s") == (FORMAT, [large])
+    assert (await add(archive, "s", large, user("next"))) == (-1, 1)
+
+
+@promise
+async def a_context_that_names_an_unknown_message_is_refused(archive: Archive) -> None:
+    await add(archive, "s", user("one"))
+    with pytest.raises(NotFoundError, match="message 7"):
+        await archive.commit("s", context=[ContextEntry(7, {})])
+
+
+@promise
+async def receipts_come_back_oldest_first(archive: Archive) -> None:
+    await add(archive, "s", user("one"))
+    receipts = [{"n": 1}, {"n": 2, "text": "y" * 50_000}, {"n": 1}]
+    for receipt in receipts:
+        await archive.commit("s", receipt=receipt)
+    assert await archive.receipts("s") == receipts
+
+
+# Outputs
+
+TEXTS = {
+    "small": "one\ntwo\nthree",
+    "empty": "",
+    "one newline": "\n",
+    "large": "".join(f"line {count} {'x' * (count % 90)}\n" for count in range(9_000)),
+    "one long line": "0123456789" * 30_000,
+    "long lines": ("a" * 70_000 + "\n") * 3 + "b" * 70_000,
+    "odd": "half \ud800 pair\r\n\x00\u2028" + "漢字" * 20_000,
+}
+
+
+@promise
+async def outputs_come_back_byte_for_byte_whole_and_in_parts(archive: Archive) -> None:
+    blobs = {name: make_blob(text, tool_name="Bash", call_id="c1") for name, text in TEXTS.items()}
+    await archive.commit("s", blobs=list(blobs.values()))
+    for name, blob in blobs.items():
+        data = blob.data
+        whole = await archive.read_output(blob.output_id)
+        assert (whole.data, whole.start_byte, whole.start_line) == (data, 0, 1)
+        info = whole.info
+        assert info == await archive.output_info(blob.output_id)
+        assert (info.size_bytes, info.size_chars) == (len(data), len(TEXTS[name]))
+        assert (info.session_id, info.tool_name, info.call_id) == ("s", "Bash", "c1")
+        for start in {0, 1, len(data) // 2, 65_535, 65_536, len(data)}:
+            if start <= len(data):
+                part = await archive.read_output(blob.output_id, start_byte=start, limit_bytes=5000)
+                assert part.data == data[start : start + 5000]
+                assert part.start_line == data[:start].count(b"\n") + 1
+        with pytest.raises(QueryError, match="bytes"):
+            await archive.read_output(blob.output_id, start_byte=len(data) + 1)
+
+
+@promise
+async def outputs_are_read_by_line_from_either_end(archive: Archive) -> None:
+    blobs = {name: make_blob(text) for name, text in TEXTS.items()}
+    await archive.commit("s", blobs=list(blobs.values()))
+    for blob in blobs.values():
+        lines = blob.data.splitlines(keepends=True) if b"\r" not in blob.data else []
+        lines = [line + b"\n" for line in blob.data.split(b"\n")]
+        lines[-1] = lines[-1][:-1]
+        lines = lines if lines[-1] else lines[:-1]
+        assert (await archive.output_info(blob.output_id)).line_count == len(lines)
+        for start in {1, 2, len(lines) // 2, len(lines)} - {0}:
+            if start <= len(lines):
+                await _lines_are(archive, blob, lines, start, start - 1)
+        for back in {1, 2, len(lines)} - {0}:
+            await _lines_are(archive, blob, lines, -back, max(len(lines) - back, 0))
+        for wrong in (0, len(lines) + 2):
+            with pytest.raises(QueryError, match="lines"):
+                await archive.read_output_lines(blob.output_id, start_line=wrong)
+
+
+async def _lines_are(
+    archive: Archive, blob: Blob, lines: Sequence[bytes], asked: int, first: int
+) -> None:
+    for count in (1, 3, None):
+        part = await archive.read_output_lines(blob.output_id, start_line=asked, line_count=count)
+        stop = len(lines) if count is None else first + count
+        assert part.data == b"".join(lines[first:stop])
+        assert part.start_line == first + 1
+        assert part.start_byte == sum(map(len, lines[:first]))
+
+
+@promise
+async def bytes_that_are_no_text_are_kept_too(archive: Archive) -> None:
+    for data in (b"\xff\xfe\x00", bytes(range(256)) * 400):
+        blob = Blob(output_id_of(data), data, "application/octet-stream")
+        await archive.commit("s", blobs=[blob])
+        assert (await archive.read_output(blob.output_id)).data == data
+        assert (await archive.output_info(blob.output_id)).media_type == "application/octet-stream"
+
+
+@promise
+async def keeping_an_output_again_changes_nothing(archive: Archive) -> None:
+    blobs = [make_blob("small", tool_name="A"), make_blob("L\n" * 40_000, tool_name="B")]
+    await archive.commit("s", blobs=[*blobs, *blobs])
+    before = await archive.health()
+    await archive.commit("s", blobs=[make_blob("small", tool_name="C"), blobs[1]])
+    after = await archive.health()
+    assert (after.output_count, after.log_bytes) == (2, before.log_bytes)
+    assert (await archive.output_info(blobs[0].output_id)).tool_name == "A"
+
+
+@promise
+async def an_id_that_is_not_the_hash_of_its_bytes_is_refused(archive: Archive) -> None:
+    forged = replace(make_blob("harmless"), data=b"other")
+    with pytest.raises(SettingsError, match="does not belong to these bytes"):
+        await archive.commit("s", blobs=[forged])
+
+
+# Search
+
+
+@promise
+async def words_names_parts_paths_and_cjk_are_found(archive: Archive) -> None:
+    await add(
+        archive,
+        "s",
+        user("Please fix src/x/bar_baz17.py:17, it raises ZXPlant17QuirkError."),
+        call("c1", "Bash", command="ls -la /var/lib/postgresql", timeout=3000),
+        result("c1", "请压缩上下文。error E4032-9fa: connection refused\nÜBERGRÖSSE"),
+        assistant("Das HTTPServer-Modul ist kaputt; ライブラリを更新"),
+    )
+    cases = {
+        "quirk": 0, "ZXPlant17QuirkError": 0, "zxplant17quirkerror": 0, "bar": 0, "bar_baz": 0,
+        "bar_baz17.py": 0, "src/x/bar_baz17.py:17": 0, "postgresql": 1, "bash": 1, "3000": 1,
+        "压缩": 2, "上下文": 2, "E4032-9fa": 2, "9fa": 2, "übergrösse": 2, "refus*": 2,
+        "server": 3, "HTTPServer": 3, "更新": 3, "ライブラリ": 3, "更": 3, "新": 3,
+    }  # fmt: skip
+    for words, seq in cases.items():
+        assert await found(archive, words) == pointers("s", seq), words
+    assert (await found(archive, "src/x/bar_baz17.py:18"))[0] == pointers("s", 0)[0]
+    assert (await found(archive, "如何压缩代码的上下文呢"))[0] == pointers("s", 2)[0]
+    for absent in ("quirks", "压上", "bazooka"):
+        assert await found(archive, absent) == [], absent
+
+
+@promise
+async def a_question_in_own_words_finds_the_message_that_answers_it(archive: Archive) -> None:
+    await add(
+        archive,
+        "s",
+        user("What is the weather like?"),
+        assistant("The deployment password rotates every 90 days, says the runbook."),
+        user("And what is the plan for the day after that?"),
+        assistant("How about a walk? It is what you like to do."),
+    )
+    page = await archive.search(Query("how often does the password of the deployment rotate?"))
+    assert page.hits[0].seq == 1
+    assert await found(archive, "the") == pointers("s", 2, 1, 0), "a stop word alone is looked for"
+
+
+@promise
+async def no_text_of_a_user_is_a_syntax_error(archive: Archive) -> None:
+    await add(archive, "s", user("plain words"))
+    for text in (
+        'plain AND', 'NOT plain', '"plain', "plain)", "plain*", "words:plain", "pl{ain", "plain ^",
+        "NEAR(plain words)", "plain -- '; DROP TABLE doc", "plain\x00", "plain \ud800", "plain" * 9,
+        "plain " * 500,
+    ):  # fmt: skip
+        for kind in ("words", "phrase"):
+            await archive.search(Query(text, kind=kind))  # type: ignore[arg-type]
+    for empty in ("", "  ", "?!", "\ud800"):
+        with pytest.raises(QueryError, match="no letter or digit"):
+            await archive.search(Query(empty))
+
+
+@promise
+async def a_phrase_is_found_in_its_order_only(archive: Archive) -> None:
+    await add(archive, "s", user("connection refused by peer"), user("refused: the connection"))
+    assert await found(archive, "Connection, refused", kind="phrase") == pointers("s", 0)
+    assert await found(archive, "refused connection", kind="phrase") == []
+
+
+@promise
+async def a_pattern_is_matched_with_the_text_itself(archive: Archive) -> None:
+    await add(archive, "s", user('line one\nE4032 "quoted"'), user("E403 nothing"))
+    await archive.commit("s", blobs=[make_blob("a\n" * 20_000 + "E9999 deep down\n")])
+    page = await archive.search(Query(r"^E\d{4} .*$", kind="regex"))
+    assert page.hits == ()
+    page = await archive.search(Query(r"(?m)^E\d{4} .*$", kind="regex"))
+    assert [(hit.kind, hit.line) for hit in page.hits] == [("output", 20_001), ("message", None)]
+    assert page.hits[1].offset_chars == 9
+    assert page.total_is_exact
+    for wrong in ("(", "*", "", "x" * 2000):
+        with pytest.raises(QueryError, match="pattern"):
+            await archive.search(Query(wrong, kind="regex"))
+
+
+@promise
+async def a_pattern_that_would_never_end_is_stopped(archive: Archive) -> None:
+    await add(archive, "s", user("a" * 5000 + "!"))
+    with pytest.raises(QueryError, match="takes longer"):
+        await archive.search(Query(r"(a|aa)+$", kind="regex"))
+    assert await found(archive, "aaa!", kind="regex") == pointers("s", 0)
+
+
+@promise
+async def filters_narrow_a_search(archive: Archive) -> None:
+    await add(
+        archive, "a",
+        user("needle"), call("c1", "Bash", command="needle"), result("c1", "needle"),
+    )  # fmt: skip
+    await add(archive, "b", {"role": "system", "content": "needle"}, user("needle"))
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"session_id": "a"}, pointers("a", 0, 1, 2)),
+        ({"session_id": "nobody"}, []),
+        ({"role": "user"}, pointers("a", 0) + pointers("b", 1)),
+        ({"role": "tool"}, pointers("a", 2)),
+        ({"role": "system"}, pointers("b", 0)),
+        ({"tool": "Bash"}, pointers("a", 1, 2)),
+        ({"tool": "Read"}, []),
+        ({"role": "assistant", "session_id": "a", "tool": "Bash"}, pointers("a", 1)),
+    ]
+    for settings, expected in cases:
+        for order in ("relevance", "recent"):
+            assert sorted(await found(archive, "needle", order=order, **settings)) == expected
+        assert sorted(await found(archive, "needle", kind="regex", **settings)) == expected
+    with pytest.raises(QueryError, match="role"):
+        await found(archive, "needle", role="nobody")
+
+
+@promise
+async def times_bound_a_search_and_order_it(archive: Archive) -> None:
+    messages = [
+        replace(message, timestamp_seconds=float(second))
+        for message, second in zip(
+            parsed(user("needle a"), user("needle b"), user("needle c")), (300, 100, 200),
+            strict=True,
+        )
+    ]  # fmt: skip
+    await archive.append("s", messages, format=FORMAT)
+    assert [m.timestamp_seconds for m in await archive.read_messages("s", 0, 9)] == [300, 100, 200]
+    assert await found(archive, "needle", order="recent") == pointers("s", 0, 2, 1)
+    assert await found(archive, "needle", kind="regex") == pointers("s", 0, 2, 1)
+    assert await found(archive, "needle", since_seconds=200.0) == pointers("s", 0, 2)
+    assert await found(archive, "needle", until_seconds=200.0) == pointers("s", 2, 1)
+    between = await found(archive, "needle", since_seconds=150.0, until_seconds=250.0)
+    assert between == pointers("s", 2)
+
+
+@promise
+async def pages_follow_each_other_without_gap_or_repetition(archive: Archive) -> None:
+    for needle, settings in (
+        ("apple", {"kind": "words"}),
+        ("pear", {"order": "recent"}),
+        ("plum", {"kind": "regex"}),
+    ):
+        await add(archive, needle, *(user(f"{needle} {count}") for count in range(25)))
+        seen: list[int] = []
+        cursor: str | None = None
+        while True:
+            page = await archive.search(Query(needle, limit=10, cursor=cursor, **settings))  # type: ignore[arg-type]
+            seen += [hit.seq for hit in page.hits]
+            cursor = page.next_cursor
+            # What is said meanwhile does not push a hit to the next page.
+            await add(archive, f"other-{needle}-{len(seen)}", user(f"{needle} again"))
+            if cursor is None:
+                break
+        assert seen == list(range(24, -1, -1))
+    for cursor in ("nonsense", "W10=", "W10", "WyJhIiwxXQ=="):
+        with pytest.raises(QueryError, match="cursor"):
+            await archive.search(Query("needle", cursor=cursor))
+    for limit in (0, -1, 10_000):
+        with pytest.raises(QueryError, match="limit"):
+            await archive.search(Query("needle", limit=limit))
+
+
+@promise
+async def one_output_does_not_fill_the_page(archive: Archive) -> None:
+    await add(archive, "s", user("a needle, once"))
+    log = make_blob("needle in a long log\n" * 20_000, tool_name="Bash")
+    await archive.commit("s", blobs=[log])
+    for settings in ({}, {"order": "recent"}, {"kind": "regex", "limit": 100}):
+        page = await archive.search(Query("needle", **settings))  # type: ignore[arg-type]
+        where = [hit.pointer for hit in page.hits]
+        assert where.count(log.output_id) == 3
+        assert pointers("s", 0)[0] in where
+
+
+@promise
+async def a_hit_says_exactly_where_it_stands(archive: Archive) -> None:
+    text = "intro\n" * 500 + "the TurboEncabulator failed\n" + "outro\n" * 5000
+    await add(archive, "s", user(text))
+    blob = make_blob("ü\n" * 30_000 + text, tool_name="Bash")
+    await archive.commit("s", blobs=[blob])
+    hits = (await archive.search(Query("turbo encabulator"))).hits
+    by_kind: dict[str, Hit] = {hit.kind: hit for hit in hits}
+    message, output = by_kind["message"], by_kind["output"]
+    assert text[message.offset_chars :].startswith("TurboEncabulator")
+    assert message.snippet in text
+    assert "the TurboEncabulator failed" in message.snippet
+    assert (message.seq, message.role, message.line) == (0, "user", None)
+    whole = blob.data.decode()
+    assert whole[output.offset_chars :].startswith("TurboEncabulator")
+    assert output.snippet in whole
+    assert (output.pointer, output.line, output.tool_name) == (blob.output_id, 30_501, "Bash")
+    assert output.line is not None
+    line = await archive.read_output_lines(blob.output_id, start_line=output.line, line_count=1)
+    assert line.data == b"the TurboEncabulator failed\n"
+
+
+@promise
+async def a_search_sees_what_was_appended_before_it(archive: Archive) -> None:
+    for count in range(5):
+        await add(archive, "s", *(user(f"word{number}") for number in range(count + 1)))
+        assert await found(archive, f"word{count}") == pointers("s", count)
+
+
+# Sessions
+
+
+@promise
+async def sessions_are_listed_newest_first_in_pages(archive: Archive) -> None:
+    for count in range(7):
+        (message,) = parsed(user(f"title of {count}\nmore"))
+        dated = replace(message, timestamp_seconds=1000.0 + count)
+        await archive.append(f"s{count}", [dated], format=FORMAT)
+    first, cursor = await archive.sessions(limit=5)
+    assert cursor is not None
+    rest, end = await archive.sessions(limit=5, cursor=cursor)
+    assert end is None
+    listed = first + rest
+    assert sorted(info.session_id for info in listed) == [f"s{count}" for count in range(7)]
+    assert [info.last_seconds for info in listed] == sorted(
+        (info.last_seconds for info in listed), reverse=True
+    )
+    for info in listed:
+        assert info == await archive.session_info(info.session_id)
+    with pytest.raises(QueryError, match="limit"):
+        await archive.sessions(limit=0)
+    with pytest.raises(QueryError, match="cursor"):
+        await archive.sessions(cursor="?")
+
+
+@promise
+async def a_session_says_where_it_comes_from_and_what_it_is_about(archive: Archive) -> None:
+    await archive.append(
+        "child",
+        parsed({"role": "system", "content": "rules"}, user("  fix\tthe bug \nnow")),
+        format=FORMAT,
+        parent_session_id="parent",
+    )
+    await add(archive, "late", user("x"))
+    await archive.append(
+        "late", parsed(user("x"), assistant("y")), format=FORMAT, parent_session_id="parent"
+    )
+    for session_id, title in (("child", "fix the bug"), ("late", "x")):
+        info = await archive.session_info(session_id)
+        assert (info.parent_session_id, info.title) == ("parent", title)
+        assert (info.format, info.message_count) == (FORMAT, 2)
+
+
+@promise
+async def an_archive_in_order_reports_its_figures_and_no_damage(archive: Archive) -> None:
+    empty = await archive.health()
+    assert (empty.session_count, empty.message_count, empty.output_count) == (0, 0, 0)
+    await add(archive, "s", user("one"), user("two"))
+    await archive.commit("t", blobs=[make_blob("x\n" * 50_000)])
+    health = await archive.health()
+    assert (health.session_count, health.message_count, health.output_count) == (2, 2, 1)
+    assert health.log_bytes > 0
+    assert health.blob_bytes > 0
+    assert all(problem.startswith("Note:") for problem in health.problems)
