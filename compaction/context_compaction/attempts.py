@@ -13,6 +13,7 @@ from context_compaction.draft import Draft
 from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages
 from context_compaction.policies import Policy
+from context_compaction.repair import label_misplaced_system
 from context_compaction.restore import FileText, restore
 from context_compaction.rungs import Limits, Rung, clear, cut, ladder
 from context_compaction.settings import Settings
@@ -99,6 +100,8 @@ def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = Fal
             shape.draft, rung, count=task.count, rules=task.rules, limit_tokens=task.limits.tokens
         )
         if where is None:
+            if fits(task, shape.draft.messages):
+                return shape
             continue
         shape = _with_cut(task, shape, where)
         bare = finish(task, shape, summary="", checkpoint="", files=())
@@ -125,6 +128,8 @@ def finish(
                 limit_tokens=task.limits.tokens,
             )
             draft = draft.then("restore", step, task.count)
+    if task.rules.system_follows_user:
+        draft = draft.then("repair", label_misplaced_system(draft.messages), task.count)
     if task.rules.thinking_is_bound:
         stripped = strip_void_thinking(
             task.messages, draft.messages, count=task.count, rule=task.settings.thinking

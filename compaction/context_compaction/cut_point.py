@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from context_compaction import markers
-from context_compaction.messages import Message, Messages, Opaque, starts_turn
+from context_compaction.messages import Message, Messages, Opaque
 from context_compaction.pairing import safe_cuts
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
@@ -39,9 +39,9 @@ def is_preserved(message: Message) -> bool:
     That is a system message, or one with the provider's own compaction block, which only the
     provider can read.
     """
-    return message.role == "system" or any(
-        isinstance(block, Opaque) and "compaction" in block.kind for block in message.blocks
-    )
+    if message.role == "system" or markers.is_labelled_system(message):
+        return True
+    return any(isinstance(block, Opaque) and "compaction" in block.kind for block in message.blocks)
 
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
@@ -81,7 +81,7 @@ def find_cut(
     """
     size = len(messages)
     tail_tokens = _tail_tokens(messages, count)
-    turns = [at for at, m in enumerate(messages) if starts_turn(m) and not markers.is_made(m)]
+    turns = [at for at, m in enumerate(messages) if markers.is_request(m)]
     if keep_turns and len(turns) > keep_turns and tail_tokens[turns[-keep_turns]] <= max_tokens:
         keep_tokens = max(keep_tokens, tail_tokens[turns[-keep_turns]])
     safe = safe_cuts(messages, rules)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_compaction.edits import Blob
-from context_compaction.messages import Message, Text, ToolResult
+from context_compaction.messages import Message, Text, ToolResult, starts_turn
 
 _CLEARED = "[Old tool result cleared: "
 _PERSISTED = "<persisted-output "
@@ -19,8 +19,10 @@ _CLIPPED = " … [clipped: "
 _MADE = ("<context_summary ", "<turn_context ", "<restored_files>", _SNIPPED)
 
 _NAME_CHARS = 160
+SYSTEM_LABEL = "[System message]"
 NO_RESULT = "[No result was recorded for this call.]"
 CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
+NO_CONTENT = "[Nothing was said.]"
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 
 _SPAN = re.compile(
@@ -112,6 +114,17 @@ def is_placeholder(result: ToolResult) -> bool:
 def is_clipped(text: str) -> bool:
     """Whether `text` is an argument that we clipped."""
     return _CLIPPED in text[-200:]
+
+
+def is_labelled_system(message: Message) -> bool:
+    """Whether `message` is a system message that had to become the user's to stay legal."""
+    first = message.blocks[0] if message.role == "user" and message.blocks else None
+    return isinstance(first, Text) and first.text == SYSTEM_LABEL
+
+
+def is_request(message: Message) -> bool:
+    """Whether the user, and not a text of ours, speaks here: a turn begins."""
+    return starts_turn(message) and not is_made(message) and not is_labelled_system(message)
 
 
 def is_made(message: Message) -> bool:

@@ -111,7 +111,7 @@ def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict
 
 def _fallback(task: Task, goal: Goal, repaired: Step, reason: str) -> Verdict:
     fits = _fits(goal, repaired.messages, task.count, "auto")
-    warnings = [f"No progress: {reason}. The conversation comes back as it was."]
+    warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
     if not fits:
         warnings.append(_too_large(goal, repaired.messages, task.count))
     return Verdict(Draft(repaired.messages), "no_progress", fits, tuple(warnings))
@@ -158,7 +158,9 @@ def _repair_layer(
 
 
 def _repair_warnings(repaired: Step) -> tuple[str, ...]:
-    notes = dict.fromkeys(f"Message {edit.index}: {edit.note}." for edit in repaired.edits)
+    notes = dict.fromkeys(
+        f"Message {edit.index}: {edit.note}." for edit in repaired.edits if edit.note
+    )
     return tuple(notes)
 
 

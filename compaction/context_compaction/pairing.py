@@ -138,6 +138,17 @@ def safe_cuts(messages: Messages, rules: WireRules) -> list[bool]:
     return safe
 
 
+def misplaced_system(messages: Messages) -> Iterator[int]:
+    """Positions of system messages that do not stand between the user and the assistant."""
+    for position, message in enumerate(messages):
+        if message.role != "system":
+            continue
+        follows_user = position > 0 and messages[position - 1].role == "user"
+        after = messages[position + 1].role if position + 1 < len(messages) else "assistant"
+        if not follows_user or after != "assistant":
+            yield position
+
+
 def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
     for position, message in enumerate(messages):
         is_last = position == len(messages) - 1
@@ -159,6 +170,9 @@ def _order_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
     first = next((message for message in messages if message.role != "system"), None)
     if rules.first_role_user and first is not None and first.role != "user":
         yield "the first message is not the user's"
+    if rules.system_follows_user:
+        for position in misplaced_system(messages):
+            yield f"message {position} is a system message where none is allowed"
     if rules.refuses_trailing_thinking:
         for _, stop in runs(messages, rules):
             if messages[stop - 1].blocks and isinstance(messages[stop - 1].blocks[-1], Thinking):

@@ -37,7 +37,9 @@ from context_compaction.restore_files import ReadFile, file_texts
 from context_compaction.rungs import Rung, ladder
 from context_compaction.session import identify
 from context_compaction.settings import Settings, override
+from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter, counter_for
+from context_compaction.wire.rules import WireRules
 from context_compaction.writing import Words, prompt_for, sources_of, write_words
 
 # Told the fraction done (0 to 1) and a short word for the step.
@@ -145,9 +147,20 @@ def _prepare(payload: Sequence[JsonObject], request: CompactRequest) -> _Call:
     parsed = wire.parse(payload, format=format_name)
     count = counter_for(request.model)
     goal = goal_of(request, settings, parsed, count)
-    repaired = repair(parsed, wire.FORMATS[format_name].rules)
+    repaired = _repaired(parsed, wire.FORMATS[format_name].rules, count, settings)
     scaled = settings.scaled(goal.target_tokens)
     return _Call(parsed, format_name, repaired, policy, scaled, count, goal)
+
+
+def _repaired(
+    parsed: Messages, rules: WireRules, count: MessageCounter, settings: Settings
+) -> Step:
+    """The valid list; a repair makes bound thinking void just as any other edit does."""
+    repaired = repair(parsed, rules)
+    if not rules.thinking_is_bound or repaired.messages is parsed:
+        return repaired
+    stripped = strip_void_thinking(parsed, repaired.messages, count=count, rule=settings.thinking)
+    return Step(stripped.messages, (*repaired.edits, *stripped.edits))
 
 
 def _task(call: _Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Task:

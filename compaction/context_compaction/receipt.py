@@ -21,7 +21,6 @@ from context_compaction.messages import (
     Message,
     Messages,
     ToolResult,
-    starts_turn,
     tool_calls,
 )
 from context_compaction.tokens import Estimate, MessageCounter
@@ -82,7 +81,7 @@ def cache_effect(before: Messages, after: Messages, count: MessageCounter) -> Ca
 
 def irreducible_pieces(messages: Messages, goal: Goal, count: MessageCounter) -> tuple[Piece, ...]:
     """What is left when nothing more can go, largest first."""
-    requests = [at for at, m in enumerate(messages) if starts_turn(m) and not markers.is_made(m)]
+    requests = [at for at, m in enumerate(messages) if markers.is_request(m)]
     newest = requests[-1] if requests else -1
     pieces = [
         Piece(_describe(message, is_newest=at == newest), message.index, count.message(message))

@@ -22,7 +22,13 @@ from context_compaction.messages import (
     edit_message,
     make_message,
 )
-from context_compaction.pairing import is_blank, problems, run_end, runs
+from context_compaction.pairing import (
+    is_blank,
+    misplaced_system,
+    problems,
+    run_end,
+    runs,
+)
 from context_compaction.wire.rules import WireRules
 
 
@@ -36,9 +42,31 @@ def repair(messages: Messages, rules: WireRules) -> Step:
     mended = _paired(mended, rules, log)
     mended = _without_trailing(mended, rules, log)
     mended = _without_empty(mended, rules, log)
+    if rules.system_follows_user:
+        labelled = label_misplaced_system(mended)
+        mended = labelled.messages
+        log.edits.extend(labelled.edits)
     if rules.first_role_user:
         mended = _user_first(mended, log)
+    if messages and not mended:
+        mended = (make_message("user", markers.NO_CONTENT),)
     return Step(mended, tuple(log.edits))
+
+
+def label_misplaced_system(messages: Messages) -> Step:
+    """Turn system messages that stand where none is allowed into labelled ones of the user."""
+    misplaced = frozenset(misplaced_system(messages))
+    if not misplaced:
+        return Step(messages)
+    log = _Log()
+    out: list[Message] = []
+    for position, message in enumerate(messages):
+        if position in misplaced:
+            log.add(message, "a system message stood where none is allowed; it is the user's now")
+            blocks = (Text(markers.SYSTEM_LABEL), *message.blocks)
+            message = Message("user", blocks, index=message.index)
+        out.append(message)
+    return Step(tuple(out), tuple(log.edits))
 
 
 @dataclass(slots=True)

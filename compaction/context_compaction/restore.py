@@ -84,7 +84,7 @@ def recent_files(
             used[use.path] = RecentFile(use.path, text, at)
         elif known.seen_text is None and text is not None:
             used[use.path] = RecentFile(use.path, text, known.at)
-    return [file for file in used.values() if file.path not in shown]
+    return [file for file in used.values() if file.path not in shown and file.seen_text != ""]
 
 
 def restore(

@@ -37,7 +37,7 @@ class Roots:
                 be opened, or the file is larger than `max_bytes`.
         """
         descriptor = await to_thread.run_sync(self._open, Path(path), max_bytes)
-        import aiofiles  # noqa: PLC0415  # a server that reads no file starts without it
+        import aiofiles  # a server that reads no file starts without it
 
         async with aiofiles.open(descriptor, "rb") as file:
             data = await file.read(max_bytes + 1)

@@ -42,7 +42,14 @@ def strip_void_thinking(
         stripped = edit_message(message, kept)
         left_tokens = count.message(stripped) if kept else 0
         edits.append(
-            Edit("thinking", "stripped", message.index, count.message(message), left_tokens)
+            Edit(
+                "thinking",
+                "stripped",
+                message.index,
+                count.message(message),
+                left_tokens,
+                note="thinking that an earlier edit made void was taken out",
+            )
         )
         if kept:
             out.append(stripped)

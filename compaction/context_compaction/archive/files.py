@@ -46,28 +46,29 @@ def explaining(path: Path, doing: str) -> Generator[None]:
 
 
 @contextmanager
-def locked(path: Path, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Generator[None]:
+def locked(path: Path) -> Generator[None]:
     """Hold the lock file `path` against other processes and threads.
 
     Raises:
-        ArchiveBusyError: Somebody else held it for longer than `timeout_seconds`.
+        ArchiveBusyError: Somebody else held it for longer than `LOCK_TIMEOUT_SECONDS`.
         ArchiveError: The lock file cannot be opened.
     """
     lock = FileLock(
         path,
-        timeout=timeout_seconds,
+        timeout=LOCK_TIMEOUT_SECONDS,
         mode=FILE_MODE,
         thread_local=False,
         poll_interval=LOCK_POLL_SECONDS,
     )
     try:
-        with explaining(path, "Locking"):
-            lock.acquire()
-    except Timeout as error:
+        lock.acquire()
+    except Timeout as error:  # an OSError too, so it goes first
         raise ArchiveBusyError(
-            f"Another process has held {path} for {timeout_seconds:g} seconds. Nothing was "
+            f"Another process has held {path} for {LOCK_TIMEOUT_SECONDS:g} seconds. Nothing was "
             "written; call again, or stop the process that hangs."
         ) from error
+    except OSError as error:
+        raise explain(error, path, "Locking") from error
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from context_compaction import markers
-from context_compaction.messages import Message, Messages, Text, ToolResult, starts_turn, text_of
+from context_compaction.messages import Message, Messages, Text, ToolResult, text_of
 from context_compaction.summarizers import SummaryRequest
 from context_compaction.summarizers.ledger import lines as ledger_lines
 from context_compaction.summarizers.ledger import shortened, within
@@ -101,7 +101,7 @@ def _requests(messages: Messages, budget: int, count: MessageCounter) -> list[st
     texts = [
         (at, text_of(message.blocks).strip())
         for at, message in enumerate(messages)
-        if starts_turn(message) and not markers.is_made(message)
+        if markers.is_request(message)
     ]
     texts = [(at, text) for at, text in texts if text]
     if not texts:

@@ -33,6 +33,7 @@ from context_compaction.wire.reading import (
     require_object,
     require_text,
     string_or_list,
+    text_or_none,
 )
 from context_compaction.wire.rules import WireRules
 
@@ -47,6 +48,7 @@ RULES = WireRules(
     refuses_empty_messages=True,
     refuses_trailing_thinking=True,
     refuses_trailing_space=True,
+    system_follows_user=True,
 )
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -78,7 +80,7 @@ _Reader: TypeAlias = Callable[[JsonObject, int, str], Block]
 
 def recognises(message: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
-    if message.get("role") not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
+    if text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
         return 0
     content = message.get("content")
     if isinstance(content, str):

@@ -32,6 +32,7 @@ from context_compaction.wire.reading import (
     require_name,
     require_object,
     require_text,
+    text_or_none,
 )
 from context_compaction.wire.rules import WireRules
 
@@ -74,11 +75,12 @@ _OUTPUT_KEYS = ("output", "result", "content", "error")
 
 def recognises(message: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
-    if message.get("role") not in _ROLES or "content" in message:
+    role = message.get("role")
+    if (role is not None and text_or_none(role) not in _ROLES) or "content" in message:
         return 0
     if "parts" in message:
         return 2
-    return 1 if message.get("role") == "model" else 0
+    return 1 if role == "model" else 0
 
 
 def parse_message(raw: JsonObject, index: int) -> Message:
@@ -192,7 +194,7 @@ def _parse_inline(part: JsonObject, holder: JsonObject, index: int, where: str) 
 
 def _parse_file(part: JsonObject, holder: JsonObject, index: int, where: str) -> Image | Document:
     media_type = holder.get(_spelling(holder, "mimeType"))
-    media_type = media_type if isinstance(media_type, str) else media.UNKNOWN_FILE
+    media_type = text_or_none(media_type) or media.UNKNOWN_FILE
     url = require_text(holder, _spelling(holder, "fileUri"), index, where)
     if media_type.startswith("image/"):
         return Image(media_type, url=url, source=part)

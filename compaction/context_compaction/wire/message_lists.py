@@ -14,6 +14,7 @@ from context_compaction.wire.reading import (
     list_or_none,
     object_or_none,
     require_object,
+    text_or_none,
     type_name,
 )
 from context_compaction.wire.sessions import parse_time
@@ -68,13 +69,12 @@ def _read_holder(holder: JsonObject, name: str) -> Session:
         values = [{"role": "user", "content": values}]
     system = next((holder[key] for key in _SYSTEM_KEYS if holder.get(key)), None)
     tools = list_or_none(holder.get("tools"))
-    model, session_id = holder.get("model"), holder.get("session_id")
     return Session(
         "messages",
         None,
         _entries(values),
-        session_id=session_id if isinstance(session_id, str) else None,
-        model=model if isinstance(model, str) else None,
+        session_id=text_or_none(holder.get("session_id")),
+        model=text_or_none(holder.get("model")),
         system=_system_text(system),
         tools=None if tools is None else list(tools),
     )

@@ -38,6 +38,7 @@ from context_compaction.wire.reading import (
     require_object,
     require_text,
     string_or_list,
+    text_or_none,
 )
 from context_compaction.wire.rules import WireRules
 
@@ -87,7 +88,7 @@ _CONTENT_REMEDY = "Give a string or an array of parts."
 
 def recognises(message: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
-    role = message.get("role")
+    role = text_or_none(message.get("role"))
     content: Any = message.get("content")
     if role not in _ROLES or "parts" in message or "stopReason" in message:
         return 0
@@ -124,9 +125,8 @@ def _parse_result(raw: JsonObject, role: str, index: int) -> ToolResult:
     call_id = require_name(
         raw, "tool_call_id", index, "the tool message", "Give the id of the call that it answers."
     )
-    tool = raw.get("name")
-    name_or_none = tool if isinstance(tool, str) else None
-    return ToolResult(call_id, _parse_content(raw, index), name=name_or_none, source=raw)
+    tool = text_or_none(raw.get("name"))
+    return ToolResult(call_id, _parse_content(raw, index), name=tool, source=raw)
 
 
 def _parse_function_content(raw: JsonObject, index: int) -> tuple[Part, ...]:

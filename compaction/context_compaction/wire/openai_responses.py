@@ -36,6 +36,7 @@ from context_compaction.wire.reading import (
     require_object,
     require_text,
     string_or_list,
+    text_or_none,
 )
 from context_compaction.wire.rules import WireRules
 
@@ -91,14 +92,15 @@ _Spoken: TypeAlias = Text | Image | Document | Opaque
 
 def recognises(item: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
-    kind = item.get("type")
+    kind = text_or_none(item.get("type"))
     if kind in _KNOWN_KINDS:
         return 2
     if "role" not in item:
         # A kind that we do not know, or an item_reference, whose type may be left out.
-        named = isinstance(kind, str) and "message" not in item and "payload" not in item
-        return 1 if named or (kind is None and item.keys() <= {"type", "id"} and item) else 0
-    if item["role"] not in _ROLES or kind not in {None, "message"}:
+        named = kind is not None and "message" not in item and "payload" not in item
+        is_reference = kind is None and "id" in item and item.keys() <= {"type", "id"}
+        return 1 if named or is_reference else 0
+    if text_or_none(item["role"]) not in _ROLES or kind not in {None, "message"}:
         return 0
     content = item.get("content")
     if isinstance(content, str):

@@ -35,6 +35,7 @@ from context_compaction.wire.reading import (
     require_object,
     require_text,
     string_or_list,
+    text_or_none,
 )
 from context_compaction.wire.rules import WireRules
 
@@ -62,7 +63,7 @@ _CONTENT_REMEDY = "Give a string or an array of blocks."
 
 def recognises(message: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
-    role = message.get("role")
+    role = text_or_none(message.get("role"))
     content: Any = message.get("content")
     if role in _OWN_ROLES:
         return 2

@@ -42,6 +42,11 @@ def list_or_none(value: object) -> Sequence[Any] | None:
     return cast(Sequence[Any], value) if isinstance(value, list) else None
 
 
+def text_or_none(value: object) -> str | None:
+    """`value` if it is a string; safe to look up in a table, which an array is not."""
+    return value if isinstance(value, str) else None
+
+
 def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:
     """`value`, which must be a JSON object."""
     found = object_or_none(value)

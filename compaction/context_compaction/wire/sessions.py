@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from context_compaction.errors import InvalidMessageError
 from context_compaction.messages import JsonObject
 from context_compaction.wire.conversation import Entry, Row, Session
-from context_compaction.wire.reading import list_or_none, object_or_none, type_name
+from context_compaction.wire.reading import list_or_none, object_or_none, text_or_none, type_name
 
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 
@@ -26,7 +26,7 @@ def kind_of(rows: Iterable[Row]) -> str:
     """The sort of session file: by the first row that only one host writes, else "messages"."""
     for row in rows:
         value = row.value
-        kind = value.get("type")
+        kind = text_or_none(value.get("type"))
         if "role" in value or "parts" in value:
             return "messages"
         if kind in _CODEX_TYPES and "payload" in value:
@@ -65,7 +65,8 @@ def read_claude_code(rows: Sequence[Row], name: str) -> Session:
             start = position
     entries: list[Entry] = []
     for row in rows[start:]:
-        if row.value.get("type") not in {"user", "assistant"} or row.value.get("isSidechain"):
+        kind = text_or_none(row.value.get("type"))
+        if kind not in {"user", "assistant"} or row.value.get("isSidechain"):
             continue
         message = object_or_none(row.value.get("message"))
         if message is None or "content" not in message:
@@ -120,7 +121,7 @@ def read_codex(rows: Sequence[Row], name: str) -> Session:
     entries: list[Entry] = []
     about: JsonObject = {}
     for row in rows:
-        kind = row.value.get("type")
+        kind = text_or_none(row.value.get("type"))
         if kind not in _CODEX_TYPES:
             if kind is None:
                 about = {**row.value, **about}
