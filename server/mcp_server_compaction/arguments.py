@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from mcp.server.mcpserver.exceptions import ToolError
+from context_compaction.errors import SettingsError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 _MAX_PROBLEMS = 5
@@ -31,16 +31,16 @@ def parse_arguments(model: type[ArgumentsT], given: Mapping[str, Any]) -> Argume
     Lists and objects may come as JSON text, since some hosts write them so.
 
     Raises:
-        ToolError: An argument is unknown, missing, or of the wrong type or value.
+        SettingsError: An argument is unknown, missing, or of the wrong type or value.
     """
     known = list(model.model_fields)
     for name in given:
         if name not in known:
-            raise ToolError(unknown_name("argument", name, known))
+            raise SettingsError(unknown_name("argument", name, known))
     try:
         return model.model_validate(_without_json_text(model, given))
     except ValidationError as error:
-        raise ToolError(describe_problems(error)) from error
+        raise SettingsError(describe_problems(error)) from error
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> str:

@@ -11,15 +11,14 @@ import click
 from context_compaction.archive import SessionInfo
 from context_compaction.archive.local import open_archive
 from context_compaction.errors import QueryError
-from mcp.server.mcpserver.exceptions import ToolError
 
 from mcp_server_compaction.arguments import parse_arguments
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.reading import Part, read_part
-from mcp_server_compaction.resources import session_document
 from mcp_server_compaction.schemas import ReadArguments, SearchAnswer, SearchArguments
+from mcp_server_compaction.searching import query_of, search_answer
+from mcp_server_compaction.sessions import iso_time, session_document
 from mcp_server_compaction.text_source import TextSource, open_source
-from mcp_server_compaction.tools.search_transcript import iso_time, query_of, search_answer
 
 _LINES = re.compile(r"(\d+)(?:-(\d+))?\Z")
 _CHUNK_CHARS = 1_000_000
@@ -47,10 +46,7 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
 
 
 async def _search(given: Mapping[str, Any], config: Config) -> SearchAnswer:
-    try:
-        query = query_of(parse_arguments(SearchArguments, given))
-    except ToolError as error:
-        raise QueryError(str(error)) from error
+    query = query_of(parse_arguments(SearchArguments, given))
     async with open_archive(config.archive_folder) as archive:
         return search_answer(await archive.search(query))
 

@@ -244,7 +244,7 @@ def _print_layers(result: CompactResult) -> None:
             f"{layer.tokens_after:,}",
             f"{layer.tokens_before - layer.tokens_after:,}",
             str(layer.edit_count),
-            _where(edits),
+            _where(edits) if edits or not layer.edit_count else "all of it replaced again below",
         )
     # A pipe has no width of its own: the table must not be squeezed into 80 columns.
     Console(width=None if sys.stdout.isatty() else 140).print(table)

@@ -33,14 +33,8 @@ def run_doctor(config: Config) -> None:
 
 
 def _versions() -> list[tuple[str, str]]:
-    wal = (
-        ""
-        if sqlite3.sqlite_version_info >= _WAL_MENDED
-        else (
-            " (has the WAL-reset bug, mended in 3.51.3; the search index alone is exposed, and is "
-            "rebuilt from the log if damaged)"
-        )
-    )
+    mended = sqlite3.sqlite_version_info >= _WAL_MENDED
+    wal = "" if mended else " (has the WAL-reset bug, mended in 3.51.3)"
     return [
         ("mcp-server-compaction", version("mcp-server-compaction")),
         ("python", platform.python_version()),
@@ -77,7 +71,7 @@ def _archive(config: Config) -> list[tuple[str, str]]:
             f"log {health.log_bytes / _MIB:.1f} MiB, outputs {health.blob_bytes / _MIB:.1f} MiB, "
             f"index {health.index_bytes / _MIB:.1f} MiB",
         ),
-        ("archive health", _listed("PROBLEM: ", health.problems) or "ok"),
+        ("archive health", _listed(health.problems) or "ok"),
     ]
 
 
@@ -88,7 +82,7 @@ async def _health(config: Config) -> Health:
 
 def _roots(config: Config) -> str:
     folders = [str(folder) for folder in config.roots.folders]
-    return _listed("", folders) or f"none: tools read no files (set {ROOTS_VARIABLE} or --root)"
+    return _listed(folders) or f"none: tools read no files (set {ROOTS_VARIABLE} or --root)"
 
 
 def _writers() -> list[tuple[str, str]]:
@@ -98,5 +92,5 @@ def _writers() -> list[tuple[str, str]]:
     ]
 
 
-def _listed(prefix: str, lines: Sequence[str]) -> str:
-    return f"\n{'':<22} ".join(f"{prefix}{line}" for line in lines)
+def _listed(lines: Sequence[str]) -> str:
+    return f"\n{'':<22} ".join(lines)

@@ -9,10 +9,9 @@ from typing import Any
 from anyio import to_thread
 from context_compaction.archive import Archive
 from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages import JsonObject
 from context_compaction.settings import Settings
-from mcp.server.mcpserver.exceptions import ToolError
 
 from mcp_server_compaction.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.config import Config
@@ -101,7 +100,7 @@ def request_of(arguments: CompactArguments, given: Input, config: Config) -> Com
     """What to ask the library for.
 
     Raises:
-        ToolError: An option is unknown or has a wrong value.
+        SettingsError: An option is unknown or has a wrong value.
     """
     options, settings = split_options(arguments.options or {})
     return CompactRequest(
@@ -132,12 +131,12 @@ def split_options(given: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, A
     """The options of a call, and apart from them the constants of the policy it changes.
 
     Raises:
-        ToolError: A name is neither, or an option has a wrong value.
+        SettingsError: A name is neither, or an option has a wrong value.
     """
     own = list(CompactOptions.model_fields)
     for name in given:
         if name not in own and name not in SETTING_NAMES:
-            raise ToolError(
+            raise SettingsError(
                 f"options: {unknown_name('option', name, [*own, *SETTING_NAMES])} "
                 "All are described in options://compact_messages."
             )
@@ -178,11 +177,17 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         warnings=[*notes, *result.warnings],
         message_count=len(result.messages),
         summary=result.summary,
-        receipt=result.receipt or None,
+        receipt=_rest_of_receipt(result.receipt),
         receipt_pointer=(
             f"transcript://{result.session_id}/receipts" if wrote and result.changed else None
         ),
     )
+
+
+def _rest_of_receipt(receipt: JsonObject) -> JsonObject | None:
+    """What the receipt says beyond the fields that the answer has anyway."""
+    rest = {key: value for key, value in receipt.items() if key not in CompactAnswer.model_fields}
+    return rest or None
 
 
 def irreducible_lines(result: CompactResult) -> list[str]:

@@ -27,8 +27,8 @@ from mcp_types import (
 
 from mcp_server_compaction.arguments import short_schema
 from mcp_server_compaction.schemas import CompactOptions
+from mcp_server_compaction.sessions import iso_time, session_document
 from mcp_server_compaction.text_source import json_line, open_source
-from mcp_server_compaction.tools.search_transcript import iso_time
 from mcp_server_compaction.tools.spec import RequestContext, dump
 
 OPTIONS_URI = "options://compact_messages"
@@ -166,23 +166,6 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
             text="".join(f"{line}\n" for line in lines),
         ),
     ]
-
-
-def session_document(info: SessionInfo) -> dict[str, Any]:
-    """What is known of a session, with where to read more."""
-    uri = f"transcript://{info.session_id}"
-    return {
-        "session_id": info.session_id,
-        "parent_session_id": info.parent_session_id,
-        "title": info.title,
-        "format": info.format,
-        "message_count": info.message_count,
-        "first_time": iso_time(info.first_seconds),
-        "last_time": iso_time(info.last_seconds),
-        "messages": f"{uri}/messages/0-{max(0, info.message_count - 1)}",
-        "context": f"{uri}/context",
-        "receipts": f"{uri}/receipts",
-    }
 
 
 def options_document() -> dict[str, Any]:

@@ -226,7 +226,7 @@ class CompactAnswer(Answer):
     summary: str | None = None
     summary_request: SummaryRequest | None = None
     receipt: dict[str, Any] | None = Field(
-        default=None, description="Shortened where it is long; whole under receipt_pointer."
+        default=None, description="What else it says, shortened; whole under receipt_pointer."
     )
     receipt_pointer: str | None = None
     messages: list[dict[str, Any]] | None = Field(

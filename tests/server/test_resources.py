@@ -157,7 +157,7 @@ async def test_outputs_that_left_a_context_complete(config: Config) -> None:
     async with connect(config) as client:
         await client.call_tool(
             "compact_messages",
-            {"messages": conversation(), "session_id": "s", "target_tokens": 12_000},
+            {"messages": conversation(), "session_id": "s", "mode": "micro"},
         )
         every = (await client.complete(template, {"name": "output_id", "value": "o_"})).completion
         some = await client.complete(template, {"name": "output_id", "value": every.values[0][:12]})

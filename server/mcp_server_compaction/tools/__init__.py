@@ -3,7 +3,7 @@
 import logging
 from functools import cache
 
-from context_compaction.errors import CompactionError
+from context_compaction.errors import CompactionError, SettingsError
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     CallToolRequestParams,
@@ -66,7 +66,7 @@ async def call_tool(context: RequestContext, params: CallToolRequestParams) -> C
 
 def _tool_named(name: str) -> ToolSpec:
     if name not in TOOLS:
-        raise ToolError(unknown_name("tool", name, TOOLS))
+        raise SettingsError(unknown_name("tool", name, TOOLS))
     return TOOLS[name]
 
 

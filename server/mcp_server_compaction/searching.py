@@ -1,0 +1,90 @@
+"""From search arguments to the archive's query, and from a page of hits to an answer."""
+
+from datetime import UTC, datetime, timedelta
+
+from context_compaction.archive import Hit, Query, SearchPage
+from context_compaction.errors import QueryError
+
+from mcp_server_compaction.schemas import HitAnswer, SearchAnswer, SearchArguments
+from mcp_server_compaction.sessions import iso_time
+
+_DATE_CHARS = len("2026-01-31")
+
+
+def query_of(arguments: SearchArguments) -> Query:
+    """The archive's query for `arguments`.
+
+    Raises:
+        QueryError: A time cannot be read, or the times leave nothing between them.
+    """
+    since = _seconds("since", arguments.since)
+    until = _seconds("until", arguments.until)
+    if since is not None and until is not None and since > until:
+        raise QueryError(f"since ({arguments.since}) is later than until ({arguments.until}).")
+    return Query(
+        text=arguments.query,
+        kind=arguments.kind,
+        order=arguments.order,
+        session_id=arguments.session_id,
+        role=arguments.role,
+        tool=arguments.tool,
+        since_seconds=since,
+        until_seconds=until,
+        limit=arguments.limit,
+        cursor=arguments.cursor,
+    )
+
+
+def search_answer(page: SearchPage) -> SearchAnswer:
+    """A page of hits as the tool answers it."""
+    return SearchAnswer(
+        hits=[_hit_answer(hit) for hit in page.hits],
+        total=page.total,
+        total_is_exact=page.total_is_exact,
+        next_cursor=page.next_cursor,
+        note=_note(page),
+    )
+
+
+def _hit_answer(hit: Hit) -> HitAnswer:
+    return HitAnswer(
+        pointer=hit.pointer,
+        kind=hit.kind,
+        session_id=hit.session_id,
+        seq=hit.seq,
+        role=hit.role,
+        tool_name=hit.tool_name,
+        time=iso_time(hit.timestamp_seconds),
+        line=hit.line,
+        offset_chars=hit.offset_chars,
+        snippet=hit.snippet,
+    )
+
+
+def _note(page: SearchPage) -> str:
+    if not page.hits:
+        return "Nothing found. Try fewer or other words, or kind='regex'."
+    more = " Pass next_cursor as cursor for more." if page.next_cursor else ""
+    counted = "" if page.total_is_exact else " The total is a lower bound: counting stopped early."
+    return f"Read a hit with read_persisted_output and its pointer.{more}{counted}"
+
+
+def _seconds(name: str, text: str | None) -> float | None:
+    """Unix time of an ISO 8601 date or time; UTC where no zone is given.
+
+    A bare date means its first moment, but for `until` its last.
+    """
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise QueryError(
+            f"{name} is {text!r}. Give an ISO 8601 date or time, as 2026-01-31 or "
+            "2026-01-31T14:30:00+01:00."
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    if name == "until" and len(text) <= _DATE_CHARS:
+        moment += timedelta(days=1, microseconds=-1)
+    return moment.timestamp()

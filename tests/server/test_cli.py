@@ -1,0 +1,179 @@
+"""The command line, as a shell runs it: answers on standard output, everything else beside it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .helpers import Json, conversation
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Runs the command line with an archive of its own."""
+    environment = {
+        **os.environ,
+        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+
+    def run(*arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            [sys.executable, "-m", "mcp_server_compaction", *map(str, arguments)],
+            capture_output=True,
+            env=environment,
+            cwd=tmp_path,
+            text=True,
+            encoding="utf-8",
+            timeout=60,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+@pytest.fixture
+def transcript(tmp_path: Path) -> Path:
+    path = tmp_path / "session.json"
+    path.write_text(json.dumps(conversation()), encoding="utf-8")
+    return path
+
+
+def test_compact_shows_a_table_by_layer_and_where_to_read(run: Run, transcript: Path) -> None:
+    before = transcript.read_bytes()
+    done = run("compact", transcript, "--target", "50%", "--session", "s")
+    assert "compacted" in done.stdout
+    assert "microcompact" in done.stdout
+    pointer = next(word for word in done.stdout.split() if word.startswith("o_"))
+    read = run("read", pointer)
+    assert read.stdout in {
+        message["content"][0]["content"]
+        for message in conversation()
+        if isinstance(message["content"], list) and message["role"] == "user"
+    }
+    assert transcript.read_bytes() == before
+
+
+def test_compact_prints_its_receipt_as_json_alone(run: Run, transcript: Path) -> None:
+    receipt = json.loads(run("compact", transcript, "--target", "12000", "--json").stdout)
+    assert receipt["fits"]
+    assert receipt["tokens"]["upper"] <= 12_000
+    assert receipt["message_count"]["after"] <= receipt["message_count"]["before"]
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_compact_writes_the_messages_whole(
+    run: Run, transcript: Path, tmp_path: Path, suffix: str
+) -> None:
+    out = tmp_path / f"out{suffix}"
+    run("compact", transcript, "--target", "25%", "--out", out)
+    text = out.read_text(encoding="utf-8")
+    messages: list[Json] = (
+        [json.loads(line) for line in text.splitlines()] if suffix == ".jsonl" else json.loads(text)
+    )
+    assert messages[-1] == conversation()[-1]
+    assert [path.name for path in tmp_path.glob("out*")] == [out.name]
+    again = json.loads(run("compact", out, "--json").stdout)
+    assert again["status"] == "unchanged"
+
+
+def test_compact_converts_before_it_compacts(run: Run, transcript: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    run("compact", transcript, "--to", "openai-chat", "--target", "50%", "--out", out)
+    messages = json.loads(out.read_text(encoding="utf-8"))
+    assert {message["role"] for message in messages} <= {"user", "assistant", "tool", "system"}
+    assert any(message["role"] == "tool" for message in messages)
+
+
+def test_compact_says_when_it_cannot_fit(run: Run, transcript: Path) -> None:
+    done = run("compact", transcript, "--target", "20", "--pin", "Never touch the ledger. " * 40)
+    assert "Does not fit" in done.stdout
+    assert "tokens" in done.stdout.partition("Does not fit")[2]
+
+
+def test_a_conversation_that_fits_is_left_alone(run: Run, transcript: Path) -> None:
+    done = run("compact", transcript, "--window", "1000000")
+    assert "unchanged" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["--target", "lots"], 1, "25%"),
+        (["--policy", "absent"], 1, "default"),
+        (["--format", "absent"], 1, "anthropic"),
+        (["--to", "absent"], 1, "anthropic"),
+        (["--out", "out.txt"], 1, ".jsonl"),
+        (["--out", "session.json"], 1, "input file"),
+        (["--window", "0"], 2, "--window"),
+        (["--nonsense"], 2, "--nonsense"),
+    ],
+)
+def test_a_wrong_option_is_explained_without_a_traceback(
+    run: Run, transcript: Path, arguments: list[str], code: int, expected: str
+) -> None:
+    before = transcript.read_bytes()
+    done = run("compact", transcript, *arguments, code=code)
+    assert expected in done.stderr
+    assert done.stdout == ""
+    assert transcript.read_bytes() == before
+
+
+def test_a_file_that_is_no_conversation_is_explained(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("just notes", encoding="utf-8")
+    assert "notes.txt" in run("compact", tmp_path / "notes.txt", code=1).stderr
+
+
+def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> None:
+    run("compact", transcript, "--mode", "record", "--session", "s")
+    assert "s  " in run("sessions").stdout
+    found = json.loads(run("search", "value_3_17", "--json").stdout)
+    pointer = found["hits"][0]["pointer"]
+    assert "value_3_17" in run("read", pointer).stdout
+    shown = run("search", "value_3_17", "--limit", "1")
+    assert pointer in shown.stdout
+    messages = run("read", "transcript://s/messages/0-2").stdout
+    assert [json.loads(line) for line in messages.splitlines()] == conversation()[:3]
+    assert run("read", "s/messages/0-2", "--lines", "2").stdout == messages.split("\n")[1] + "\n"
+    assert run("read", "s/messages/0-2", "--tail", "1").stdout == messages.split("\n")[2] + "\n"
+    assert run("read", "s/messages/0-9", "--pattern", "checkout").stdout.startswith("1:")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["read", "o_0123456789abcdef01234567"], "o_0123456789abcdef01234567"),
+        (["read", "nonsense"], "no pointer"),
+        (["read", "o_0123456789abcdef01234567", "--tail", "1", "--lines", "1"], "at most one"),
+        (["search", "x", "--since", "yesterday"], "ISO 8601"),
+    ],
+)
+def test_a_failed_lookup_is_explained(run: Run, arguments: list[str], expected: str) -> None:
+    done = run(*arguments, code=1)
+    assert expected in done.stderr
+    assert done.stdout == ""
+
+
+def test_doctor_speaks_of_every_part(run: Run, transcript: Path) -> None:
+    assert "made when it is first used" in run("doctor").stdout
+    run("compact", transcript, "--mode", "record")
+    report = run("doctor").stdout
+    for part in ("python", "sqlite", "mcp", "tiktoken", "vocabulary", "1 sessions", "extractive"):
+        assert part in report
+
+
+def test_a_root_that_is_no_folder_is_a_usage_error(run: Run) -> None:
+    assert "not a folder" in run("--root", "/absent", "doctor", code=2).stderr
+
+
+def test_the_version_is_told(run: Run) -> None:
+    assert "mcp-server-compaction" in run("--version").stdout
