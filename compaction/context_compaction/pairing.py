@@ -60,13 +60,20 @@ def index_calls(messages: Messages) -> CallIndex:
 def run_end(messages: Messages, start: int, rules: WireRules) -> int:
     """The position after the run that begins at `start`, an assistant message."""
     stop = start + 1
-    while (
-        rules.joins_assistant_messages
-        and stop < len(messages)
-        and messages[stop].role == "assistant"
-    ):
+    while stop < len(messages) and _joined(messages[stop - 1], messages[stop], rules):
         stop += 1
     return stop
+
+
+def _joined(one: Message, other: Message, rules: WireRules) -> bool:
+    """Whether the provider takes two adjacent messages as one turn of the assistant.
+
+    Where results come in one message, that message follows each message with calls, so the turn
+    ends there.
+    """
+    if not rules.joins_assistant_messages or one.role != "assistant" or other.role != "assistant":
+        return False
+    return not (rules.groups_results and tool_calls(one))
 
 
 def runs(messages: Messages, rules: WireRules) -> Iterator[tuple[int, int]]:
@@ -108,6 +115,12 @@ def problems(messages: Messages, rules: WireRules) -> list[str]:
     ]
 
 
+def has_repeated_ids(messages: Messages) -> bool:
+    """Whether two calls of the list have the same id."""
+    ids = [call.call_id for message in messages for call in tool_calls(message)]
+    return len(set(ids)) < len(ids)
+
+
 def is_blank(text: str) -> bool:
     """Whether `text` has no visible character."""
     return not text.strip()
@@ -129,10 +142,8 @@ def safe_cuts(messages: Messages, rules: WireRules) -> list[bool]:
     open_calls = 0
     for position in range(size + 1):
         open_calls += change[position]
-        inside_run = (
-            rules.joins_assistant_messages
-            and 0 < position < size
-            and messages[position - 1].role == messages[position].role == "assistant"
+        inside_run = 0 < position < size and _joined(
+            messages[position - 1], messages[position], rules
         )
         safe[position] = open_calls == 0 and not inside_run
     return safe
@@ -185,6 +196,8 @@ def _pair_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
     places = _result_places(messages)
     for start, stop in runs(messages, rules):
         ids = [call.call_id for message in messages[start:stop] for call in tool_calls(message)]
+        if not rules.unique_call_ids:
+            seen.clear()
         yield from (f"call id {call_id!r} is used twice" for call_id in _repeated(ids, seen))
         if not ids or stop == len(messages):
             continue

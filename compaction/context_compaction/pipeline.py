@@ -147,16 +147,23 @@ def _prepare(payload: Sequence[JsonObject], request: CompactRequest) -> _Call:
     parsed = wire.parse(payload, format=format_name)
     count = counter_for(request.model)
     goal = goal_of(request, settings, parsed, count)
-    repaired = _repaired(parsed, wire.FORMATS[format_name].rules, count, settings)
+    acts = goal.is_over or request.mode in ("micro", "full", "reactive")
+    rules = wire.FORMATS[format_name].rules
+    repaired = _repaired(parsed, rules, count, settings, unique_ids=acts)
     scaled = settings.scaled(goal.target_tokens)
     return _Call(parsed, format_name, repaired, policy, scaled, count, goal)
 
 
 def _repaired(
-    parsed: Messages, rules: WireRules, count: MessageCounter, settings: Settings
+    parsed: Messages,
+    rules: WireRules,
+    count: MessageCounter,
+    settings: Settings,
+    *,
+    unique_ids: bool,
 ) -> Step:
     """The valid list; a repair makes bound thinking void just as any other edit does."""
-    repaired = repair(parsed, rules)
+    repaired = repair(parsed, rules, unique_ids=unique_ids)
     if not rules.thinking_is_bound or repaired.messages is parsed:
         return repaired
     stripped = strip_void_thinking(parsed, repaired.messages, count=count, rule=settings.thinking)

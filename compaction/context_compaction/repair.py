@@ -23,6 +23,7 @@ from context_compaction.messages import (
     make_message,
 )
 from context_compaction.pairing import (
+    has_repeated_ids,
     is_blank,
     misplaced_system,
     problems,
@@ -32,9 +33,14 @@ from context_compaction.pairing import (
 from context_compaction.wire.rules import WireRules
 
 
-def repair(messages: Messages, rules: WireRules) -> Step:
-    """A list that the provider accepts, and an edit for every fault that was mended."""
-    if not problems(messages, rules):
+def repair(messages: Messages, rules: WireRules, *, unique_ids: bool = False) -> Step:
+    """A list that the provider accepts, and an edit for every fault that was mended.
+
+    With `unique_ids` every call has an id of its own afterwards, also where the provider takes the
+    same id again in a later turn: the layers tell calls apart by their ids.
+    """
+    is_ambiguous = unique_ids and has_repeated_ids(messages)
+    if not is_ambiguous and not problems(messages, rules):
         return Step(messages)
     log = _Log()
     mended = _unique_call_ids(messages, log)

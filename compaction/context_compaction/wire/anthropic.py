@@ -21,9 +21,9 @@ from context_compaction.messages import (
     ToolCall,
     ToolResult,
 )
+from context_compaction.wire.block_types import weigh_content
 from context_compaction.wire.format import WireFormat
 from context_compaction.wire.reading import (
-    block_types,
     list_or_none,
     object_or_none,
     refuse,
@@ -48,31 +48,11 @@ RULES = WireRules(
     refuses_empty_messages=True,
     refuses_trailing_thinking=True,
     refuses_trailing_space=True,
+    unique_call_ids=True,
     system_follows_user=True,
 )
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
-_OWN_TYPES = {
-    "tool_use",
-    "tool_result",
-    "redacted_thinking",
-    "server_tool_use",
-    "mcp_tool_use",
-    "mcp_tool_result",
-    "document",
-    "search_result",
-}
-_FOREIGN_TYPES = {
-    "toolCall",
-    "image_url",
-    "input_text",
-    "output_text",
-    "input_image",
-    "input_file",
-    "input_audio",
-    "refusal",
-    "file",
-}
 _FOREIGN_FIELDS = {"tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}
 
 _Reader: TypeAlias = Callable[[JsonObject, int, str], Block]
@@ -83,14 +63,7 @@ def recognises(message: JsonObject) -> int:
     if text_or_none(message.get("role")) not in _ROLES or not _FOREIGN_FIELDS.isdisjoint(message):
         return 0
     content = message.get("content")
-    if isinstance(content, str):
-        return 1
-    if list_or_none(content) is None:
-        return 0
-    types = block_types(content)
-    if types & _FOREIGN_TYPES or ("image" in types and not _images_have_sources(content)):
-        return 0
-    return 2 if types & _OWN_TYPES else 1
+    return weigh_content(content, "anthropic") if _images_have_sources(content) else 0
 
 
 def _images_have_sources(content: object) -> bool:

@@ -47,6 +47,7 @@ RULES = WireRules(
     refuses_empty_messages=True,
     refuses_trailing_thinking=False,
     refuses_trailing_space=False,
+    unique_call_ids=True,
     calls_have_ids=False,
 )
 

@@ -23,12 +23,11 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.wire import media
+from context_compaction.wire.block_types import weigh_content
 from context_compaction.wire.format import WireFormat
 from context_compaction.wire.linking import is_made_up, link, name_of
 from context_compaction.wire.reading import (
-    block_types,
     dumps,
-    list_or_none,
     loads_or_text,
     object_or_none,
     refuse,
@@ -53,6 +52,7 @@ RULES = WireRules(
     refuses_empty_messages=True,
     refuses_trailing_thinking=False,
     refuses_trailing_space=False,
+    unique_call_ids=False,
 )
 
 _Spoken: TypeAlias = Part | Thinking | ToolCall
@@ -67,20 +67,6 @@ _ROLES: dict[str, Role] = {
 }
 _OWN_ROLES = {"system", "developer", "tool", "function"}
 _OWN_FIELDS = {"tool_calls", "function_call", "name"}
-_OWN_TYPES = {"image_url", "input_audio", "file", "refusal"}
-_FOREIGN_TYPES = {
-    "tool_use",
-    "tool_result",
-    "thinking",
-    "redacted_thinking",
-    "image",
-    "document",
-    "toolCall",
-    "input_text",
-    "output_text",
-    "input_image",
-    "input_file",
-}
 _THINKING_FIELD = "reasoning_content"
 _OPAQUE_FIELDS = ("refusal", "audio")
 _CONTENT_REMEDY = "Give a string or an array of parts."
@@ -89,17 +75,13 @@ _CONTENT_REMEDY = "Give a string or an array of parts."
 def recognises(message: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
     role = text_or_none(message.get("role"))
-    content: Any = message.get("content")
     if role not in _ROLES or "parts" in message or "stopReason" in message:
         return 0
-    if not (content is None or isinstance(content, str) or list_or_none(content) is not None):
-        return 0
-    types = block_types(content)
-    if types & _FOREIGN_TYPES or (content is None and role == "user"):
-        return 0
-    if role in _OWN_ROLES or types & _OWN_TYPES or not _OWN_FIELDS.isdisjoint(message):
-        return 2
-    return 1
+    content = message.get("content")
+    # Null content is an assistant's that only calls.
+    weight = 1 if content is None and role != "user" else weigh_content(content, "openai-chat")
+    speaks = role in _OWN_ROLES or not _OWN_FIELDS.isdisjoint(message)
+    return 2 if weight and speaks else weight
 
 
 def parse_message(raw: JsonObject, index: int) -> Message:

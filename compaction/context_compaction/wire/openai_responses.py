@@ -22,9 +22,9 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.wire import media
+from context_compaction.wire.block_types import BLOCK_TYPES, weigh_content
 from context_compaction.wire.format import WireFormat
 from context_compaction.wire.reading import (
-    block_types,
     dumps,
     list_or_none,
     loads_or_text,
@@ -51,6 +51,7 @@ RULES = WireRules(
     refuses_empty_messages=False,
     refuses_trailing_thinking=True,
     refuses_trailing_space=False,
+    unique_call_ids=True,
 )
 
 _ROLES: dict[str, Role] = {
@@ -70,15 +71,8 @@ _CALLS: dict[str, tuple[str, str]] = {
 }
 _OUTPUTS = {f"{kind}_output" for kind in _CALLS}
 _KNOWN_KINDS = {*_CALLS, *_OUTPUTS, "reasoning", "item_reference", "compaction"}
-_PART_TYPES = {
-    "input_text",
-    "output_text",
-    "input_image",
-    "input_file",
-    "input_audio",
-    "refusal",
-    "computer_screenshot",
-}
+_PART_TYPES = BLOCK_TYPES["openai-responses"]
+_CHAT_FIELDS = {"tool_calls", "function_call", "tool_call_id", "stopReason"}
 _TEXT_TYPES = {"input_text", "output_text", "text"}
 _CONTENT_REMEDY = "Give a string or an array of parts."
 # A computer's output must be a screenshot; this one (1 x 1, transparent) stands for a cleared one.
@@ -102,11 +96,9 @@ def recognises(item: JsonObject) -> int:
         return 1 if named or is_reference else 0
     if text_or_none(item["role"]) not in _ROLES or kind not in {None, "message"}:
         return 0
-    content = item.get("content")
-    if isinstance(content, str):
-        return 0 if {"tool_calls", "stopReason", "name"} & item.keys() else 1
-    types = block_types(content)
-    return 2 if types and types <= _PART_TYPES else 0
+    if _CHAT_FIELDS & item.keys():
+        return 0
+    return weigh_content(item.get("content"), "openai-responses")
 
 
 def parse_message(raw: JsonObject, index: int) -> Message:

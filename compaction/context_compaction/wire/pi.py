@@ -5,8 +5,6 @@ here, the command and its output, so that a long output can be edited alone. Sum
 (`compactionSummary`, `branchSummary`) are texts of the user.
 """
 
-from typing import Any
-
 from context_compaction.messages import (
     Block,
     Document,
@@ -22,10 +20,10 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.wire import media
+from context_compaction.wire.block_types import weigh_content
 from context_compaction.wire.format import WireFormat
 from context_compaction.wire.linking import name_of
 from context_compaction.wire.reading import (
-    block_types,
     list_or_none,
     object_or_none,
     refuse,
@@ -50,12 +48,12 @@ RULES = WireRules(
     refuses_empty_messages=False,
     refuses_trailing_thinking=False,
     refuses_trailing_space=False,
+    unique_call_ids=False,
 )
 
 _SPEAKERS: dict[str, Role] = {"user": "user", "assistant": "assistant", "custom": "user"}
 _SUMMARY_ROLES = {"compactionSummary", "branchSummary"}
 _OWN_ROLES = {"toolResult", "bashExecution", "custom", *_SUMMARY_ROLES}
-_TYPES = {"text", "thinking", "toolCall", "image"}
 _ROLES_REMEDY = 'Give "user", "assistant", "toolResult" or "bashExecution".'
 _ARGUMENTS_REMEDY = "Give an object, {} if none."
 _CONTENT_REMEDY = "Give a string or an array of blocks."
@@ -64,17 +62,13 @@ _CONTENT_REMEDY = "Give a string or an array of blocks."
 def recognises(message: JsonObject) -> int:
     """0 no, 1 could be, 2 speaks for it."""
     role = text_or_none(message.get("role"))
-    content: Any = message.get("content")
+    content = message.get("content")
     if role in _OWN_ROLES:
         return 2
-    if role not in _SPEAKERS or "tool_calls" in message:
+    if role not in _SPEAKERS or "tool_calls" in message or not _images_have_data(content):
         return 0
-    if not isinstance(content, str) and list_or_none(content) is None:
-        return 0
-    types = block_types(content)
-    if not types <= _TYPES or ("image" in types and not _images_have_data(content)):
-        return 0
-    return 2 if "stopReason" in message or "toolCall" in types else 1
+    weight = weigh_content(content, "pi")
+    return 2 if weight and "stopReason" in message else weight
 
 
 def _images_have_data(content: object) -> bool:

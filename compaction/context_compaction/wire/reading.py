@@ -87,16 +87,6 @@ def require_block(value: object, index: int, where: str) -> tuple[JsonObject, st
     return block, require_name(block, "type", index, where, remedy)
 
 
-def block_types(content: object) -> set[str]:
-    """The type names that occur in a list of blocks; empty for anything else."""
-    types: set[str] = set()
-    for block in list_or_none(content) or ():
-        kind = (object_or_none(block) or {}).get("type")
-        if isinstance(kind, str):
-            types.add(kind)
-    return types
-
-
 def refuse_constant(constant: str) -> NoReturn:
     """For `json.loads`: NaN and the infinities, which Python reads, are no JSON."""
     raise ValueError(f"{constant} is not a JSON value")

@@ -20,6 +20,7 @@ class WireRules:
         refuses_empty_messages: A message without any content is refused.
         refuses_trailing_thinking: An assistant turn may not end with a thinking block.
         refuses_trailing_space: A last message of the assistant may not end in white space.
+        unique_call_ids: No call id may come twice in a list; else only not twice in a message.
         system_follows_user: A system message may stand only between a user message and the
             assistant's answer (Anthropic); elsewhere it may stand anywhere.
         calls_have_ids: Calls and results are matched by an id; without, by order and name.
@@ -35,5 +36,6 @@ class WireRules:
     refuses_empty_messages: bool
     refuses_trailing_thinking: bool
     refuses_trailing_space: bool
+    unique_call_ids: bool
     system_follows_user: bool = False
     calls_have_ids: bool = True
