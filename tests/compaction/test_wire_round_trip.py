@@ -1,0 +1,365 @@
+"""What nobody edited comes back as it was, and every format is found from its shape."""
+
+import copy
+import time
+
+import pytest
+from context_compaction import wire
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.messages import (
+    Document,
+    Image,
+    JsonObject,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    tool_calls,
+    tool_results,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.corpus import Transcript, all_transcripts, sample_transcripts
+from tests.support.strategies import FORMATS, conversations, hostile_conversations, nested
+from tests.support.synthetic import synthetic_session
+
+# Built once: making a strategy costs more than drawing from it.
+VALID = {format: conversations(format) for format in FORMATS}
+HOSTILE = {format: hostile_conversations(format) for format in FORMATS}
+
+
+def _calling(arguments: JsonObject) -> JsonObject:
+    call = {"type": "tool_use", "id": "t", "name": "ls", "input": arguments}
+    return {"role": "assistant", "content": [call]}
+
+
+@pytest.mark.parametrize("transcript", all_transcripts(), ids=lambda found: found.name)
+def test_every_message_of_a_real_transcript_comes_back_as_the_very_object(
+    transcript: Transcript,
+) -> None:
+    messages = wire.parse(transcript.payload, format=transcript.format)
+    rendered = wire.render(messages, format=transcript.format)
+    assert all(after is before for after, before in zip(rendered, transcript.payload, strict=True))
+    assert [message.index for message in messages] == list(range(len(messages)))
+
+
+@pytest.mark.parametrize("transcript", sample_transcripts(), ids=lambda found: found.name)
+def test_the_format_of_a_real_transcript_is_found(transcript: Transcript) -> None:
+    found = wire.detect(transcript.payload)
+    ambiguous = all(
+        message["role"] in {"user", "assistant"} and isinstance(message["content"], str)
+        for message in transcript.payload
+    )
+    assert found == ("anthropic" if ambiguous else transcript.format)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_any_list_is_read_and_written_without_being_changed(data: st.DataObject) -> None:
+    format = data.draw(st.sampled_from(FORMATS))
+    payload = data.draw(VALID[format] | HOSTILE[format])
+    before = copy.deepcopy(payload)
+    rendered = wire.render(wire.parse(payload, format=format), format=format)
+    assert all(after is own for after, own in zip(rendered, payload, strict=True))
+    assert payload == before
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(st.data())
+@settings(max_examples=10, deadline=None)
+def test_a_valid_list_with_calls_is_recognised_and_its_results_have_the_calls_ids(
+    format: str, data: st.DataObject
+) -> None:
+    payload = data.draw(VALID[format])
+    messages = wire.parse(payload, format=format)
+    calls = {call.call_id for message in messages for call in tool_calls(message)}
+    results = {result.call_id for message in messages for result in tool_results(message)}
+    assert results <= calls
+    assert "" not in calls
+    assert not calls or wire.detect(payload) == format
+
+
+def test_plain_strings_by_user_and_assistant_are_taken_as_anthropic() -> None:
+    payload = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    assert wire.detect(payload) == "anthropic"
+
+
+@pytest.mark.parametrize(
+    ("extra", "format"),
+    [
+        ({"role": "system", "content": "Be brief."}, "openai-chat"),
+        ({"role": "developer", "content": "Be brief."}, "openai-chat"),
+        ({"role": "user", "content": "hi", "name": "Ada"}, "openai-chat"),
+        ({"role": "user", "content": [{"type": "input_text", "text": "x"}]}, "openai-responses"),
+        ({"type": "reasoning", "id": "rs_1", "summary": []}, "openai-responses"),
+        ({"id": "msg_123"}, "openai-responses"),
+        ({"role": "assistant", "content": [], "stopReason": "aborted"}, "pi"),
+        (
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]},
+            "anthropic",
+        ),
+    ],
+)
+def test_one_message_that_only_one_format_has_decides(extra: JsonObject, format: str) -> None:
+    assert wire.detect([{"role": "user", "content": "hi"}, extra]) == format
+
+
+def test_a_system_message_beside_anthropic_blocks_is_anthropic() -> None:
+    payload: list[JsonObject] = [
+        {"role": "system", "content": "Be brief."},
+        _calling({}),
+    ]
+    assert wire.detect(payload) == "anthropic"
+    assert wire.parse(payload)[0].role == "system"
+
+
+def test_messages_of_two_formats_are_refused_at_the_first_that_differs() -> None:
+    payload: list[JsonObject] = [
+        {"role": "user", "parts": [{"text": "hi"}]},
+        {"type": "reasoning", "summary": []},
+    ]
+    with pytest.raises(InvalidMessageError) as caught:
+        wire.parse(payload)
+    assert caught.value.index == 1
+    contents: list[JsonObject] = [
+        {"role": "system", "content": "Be brief.", "tool_calls": None},
+        _calling({}),
+    ]
+    with pytest.raises(UnknownFormatError, match=r"Message 1 fits no format.*openai-chat"):
+        wire.parse(contents)
+
+
+def test_an_empty_list_has_no_format_but_no_messages_either() -> None:
+    with pytest.raises(UnknownFormatError, match="empty"):
+        wire.detect([])
+    assert wire.parse([]) == ()
+
+
+def test_an_unknown_format_name_is_answered_with_the_known_ones() -> None:
+    for call in (wire.parse, wire.render):
+        with pytest.raises(UnknownFormatError, match="anthropic, openai-chat, openai-responses"):
+            call((), format="claude")
+
+
+def test_anthropic_blocks_become_what_they_are() -> None:
+    server: JsonObject = {
+        "type": "server_tool_use",
+        "id": "srv_1",
+        "name": "web_search",
+        "input": {},
+    }
+    unknown = {"type": "hologram", "x": 1}
+    pdf = {"type": "base64", "media_type": "application/pdf", "data": "JVBE"}
+    [first, second] = wire.parse([
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": "s"},
+                {"type": "redacted_thinking", "data": "zzz"},
+                {"type": "text", "text": "hi", "citations": []},
+                {"type": "tool_use", "id": "t1", "name": "ls", "input": {"path": "."}},
+                server,
+                unknown,
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": "a", "is_error": True},
+                {"type": "document", "source": pdf},
+                {"type": "document", "source": {"type": "text", "data": "plain"}},
+                {"type": "document", "source": {"type": "file", "file_id": "f"}},
+                {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
+                {"type": "image", "source": {"type": "file", "file_id": "f"}},
+            ],
+        },
+    ])
+    assert first.blocks == (
+        Thinking("hm", "s"),
+        Thinking("", "zzz"),
+        Text("hi"),
+        ToolCall("t1", "ls", {"path": "."}),
+        Opaque("server_tool_use", server),
+        Opaque("hologram", unknown),
+    )
+    result, *media = second.blocks
+    assert result == ToolResult("t1", (Text("a"),), is_error=True)
+    assert [type(block) for block in media] == [Document, Document, Opaque, Image, Opaque]
+
+
+def test_chat_parts_fields_and_calls_become_blocks() -> None:
+    [user, assistant, tool] = wire.parse(
+        [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
+                    {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+                    {"type": "input_audio", "input_audio": {"data": "BBBB", "format": "mp3"}},
+                    {"type": "file", "file": {"file_data": "data:application/pdf;base64,CC"}},
+                    {"type": "file", "file": {"file_id": "file-1"}},
+                ],
+            },
+            {
+                "role": "assistant",
+                "content": None,
+                "reasoning_content": "hm",
+                "refusal": "no",
+                "tool_calls": [
+                    {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                    {"id": "b", "function": {"name": "g", "arguments": "{broken"}},
+                    {"id": "c", "type": "custom", "custom": {"name": "h", "input": "1"}},
+                    {"id": "d", "function": {"name": "i", "arguments": '{"x": NaN}'}},
+                ],
+            },
+            {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "ok"}]},
+        ],
+        format="openai-chat",
+    )
+    assert user.blocks[:4] == (
+        Image("image/png", data="AAAA"),
+        Image("image/*", url="https://x/y.png"),
+        Document("audio/mp3", data="BBBB"),
+        Document("application/pdf", data="CC"),
+    )
+    assert isinstance(user.blocks[4], Opaque)
+    assert assistant.blocks == (
+        Thinking("hm"),
+        Opaque("refusal", {"refusal": "no"}),
+        ToolCall("a", "f", {}),
+        ToolCall("b", "g", "{broken"),
+        ToolCall("c", "h", "1"),
+        ToolCall("d", "i", '{"x": NaN}'),
+    )
+    assert (tool.role, tool.blocks) == ("user", (ToolResult("a", (Text("ok"),)),))
+
+
+def test_the_older_function_call_is_matched_by_order_and_name() -> None:
+    payload: list[JsonObject] = [
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": "one"},
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
+        {"role": "function", "name": "f", "content": None},
+    ]
+    messages = wire.parse(payload)
+    first = tool_calls(messages[0])[0].call_id
+    assert tool_results(messages[1])[0].call_id == first
+    assert tool_results(messages[3])[0].call_id == tool_calls(messages[2])[0].call_id != first
+    assert wire.parse(payload) == messages
+
+
+def test_parallel_gemini_calls_without_ids_are_matched_by_name_then_order() -> None:
+    def call(name: str) -> JsonObject:
+        return {"functionCall": {"name": name, "args": {}}}
+
+    def response(name: str, text: str) -> JsonObject:
+        return {"functionResponse": {"name": name, "response": {"output": text}}}
+
+    messages = wire.parse([
+        {"role": "user", "parts": [{"text": "go"}]},
+        {"role": "model", "parts": [call("read"), call("list"), call("read")]},
+        {
+            "role": "user",
+            "parts": [response("list", "l"), response("read", "1"), response("read", "2")],
+        },
+        {"role": "function", "parts": [response("read", "of no call")]},
+    ])
+    read_1, listed, read_2 = [made.call_id for made in tool_calls(messages[1])]
+    assert [result.call_id for result in tool_results(messages[2])] == [listed, read_1, read_2]
+    assert tool_results(messages[3])[0].call_id not in {read_1, listed, read_2, ""}
+
+
+def test_gemini_is_read_in_both_spellings() -> None:
+    blocks = [
+        wire.parse([{"role": "model", "parts": parts}])[0].blocks
+        for parts in (
+            [
+                {"functionCall": {"id": "1", "name": "f"}},
+                {"inlineData": {"mimeType": "image/png", "data": "AA"}},
+                {"fileData": {"mimeType": "application/pdf", "fileUri": "gs://x"}},
+                {"text": "hm", "thought": True, "thoughtSignature": "s"},
+                {"executableCode": {"code": "1"}},
+            ],
+            [
+                {"function_call": {"id": "1", "name": "f"}},
+                {"inline_data": {"mime_type": "image/png", "data": "AA"}},
+                {"file_data": {"mime_type": "application/pdf", "file_uri": "gs://x"}},
+                {"text": "hm", "thought": True, "thought_signature": "s"},
+                {"executable_code": {"code": "1"}},
+            ],
+        )
+    ]
+    assert blocks[0][:4] == (
+        ToolCall("1", "f", {}),
+        Image("image/png", data="AA"),
+        Document("application/pdf", url="gs://x"),
+        Thinking("hm", "s"),
+    )
+    assert blocks[0][:4] == blocks[1][:4]
+    assert isinstance(blocks[1][4], Opaque)
+
+
+def test_each_responses_item_is_one_message() -> None:
+    payload: list[JsonObject] = [
+        {"role": "user", "content": "hi"},
+        {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "hm"}],
+         "encrypted_content": "e"},
+        {"type": "function_call", "call_id": "1", "name": "f", "arguments": '{"a": 1}'},
+        {"type": "custom_tool_call", "call_id": "2", "name": "g", "input": "free"},
+        {"type": "local_shell_call", "call_id": "3", "action": {"command": ["ls"]}},
+        {"type": "shell_call", "call_id": "4", "action": {"commands": ["ls"]}},
+        {"type": "computer_call", "call_id": "5", "action": {"type": "screenshot"}},
+        {"type": "function_call_output", "call_id": "1", "output": "one"},
+        {"type": "custom_tool_call_output", "call_id": "2",
+         "output": [{"type": "input_text", "text": "two"}]},
+        {"type": "local_shell_call_output", "id": "3", "output": "three"},
+        {"type": "shell_call_output", "call_id": "4",
+         "output": [{"stdout": "fo", "stderr": "ur", "outcome": {"type": "exit", "exit_code": 0}}]},
+        {"type": "computer_call_output", "call_id": "5",
+         "output": {"type": "computer_screenshot", "image_url": "data:image/png;base64,AA"}},
+        {"type": "web_search_call", "id": "w"},
+        {"id": "msg_1"},
+        {"type": "brand_new_item"},
+    ]  # fmt: skip
+    messages = wire.parse(payload, format="openai-responses")
+    assert messages[1].blocks == (Thinking("hm", "e"),)
+    assert [tool_calls(message)[0] for message in messages[2:7]] == [
+        ToolCall("1", "f", {"a": 1}),
+        ToolCall("2", "g", "free"),
+        ToolCall("3", "local_shell", {"command": ["ls"]}),
+        ToolCall("4", "shell", {"commands": ["ls"]}),
+        ToolCall("5", "computer", {"type": "screenshot"}),
+    ]
+    assert [tool_results(message)[0].content for message in messages[7:12]] == [
+        (Text("one"),),
+        (Text("two"),),
+        (Text("three"),),
+        (Text("fo\nur"),),
+        (Image("image/png", data="AA"),),
+    ]
+    kinds = [block.kind for message in messages[12:] for block in message.blocks
+             if isinstance(block, Opaque)]  # fmt: skip
+    assert kinds == ["web_search_call", "item_reference", "brand_new_item"]
+
+
+def test_deep_nesting_comes_back_untouched() -> None:
+    payload = [_calling(nested(50_000))]
+    [message] = wire.render(wire.parse(payload), format="anthropic")
+    assert message is payload[0]
+
+
+def test_a_gemini_response_that_nests_too_deeply_is_refused_by_index() -> None:
+    response = {"name": "f", "response": nested(50_000)}
+    with pytest.raises(InvalidMessageError, match="Message 0: it nests too deeply"):
+        wire.parse([{"role": "user", "parts": [{"functionResponse": response}]}])
+
+
+def test_reading_and_writing_costs_little_and_does_not_grow_with_what_blocks_hold() -> None:
+    payload = synthetic_session(tokens=200_000, seed=3)
+    started = time.process_time()
+    wire.render(wire.parse(payload, format="anthropic"), format="anthropic")
+    seconds_per_message = (time.process_time() - started) / len(payload)
+    # Measured: 7 microseconds; the bound leaves room for a busy machine.
+    assert seconds_per_message < 0.001
