@@ -107,20 +107,9 @@ __all__ = [
 # Where each public name is defined, below this package; the imports above say the same to type
 # checkers.
 _NAMES_BY_MODULE = {
-    "archive": (
-        "Archive",
-        "Hit",
-        "Query",
-        "SearchPage",
-    ),
-    "archive.local": (
-        "LocalArchive",
-        "open_archive",
-    ),
-    "budget": (
-        "Budget",
-        "make_budget",
-    ),
+    "archive": ("Archive", "Hit", "Query", "SearchPage"),
+    "archive.local": ("LocalArchive", "open_archive"),
+    "budget": ("Budget", "make_budget"),
     "compaction": (
         "Boundary",
         "CompactRequest",
@@ -130,10 +119,7 @@ _NAMES_BY_MODULE = {
         "SummaryPrompt",
         "TokenReport",
     ),
-    "edits": (
-        "Blob",
-        "Edit",
-    ),
+    "edits": ("Blob", "Edit"),
     "errors": (
         "ArchiveBusyError",
         "ArchiveDamagedError",
@@ -149,35 +135,14 @@ _NAMES_BY_MODULE = {
         "UnknownFormatError",
         "VocabularyError",
     ),
-    "messages": (
-        "Message",
-        "Messages",
-    ),
+    "messages": ("Message", "Messages"),
     "pipeline": ("compact",),
-    "policies": (
-        "POLICIES",
-        "Policy",
-    ),
-    "roots": (
-        "Roots",
-        "roots_of",
-    ),
+    "policies": ("POLICIES", "Policy"),
+    "roots": ("Roots", "roots_of"),
     "settings": ("Settings",),
-    "splices": (
-        "Splice",
-        "apply_splices",
-        "make_splices",
-    ),
-    "tokens": (
-        "MessageCounter",
-        "counter_for",
-    ),
-    "wire": (
-        "FORMATS",
-        "detect",
-        "parse",
-        "render",
-    ),
+    "splices": ("Splice", "apply_splices", "make_splices"),
+    "tokens": ("MessageCounter", "counter_for"),
+    "wire": ("FORMATS", "detect", "parse", "render"),
     "wire.conversation": ("Conversation",),
     "wire.convert": ("convert",),
     "wire.files": ("read_conversation",),
@@ -185,13 +150,15 @@ _NAMES_BY_MODULE = {
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name from the module that defines it, once."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # so that type checkers report a name that does not exist
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name from the module that defines it, once."""
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
