@@ -243,14 +243,15 @@ def _fill(blocks: Sequence[_Spoken], source: JsonObject) -> JsonObject:
             filled.update(block.source)
         else:
             content.append(block)
+    if calls:
+        filled["tool_calls"] = calls
     original: Any = source.get("content")
     if content:
         filled["content"] = string_or_list(content, original, _render_part)
     else:
-        # An empty array is refused; an assistant that only calls has null.
-        filled["content"] = None if calls and not isinstance(original, str) else ""
-    if calls:
-        filled["tool_calls"] = calls
+        # An empty array is refused, and null is for an assistant that says something elsewhere.
+        speaks = any(filled.get(key) for key in fields)
+        filled["content"] = None if speaks and not isinstance(original, str) else ""
     return filled
 
 

@@ -220,7 +220,7 @@ def render_message(message: Message) -> list[JsonObject]:
     items: list[JsonObject] = []
     spoken: list[_Spoken] = []
     for block in message.blocks:
-        if _is_spoken(block):
+        if _is_spoken(block, in_message=base is not None):
             spoken.append(block)
             continue
         if spoken:
@@ -232,10 +232,10 @@ def render_message(message: Message) -> list[JsonObject]:
     return items
 
 
-def _is_spoken(block: Block) -> TypeGuard[_Spoken]:
+def _is_spoken(block: Block, *, in_message: bool) -> TypeGuard[_Spoken]:
     """Whether the block is a part of a message item, rather than an item."""
     if isinstance(block, Opaque):
-        return block.kind in _PART_TYPES
+        return in_message or block.kind in _PART_TYPES
     return isinstance(block, Text | Image | Document)
 
 
