@@ -4,14 +4,19 @@ It is built on the SDK's low-level server, whose interface is public throughout:
 short schemas, and resources are listed page by page from the archive.
 """
 
+import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any
 
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+from pydantic import ValidationError
 
 from mcp_server_compaction.completions import complete
 from mcp_server_compaction.config import Config
@@ -27,12 +32,32 @@ from mcp_server_compaction.resources import (
 )
 from mcp_server_compaction.tools import call_tool, list_tools
 
+_logger = logging.getLogger(__name__)
+
 SERVER_NAME = "mcp-server-compaction"
 INSTRUCTIONS = (
     "Text such as [Old tool result cleared: …] or <persisted-output> stands for content that left "
     "the context and is archived whole: read it with read_persisted_output and the id it names. "
     "Find anything earlier with search_transcript."
 )
+
+
+async def hide_faults(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Answer a fault of ours without its text, which may hold what others said; log it instead.
+
+    Expected failures never come here: the handlers turn them into answers.
+    """
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception as error:
+        _logger.exception("%s failed unexpectedly", ctx.method)
+        raise MCPError(
+            INTERNAL_ERROR,
+            f"{ctx.method} failed by a fault of the server; its log on standard error says "
+            "more. Nothing archived was lost.",
+        ) from error
 
 
 class CompactionServer(Server[Deps]):
@@ -61,7 +86,7 @@ def build_server(config: Config) -> CompactionServer:
         async with open_deps(config, changes) as deps:
             yield deps
 
-    return CompactionServer(
+    server = CompactionServer(
         SERVER_NAME,
         version=version(SERVER_NAME),
         title="Context compaction",
@@ -79,3 +104,5 @@ def build_server(config: Config) -> CompactionServer:
         on_get_prompt=get_prompt,
         on_completion=complete,
     )
+    server.middleware.append(hide_faults)
+    return server

@@ -104,16 +104,16 @@ def _describe(problem: Mapping[str, Any]) -> str:
 
 def _shortened(node: Any) -> Any:
     if isinstance(node, list):
-        return [_shortened(item) for item in cast("list[Any]", node)]
+        items: list[Any] = node
+        return [_shortened(item) for item in items]
     if not isinstance(node, dict):
         return node
     found = cast("dict[str, Any]", node)
-    alternatives = found.get("anyOf")
-    if isinstance(alternatives, list):
-        real = [item for item in cast("list[Any]", alternatives) if item != {"type": "null"}]
-        if len(real) == 1:
-            rest = {key: value for key, value in found.items() if key != "anyOf"}
-            return _shortened({**real[0], **rest})
+    alternatives: list[Any] = found.get("anyOf", [])
+    real = [item for item in alternatives if item != {"type": "null"}]
+    if len(real) == 1:
+        rest = {key: value for key, value in found.items() if key != "anyOf"}
+        return _shortened({**real[0], **rest})
     return {
         key: _shortened_properties(value) if key == "properties" else _shortened(value)
         for key, value in found.items()

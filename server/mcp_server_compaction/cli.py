@@ -71,7 +71,7 @@ def serve(context: click.Context, http: bool, host: str, port: int) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help=".json or .jsonl")
 @click.pass_context
-def compact(context: click.Context, file: Path, **options: Any) -> None:
+def compact(context: click.Context, /, file: Path, **options: Any) -> None:
     """Compact the conversation in FILE and show what went where."""
     from mcp_server_compaction.cli_compact import CompactFile, run_compact
 
@@ -94,7 +94,7 @@ def compact(context: click.Context, file: Path, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def search(
-    context: click.Context, query: str, session: str | None, as_json: bool, **filters: Any
+    context: click.Context, /, query: str, session: str | None, as_json: bool, **filters: Any
 ) -> None:
     """Find QUERY in archived messages and outputs."""
     from mcp_server_compaction.cli_archive import run_search
@@ -110,7 +110,7 @@ def search(
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="The last N lines.")
 @click.option("--pattern", metavar="P", help="Matching lines, as grep -n shows them.")
 @click.pass_context
-def read(context: click.Context, pointer: str, **part: Any) -> None:
+def read(context: click.Context, /, pointer: str, **part: Any) -> None:
     """Print what POINTER names: an output, or a range of messages. Whole, unless told otherwise."""
     from mcp_server_compaction.cli_archive import run_read
 

@@ -12,6 +12,9 @@ from mcp_server_compaction.compaction_call import Input, answer_of, input_of, re
 from mcp_server_compaction.schemas import CompactAnswer, CompactArguments, Reply, SummaryRequest
 from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, structured
 
+# Claude Code cuts longer results unless told; 500,000 is the most that it grants.
+MAX_LIST_CHARS = 500_000
+
 
 async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
     """Compact one conversation and answer with as much of it as was asked for."""
@@ -99,4 +102,5 @@ COMPACT_MESSAGES = ToolSpec(
         read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
     ),
     run=compact_messages,
+    meta={"anthropic/maxResultSizeChars": MAX_LIST_CHARS},
 )

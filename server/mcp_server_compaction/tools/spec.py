@@ -109,12 +109,14 @@ def bounded(value: JsonObject, max_chars: int) -> JsonObject:
 
 # Longest string in characters, and most items of a list; tried in this order until it fits.
 _CUTS = ((4_000, 100), (2_500, 40), (2_000, 20), (1_000, 12), (500, 8), (240, 6), (120, 3), (60, 2))
+_MIN_FIELDS = 12  # an object of the answer's own schema is never cut
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and any(
-        isinstance(item, dict) for item in cast("list[Any]", value)
-    )
+    if not isinstance(value, list):
+        return False
+    items: list[Any] = value
+    return any(isinstance(item, dict) for item in items)
 
 
 def _cut(value: Any, limits: tuple[int, int]) -> Any:
@@ -122,10 +124,11 @@ def _cut(value: Any, limits: tuple[int, int]) -> Any:
     if isinstance(value, str) and len(value) > max_chars:
         return f"{value[:max_chars]}… [{len(value) - max_chars} more characters]"
     if isinstance(value, dict):
-        fields = cast("JsonObject", value)
-        return {key: _cut(item, limits) for key, item in fields.items()}
+        fields = list(cast("JsonObject", value).items())
+        shown = {key: _cut(item, limits) for key, item in fields[: max(_MIN_FIELDS, max_items)]}
+        return shown if len(shown) == len(fields) else {**shown, "…": f"{len(fields)} fields"}
     if isinstance(value, list):
-        items = cast("list[Any]", value)
+        items: list[Any] = value
         kept = [_cut(item, limits) for item in items[:max_items]]
         return kept if len(items) <= max_items else [*kept, f"… {len(items) - max_items} more"]
     return value
@@ -139,5 +142,6 @@ def _printable(value: Any) -> Any:
         fields = cast("JsonObject", value)
         return {_printable(key): _printable(item) for key, item in fields.items()}
     if isinstance(value, list):
-        return [_printable(item) for item in cast("list[Any]", value)]
+        items: list[Any] = value
+        return [_printable(item) for item in items]
     return value
