@@ -8,14 +8,16 @@ from typing import Any
 
 import anyio
 import pytest
+from context_compaction import wire
 from context_compaction.archive import Query
 from context_compaction.archive.local import open_archive
 from context_compaction.edits import make_blob
-from context_compaction.errors import ArchiveError
+from context_compaction.errors import ArchiveError, InvalidMessageError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.compaction.archive_contract import CONTRACT, Check, add, found, parsed, user
+from tests.support.strategies import FORMATS, hostile_conversations
 
 _KEYS = st.sampled_from(["$blob", "$$blob", "x$blob", "a", "", "\ud800", "kind", ',"body":'])
 _TEXTS = st.text() | st.sampled_from(["\ud800", "\udc00x", "$blob", "k" * 40_000, "é" * 33_000])
@@ -51,6 +53,34 @@ def test_any_json_survives_the_archive_and_a_restart(extras: list[Any], tmp_path
             assert again.written == 0
 
     anyio.run(round_trip)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data())
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_conversation_is_archived_and_indexed(
+    format: str, data: st.DataObject, tmp_path: Path
+) -> None:
+    payload = data.draw(hostile_conversations(format))
+    try:
+        messages = wire.parse(payload, format=format)
+    except InvalidMessageError:
+        return
+
+    async def archive_it() -> None:
+        async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
+            session_id = f"s{len((await archive.sessions(limit=1000))[0])}"
+            appended = await archive.append(session_id, messages, format=format)
+            assert appended.seqs == tuple(range(len(messages)))
+            if messages:
+                assert await archive.context(session_id) == (format, list(payload))
+                info = await archive.session_info(session_id)
+                assert info.message_count == len(messages)
+                assert info in (await archive.sessions(limit=1000))[0]
+
+    anyio.run(archive_it)
 
 
 async def test_a_restart_finds_everything_again(tmp_path: Path) -> None:

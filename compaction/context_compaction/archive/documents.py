@@ -67,7 +67,12 @@ def message_text(raw: JsonObject, format: str) -> str:
 
 def title_of(text: str) -> str:
     """A session's title: the first line of the user's first text."""
-    return " ".join(text.strip().split("\n", 1)[0].split())[:TITLE_CHARS]
+    return storable(" ".join(text.strip().split("\n", 1)[0].split())[:TITLE_CHARS])
+
+
+def storable(text: str) -> str:
+    """`text` with "?" for lone surrogates, which databases refuse."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _block_texts(block: Block) -> list[str]:

@@ -108,16 +108,23 @@ class IndexFile:
             make_folder(self.folder)
         with locked(self.folder / "index.lock"):
             self._disconnect()
-            name = self._current_name()
-            if name is None:
-                return self._replace()
             try:
-                return self._open_existing(name)
-            except sqlite3.DatabaseError as error:
-                if not _is_damage(error):
-                    raise
+                return self._open_or_replace()
+            except BaseException:
                 self._disconnect()
-                return self._replace()
+                raise
+
+    def _open_or_replace(self) -> sqlite3.Connection:
+        name = self._current_name()
+        if name is None:
+            return self._replace()
+        try:
+            return self._open_existing(name)
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            self._disconnect()
+            return self._replace()
 
     def _current_name(self) -> str | None:
         try:

@@ -17,6 +17,7 @@ from context_compaction.archive.documents import (
     IndexedPart,
     message_text,
     output_parts,
+    storable,
     title_of,
 )
 from context_compaction.archive.files import explaining, read_at
@@ -280,7 +281,7 @@ def _insert_row(connection: sqlite3.Connection, doc_id: int, row: _Row) -> None:
             head.get("seq", -1),
             row.output_id,
             row.role,
-            row.tools[0] if row.tools else None,
+            storable(row.tools[0]) if row.tools else None,
             float(head["ts"]),
             part.start_byte,
             part.size_bytes,

@@ -7,6 +7,8 @@ expressions run over the texts themselves, newest first, within a byte budget an
 say where to go on.
 """
 
+import math
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -32,6 +34,9 @@ CANDIDATES = 1000  # matches of one word that are ranked, the newest; measured: 
 MAX_HITS_PER_OUTPUT = 3
 MAX_LIMIT = 100
 MAX_PATTERN_CHARS = 1000
+# The counts of a pattern's repetitions, multiplied. The engine writes `x{1000}` out when it
+# compiles it, and nested repetitions multiply: a million takes half a second, and cannot be stopped.
+MAX_REPETITIONS = 1_000_000
 SCAN_BYTES = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
 # One text is searched for this long at most: some patterns need exponential time.
@@ -39,6 +44,7 @@ MATCH_SECONDS = 1.0
 
 ROLES = ("user", "assistant", "system", "tool")
 
+_REPETITION = re.compile(r"\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}")
 _NEWEST_ID = (1 << 63) - 1
 _DOCS_A_READ = 200
 
@@ -276,6 +282,12 @@ def _compile(pattern: str) -> "regex.Pattern[str]":
     if not 0 < len(pattern) <= MAX_PATTERN_CHARS:
         raise QueryError(
             f"The pattern has {len(pattern)} characters. Give 1 to {MAX_PATTERN_CHARS}."
+        )
+    counts = (max(map(int, re.findall("[0-9]+", part))) for part in _REPETITION.findall(pattern))
+    if math.prod(max(count, 1) for count in counts) > MAX_REPETITIONS:
+        raise QueryError(
+            f"The pattern {pattern[:80]!r} repeats too often: the counts in its braces, "
+            f"multiplied, exceed {MAX_REPETITIONS}. Use * or + instead."
         )
     try:
         return regex.compile(pattern)

@@ -6,6 +6,7 @@ Everything blocks and runs in one thread at a time; `local.py` sees to that.
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -328,7 +329,8 @@ def _hash_message(index: int, message: Message) -> str:
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:
-    return now_seconds if message.timestamp_seconds is None else message.timestamp_seconds
+    seconds = message.timestamp_seconds
+    return seconds if seconds is not None and isfinite(seconds) else now_seconds
 
 
 def _is_stored(state: SessionState, head: JsonObject) -> bool:
