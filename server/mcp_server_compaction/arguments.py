@@ -6,14 +6,16 @@ is an error that names the nearest known one.
 
 import difflib
 import json
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 from context_compaction.errors import SettingsError
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mcp_server_compaction.json_values import is_list, is_object
+
 _MAX_PROBLEMS = 5
-_MAX_SHOWN_CHARS = 60
 
 
 class Arguments(BaseModel):
@@ -96,27 +98,23 @@ def _describe(problem: Mapping[str, Any]) -> str:
     message = str(problem["msg"]).removeprefix("Value error, ").removesuffix(".")
     if problem["type"] == "value_error":
         return message if not problem["loc"] else f"{place}: {message}"
-    shown = repr(problem["input"])
-    if len(shown) > _MAX_SHOWN_CHARS:
-        shown = shown[:_MAX_SHOWN_CHARS] + "…"
+    shown = reprlib.repr(problem["input"])  # the input may be a whole conversation
     return f"{place}: {message[:1].lower()}{message[1:]}, but {shown} was given"
 
 
 def _shortened(node: Any) -> Any:
-    if isinstance(node, list):
-        items: list[Any] = node
-        return [_shortened(item) for item in items]
-    if not isinstance(node, dict):
+    if is_list(node):
+        return [_shortened(item) for item in node]
+    if not is_object(node):
         return node
-    found = cast("dict[str, Any]", node)
-    alternatives: list[Any] = found.get("anyOf", [])
+    alternatives: list[Any] = node.get("anyOf", [])
     real = [item for item in alternatives if item != {"type": "null"}]
     if len(real) == 1:
-        rest = {key: value for key, value in found.items() if key != "anyOf"}
+        rest = {key: value for key, value in node.items() if key != "anyOf"}
         return _shortened({**real[0], **rest})
     return {
         key: _shortened_properties(value) if key == "properties" else _shortened(value)
-        for key, value in found.items()
+        for key, value in node.items()
         if not _is_noise(key, value)
     }
 

@@ -177,7 +177,7 @@ def options_document() -> dict[str, Any]:
         "options": short_schema(CompactOptions)["properties"],
         "constants_of_the_policy": {
             item.name: {
-                "default": _plain(getattr(defaults, item.name)),
+                "default": getattr(defaults, item.name),
                 "description": _setting_descriptions()[item.name],
             }
             for item in fields(Settings)
@@ -190,10 +190,6 @@ def _setting_descriptions() -> dict[str, str]:
     attributes = (Settings.__doc__ or "").partition("Attributes:")[2]
     entries = re.findall(r"^ +(\w+): (.+(?:\n {12,}.+)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
 def _options_resource() -> Resource:

@@ -12,7 +12,6 @@ from mcp.server.stdio import stdio_server
 from mcp_server_compaction.app import build_server
 from mcp_server_compaction.config import Config
 
-DEFAULT_PORT = 8765
 # A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
 

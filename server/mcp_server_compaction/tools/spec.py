@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from mcp_server_compaction.arguments import Arguments
 from mcp_server_compaction.deps import Deps
+from mcp_server_compaction.json_values import is_list, is_object
 
 RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
 
@@ -113,24 +114,20 @@ _MIN_FIELDS = 12  # an object of the answer's own schema is never cut
 
 
 def _is_table(value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
-    items: list[Any] = value
-    return any(isinstance(item, dict) for item in items)
+    return is_list(value) and any(map(is_object, value))
 
 
 def _cut(value: Any, limits: tuple[int, int]) -> Any:
     max_chars, max_items = limits
     if isinstance(value, str) and len(value) > max_chars:
         return f"{value[:max_chars]}… [{len(value) - max_chars} more characters]"
-    if isinstance(value, dict):
-        fields = list(cast("JsonObject", value).items())
+    if is_object(value):
+        fields = list(value.items())
         shown = {key: _cut(item, limits) for key, item in fields[: max(_MIN_FIELDS, max_items)]}
         return shown if len(shown) == len(fields) else {**shown, "…": f"{len(fields)} fields"}
-    if isinstance(value, list):
-        items: list[Any] = value
-        kept = [_cut(item, limits) for item in items[:max_items]]
-        return kept if len(items) <= max_items else [*kept, f"… {len(items) - max_items} more"]
+    if is_list(value):
+        kept = [_cut(item, limits) for item in value[:max_items]]
+        return kept if len(value) <= max_items else [*kept, f"… {len(value) - max_items} more"]
     return value
 
 
@@ -138,10 +135,8 @@ def _printable(value: Any) -> Any:
     """`value` with lone surrogates spelt out as backslash, u and four digits."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode("utf-8")
-    if isinstance(value, dict):
-        fields = cast("JsonObject", value)
-        return {_printable(key): _printable(item) for key, item in fields.items()}
-    if isinstance(value, list):
-        items: list[Any] = value
-        return [_printable(item) for item in items]
+    if is_object(value):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if is_list(value):
+        return [_printable(item) for item in value]
     return value
