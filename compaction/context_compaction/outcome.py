@@ -83,7 +83,7 @@ def answer(
         fits=verdict.fits,
         tokens=token_report(goal, after_estimate(goal, draft.messages, task.count)),
         layers=(*_repair_layer(parsed, repaired, task.count), *draft.layers),
-        edits=(*_with_pointers(repaired.edits, task), *draft.edits),
+        edits=_with_pointers((*repaired.edits, *draft.edits), task),
         boundary=boundary_of(task, shape) if went_through else None,
         restored=tuple(edit.note for edit in draft.edits if edit.layer == "restore"),
         irreducible=() if verdict.fits else irreducible_pieces(draft.messages, goal, task.count),
@@ -100,12 +100,11 @@ def answer(
 def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict:
     fits = _fits(goal, repaired.messages, task.count, mode)
     draft = Draft(repaired.messages)
+    warnings = () if fits else (_too_large(goal, repaired.messages, task.count),)
     if repaired.edits:
-        return Verdict(draft, "compacted", fits, ())
-    if fits and mode not in ("full", "micro"):
-        return Verdict(draft, "unchanged", True, ())
-    if mode == "record":
-        return Verdict(draft, "unchanged", fits, ())
+        return Verdict(draft, "compacted", fits, warnings)
+    if mode == "record" or (fits and mode not in ("full", "micro")):
+        return Verdict(draft, "unchanged", fits, warnings)
     return _fallback(task, goal, repaired, "there is nothing left to clear or to summarise")
 
 
@@ -165,9 +164,11 @@ def _repair_warnings(repaired: Step) -> tuple[str, ...]:
 
 
 def _with_pointers(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
-    """The repairs, each with the pointer to the message as it came in."""
+    """The edits; one without a pointer of its own gets that of the message as it came in."""
     return tuple(
-        replace(edit, pointers=(_pointer(task, edit.index),)) if edit.index is not None else edit
+        edit
+        if edit.pointers or edit.index is None
+        else replace(edit, pointers=(_pointer(task, edit.index),))
         for edit in edits
     )
 

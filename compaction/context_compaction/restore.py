@@ -108,6 +108,7 @@ def restore(
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
     parts: list[str] = []
+    edits: list[Edit] = []
     for file in files[: settings.restore_files]:
         part = _part(file)
         if count.text(part) > settings.restore_file_tokens:
@@ -116,11 +117,11 @@ def restore(
         if count.message(candidate) > room_tokens:
             continue
         parts.append(part)
+        edits.append(Edit("restore", "restored", None, 0, count.text(part), note=file.path))
     if not parts:
         return Step(messages)
     message = make_message("user", markers.restored_files("\n".join(parts)))
-    edit = Edit("restore", "restored", None, 0, count.message(message), note=f"{len(parts)} files")
-    return Step((*messages[:at], message, *messages[at:]), (edit,))
+    return Step((*messages[:at], message, *messages[at:]), tuple(edits))
 
 
 def _part(file: FileText) -> str:

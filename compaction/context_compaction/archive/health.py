@@ -23,12 +23,11 @@ def examine(root: Path, index_folder: Path) -> Health:
     messages: set[tuple[str, int]] = set()
     outputs: set[str] = set()
     problems: list[str] = []
-    session_count = log_bytes = 0
+    sessions: set[str] = set()
+    log_bytes = 0
     for shard in list_shards(root):
         for folder in list_sessions(shard):
-            sizes = segment_sizes(folder)
-            session_count += bool(sizes)
-            for segment, size in sizes.items():
+            for segment, size in segment_sizes(folder).items():
                 log_bytes += size
                 part = read_segment(folder, segment)
                 problems += [
@@ -41,6 +40,7 @@ def examine(root: Path, index_folder: Path) -> Health:
                         "was cut off; they are left out, and nothing that was acknowledged is lost."
                     )
                 heads = [record.head for record in part.records]
+                sessions.update(folder.name for head in heads if head["kind"] == "session")
                 messages.update(
                     (folder.name, head["seq"]) for head in heads if head["kind"] == "message"
                 )
@@ -55,7 +55,7 @@ def examine(root: Path, index_folder: Path) -> Health:
         blob_bytes = sum(path.stat().st_size for path in (root / "blobs").glob("??/*.zst"))
     return Health(
         location=str(root),
-        session_count=session_count,
+        session_count=len(sessions),
         message_count=len(messages),
         output_count=len(outputs),
         log_bytes=log_bytes,

@@ -106,9 +106,9 @@ class SegmentPart:
     Attributes:
         records: The undamaged records, in order.
         end: Where the next read begins: after the last whole call.
-        tail_crc: CRC-32 of the last line read, 0 where there was none.
+        tail_crc: CRC-32 of the line that ends there, 0 where none was read.
+        tail_length: That line's length.
         damaged: Numbers of the damaged lines, from 1, counted from where the read began.
-        torn_bytes: Length of what follows `end`: a call that is being written, or was cut off.
     """
 
     records: list[LoggedRecord]
@@ -116,7 +116,6 @@ class SegmentPart:
     tail_crc: int
     tail_length: int
     damaged: tuple[int, ...]
-    torn_bytes: int
 
 
 def read_segment(
@@ -155,9 +154,7 @@ def read_segment(
                 tail = line
                 if limit_bytes is not None and end - start >= limit_bytes:
                     break
-    return SegmentPart(
-        records, end, zlib.crc32(tail), len(tail), tuple(damaged), max(position - end, 0)
-    )
+    return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged))
 
 
 def read_body(folder: Path, place: Place, get_blob: Callable[[str], bytes]) -> Any:

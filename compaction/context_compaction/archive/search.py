@@ -34,8 +34,8 @@ CANDIDATES = 1000  # matches of one word that are ranked, the newest; measured: 
 MAX_HITS_PER_OUTPUT = 3
 MAX_LIMIT = 100
 MAX_PATTERN_CHARS = 1000
-# The counts of a pattern's repetitions, multiplied. The engine writes `x{1000}` out when it
-# compiles it, and nested repetitions multiply: a million takes half a second, and cannot be stopped.
+# The counts of a pattern's repetitions, multiplied. The engine writes `x{1000}` out as it compiles,
+# and nested repetitions multiply: a million takes half a second, and cannot be stopped.
 MAX_REPETITIONS = 1_000_000
 SCAN_BYTES = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0

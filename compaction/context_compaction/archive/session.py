@@ -25,12 +25,10 @@ class Node:
     Attributes:
         seq: The message's number; of a context's entry its original's, or -1.
         parent: Chain hash of the history without its last message.
-        number: The record that made it, in the order of the session.
     """
 
     seq: int
     parent: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +102,7 @@ class SessionState:
                 self.session_id = head["session"]
                 self.parent_session_id = self.parent_session_id or head["parent"]
             case "message":
-                self._learn_message(record, number)
+                self._learn_message(record)
             case "output":
                 self.outputs.setdefault(head["id"], record)
             case "receipt":
@@ -112,10 +110,10 @@ class SessionState:
             case _:
                 self._learn_context(record, number)
 
-    def _learn_message(self, record: LoggedRecord, number: int) -> None:
+    def _learn_message(self, record: LoggedRecord) -> None:
         seq: int = record.head["seq"]
         parent: str = record.head["parent"]
-        self.nodes[chain_hash(parent, record.head["hash"])] = Node(seq, parent, number)
+        self.nodes[chain_hash(parent, record.head["hash"])] = Node(seq, parent)
         self.messages[seq] = record
         self.next_seq = max(self.next_seq, seq + 1)
 
@@ -126,7 +124,7 @@ class SessionState:
             chain = chain_hash(parent, content)
             known = self.nodes.get(chain)
             if known is None or known.seq == NO_SEQ:
-                self.nodes[chain] = Node(seq if seq != NO_SEQ else source_seq, parent, number)
+                self.nodes[chain] = Node(seq if seq != NO_SEQ else source_seq, parent)
             parent = chain
         if self.newest_context is None or self.newest_context.number < number:
             self.newest_context = StoredContext(number, parent, record)

@@ -5,7 +5,7 @@ what matters. Items of other kinds (hosted tools, `compaction`, `item_reference`
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, TypeAlias
 
 from context_compaction.messages import (
     Block,
@@ -220,7 +220,10 @@ def render_message(message: Message) -> list[JsonObject]:
     items: list[JsonObject] = []
     spoken: list[_Spoken] = []
     for block in message.blocks:
-        if _is_spoken(block, in_message=base is not None):
+        if isinstance(block, Text | Image | Document):
+            spoken.append(block)
+            continue
+        if isinstance(block, Opaque) and (base is not None or block.kind in _PART_TYPES):
             spoken.append(block)
             continue
         if spoken:
@@ -230,13 +233,6 @@ def render_message(message: Message) -> list[JsonObject]:
     if spoken or (not items and (source is None or is_spoken)):
         items.append(_spoken_item(spoken, message.role, base))
     return items
-
-
-def _is_spoken(block: Block, *, in_message: bool) -> TypeGuard[_Spoken]:
-    """Whether the block is a part of a message item, rather than an item."""
-    if isinstance(block, Opaque):
-        return in_message or block.kind in _PART_TYPES
-    return isinstance(block, Text | Image | Document)
 
 
 def _spoken_item(blocks: Sequence[_Spoken], role: Role, base: JsonObject | None) -> JsonObject:
@@ -267,7 +263,7 @@ def _render_part(block: Part, *, speaks: bool) -> JsonObject:
             return block.source
 
 
-def _render_item(block: Block) -> list[JsonObject]:
+def _render_item(block: ToolCall | ToolResult | Thinking | Opaque) -> list[JsonObject]:
     """The items of a block that is no part of a message."""
     if block.source is not None and not block.edited:
         return [block.source]
@@ -280,8 +276,6 @@ def _render_item(block: Block) -> list[JsonObject]:
             return [_render_reasoning(block)]
         case Opaque():
             return [block.source]
-        case Text() | Image() | Document():
-            return [_spoken_item([block], "user", None)]
 
 
 def _render_call(call: ToolCall) -> JsonObject:

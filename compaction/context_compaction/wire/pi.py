@@ -5,6 +5,8 @@ here, the command and its output, so that a long output can be edited alone. Sum
 (`compactionSummary`, `branchSummary`) are texts of the user.
 """
 
+from typing import TypeAlias
+
 from context_compaction.messages import (
     Block,
     Document,
@@ -50,6 +52,8 @@ RULES = WireRules(
     refuses_trailing_space=False,
     unique_call_ids=False,
 )
+
+_Spoken: TypeAlias = Part | Thinking | ToolCall
 
 _SPEAKERS: dict[str, Role] = {"user": "user", "assistant": "assistant", "custom": "user"}
 _SUMMARY_ROLES = {"compactionSummary", "branchSummary"}
@@ -215,13 +219,13 @@ def _render_result(result: ToolResult) -> JsonObject:
     return {**fresh, **changes}
 
 
-def _render_block(block: Block) -> JsonObject:
+def _render_block(block: _Spoken) -> JsonObject:
     if block.source is not None and not block.edited:
         return block.source
     return {**(block.source or {}), **_changes(block)}
 
 
-def _changes(block: Block) -> JsonObject:
+def _changes(block: _Spoken) -> JsonObject:
     match block:
         case Text():
             return {"type": "text", "text": block.text}
@@ -238,8 +242,6 @@ def _changes(block: Block) -> JsonObject:
             arguments = object_or_none(block.arguments)
             given = {"input": block.arguments} if arguments is None else arguments
             return {"type": "toolCall", "id": block.call_id, "name": block.name, "arguments": given}
-        case ToolResult():
-            return _render_result(block)
         case Opaque():
             return block.source
 

@@ -1,0 +1,80 @@
+"""The six promises on generated conversations in every format, hostile ones included."""
+
+import os
+from typing import Literal, get_args
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from context_compaction.compaction import CompactRequest
+from context_compaction.pipeline import compact
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.strategies import FORMATS, conversations, hostile_conversations
+
+Mode = Literal["auto", "micro", "full", "reactive"]
+MODES = st.sampled_from(get_args(Mode))
+SHARES = st.sampled_from([0.9, 0.5, 0.25, 0.1])
+# The explain phase takes minutes on lists this large, and says little about them.
+PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
+EXAMPLES = settings(
+    max_examples=int(os.environ.get("PROMISE_EXAMPLES", "15")),
+    deadline=None,
+    phases=PHASES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def check(payload: list[Json], format: str, mode: Mode, share: float) -> None:
+    """Compact to a share of the tokens and check everything that is promised."""
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            counted = await compact(
+                payload, CompactRequest(mode="record", format=format), archive=archive
+            )
+            target = max(1, int(counted.tokens.before * share))
+            request = CompactRequest(mode=mode, format=format, target_tokens=target)
+            await check_promises(payload, request, archive)
+
+    anyio.run(run)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), mode=MODES, share=SHARES)
+@EXAMPLES
+def test_a_conversation_keeps_every_promise(
+    format: str, data: st.DataObject, mode: Mode, share: float
+) -> None:
+    check(data.draw(conversations(format)), format, mode, share)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), mode=MODES, share=SHARES)
+@EXAMPLES
+def test_a_hostile_conversation_keeps_every_promise(
+    format: str, data: st.DataObject, mode: Mode, share: float
+) -> None:
+    check(data.draw(hostile_conversations(format)), format, mode, share)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data())
+@EXAMPLES
+def test_a_valid_conversation_within_its_window_comes_back_untouched(
+    format: str, data: st.DataObject
+) -> None:
+    payload = data.draw(conversations(format))
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            result = await compact(payload, CompactRequest(format=format), archive=archive)
+        assert result.status == "unchanged"
+        assert all(one is other for one, other in zip(payload, result.messages, strict=True))
+
+    anyio.run(run)

@@ -1,0 +1,69 @@
+"""The promises on real transcripts: own format and converted, at several targets and windows."""
+
+from dataclasses import replace
+
+import pytest
+
+from context_compaction.compaction import CompactRequest
+from context_compaction.pipeline import compact
+from tests.support.converted import PROVIDER_FORMATS, in_format
+from tests.support.corpus import Transcript, all_transcripts, sample_transcripts
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+
+SHARES = (0.5, 0.25, 0.1)
+PI = next(transcript for transcript in all_transcripts() if transcript.format == "pi")
+
+
+async def check_share(payload: list[Json], format: str, share: float) -> None:
+    async with temporary_archive() as archive:
+        request = CompactRequest(mode="record", format=format)
+        counted = await compact(payload, request, archive=archive)
+        target = max(1, int(counted.tokens.before * share))
+        await check_promises(payload, replace(request, mode="auto", target_tokens=target), archive)
+
+
+@pytest.mark.timeout(120)
+async def test_every_transcript_keeps_the_promises_in_its_own_format() -> None:
+    transcripts = all_transcripts()
+    assert len(transcripts) > 200
+    for transcript in transcripts:
+        await check_share(transcript.payload, transcript.format, 0.25)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("format", PROVIDER_FORMATS)
+async def test_a_sample_of_transcripts_keeps_the_promises_in_each_format(
+    format: str, share: float
+) -> None:
+    for transcript in sample_transcripts():
+        await check_share(in_format(transcript, format), format, share)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("window", [200_000, 32_000])
+@pytest.mark.parametrize("format", ["pi", *PROVIDER_FORMATS])
+async def test_a_long_coding_session_fits_its_window_in_each_format(
+    format: str, window: int
+) -> None:
+    async with temporary_archive() as archive:
+        result = await check_promises(
+            in_format(PI, format),
+            CompactRequest(format=format, context_window=window),
+            archive,
+        )
+    assert result.fits
+    assert result.tokens.upper <= result.tokens.trigger
+
+
+@pytest.mark.parametrize("transcript", sample_transcripts(), ids=lambda t: t.name)
+async def test_what_does_not_fit_is_named_with_its_size(transcript: Transcript) -> None:
+    async with temporary_archive() as archive:
+        result = await check_promises(
+            transcript.payload,
+            CompactRequest(format=transcript.format, target_tokens=5),
+            archive,
+        )
+    assert not result.fits
+    assert result.irreducible[0].tokens >= result.irreducible[-1].tokens > 0

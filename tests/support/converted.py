@@ -1,0 +1,17 @@
+"""Transcripts in other formats than their own, made by the product's own conversion."""
+
+from context_compaction.wire import parse, render
+from context_compaction.wire.convert import convert
+
+from .corpus import Transcript
+from .json_types import Json
+
+PROVIDER_FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+
+
+def in_format(transcript: Transcript, format: str) -> list[Json]:
+    """The messages of `transcript` in `format`; its own objects where that is its format."""
+    if transcript.format == format:
+        return transcript.payload
+    messages = parse(transcript.payload, format=transcript.format)
+    return render(convert(messages, to=format), format=format)

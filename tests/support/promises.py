@@ -1,0 +1,151 @@
+"""The promises of a compaction, as checks that drive the library and judge it from outside.
+
+The judge of validity and the list of what left are independent of the product; originals are read
+back through the archive by the pointers that stand in the answer, and by nothing else.
+"""
+
+import copy
+import json
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from context_compaction.archive.local import LocalArchive, open_archive
+from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.pipeline import compact
+
+from .json_types import Json
+from .provider_rules import problems
+from .readback import removed_texts
+
+_POINTER = re.compile(r"o_[0-9a-f]{24}|transcript://[A-Za-z0-9_.:-]+/messages/\d+-\d+")
+
+
+@asynccontextmanager
+async def temporary_archive() -> AsyncGenerator[LocalArchive]:
+    """An archive in a folder of its own."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        async with open_archive(root / "archive", index_root=root / "index") as archive:
+            yield archive
+
+
+async def check_promises(
+    payload: list[Json], request: CompactRequest, archive: LocalArchive
+) -> CompactResult:
+    """Compact `payload` and check every promise; returns the answer."""
+    as_given = copy.deepcopy(payload)
+    result = await compact(payload, request, archive=archive)
+    assert payload == as_given, "the input was changed"
+    assert request.format is not None
+    faults = problems(result.messages, request.format, original=payload)
+    assert not faults, faults
+    _check_fit(result, request)
+    _check_untouched(payload, result)
+    await _check_readback(payload, result, request.format, archive)
+    await _check_stability(payload, request, result, archive)
+    return result
+
+
+def _check_fit(result: CompactResult, request: CompactRequest) -> None:
+    """Within the target by the upper estimate, or an honest answer that names the pieces."""
+    if not result.fits:
+        assert result.irreducible, "it does not fit and names no piece"
+        assert any("does not fit" in warning for warning in result.warnings)
+    elif request.mode == "auto":
+        limit = result.tokens.target if result.status == "compacted" else result.tokens.trigger
+        assert result.tokens.upper <= max(limit, result.tokens.target)
+
+
+def _check_untouched(payload: list[Json], result: CompactResult) -> None:
+    """Messages that no edit names come back as the host's own objects."""
+    if result.status == "unchanged":
+        assert all(one is other for one, other in zip(payload, result.messages, strict=True))
+        return
+    edited = {edit.index for edit in result.edits}
+    mine = {id(message) for message in payload}
+    kept = [message for message in result.messages if id(message) in mine]
+    order = {id(message): at for at, message in enumerate(payload)}
+    positions = [order[id(message)] for message in kept]
+    assert positions == sorted(positions), "kept messages changed their order"
+    if result.boundary is None:
+        untouched = [m for at, m in enumerate(payload) if at not in edited]
+        missing = [m for m in untouched if not any(m is k for k in kept)]
+        assert not missing, f"a message without an edit is gone: {str(missing[0])[:200]}"
+
+
+async def _check_readback(
+    payload: list[Json], result: CompactResult, format: str, archive: LocalArchive
+) -> None:
+    """Everything that left can be read by the pointers in the answer, to the byte."""
+    removed = removed_texts(payload, result.messages, format)
+    if not removed:
+        return
+    pointers = set(_POINTER.findall(json.dumps(result.messages)))
+    pointers |= {pointer for edit in result.edits for pointer in edit.pointers}
+    pointers -= set(_POINTER.findall(json.dumps(payload)))  # those imitate ours, or are older
+    readable: set[str] = set()
+    for pointer in sorted(pointers):
+        readable |= await _read(pointer, archive)
+    for item in removed:
+        assert item.text in readable, f"lost: {item.kind} of message {item.where}"
+
+
+async def _read(pointer: str, archive: LocalArchive) -> set[str]:
+    if pointer.startswith("o_"):
+        data = (await archive.read_output(pointer)).data
+        text = data.decode("utf-8", "surrogatepass")
+        return {text, *(_strings(json.loads(text)) if _is_json(text) else ())}
+    session_id, _, span = pointer.removeprefix("transcript://").partition("/messages/")
+    start, stop = span.split("-")
+    found = await archive.read_messages(session_id, int(start), int(stop))
+    return {text for message in found for text in _strings(message.raw)}
+
+
+def _is_json(text: str) -> bool:
+    if text[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _strings(value: Any) -> set[str]:
+    """Every string in a JSON value, and in the JSON that its strings hold (call arguments)."""
+    found: set[str] = set()
+    waiting: list[Any] = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            found.add(item)
+            if _is_json(item):
+                waiting.append(json.loads(item))
+        elif isinstance(item, dict):
+            waiting.extend(item.values())  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(item, list):
+            waiting.extend(item)  # pyright: ignore[reportUnknownArgumentType]
+    return found
+
+
+async def _check_stability(
+    payload: list[Json], request: CompactRequest, result: CompactResult, archive: LocalArchive
+) -> None:
+    """The same input gives the same bytes, and a compacted list is not changed again."""
+    again = await compact(payload, request, archive=archive)
+    assert _bytes(again.messages) == _bytes(result.messages), "the same input gave other bytes"
+    if request.mode == "reactive":
+        return  # a refused list is to be made smaller each time, however small it is
+    second_request = replace(request, usage=None, usage_message_index=None)
+    second = await compact(result.messages, second_request, archive=archive)
+    assert _bytes(second.messages) == _bytes(result.messages), "a second compaction changed it"
+    assert not second.changed
+
+
+def _bytes(messages: Sequence[Json]) -> str:
+    return json.dumps(messages)
