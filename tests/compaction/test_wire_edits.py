@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from context_compaction import wire
+from context_compaction.errors import InvalidMessageError
 from context_compaction.messages import (
     Block,
     Document,
@@ -27,7 +28,7 @@ from context_compaction.messages import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.strategies import FORMATS, conversations
+from tests.support.strategies import FORMATS, conversations, nested
 
 VALID = {format: conversations(format) for format in FORMATS}
 NOTE = "[cleared]"
@@ -479,3 +480,91 @@ def test_an_edited_opaque_block_is_written_as_it_is() -> None:
         block = Opaque("hologram", {"type": "hologram", "x": 1}, edited=True)
         [rendered] = wire.render((Message("user", (block,)),), format=format)
         assert json.dumps(block.source) in json.dumps(rendered)
+
+
+def test_thinking_of_our_own_is_written_where_a_format_has_it() -> None:
+    message = Message("assistant", (Thinking("hm", "s"), Text("hi")))
+    written = {
+        "anthropic": {"type": "thinking", "thinking": "hm", "signature": "s"},
+        "openai-chat": {"reasoning_content": "hm"},
+        "openai-responses": {
+            "type": "reasoning",
+            "summary": [{"type": "summary_text", "text": "hm"}],
+            "encrypted_content": "s",
+        },
+        "gemini": {"text": "hm", "thought": True, "thoughtSignature": "s"},
+        "pi": {"type": "thinking", "thinking": "hm", "thinkingSignature": "s"},
+    }
+    for format, block in written.items():
+        rendered = wire.render((message,), format=format)
+        assert json.dumps(block).strip("{}") in json.dumps(rendered)
+
+
+def test_sound_of_our_own_is_written_for_chat_as_sound() -> None:
+    message = Message("user", (Document("audio/wav", data="AAAA"),))
+    assert wire.render((message,), format="openai-chat")[0]["content"] == [
+        {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    ]
+
+
+def test_an_older_function_call_that_we_answer_gets_a_function_message() -> None:
+    raw = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
+    messages = wire.parse([raw], format="openai-chat")
+    [made] = messages[0].blocks
+    assert isinstance(made, ToolCall)
+    answer = Message("user", (ToolResult(made.call_id, (Text("none"),)),))
+    [_, rendered] = wire.render((*messages, answer), format="openai-chat")
+    assert rendered == {"role": "function", "name": "f", "content": "none"}
+
+
+def test_text_beside_a_result_goes_to_a_message_of_its_own() -> None:
+    for raw in (
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "toolResult", "toolCallId": "c", "toolName": "f", "content": "x"},
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+    ):
+        [message] = wire.parse([raw])
+        format = wire.detect([raw])
+        edited = edit_message(message, (*message.blocks, Text(NOTE)))
+        first, second = wire.render((edited,), format=format)
+        assert first is raw
+        assert NOTE in json.dumps(second)
+        assert wire.render((edit_message(message, ()),), format=format) == []
+
+
+def test_a_summary_of_pi_is_edited_in_its_own_field() -> None:
+    raw = {"role": "compactionSummary", "summary": "long", "tokensBefore": 9}
+    rendered = _edited(raw, "pi", lambda _: Text(NOTE))
+    assert rendered == {**raw, "summary": NOTE}
+
+
+def test_arguments_that_nest_too_deeply_are_refused_by_index_when_they_are_written() -> None:
+    deep = Message("assistant", (ToolCall("c", "f", nested(50_000)),))
+    with pytest.raises(InvalidMessageError, match="Message 1: it nests too deeply"):
+        wire.render((make_message("user", "hi"), deep), format="openai-chat")
+
+
+def test_arguments_that_are_text_are_written_as_that_text() -> None:
+    call = Message("assistant", (ToolCall("c", "f", "{broken"),))
+    [chat] = wire.render((call,), format="openai-chat")
+    assert chat["tool_calls"][0]["function"]["arguments"] == "{broken"
+    [item] = wire.render((call,), format="openai-responses")
+    assert item["arguments"] == "{broken"
+
+
+def test_a_part_of_a_message_item_is_edited_in_place() -> None:
+    raw: JsonObject = {"role": "user", "content": [
+        {"type": "input_text", "text": "long", "x": 1},
+        {"type": "input_image", "image_url": "https://x/y.png", "detail": "low"},
+    ]}  # fmt: skip
+
+    def change(block: Block) -> Block:
+        if isinstance(block, Text):
+            return replace(block, text=NOTE, edited=True)
+        assert isinstance(block, Image)
+        return replace(block, url="https://x/small.png", edited=True)
+
+    assert _edited(raw, "openai-responses", change)["content"] == [
+        {"type": "input_text", "text": NOTE, "x": 1},
+        {"type": "input_image", "image_url": "https://x/small.png", "detail": "low"},
+    ]

@@ -363,3 +363,31 @@ def test_reading_and_writing_costs_little_and_does_not_grow_with_what_blocks_hol
     seconds_per_message = (time.process_time() - started) / len(payload)
     # Measured: 7 microseconds; the bound leaves room for a busy machine.
     assert seconds_per_message < 0.001
+
+
+def test_what_is_empty_or_left_out_is_read_as_empty() -> None:
+    silent = wire.parse([
+        {"role": "user", "parts": [{"functionResponse": {"name": "f"}}]},
+        {"role": "model"},
+    ])
+    assert tool_results(silent[0])[0].content == ()
+    assert silent[1].blocks == ()
+    [patched] = wire.parse([{"type": "apply_patch_call_output", "call_id": "c", "status": "done"}])
+    assert tool_results(patched)[0].content == ()
+    [result] = wire.parse([
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
+    ])
+    assert tool_results(result)[0].content == ()
+
+
+def test_a_response_of_several_fields_is_its_json() -> None:
+    response = {"rows": [1, 2], "ok": True}
+    part = {"functionResponse": {"name": "f", "response": response}}
+    [message] = wire.parse([{"role": "user", "parts": [part]}])
+    assert tool_results(message)[0].content == (Text('{"rows":[1,2],"ok":true}'),)
+
+
+def test_a_data_url_that_is_not_base64_stays_an_address() -> None:
+    part = {"type": "image_url", "image_url": {"url": "data:image/svg+xml,<svg/>"}}
+    [message] = wire.parse([{"role": "user", "content": [part]}])
+    assert message.blocks == (Image("image/*", url="data:image/svg+xml,<svg/>"),)

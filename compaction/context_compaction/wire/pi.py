@@ -190,12 +190,12 @@ def _joined(message: Message, left_out: str) -> str:
 
 
 def _render_new(message: Message, base: JsonObject | None) -> list[JsonObject]:
-    results = [_render_result(block) for block in message.blocks if isinstance(block, ToolResult)]
-    rest = [block for block in message.blocks if not isinstance(block, ToolResult)]
     stamp = message.timestamp_seconds
-    stamped = {} if stamp is None else {"timestamp": round(stamp * 1000)}
-    if base is None and results:
-        results = [{**stamped, **result} for result in results]
+    stamped: JsonObject = {} if stamp is None else {"timestamp": round(stamp * 1000)}
+    results = [
+        _render_result(block, stamped) for block in message.blocks if isinstance(block, ToolResult)
+    ]
+    rest = [block for block in message.blocks if not isinstance(block, ToolResult)]
     if not rest and (results or (message.source is not None and base is None)):
         return results
     if base is None:
@@ -206,7 +206,7 @@ def _render_new(message: Message, base: JsonObject | None) -> list[JsonObject]:
     return [*results, spoken]
 
 
-def _render_result(result: ToolResult) -> JsonObject:
+def _render_result(result: ToolResult, stamped: JsonObject) -> JsonObject:
     source = result.source or {}
     if result.source is not None and not result.edited:
         return source
@@ -216,7 +216,7 @@ def _render_result(result: ToolResult) -> JsonObject:
     if source:
         return {**source, **changes}
     fresh = {"role": "toolResult", "toolCallId": result.call_id, "toolName": name_of(result)}
-    return {**fresh, **changes}
+    return {**fresh, **changes, **stamped}
 
 
 def _render_block(block: _Spoken) -> JsonObject:

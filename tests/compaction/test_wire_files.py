@@ -1,0 +1,377 @@
+"""Session files of each kind are read as the context that their host would send next."""
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+from context_compaction import wire
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.messages import JsonObject, text_of, tool_results
+from context_compaction.wire.convert import convert
+from context_compaction.wire.files import Conversation, parse_file, read_conversation
+
+from tests.support.corpus import DATA, PI_SESSION
+
+SECONDS = 1767225600.0  # 2026-01-01T00:00:00Z
+STAMP = "2026-01-01T00:00:00Z"
+SESSION_FILES = [
+    *sorted(path for path in (DATA / "claude-code").glob("*.gz") if "edge_cases" not in path.name),
+    *sorted((DATA / "swe-agent").glob("*.gz")),
+    PI_SESSION,
+]
+
+
+def _lines(*rows: Any) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _read(*rows: Any) -> Conversation:
+    return parse_file(_lines(*rows), name="file")
+
+
+def _texts(conversation: Conversation) -> list[str]:
+    return [text_of(message.blocks) for message in conversation.messages]
+
+
+@pytest.mark.parametrize("path", SESSION_FILES, ids=lambda path: path.name)
+def test_a_real_file_is_read_and_written_and_goes_over_to_every_format(path: Any) -> None:
+    conversation = read_conversation(path.read_bytes(), name=path.name)
+    kinds = {"claude-code": "claude-code", "swe-agent": "messages", "examples": "pi"}
+    assert conversation.kind == kinds[path.parent.name]
+    assert conversation.notes == ()
+    rendered = wire.render(conversation.messages, format=conversation.format)
+    assert all(a is b for a, b in zip(rendered, conversation.payload, strict=True))
+    for to in wire.FORMATS:
+        again = wire.render(convert(conversation.messages, to=to), format=to)
+        assert len(wire.parse(again, format=to)) > 0
+
+
+def test_the_real_pi_session_tells_where_and_with_what_it_ran() -> None:
+    conversation = read_conversation(PI_SESSION.read_bytes(), name=PI_SESSION.name)
+    assert len(conversation.messages) == 914
+    assert conversation.session_id == "d703a1a9-1b7b-4fb1-b512-c9738b1fe617"
+    assert conversation.cwd == "/Users/badlogic/workspaces/pi-mono"
+    assert conversation.model == "claude-sonnet-4-5"
+    assert all(message.timestamp_seconds for message in conversation.messages)
+
+
+def test_the_broken_lines_of_a_real_file_are_named() -> None:
+    path = DATA / "claude-code" / "daaain_edge_cases.jsonl.gz"
+    with pytest.raises(InvalidMessageError, match=r"line 13 of edge\.jsonl: it is a string"):
+        read_conversation(path.read_bytes(), name="edge.jsonl")
+
+
+def test_a_file_of_several_conversations_says_how_many() -> None:
+    path = DATA / "tau-bench" / "gpt-4o-airline-tasks-0-24.json.gz"
+    with pytest.raises(UnknownFormatError, match="holds 100 conversations"):
+        read_conversation(path.read_bytes(), name=path.name)
+    runs = json.loads(gzip.decompress(path.read_bytes()))
+    single = parse_file(json.dumps(runs[:1]), name="one")
+    assert (single.format, single.payload) == ("openai-chat", runs[0]["traj"])
+
+
+def _claude(kind: str, content: Any, **fields: Any) -> JsonObject:
+    message = {"role": kind, "content": content, **fields.pop("message", {})}
+    return {"type": kind, "timestamp": STAMP, "sessionId": "s", "message": message, **fields}
+
+
+def test_claude_code_lines_of_one_api_message_are_joined() -> None:
+    call: JsonObject = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    other: JsonObject = {**call, "id": "b"}
+    results = [{"type": "tool_result", "tool_use_id": name, "content": name} for name in "ab"]
+    conversation = _read(
+        {"type": "summary", "summary": "x"},
+        _claude("user", "go", cwd="/project"),
+        _claude("assistant", [call], message={"id": "m1", "model": "claude-x"}),
+        _claude("assistant", [other], message={"id": "m1", "usage": {"output_tokens": 5}}),
+        _claude("user", results[:1]),
+        _claude("user", results[1:]),
+        _claude("assistant", [{"type": "text", "text": "side"}], isSidechain=True),
+        _claude("assistant", [{"type": "text", "text": "done"}], message={"id": "m2"}),
+    )
+    assert (conversation.kind, conversation.format) == ("claude-code", "anthropic")
+    assert [raw["content"] for raw in conversation.payload] == [
+        "go",
+        [call, other],
+        results,
+        [{"type": "text", "text": "done"}],
+    ]
+    assert conversation.payload[1]["usage"] == {"output_tokens": 5}
+    assert (conversation.session_id, conversation.cwd) == ("s", "/project")
+    assert conversation.model == "claude-x"
+    assert {message.timestamp_seconds for message in conversation.messages} == {SECONDS}
+
+
+def test_claude_code_starts_after_its_last_compaction() -> None:
+    boundary = {"type": "system", "subtype": "compact_boundary", "content": "Compacted"}
+    conversation = _read(
+        _claude("user", "one"),
+        boundary,
+        _claude("user", "first summary", isCompactSummary=True),
+        _claude("user", "two"),
+        boundary,
+        _claude("user", "second summary", isCompactSummary=True),
+        _claude("user", "three", isMeta=True),
+    )
+    assert _texts(conversation) == ["second summary", "three"]
+    older = _read(_claude("user", "one"), _claude("user", "summary", isCompactSummary=True))
+    assert _texts(older) == ["summary"]
+
+
+def test_claude_codes_object_with_loglines_is_read_like_lines() -> None:
+    rows = [_claude("user", "one"), _claude("assistant", [{"type": "text", "text": "two"}])]
+    conversation = parse_file(json.dumps({"loglines": rows}, indent=1), name="file")
+    assert conversation == _read(*rows)
+
+
+def test_a_single_line_is_a_session_too() -> None:
+    assert _texts(_read(_claude("user", "one"))) == ["one"]
+
+
+def _codex(kind: str, payload: Any) -> JsonObject:
+    return {"timestamp": STAMP, "type": kind, "payload": payload}
+
+
+def _item(role: str, text: str) -> JsonObject:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
+
+
+def test_a_codex_rollout_gives_its_response_items() -> None:
+    call = {"type": "function_call", "call_id": "1", "name": "shell", "arguments": "{}"}
+    conversation = _read(
+        _codex("session_meta", {"id": "u", "cwd": "/p", "base_instructions": {"text": "Be."}}),
+        _codex("session_meta", {"id": "parent"}),
+        _codex("turn_context", {"model": "gpt-a", "cwd": "/p"}),
+        _codex("response_item", _item("user", "go")),
+        _codex("event_msg", {"type": "agent_message", "message": "x"}),
+        _codex("response_item", call),
+        _codex("turn_context", {"model": "gpt-b", "cwd": "/q"}),
+    )
+    assert (conversation.kind, conversation.format) == ("codex", "openai-responses")
+    assert conversation.payload == [_item("user", "go"), call]
+    assert (conversation.session_id, conversation.cwd) == ("u", "/q")
+    assert (conversation.model, conversation.system) == ("gpt-b", "Be.")
+    assert conversation.messages[0].timestamp_seconds == SECONDS
+
+
+def test_a_codex_compaction_replaces_what_came_before() -> None:
+    before = [_codex("response_item", _item(role, role)) for role in ("user", "assistant")]
+    after = _codex("response_item", _item("user", "after"))
+    history = [_item("user", "kept"), {"type": "compaction", "encrypted_content": "e"}]
+    replaced = _read(*before, _codex("compacted", {"replacement_history": history}), after)
+    assert replaced.payload == [*history, _item("user", "after")]
+    summarised = _read(*before, _codex("compacted", {"message": "summary"}), after)
+    assert _texts(summarised) == ["user", "summary", "after"]
+
+
+def test_an_older_codex_rollout_has_bare_items() -> None:
+    conversation = _read(
+        {"id": "u", "timestamp": STAMP, "instructions": "Be.", "git": {}},
+        {"record_type": "state"},
+        _item("user", "go"),
+        {"type": "reasoning", "summary": []},
+        _item("assistant", "done"),
+    )
+    assert (conversation.kind, len(conversation.messages)) == ("codex", 3)
+    assert (conversation.session_id, conversation.system) == ("u", "Be.")
+
+
+def _pi(id: str, parent: str | None, text: str) -> JsonObject:  # noqa: A002
+    message = {"role": "user", "content": [{"type": "text", "text": text}], "timestamp": 1}
+    fields = {"type": "message", "id": id, "parentId": parent, "timestamp": STAMP}
+    return {**fields, "message": message}
+
+
+def test_a_pi_session_is_the_branch_of_its_last_entry_after_its_last_compaction() -> None:
+    conversation = _read(
+        {"type": "session", "id": "u", "cwd": "/p", "timestamp": STAMP},
+        _pi("1", None, "one"),
+        _pi("2", "1", "two"),
+        _pi("3", "2", "three"),
+        _pi("x", "2", "a branch that was left"),
+        {"type": "compaction", "id": "4", "parentId": "3", "summary": "sum",
+         "firstKeptEntryId": "3"},
+        {"type": "model_change", "id": "5", "parentId": "4", "modelId": "m"},
+        {"type": "custom_message", "id": "6", "parentId": "5", "content": "custom"},
+        {"type": "branch_summary", "id": "7", "parentId": "6", "summary": "branch"},
+        _pi("8", "7", "four"),
+    )  # fmt: skip
+    assert _texts(conversation) == ["sum", "three", "custom", "branch", "four"]
+    assert (conversation.session_id, conversation.cwd, conversation.model) == ("u", "/p", "m")
+    assert conversation.messages[-1].timestamp_seconds == SECONDS
+
+
+def test_a_pi_compaction_that_names_no_entry_is_noted() -> None:
+    row = {"type": "message", "message": {"role": "user", "content": "one"}}
+    compaction = {"type": "compaction", "summary": "sum", "firstKeptEntryIndex": 3}
+    conversation = _read({"type": "session", "id": "u"}, row, compaction, row)
+    assert _texts(conversation) == ["one", "one"]
+    assert conversation.notes == (
+        "line 3: the compaction names no entry of this file; all messages are kept",
+    )
+
+
+@pytest.mark.parametrize("key", ["messages", "input", "history", "traj"])
+def test_a_list_of_messages_is_read_bare_or_under_its_usual_names(key: str) -> None:
+    payload = [{"role": "system", "content": "Be."}, {"role": "user", "content": "hi"}]
+    for text in (json.dumps(payload), json.dumps({key: payload}, indent=2), _lines(*payload)):
+        conversation = parse_file(text, name="file")
+        assert (conversation.kind, conversation.payload) == ("messages", payload)
+
+
+def test_a_request_body_brings_its_system_prompt_tools_and_model() -> None:
+    tools = [{"name": "f"}]
+    anthropic = parse_file(
+        json.dumps({
+            "model": "m",
+            "system": [{"type": "text", "text": "Be."}, {"type": "text", "text": "Brief."}],
+            "tools": tools,
+            "messages": [{"role": "user", "content": "hi"}],
+        }),
+        name="file",
+    )  # fmt: skip
+    assert (anthropic.model, anthropic.system, anthropic.tools) == ("m", "Be.\nBrief.", tools)
+    gemini = parse_file(
+        json.dumps({
+            "systemInstruction": {"parts": [{"text": "Be."}]},
+            "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+        }),
+        name="file",
+    )  # fmt: skip
+    assert (gemini.format, gemini.system, gemini.tools) == ("gemini", "Be.", None)
+    responses = parse_file(json.dumps({"instructions": "Be.", "input": "hi"}), name="file")
+    assert (responses.system, responses.payload) == ("Be.", [{"role": "user", "content": "hi"}])
+
+
+def test_swe_agents_tool_call_ids_are_read_without_touching_the_rest() -> None:
+    raw = {"role": "tool", "content": "x", "tool_call_ids": ["c"], "agent": "main"}
+    conversation = _read({"role": "system", "content": "Be."}, raw)
+    assert conversation.payload[1] == {
+        "role": "tool",
+        "content": "x",
+        "agent": "main",
+        "tool_call_id": "c",
+    }
+    assert tool_results(conversation.messages[1])[0].call_id == "c"
+
+
+def test_a_torn_last_line_is_left_out_and_noted() -> None:
+    whole = _lines(_claude("user", "one"), _claude("user", "é" * 10))
+    for cut in range(1, 60):
+        data = whole.encode("utf-8")[:-cut]
+        conversation = read_conversation(data, name="file")
+        torn = cut > 1
+        assert len(conversation.messages) == (1 if torn else 2)
+        assert bool(conversation.notes) == torn
+
+
+def test_a_last_line_torn_within_a_character_is_left_out_too() -> None:
+    first, second = (json.dumps(_claude("user", text), ensure_ascii=False) for text in "aé")
+    data = f"{first}\n{second}".encode()
+    cut = data[: data.index("é".encode()) + 1]
+    conversation = read_conversation(cut, name="file")
+    assert _texts(conversation) == ["a"]
+    assert len(conversation.notes) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('{"type": "user", ', "line 2 of f.jsonl: it is not JSON"),
+        ('{"type": "user", "x": NaN}', "line 2 of f.jsonl: it is not JSON .NaN"),
+        ("42", "line 2 of f.jsonl: it is a number, not an object"),
+        ('{"type": "user", "message": "x"}', "line 2 of f.jsonl: the line has no message"),
+        (
+            '{"type": "user", "message": {"role": "user", "content": ["x"]}}',
+            r"line 2 of f.jsonl: content\[0\] is a string",
+        ),
+        ('{"x": ' + "[" * 100_000 + "]" * 100_000 + "}", "line 2 of f.jsonl: it nests too deeply"),
+    ],
+    ids=["torn", "nan", "number", "no message", "bad block", "deep"],
+)
+def test_a_broken_line_elsewhere_is_named(line: str, problem: str) -> None:
+    row = json.dumps(_claude("user", "one"))
+    with pytest.raises(InvalidMessageError, match=problem):
+        parse_file(f"{row}\n{line}\n{row}\n", name="f.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is empty"),
+        ("  \n\n", "is empty"),
+        ("hello", "neither a JSON document nor JSON lines"),
+        ('[{"role": "user",\n "content": }]', "line 2 column 13"),
+        ("42", "holds a number, not a conversation"),
+        ("[]", "holds no messages"),
+        ('{"name": "x"}', "an object without messages; its fields are"),
+        ('{"messages": []}', "holds no messages"),
+        ('{"messages": [{"who": "x"}]}', "Message 0 fits no format"),
+        ('{"messages": []}\n{"messages": []}', "holds 2 conversations"),
+        ("[" * 100_000 + "]" * 100_000, "nests too deeply"),
+    ],
+)
+def test_what_is_no_conversation_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(UnknownFormatError, match=problem):
+        parse_file(text, name="f.json")
+
+
+def test_a_malformed_message_of_a_list_is_named_by_its_index() -> None:
+    with pytest.raises(InvalidMessageError, match=r"Message 1: content\[0\]: `type`"):
+        _read({"messages": [{"role": "user", "content": "x"}, {"role": "user", "content": [{}]}]})
+
+
+def test_bytes_that_cannot_be_read_are_refused() -> None:
+    with pytest.raises(UnknownFormatError, match="damaged gzip data"):
+        read_conversation(gzip.compress(b'{"messages": []}' * 99)[:-9], name="f.gz")
+    with pytest.raises(UnknownFormatError, match="not UTF-8 text: byte 0"):
+        read_conversation(b"\xff{}", name="f.json")
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("context_compaction.wire.files.MAX_TEXT_BYTES", 1024 * 1024)
+    with pytest.raises(UnknownFormatError, match="larger than 1 MB"):
+        read_conversation(gzip.compress(b" " * (2 * 1024 * 1024)), name="f.gz")
+
+
+def test_marks_and_lone_surrogates_survive() -> None:
+    text = '\ufeff{"messages": [{"role": "user", "content": "half \\ud83d\u2028 line"}]}'
+    conversation = read_conversation(text.encode("utf-8"), name="file")
+    assert _texts(conversation) == ["half \ud83d\u2028 line"]
+
+
+def test_a_list_may_stand_in_lines_with_line_separators_inside() -> None:
+    rows = [{"role": "user", "content": "a\u2028b\u0085c"}, {"role": "assistant", "content": "d"}]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in rows)
+    assert parse_file(text, name="file").payload == rows
+
+
+@pytest.mark.parametrize(
+    ("stamp", "seconds"),
+    [
+        ("2026-01-01T00:00:00.500Z", SECONDS + 0.5),
+        ("2026-01-01T01:00:00+01:00", SECONDS),
+        ("2026-01-01T00:00:00", SECONDS),
+        ("yesterday", None),
+        (5, None),
+    ],
+)
+def test_times_are_read_as_utc_unless_they_name_a_zone(stamp: Any, seconds: float | None) -> None:
+    conversation = _read({**_claude("user", "one"), "timestamp": stamp})
+    assert conversation.messages[0].timestamp_seconds == seconds
+
+
+@pytest.mark.parametrize(
+    ("first", "row", "problem"),
+    [
+        (_codex("session_meta", {}), _codex("response_item", "x"), "`payload` is a string"),
+        ({"type": "session"}, {"type": "message", "message": []}, "`message` is an array"),
+    ],
+)
+def test_a_row_without_its_message_is_named(
+    first: JsonObject, row: JsonObject, problem: str
+) -> None:
+    with pytest.raises(InvalidMessageError, match=f"line 2 of file: {problem}"):
+        _read(first, row)
