@@ -1,10 +1,15 @@
 """A malformed message is refused by its index, with what is wrong and what would be right."""
 
+import contextlib
+import json
 from typing import Any
 
 import pytest
 from context_compaction import wire
 from context_compaction.errors import CompactionError, InvalidMessageError, UnknownFormatError
+from context_compaction.wire.files import parse_file
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 FINE: dict[str, Any] = {
     "anthropic": {"role": "user", "content": "hi"},
@@ -172,6 +177,38 @@ def _outcome(payload: list[Any]) -> str | CompactionError:
     except CompactionError as error:
         return error
     return wire.detect(payload)
+
+
+_KEYS = st.sampled_from([
+    "role", "content", "type", "text", "id", "name", "input", "tool_use_id", "source", "message",
+    "tool_calls", "function", "arguments", "tool_call_id", "function_call", "call_id", "output",
+    "summary", "parts", "functionCall", "functionResponse", "response", "inlineData", "toolCallId",
+    "toolName", "command", "payload", "parentId", "timestamp", "subtype", "messages", "encrypted",
+])  # fmt: skip
+_WORDS = st.sampled_from([
+    "user", "assistant", "tool", "model", "toolResult", "text", "tool_use", "tool_result", "image",
+    "function_call", "function_call_output", "computer_call_output", "shell_call_output",
+    "reasoning", "thinking", "document", "session", "compaction", "session_meta", "response_item",
+    "compacted", "bashExecution", "base64", "x",
+])  # fmt: skip
+_LEAVES = st.none() | st.booleans() | st.integers(0, 3) | _WORDS
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(_KEYS, inner, max_size=4),
+    max_leaves=10,
+)
+_ROWS = st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), min_size=1, max_size=3)
+
+
+@given(_ROWS)
+@settings(max_examples=200, deadline=None)
+def test_no_input_makes_reading_fail_without_an_error_of_ours(rows: list[Any]) -> None:
+    for format in (None, *wire.FORMATS):
+        with contextlib.suppress(CompactionError):
+            messages = wire.parse(rows, format=format)
+            assert wire.render(messages, format=format or wire.detect(rows)) == rows
+    with contextlib.suppress(CompactionError):
+        assert parse_file("\n".join(map(json.dumps, rows)), name="file").messages
 
 
 def test_a_first_message_that_is_no_message_gets_the_list_of_formats() -> None:

@@ -48,6 +48,7 @@ RULES = WireRules(
     refuses_trailing_thinking=False,
     refuses_trailing_space=False,
     unique_call_ids=True,
+    calls_follow_user=True,
     calls_have_ids=False,
 )
 

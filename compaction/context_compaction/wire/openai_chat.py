@@ -53,6 +53,7 @@ RULES = WireRules(
     refuses_trailing_thinking=False,
     refuses_trailing_space=False,
     unique_call_ids=False,
+    refuses_empty_call_list=True,
 )
 
 _Spoken: TypeAlias = Part | Thinking | ToolCall
@@ -302,11 +303,11 @@ def _render_call(call: ToolCall) -> JsonObject:
         return {**source, "name": call.name, "arguments": dumps(call.arguments)}
     if source.get("type") == "custom":
         custom = {**source["custom"], "name": call.name, "input": dumps(call.arguments)}
-        return {**source, "custom": custom}
+        return {**source, "id": call.call_id, "custom": custom}
     function = {"name": call.name, "arguments": dumps(call.arguments)}
     known = source.get("function", {})
-    fresh = {"id": call.call_id, "type": "function"}
-    return {**fresh, **source, "function": {**known, **function}}
+    named = {"id": call.call_id, "function": {**known, **function}}
+    return {"type": "function", **source, **named}
 
 
 def _render_result(result: ToolResult) -> JsonObject:
@@ -315,7 +316,8 @@ def _render_result(result: ToolResult) -> JsonObject:
         return source
     if source is not None:
         content = string_or_list(result.content, source.get("content"), _render_part)
-        return {**source, "content": content}
+        named = {"tool_call_id": result.call_id} if "tool_call_id" in source else {}
+        return {**source, **named, "content": content}
     parts = [part for part in result.content if not isinstance(part, Image | Document)]
     content = string_or_list(parts, None, _render_part)
     if is_made_up(result.call_id):

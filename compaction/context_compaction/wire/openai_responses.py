@@ -281,13 +281,16 @@ def _render_item(block: ToolCall | ToolResult | Thinking | Opaque) -> list[JsonO
 def _render_call(call: ToolCall) -> JsonObject:
     source = call.source or {"type": "function_call", "call_id": call.call_id}
     key, tool = _CALLS[source["type"]]
-    changes: JsonObject = {} if tool else {"name": call.name}
+    changes: JsonObject = {"call_id": call.call_id} if "call_id" in source else {}
+    if not tool:
+        changes["name"] = call.name
     changes[key] = call.arguments if tool else dumps(call.arguments)
     return {**source, **changes}
 
 
 def _render_output(result: ToolResult) -> list[JsonObject]:
-    source = result.source or {"type": "function_call_output", "call_id": result.call_id}
+    source = result.source or {"type": "function_call_output"}
+    source = {**source, "call_id": result.call_id}
     original: Any = source.get("output")
     if source["type"] == "computer_call_output":
         return _render_computer_output(result, source)

@@ -212,11 +212,10 @@ def _render_result(result: ToolResult, stamped: JsonObject) -> JsonObject:
         return source
     original = source.get("content")
     content = string_or_list(result.content, [] if original is None else original, _render_block)
-    changes = {"content": content, "isError": result.is_error}
+    changes = {"toolCallId": result.call_id, "content": content, "isError": result.is_error}
     if source:
         return {**source, **changes}
-    fresh = {"role": "toolResult", "toolCallId": result.call_id, "toolName": name_of(result)}
-    return {**fresh, **changes, **stamped}
+    return {"role": "toolResult", "toolName": name_of(result), **changes, **stamped}
 
 
 def _render_block(block: _Spoken) -> JsonObject:

@@ -186,14 +186,15 @@ def read_pi(rows: Sequence[Row], name: str) -> Session:
 
 def _pi_branch(rows: Sequence[Row]) -> list[Row]:
     """The entries from the root to the last one; all of them in files without ids."""
-    by_id = {row.value["id"]: row for row in rows if "parentId" in row.value}
+    ids = [_text(row.value.get("id")) if "parentId" in row.value else None for row in rows]
+    by_id = {found: row for found, row in zip(ids, rows, strict=True) if found is not None}
     if not by_id:
         return [row for row in rows if row.value.get("type") != "session"]
     branch: list[Row] = []
     leaf: Row | None = next(reversed(by_id.values()))
     while leaf is not None and len(branch) < len(by_id):
         branch.append(leaf)
-        leaf = by_id.get(leaf.value["parentId"])
+        leaf = by_id.get(_text(leaf.value["parentId"]) or "")
     return branch[::-1]
 
 
