@@ -5,7 +5,7 @@ writer write, and has `finish` put the words in. So a slow writer is called once
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from context_compaction import markers
 from context_compaction.cut_point import CutPoint, history_of, turn_prefix_of
@@ -160,7 +160,7 @@ def span_of(task: Task, messages: Messages) -> Span:
 def full_rungs(task: Task) -> tuple[Rung, ...]:
     """For a summary that was asked for: all but the newest run goes, however much would fit."""
     first, *harder = ladder(task.settings, task.limits.tokens)
-    return (Rung(first.settings, 0.0), *harder[2:])
+    return (Rung(replace(first.settings, keep_recent_turns=0), 0.0), *harder[2:])
 
 
 def _with_cut(task: Task, shape: Shape, where: CutPoint) -> Shape:

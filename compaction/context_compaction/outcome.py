@@ -117,6 +117,8 @@ def _fallback(task: Task, goal: Goal, repaired: Step, reason: str) -> Verdict:
 
 
 def _fits(goal: Goal, messages: Messages, count: MessageCounter, mode: Mode) -> bool:
+    if not messages:
+        return True
     aims = goal.is_over or mode == "reactive"
     limit_tokens = goal.target_tokens if aims else goal.trigger_tokens
     total_bytes = sum(message_bytes(message) for message in messages)

@@ -8,6 +8,7 @@ directly follow it. Everything here is linear in the number of messages.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from context_compaction.messages import (
     Message,
@@ -121,6 +122,14 @@ def has_repeated_ids(messages: Messages) -> bool:
     return len(set(ids)) < len(ids)
 
 
+def has_empty_call_list(message: Message) -> bool:
+    """Whether the host's object says "no calls" by an empty list, and still stands."""
+    if message.source is None or message.edited:
+        return False
+    calls: object = message.source.get("tool_calls")
+    return isinstance(calls, list) and not calls
+
+
 def is_blank(text: str) -> bool:
     """Whether `text` has no visible character."""
     return not text.strip()
@@ -171,6 +180,8 @@ def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
             isinstance(block, Text) and is_blank(block.text) for block in message.blocks
         ):
             yield f"message {position} has a text block without a visible character"
+        if rules.refuses_empty_call_list and has_empty_call_list(message):
+            yield f"message {position} has an empty list of calls"
         if rules.text_after_results and _has_result_after_other(message):
             yield f"message {position} has a tool result after other content"
     if rules.refuses_trailing_space and messages and _ends_in_space(messages[-1]):
@@ -181,6 +192,10 @@ def _order_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
     first = next((message for message in messages if message.role != "system"), None)
     if rules.first_role_user and first is not None and first.role != "user":
         yield "the first message is not the user's"
+    if rules.calls_follow_user:
+        for position, (one, other) in enumerate(pairwise(messages)):
+            if one.role == other.role == "assistant" and tool_calls(other):
+                yield f"message {position + 1} makes calls right after the assistant spoke"
     if rules.system_follows_user:
         for position in misplaced_system(messages):
             yield f"message {position} is a system message where none is allowed"

@@ -21,8 +21,10 @@ from context_compaction.messages import (
     ToolResult,
     edit_message,
     make_message,
+    tool_calls,
 )
 from context_compaction.pairing import (
+    has_empty_call_list,
     has_repeated_ids,
     is_blank,
     misplaced_system,
@@ -44,8 +46,10 @@ def repair(messages: Messages, rules: WireRules, *, unique_ids: bool = False) ->
         return Step(messages)
     log = _Log()
     mended = _unique_call_ids(messages, log)
+    if rules.refuses_empty_call_list:
+        mended = _without_empty_call_lists(mended, log)
     mended = _without_empty(mended, rules, log)
-    mended = _paired(mended, rules, log)
+    mended = _paired(mended, rules, log, may_end_open=bool(_open_ids(messages)))
     mended = _without_trailing(mended, rules, log)
     mended = _without_empty(mended, rules, log)
     if rules.system_follows_user:
@@ -54,6 +58,8 @@ def repair(messages: Messages, rules: WireRules, *, unique_ids: bool = False) ->
         log.edits.extend(labelled.edits)
     if rules.first_role_user:
         mended = _user_first(mended, log)
+    if rules.calls_follow_user:
+        mended = _calls_after_user(mended, log)
     if messages and not mended:
         mended = (make_message("user", markers.NO_CONTENT),)
     return Step(mended, tuple(log.edits))
@@ -87,6 +93,8 @@ class _Log:
 
 def _unique_call_ids(messages: Messages, log: _Log) -> Messages:
     """Give a second call of the same id a name of its own, and its result with it."""
+    # The host will answer calls that are still open by the ids it knows: those stay.
+    open_ids = _open_ids(messages)
     used: set[str] = set()
     waiting: defaultdict[str, deque[str]] = defaultdict(deque)
 
@@ -107,12 +115,33 @@ def _unique_call_ids(messages: Messages, log: _Log) -> Messages:
 
     out: list[Message] = []
     for message in messages:
+        if message is not messages[-1]:
+            used |= open_ids
+        else:
+            used -= open_ids
         blocks = tuple(renamed(block) for block in message.blocks)
         if blocks != message.blocks:
             log.add(message, "a call id was used twice; the later call was renamed")
             message = edit_message(message, blocks)
         out.append(message)
     return tuple(out)
+
+
+def _without_empty_call_lists(messages: Messages, log: _Log) -> Messages:
+    out: list[Message] = []
+    for message in messages:
+        if has_empty_call_list(message):
+            log.add(message, "an empty list of calls was left out")
+            message = edit_message(message, message.blocks)  # rendered anew, without the list
+        out.append(message)
+    return tuple(out)
+
+
+def _open_ids(messages: Messages) -> frozenset[str]:
+    """The ids of the calls that the list ends with."""
+    if not messages:
+        return frozenset()
+    return frozenset(call.call_id for call in tool_calls(messages[-1]))
 
 
 def _without_empty(messages: Messages, rules: WireRules, log: _Log) -> Messages:
@@ -132,7 +161,7 @@ def _without_empty(messages: Messages, rules: WireRules, log: _Log) -> Messages:
     return tuple(out)
 
 
-def _paired(messages: Messages, rules: WireRules, log: _Log) -> Messages:
+def _paired(messages: Messages, rules: WireRules, log: _Log, *, may_end_open: bool) -> Messages:
     """Bring every result to its call; answer calls without one; turn the rest into text."""
     claimed = _claimed(messages)
     placed: set[tuple[int, int]] = set()
@@ -154,14 +183,14 @@ def _paired(messages: Messages, rules: WireRules, log: _Log) -> Messages:
             if isinstance(block, ToolCall)
         ]
         position = stop
-        if not calls or stop == len(messages):
+        if not calls or (stop == len(messages) and may_end_open):
             continue
         if not rules.results_follow_call:
             out.extend(_made_results(calls, claimed, log, messages[stop - 1]))
         elif rules.groups_results:
             position = _answer_grouped(messages, stop, calls, claimed, placed, out, log)
         else:
-            _answer_apart(messages, calls, claimed, placed, out, log, messages[stop - 1])
+            _answer_apart(messages, stop, calls, claimed, placed, out, log)
     return tuple(out)
 
 
@@ -246,7 +275,7 @@ def _answer_grouped(
     log: _Log,
 ) -> int:
     """Answer all `calls` in the message at `start`; returns the position to go on from."""
-    following = messages[start]
+    following = messages[start] if start < len(messages) else make_message("assistant", "")
     wanted = {call.call_id for call in calls}
     own = [
         block
@@ -294,21 +323,23 @@ def _answer_grouped(
 
 def _answer_apart(
     messages: Messages,
+    start: int,
     calls: Sequence[ToolCall],
     claimed: dict[str, tuple[int, int]],
     placed: set[tuple[int, int]],
     out: list[Message],
     log: _Log,
-    near: Message,
 ) -> None:
     """Put the result of each call in a message of its own, directly after the call's message."""
     places = sorted(claimed[call.call_id] for call in calls if call.call_id in claimed)
-    for position, at in places:
+    for expected, (position, at) in enumerate(places, start):
         message = messages[position]
+        if position != expected:
+            log.add(message, "a tool result was moved next to its call")
         placed.add((position, at))
         whole = len(message.blocks) == 1
         out.append(message if whole else Message("user", (message.blocks[at],)))
-    out.extend(_made_results(calls, claimed, log, near))
+    out.extend(_made_results(calls, claimed, log, messages[start - 1]))
 
 
 def _without_trailing(messages: Messages, rules: WireRules, log: _Log) -> Messages:
@@ -337,6 +368,16 @@ def _before_trailing_thinking(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     while end and isinstance(blocks[end - 1], Thinking):
         end -= 1
     return blocks[:end]
+
+
+def _calls_after_user(messages: Messages, log: _Log) -> Messages:
+    out: list[Message] = []
+    for message in messages:
+        if out and out[-1].role == "assistant" and tool_calls(message):
+            log.add(message, "a user message was put before calls that follow the assistant")
+            out.append(make_message("user", markers.NO_CONTENT))
+        out.append(message)
+    return tuple(out)
 
 
 def _user_first(messages: Messages, log: _Log) -> Messages:

@@ -20,9 +20,11 @@ def strip_void_thinking(
         SettingsError: The rule is "error" and there is such a block.
     """
     first = _first_difference(before, after)
+    if first < min(len(before), len(after)) and before[first].index == after[first].index:
+        first += 1  # it was edited where it stands, and is bound only to what precedes it
     void = frozenset(
         at
-        for at in range(first + 1, len(after))
+        for at in range(first, len(after))
         if any(isinstance(block, Thinking) for block in after[at].blocks)
     )
     if not void or rule == "keep":
