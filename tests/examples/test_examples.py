@@ -1,0 +1,78 @@
+"""Every example runs as a user would run it, offline, and does what it says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT_SECONDS = 50
+
+# Read by every Python process at its start: a connection that leaves this machine fails.
+OFFLINE = """
+import sys
+
+def refuse(event, arguments):
+    if event == "socket.connect" and isinstance(arguments[1], tuple):
+        if arguments[1][0] not in ("127.0.0.1", "::1"):
+            raise RuntimeError(f"an example connects to {arguments[1]}")
+
+sys.addaudithook(refuse)
+"""
+
+
+def run_example(name: str, tmp_path: Path) -> str:
+    """What the example prints, run in a home folder of its own."""
+    (tmp_path / "sitecustomize.py").write_text(OFFLINE, encoding="utf-8")
+    secret = {"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"}
+    environment = {name: value for name, value in os.environ.items() if name not in secret}
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        capture_output=True,
+        cwd=tmp_path,
+        env={**environment, "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)},
+        encoding="utf-8",
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["agent_loop_anthropic.py", "agent_loop_openai_format.py"])
+def test_an_agent_loop_compacts_recovers_from_a_refusal_and_reads_back(
+    name: str, tmp_path: Path
+) -> None:
+    lines = run_example(name, tmp_path).splitlines()
+    refused = lines.index("The provider says that the prompt is too long.")
+    assert "compacted to" in lines[refused + 1]
+    assert any("summarize" in line for line in lines[refused + 2 :])
+    assert any("calls search_transcript" in line for line in lines)
+    # What the source says, though the model's context no longer held it.
+    assert "Model: It says: Step 7 of the basket, as agreed in ticket 107." in lines
+    assert lines[-1].startswith("o_")
+    assert "reads back as the very text" in lines[-1]
+
+
+def test_the_library_example_brings_a_real_session_within_its_target(tmp_path: Path) -> None:
+    came_in, goes_out, kept = run_example("library_use.py", tmp_path).splitlines()
+    assert came_in.startswith("914 messages")
+    tokens = int(goes_out.split(" messages, ")[1].split()[0].replace(",", ""))
+    assert 10_000 < tokens <= 40_000
+    assert '{"role": "user"' in kept
+
+
+def test_every_example_is_run_here() -> None:
+    programs = {
+        path.name
+        for path in EXAMPLES.glob("*.py")
+        if "__main__" in path.read_text(encoding="utf-8")
+    }
+    assert programs == {
+        "agent_loop_anthropic.py",
+        "agent_loop_openai_format.py",
+        "library_use.py",
+    }

@@ -1,0 +1,63 @@
+"""What a newcomer is told is true: the README's words, the pinned versions."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from mcp_server_compaction.tools import TOOLS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PINS = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_readme_has_the_two_commands_and_fits_one_screen() -> None:
+    venv = "python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt"
+    lines = README.splitlines()
+    script = ".venv/bin/mcp-server-compaction compact examples/pi-session.jsonl --target 25%"
+    assert f"{venv} . && {script}" in lines
+    assert f"{venv} -e '.[test]' && .venv/bin/pytest -q" in lines
+    assert len(lines) <= 90
+
+
+def test_the_readme_names_the_four_tools() -> None:
+    named = re.findall(r"^\| `(\w+)` \|", README, re.MULTILINE)
+    assert sorted(named) == sorted(TOOLS)
+
+
+def test_the_links_of_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)]+)\)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_the_library_code_of_the_readme_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        cwd=tmp_path,
+        encoding="utf-8",
+        timeout=30,
+        check=True,
+    )
+    assert done.stdout.startswith("unchanged ")
+    assert (tmp_path / "archive").is_dir()
+
+
+def test_every_dependency_is_pinned_without_an_address() -> None:
+    assert [pin for pin in PINS if not re.fullmatch(r"[a-z0-9_.-]+==[^ /]+( ; .+)?", pin)] == []
+    assert not any("://" in pin for pin in PINS)
+    project = PROJECT["project"]
+    wanted = [
+        *project["dependencies"],
+        *(name for extra in project["optional-dependencies"].values() for name in extra),
+        *PROJECT["dependency-groups"]["dev"],
+    ]
+    pinned = {pin.partition("==")[0] for pin in PINS}
+    names = {re.split(r"[\[<>=!~ ;]", requirement)[0] for requirement in wanted}
+    assert names - pinned == set()
