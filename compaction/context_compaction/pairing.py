@@ -20,6 +20,7 @@ from context_compaction.messages import (
     tool_calls,
     tool_results,
 )
+from context_compaction.server_tools import orphan_server_results
 from context_compaction.wire.rules import WireRules
 
 
@@ -122,12 +123,11 @@ def has_repeated_ids(messages: Messages) -> bool:
     return len(set(ids)) < len(ids)
 
 
-def has_empty_call_list(message: Message) -> bool:
-    """Whether the host's object says "no calls" by an empty list, and still stands."""
-    if message.source is None or message.edited:
+def has_empty_list(message: Message) -> bool:
+    """Whether the host's object says "nothing" by an empty list, and still stands."""
+    if message.source is None or message.edited or not message.blocks:
         return False
-    calls: object = message.source.get("tool_calls")
-    return isinstance(calls, list) and not calls
+    return message.source.get("tool_calls") == [] or message.source.get("content") == []
 
 
 def is_blank(text: str) -> bool:
@@ -170,6 +170,8 @@ def misplaced_system(messages: Messages) -> Iterator[int]:
 
 
 def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
+    for position in orphan_server_results(messages):
+        yield f"message {position} has a server tool's result without its call"
     for position, message in enumerate(messages):
         is_last = position == len(messages) - 1
         # An empty last message of the assistant is how some hosts ask for a continuation.
@@ -180,8 +182,8 @@ def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
             isinstance(block, Text) and is_blank(block.text) for block in message.blocks
         ):
             yield f"message {position} has a text block without a visible character"
-        if rules.refuses_empty_call_list and has_empty_call_list(message):
-            yield f"message {position} has an empty list of calls"
+        if rules.refuses_empty_lists and has_empty_list(message):
+            yield f"message {position} has an empty list of content or of calls"
         if rules.text_after_results and _has_result_after_other(message):
             yield f"message {position} has a tool result after other content"
     if rules.refuses_trailing_space and messages and _ends_in_space(messages[-1]):

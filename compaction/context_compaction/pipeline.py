@@ -30,7 +30,7 @@ from context_compaction.microcompact import microcompact
 from context_compaction.outcome import Verdict, answer, judge
 from context_compaction.persist import persist
 from context_compaction.policies import Policy, policy_named
-from context_compaction.receipt import context_entries, token_report
+from context_compaction.receipt import context_entries, repeat_key, token_report
 from context_compaction.repair import repair
 from context_compaction.restore import FileText, recent_files
 from context_compaction.restore_files import ReadFile, file_texts
@@ -88,7 +88,10 @@ async def compact(
     )
     await tell(0.4, "archived")
     task = _task(call, request, session_id, appended.seqs)
-    shape = await to_thread.run_sync(_shape, call, task, request)
+    if appended.written == 0 and await _is_repeated(payload, request, session_id, archive):
+        shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
+    else:
+        shape = await to_thread.run_sync(_shape, call, task, request)
     await tell(0.6, "cleared")
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
     if request.summarizer == "host" and request.summary is None and shape.summary_tokens:
@@ -116,7 +119,7 @@ async def compact(
         await archive.commit(
             session_id,
             blobs=verdict.draft.blobs,
-            receipt=result.receipt,
+            receipt={**result.receipt, "repeat_key": repeat_key(result.messages, request)},
             context=context_entries(verdict.draft.messages, rendered, task.seqs),
         )
     await tell(1.0, "done")
@@ -231,6 +234,16 @@ def _below_trigger(task: Task, rung: Rung, idle_seconds: float) -> Shape:
         )
         draft = draft.then("microcompact", step, task.count)
     return Shape(draft, rung)
+
+
+async def _is_repeated(
+    payload: Sequence[JsonObject], request: CompactRequest, session_id: str, archive: Archive
+) -> bool:
+    """Whether this very list is what the session's last compaction gave for the same wishes."""
+    if request.mode == "reactive":
+        return False
+    receipts = await archive.receipts(session_id)
+    return bool(receipts) and receipts[-1].get("repeat_key") == repeat_key(payload, request)
 
 
 async def _files(task: Task, shape: Shape, read_file: ReadFile | None) -> list[FileText]:

@@ -1,13 +1,16 @@
 """What a compaction reports of itself: the answer, its receipt as JSON, and the new context."""
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from context_compaction import markers
 from context_compaction.archive import ContextEntry
 from context_compaction.attempts import Shape, Task, span_of
 from context_compaction.compaction import (
     Boundary,
+    CompactRequest,
     CompactResult,
     Piece,
     TokenReport,
@@ -115,6 +118,18 @@ def receipt_of(
     if replaced:
         receipt["digest"] = digest(replaced).as_json()
     return receipt
+
+
+def repeat_key(messages: Sequence[JsonObject], request: CompactRequest) -> str:
+    """Names a list together with what was asked of it.
+
+    A call whose list and wishes are those that the newest receipt of the session ended with finds
+    nothing to do, whatever a borderline count would say the second time.
+    """
+    asked = replace(request, session_id=None, usage=None, usage_message_index=None, summary=None)
+    digest = hashlib.blake2b(repr(asked).encode("utf-8", "surrogatepass"), digest_size=16)
+    digest.update(json.dumps(messages, sort_keys=True).encode("ascii"))
+    return digest.hexdigest()
 
 
 def context_entries(

@@ -5,32 +5,37 @@ and says what it did; untouched messages stay untouched. Nothing is dropped that
 result without its call becomes text, and the archive has the original in any case.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from context_compaction import markers
-from context_compaction.edits import Edit, Step
+from context_compaction.edits import Step
+from context_compaction.kept_results import media_json
 from context_compaction.messages import (
     Block,
     Message,
     Messages,
+    Opaque,
     Text,
     Thinking,
-    ToolCall,
     ToolResult,
     edit_message,
+    edit_result,
     make_message,
     tool_calls,
 )
 from context_compaction.pairing import (
-    has_empty_call_list,
+    has_empty_list,
     has_repeated_ids,
     is_blank,
     misplaced_system,
     problems,
-    run_end,
     runs,
+)
+from context_compaction.repair_pairs import RepairLog, open_ids, paired, unique_call_ids
+from context_compaction.server_tools import (
+    is_orphan_server_result,
+    orphan_server_results,
+    server_call_ids,
 )
 from context_compaction.wire.rules import WireRules
 
@@ -44,12 +49,13 @@ def repair(messages: Messages, rules: WireRules, *, unique_ids: bool = False) ->
     is_ambiguous = unique_ids and has_repeated_ids(messages)
     if not is_ambiguous and not problems(messages, rules):
         return Step(messages)
-    log = _Log()
-    mended = _unique_call_ids(messages, log)
-    if rules.refuses_empty_call_list:
-        mended = _without_empty_call_lists(mended, log)
+    log = RepairLog()
+    mended = unique_call_ids(messages, log)
+    if rules.refuses_empty_lists:
+        mended = _without_empty_lists(mended, log)
     mended = _without_empty(mended, rules, log)
-    mended = _paired(mended, rules, log, may_end_open=bool(_open_ids(messages)))
+    mended = _server_results_labelled(mended, log)
+    mended = paired(mended, rules, log, may_end_open=bool(open_ids(messages)))
     mended = _without_trailing(mended, rules, log)
     mended = _without_empty(mended, rules, log)
     if rules.system_follows_user:
@@ -70,7 +76,7 @@ def label_misplaced_system(messages: Messages) -> Step:
     misplaced = frozenset(misplaced_system(messages))
     if not misplaced:
         return Step(messages)
-    log = _Log()
+    log = RepairLog()
     out: list[Message] = []
     for position, message in enumerate(messages):
         if position in misplaced:
@@ -81,70 +87,40 @@ def label_misplaced_system(messages: Messages) -> Step:
     return Step(tuple(out), tuple(log.edits))
 
 
-@dataclass(slots=True)
-class _Log:
-    """The edits made so far, in order."""
-
-    edits: list[Edit] = field(default_factory=list[Edit])
-
-    def add(self, message: Message, note: str) -> None:
-        self.edits.append(Edit("repair", "repaired", message.index, 0, 0, note=note))
-
-
-def _unique_call_ids(messages: Messages, log: _Log) -> Messages:
-    """Give a second call of the same id a name of its own, and its result with it."""
-    # The host will answer calls that are still open by the ids it knows: those stay.
-    open_ids = _open_ids(messages)
-    used: set[str] = set()
-    waiting: defaultdict[str, deque[str]] = defaultdict(deque)
-
-    def renamed(block: Block) -> Block:
-        if isinstance(block, ToolCall):
-            name = block.call_id
-            for number in range(2, len(used) + 3):
-                if name not in used:
-                    break
-                name = f"{block.call_id}_{number}"
-            used.add(name)
-            waiting[block.call_id].append(name)
-            return block if name == block.call_id else replace(block, call_id=name, edited=True)
-        if isinstance(block, ToolResult) and waiting[block.call_id]:
-            name = waiting[block.call_id].popleft()
-            return block if name == block.call_id else replace(block, call_id=name, edited=True)
-        return block
-
+def _server_results_labelled(messages: Messages, log: RepairLog) -> Messages:
+    """Turn results of a provider's own tools whose call is missing into text."""
+    orphans = frozenset(orphan_server_results(messages))
     out: list[Message] = []
-    for message in messages:
-        if message is not messages[-1]:
-            used |= open_ids
-        else:
-            used -= open_ids
-        blocks = tuple(renamed(block) for block in message.blocks)
-        if blocks != message.blocks:
-            log.add(message, "a call id was used twice; the later call was renamed")
-            message = edit_message(message, blocks)
+    for position, message in enumerate(messages):
+        if position in orphans:
+            known = server_call_ids(message)
+            blocks = (
+                Text(markers.ORPHAN_RESULT + media_json(block))
+                if isinstance(block, Opaque) and is_orphan_server_result(block, known)
+                else block
+                for block in message.blocks
+            )
+            log.add(message, "a server tool's result without its call was turned into text")
+            message = edit_message(message, tuple(blocks))
         out.append(message)
     return tuple(out)
 
 
-def _without_empty_call_lists(messages: Messages, log: _Log) -> Messages:
+def _without_empty_lists(messages: Messages, log: RepairLog) -> Messages:
     out: list[Message] = []
     for message in messages:
-        if has_empty_call_list(message):
-            log.add(message, "an empty list of calls was left out")
-            message = edit_message(message, message.blocks)  # rendered anew, without the list
+        if has_empty_list(message):
+            log.add(message, "an empty list of content or of calls was left out")
+            # Rendered anew, without the list; a result says by an empty text that it is empty.
+            blocks = (
+                edit_result(b, "") if isinstance(b, ToolResult) else b for b in message.blocks
+            )
+            message = edit_message(message, tuple(blocks))
         out.append(message)
     return tuple(out)
 
 
-def _open_ids(messages: Messages) -> frozenset[str]:
-    """The ids of the calls that the list ends with."""
-    if not messages:
-        return frozenset()
-    return frozenset(call.call_id for call in tool_calls(messages[-1]))
-
-
-def _without_empty(messages: Messages, rules: WireRules, log: _Log) -> Messages:
+def _without_empty(messages: Messages, rules: WireRules, log: RepairLog) -> Messages:
     """Drop text blocks without a visible character, and messages without any block."""
     out: list[Message] = []
     for message in messages:
@@ -161,188 +137,7 @@ def _without_empty(messages: Messages, rules: WireRules, log: _Log) -> Messages:
     return tuple(out)
 
 
-def _paired(messages: Messages, rules: WireRules, log: _Log, *, may_end_open: bool) -> Messages:
-    """Bring every result to its call; answer calls without one; turn the rest into text."""
-    claimed = _claimed(messages)
-    placed: set[tuple[int, int]] = set()
-    out: list[Message] = []
-    position = 0
-    while position < len(messages):
-        message = messages[position]
-        if message.role != "assistant":
-            out.extend(_unclaimed(message, position, claimed, placed, rules, log))
-            position += 1
-            continue
-        stop = run_end(messages, position, rules)
-        for at in range(position, stop):
-            out.extend(_unclaimed(messages[at], at, claimed, placed, rules, log))
-        calls = [
-            block
-            for at in range(position, stop)
-            for block in messages[at].blocks
-            if isinstance(block, ToolCall)
-        ]
-        position = stop
-        if not calls or (stop == len(messages) and may_end_open):
-            continue
-        if not rules.results_follow_call:
-            out.extend(_made_results(calls, claimed, log, messages[stop - 1]))
-        elif rules.groups_results:
-            position = _answer_grouped(messages, stop, calls, claimed, placed, out, log)
-        else:
-            _answer_apart(messages, stop, calls, claimed, placed, out, log)
-    return tuple(out)
-
-
-def _claimed(messages: Messages) -> dict[str, tuple[int, int]]:
-    """For each call id the place (message, block) of the first result after the call."""
-    called: set[str] = set()
-    claimed: dict[str, tuple[int, int]] = {}
-    for position, message in enumerate(messages):
-        for at, block in enumerate(message.blocks):
-            if isinstance(block, ToolCall):
-                called.add(block.call_id)
-            elif (
-                isinstance(block, ToolResult)
-                and message.role == "user"
-                and block.call_id in called
-                and block.call_id not in claimed
-            ):
-                claimed[block.call_id] = (position, at)
-    return claimed
-
-
-def _unclaimed(
-    message: Message,
-    position: int,
-    claimed: dict[str, tuple[int, int]],
-    placed: set[tuple[int, int]],
-    rules: WireRules,
-    log: _Log,
-) -> Iterable[Message]:
-    """`message` without results that were placed elsewhere; orphan results become text."""
-    blocks: list[Block] = []
-    orphans = False
-    for at, block in enumerate(message.blocks):
-        if not isinstance(block, ToolResult):
-            blocks.append(block)
-        elif claimed.get(block.call_id) != (position, at):
-            orphans = True
-            blocks.extend(_as_text(block))
-        elif (position, at) not in placed:
-            blocks.append(block)
-    if len(blocks) == len(message.blocks) and not orphans:
-        return (message,)
-    if orphans:
-        log.add(message, "a tool result without its call was turned into text")
-    results_first = sorted(blocks, key=lambda block: not isinstance(block, ToolResult))
-    ordered = results_first if rules.text_after_results else blocks
-    if not ordered:
-        return ()
-    # Where results are messages of their own kind, text cannot take that message's shape.
-    if orphans and not rules.groups_results:
-        return (Message(message.role, tuple(ordered), index=message.index),)
-    return (edit_message(message, ordered),)
-
-
-def _as_text(result: ToolResult) -> list[Block]:
-    """The parts of an orphan result, its text labelled as what it is."""
-    texts = [part.text for part in result.content if isinstance(part, Text)]
-    others: list[Block] = [part for part in result.content if not isinstance(part, Text)]
-    return [Text(markers.ORPHAN_RESULT + "\n".join(texts)), *others]
-
-
-def _made_results(
-    calls: Sequence[ToolCall], claimed: dict[str, tuple[int, int]], log: _Log, near: Message
-) -> list[Message]:
-    missing = [call for call in calls if call.call_id not in claimed]
-    for call in missing:
-        log.add(near, f"the call {call.name} had no result; one was put in that says so")
-    return [Message("user", (_no_result(call),)) for call in missing]
-
-
-def _no_result(call: ToolCall) -> ToolResult:
-    return ToolResult(call.call_id, (Text(markers.NO_RESULT),), is_error=True, name=call.name)
-
-
-def _answer_grouped(
-    messages: Messages,
-    start: int,
-    calls: Sequence[ToolCall],
-    claimed: dict[str, tuple[int, int]],
-    placed: set[tuple[int, int]],
-    out: list[Message],
-    log: _Log,
-) -> int:
-    """Answer all `calls` in the message at `start`; returns the position to go on from."""
-    following = messages[start] if start < len(messages) else make_message("assistant", "")
-    wanted = {call.call_id for call in calls}
-    own = [
-        block
-        for at, block in enumerate(following.blocks)
-        if isinstance(block, ToolResult)
-        and block.call_id in wanted
-        and claimed.get(block.call_id) == (start, at)
-    ]
-    own_ids = {block.call_id for block in own}
-    results: list[Block] = list(own)
-    for call in calls:
-        if call.call_id in own_ids:
-            continue
-        place = claimed.get(call.call_id)
-        if place is None:
-            log.add(following, f"the call {call.name} had no result; one was put in that says so")
-            results.append(_no_result(call))
-        else:
-            log.add(messages[place[0]], "a tool result was moved next to its call")
-            placed.add(place)
-            results.append(messages[place[0]].blocks[place[1]])
-    if following.role != "user":
-        out.append(Message("user", tuple(results)))
-        return start
-    rest: list[Block] = []
-    for at, block in enumerate(following.blocks):
-        if isinstance(block, ToolResult):
-            if block.call_id in own_ids and claimed.get(block.call_id) == (start, at):
-                continue
-            if (start, at) in placed:
-                continue
-            log.add(following, "a tool result without its call was turned into text")
-            rest.extend(_as_text(block))
-        else:
-            rest.append(block)
-    blocks = (*results, *rest)
-    same = len(blocks) == len(following.blocks) and all(
-        one is other for one, other in zip(blocks, following.blocks, strict=True)
-    )
-    if not same:
-        log.add(following, "tool results were put first")
-    out.append(following if same else edit_message(following, blocks))
-    return start + 1
-
-
-def _answer_apart(
-    messages: Messages,
-    start: int,
-    calls: Sequence[ToolCall],
-    claimed: dict[str, tuple[int, int]],
-    placed: set[tuple[int, int]],
-    out: list[Message],
-    log: _Log,
-) -> None:
-    """Put the result of each call in a message of its own, directly after the call's message."""
-    places = sorted(claimed[call.call_id] for call in calls if call.call_id in claimed)
-    for expected, (position, at) in enumerate(places, start):
-        message = messages[position]
-        if position != expected:
-            log.add(message, "a tool result was moved next to its call")
-        placed.add((position, at))
-        whole = len(message.blocks) == 1
-        out.append(message if whole else Message("user", (message.blocks[at],)))
-    out.extend(_made_results(calls, claimed, log, messages[start - 1]))
-
-
-def _without_trailing(messages: Messages, rules: WireRules, log: _Log) -> Messages:
+def _without_trailing(messages: Messages, rules: WireRules, log: RepairLog) -> Messages:
     """Take away what may not end an assistant's turn: thinking, and white space at the very end."""
     out = list(messages)
     if rules.refuses_trailing_thinking:
@@ -360,7 +155,8 @@ def _without_trailing(messages: Messages, rules: WireRules, log: _Log) -> Messag
             log.add(out[-1], "white space at the end of the last message was left out")
             trimmed = replace(last, text=last.text.rstrip(), edited=True)
             out[-1] = edit_message(out[-1], (*out[-1].blocks[:-1], trimmed))
-    return tuple(out)
+    emptied = (m for m, was in zip(out, messages, strict=True) if m.blocks or not was.blocks)
+    return tuple(emptied)
 
 
 def _before_trailing_thinking(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
@@ -370,7 +166,7 @@ def _before_trailing_thinking(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     return blocks[:end]
 
 
-def _calls_after_user(messages: Messages, log: _Log) -> Messages:
+def _calls_after_user(messages: Messages, log: RepairLog) -> Messages:
     out: list[Message] = []
     for message in messages:
         if out and out[-1].role == "assistant" and tool_calls(message):
@@ -380,7 +176,7 @@ def _calls_after_user(messages: Messages, log: _Log) -> Messages:
     return tuple(out)
 
 
-def _user_first(messages: Messages, log: _Log) -> Messages:
+def _user_first(messages: Messages, log: RepairLog) -> Messages:
     for position, message in enumerate(messages):
         if message.role == "system":
             continue

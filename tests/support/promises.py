@@ -145,7 +145,9 @@ async def _check_stability(
     assert _bytes(again.messages) == _bytes(result.messages), "the same input gave other bytes"
     if request.mode == "reactive":
         return  # a refused list is to be made smaller each time, however small it is
-    second_request = replace(request, usage=None, usage_message_index=None)
+    second_request = replace(
+        request, session_id=result.session_id, usage=None, usage_message_index=None
+    )
     second = await compact(result.messages, second_request, archive=archive)
     assert _bytes(second.messages) == _bytes(result.messages), "a second compaction changed it"
     assert not second.changed

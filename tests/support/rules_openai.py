@@ -257,10 +257,11 @@ def _missing_reasoning(payload: list[Json], original: list[Json] | None) -> Iter
     "Item 'fc_X' of type 'function_call' was provided without its required 'reasoning' item:
     'rs_X'."
     """
+    times = Counter(str(item.get("id")) for item in original or [])
     owed = {
         item["id"]: before["id"]
         for before, item in zip(original or [], (original or [])[1:], strict=False)
-        if _kind(before) == "reasoning" and before.get("id") and item.get("id")
+        if _kind(before) == "reasoning" and before.get("id") and times[str(item.get("id"))] == 1
     }
     before: Json = {}
     for index, item in enumerate(payload):

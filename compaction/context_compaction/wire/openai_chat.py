@@ -53,7 +53,7 @@ RULES = WireRules(
     refuses_trailing_thinking=False,
     refuses_trailing_space=False,
     unique_call_ids=False,
-    refuses_empty_call_list=True,
+    refuses_empty_lists=True,
 )
 
 _Spoken: TypeAlias = Part | Thinking | ToolCall

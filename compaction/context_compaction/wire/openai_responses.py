@@ -285,7 +285,11 @@ def _render_call(call: ToolCall) -> JsonObject:
     if not tool:
         changes["name"] = call.name
     changes[key] = call.arguments if tool else dumps(call.arguments)
-    return {**source, **changes}
+    rendered = {**source, **changes}
+    if source.get("call_id", call.call_id) != call.call_id:
+        # A renamed call is not the stored item any more: "Duplicate item found with id".
+        rendered.pop("id", None)
+    return rendered
 
 
 def _render_output(result: ToolResult) -> list[JsonObject]:

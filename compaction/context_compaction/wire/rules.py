@@ -20,8 +20,8 @@ class WireRules:
         refuses_empty_messages: A message without any content is refused.
         refuses_trailing_thinking: An assistant turn may not end with a thinking block.
         refuses_trailing_space: A last message of the assistant may not end in white space.
-        calls_follow_user: A message with calls may not follow another one of the assistant (Gemini).
-        refuses_empty_call_list: A message may not name an empty list of calls.
+        calls_follow_user: A message with calls may not follow another of the assistant (Gemini).
+        refuses_empty_lists: A message may not name an empty list of content or of calls.
         unique_call_ids: No call id may come twice in a list; else only not twice in a message.
         system_follows_user: A system message may stand only between a user message and the
             assistant's answer (Anthropic); elsewhere it may stand anywhere.
@@ -40,6 +40,6 @@ class WireRules:
     refuses_trailing_space: bool
     unique_call_ids: bool
     calls_follow_user: bool = False
-    refuses_empty_call_list: bool = False
+    refuses_empty_lists: bool = False
     system_follows_user: bool = False
     calls_have_ids: bool = True
