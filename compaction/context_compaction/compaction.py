@@ -26,8 +26,8 @@ class CompactRequest:
         model: Name of the model, for its window and tokenizer.
         context_window: Tokens; wins over what the model's name says.
         max_output_tokens: Tokens that the answer may take.
-        target_tokens: Bring the context down to this instead of the policy's target. In "auto" a
-            context within it stays as it is.
+        target_tokens: Bring the context down to this instead of the policy's target. With a
+            `context_window` that still happens at the window's trigger; without one, at once.
         overhead_tokens: What stands in the request besides the messages, when `system` and
             `tools` are not given.
         system: The system prompt, as a string or in the provider's form; counted, not edited.

@@ -5,7 +5,7 @@ parts and the receipt are made of it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -162,7 +162,8 @@ def _plan_of(call: ToolCall) -> tuple[str, ...]:
     for key in ("todos", "plan", "items", "tasks", "steps"):
         items = arguments.get(key)
         if isinstance(items, list):
-            return tuple(_plan_item(item) for item in cast("list[Any]", items))
+            entries = cast("Sequence[Any]", items)
+            return tuple(map(_plan_item, entries))
         if isinstance(items, str) and items.strip():
             return tuple(line.strip() for line in items.splitlines() if line.strip())
     return ()

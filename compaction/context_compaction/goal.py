@@ -102,11 +102,15 @@ def _overhead(request: CompactRequest, count: MessageCounter) -> int:
 
 
 def _trigger_and_target(request: CompactRequest, settings: Settings) -> tuple[int, int]:
-    """Trigger and target; a target that is named without a window is both."""
+    """Trigger and target; a target that is named without a window is both.
+
+    A model's name gives a window only where no target is named: who names both wants the
+    target now.
+    """
     target = request.target_tokens
     if target is not None and target < 1:
         raise SettingsError(f"target_tokens must be at least 1, but is {target}.")
-    if target is not None and request.context_window is None and request.model is None:
+    if target is not None and request.context_window is None:
         return target, target
     profile = profile_for(request.model)
     budget = make_budget(

@@ -170,9 +170,9 @@ def misplaced_system(messages: Messages) -> Iterator[int]:
 
 
 def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
-    for position in orphan_server_results(messages):
-        yield f"message {position} has a server tool's result without its call"
     for position, message in enumerate(messages):
+        if orphan_server_results(message):
+            yield f"message {position} has a server tool's result without its call"
         is_last = position == len(messages) - 1
         # An empty last message of the assistant is how some hosts ask for a continuation.
         may_be_empty = is_last and message.role == "assistant"

@@ -240,7 +240,7 @@ async def _is_repeated(
     payload: Sequence[JsonObject], request: CompactRequest, session_id: str, archive: Archive
 ) -> bool:
     """Whether this very list is what the session's last compaction gave for the same wishes."""
-    if request.mode == "reactive":
+    if not payload or request.mode == "reactive":
         return False
     receipts = await archive.receipts(session_id)
     return bool(receipts) and receipts[-1].get("repeat_key") == repeat_key(payload, request)

@@ -151,7 +151,7 @@ def _shape(value: Any, *, depth: int, max_chars: int) -> str:
         more = f", … {len(items) - 40} more keys" if len(items) > 40 else ""
         return "{" + ", ".join(parts) + more + "}"
     if isinstance(value, list):
-        entries = cast("list[Any]", value)
+        entries = cast("Sequence[Any]", value)
         if not entries or depth == 0:
             return f"[{len(entries)} items]"
         first = _shape(entries[0], depth=depth - 1, max_chars=max_chars // 2)

@@ -32,11 +32,7 @@ from context_compaction.pairing import (
     runs,
 )
 from context_compaction.repair_pairs import RepairLog, open_ids, paired, unique_call_ids
-from context_compaction.server_tools import (
-    is_orphan_server_result,
-    orphan_server_results,
-    server_call_ids,
-)
+from context_compaction.server_tools import orphan_server_results
 from context_compaction.wire.rules import WireRules
 
 
@@ -89,16 +85,15 @@ def label_misplaced_system(messages: Messages) -> Step:
 
 def _server_results_labelled(messages: Messages, log: RepairLog) -> Messages:
     """Turn results of a provider's own tools whose call is missing into text."""
-    orphans = frozenset(orphan_server_results(messages))
     out: list[Message] = []
-    for position, message in enumerate(messages):
-        if position in orphans:
-            known = server_call_ids(message)
+    for message in messages:
+        orphans = orphan_server_results(message)
+        if orphans:
             blocks = (
                 Text(markers.ORPHAN_RESULT + media_json(block))
-                if isinstance(block, Opaque) and is_orphan_server_result(block, known)
+                if at in orphans and isinstance(block, Opaque)
                 else block
-                for block in message.blocks
+                for at, block in enumerate(message.blocks)
             )
             log.add(message, "a server tool's result without its call was turned into text")
             message = edit_message(message, tuple(blocks))

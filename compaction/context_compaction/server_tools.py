@@ -1,28 +1,19 @@
 """Tools that the provider runs itself (Anthropic): call and result stand in one message."""
 
-from collections.abc import Iterator
+from context_compaction.messages import Message, Opaque
 
-from context_compaction.messages import Message, Messages, Opaque
-
-
-def server_call_ids(message: Message) -> frozenset[str]:
-    """The ids of the calls of the provider's own tools in `message` (Anthropic)."""
-    return frozenset(
-        str(block.source.get("id"))
-        for block in message.blocks
-        if isinstance(block, Opaque) and block.kind in ("server_tool_use", "mcp_tool_use")
-    )
+_CALL_KINDS = ("server_tool_use", "mcp_tool_use")
 
 
-def is_orphan_server_result(block: Opaque, known: frozenset[str]) -> bool:
-    """Whether `block` answers a call of a server tool that is not among `known`."""
-    call_id = block.source.get("tool_use_id")
-    return block.kind.endswith("_tool_result") and call_id is not None and call_id not in known
-
-
-def orphan_server_results(messages: Messages) -> Iterator[int]:
-    """Positions of messages with a server tool's result whose call the message does not make."""
-    for position, message in enumerate(messages):
-        opaque = [block for block in message.blocks if isinstance(block, Opaque)]
-        if opaque and any(is_orphan_server_result(b, server_call_ids(message)) for b in opaque):
-            yield position
+def orphan_server_results(message: Message) -> frozenset[int]:
+    """Positions of blocks that answer a call which `message` does not make before them."""
+    known: set[object] = set()
+    orphans: set[int] = set()
+    for position, block in enumerate(message.blocks):
+        if not isinstance(block, Opaque):
+            continue
+        if block.kind in _CALL_KINDS:
+            known.add(block.source.get("id"))
+        elif block.kind.endswith("_tool_result") and block.source.get("tool_use_id") not in known:
+            orphans.add(position)
+    return frozenset(orphans)

@@ -5,11 +5,11 @@ from typing import Literal, get_args
 
 import anyio
 import pytest
+from context_compaction.compaction import CompactRequest
+from context_compaction.pipeline import compact
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.strategies import FORMATS, conversations, hostile_conversations

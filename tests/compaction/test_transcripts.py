@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 import pytest
-
 from context_compaction.compaction import CompactRequest
 from context_compaction.pipeline import compact
+
 from tests.support.converted import PROVIDER_FORMATS, in_format
 from tests.support.corpus import Transcript, all_transcripts, sample_transcripts
 from tests.support.json_types import Json
