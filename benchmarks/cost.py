@@ -29,7 +29,9 @@ from tests.support.synthetic import synthetic_session
 SIZES = (200_000, 1_000_000)
 ROUNDS = 5
 WIDE = CompactRequest(format="anthropic", context_window=4_000_000, session_id="bench")
-NARROW = CompactRequest(format="anthropic", context_window=200_000, session_id="bench-narrow")
+FULL = CompactRequest(
+    format="anthropic", mode="full", context_window=4_000_000, session_id="bench-full"
+)
 
 
 async def cpu_ms(work: Callable[[], Awaitable[Any]]) -> float:
@@ -69,7 +71,9 @@ async def measure(archive: LocalArchive, tokens: int) -> dict[str, float]:
         repeated.append(await cpu_ms(lambda p=payload: compact(p, WIDE, archive=archive)))
     row["grown by a turn"] = statistics.median(grown_by_one)
     row["same again"] = statistics.median(repeated)
-    row["compacted (warm)"] = await cpu_ms(lambda: compact(payload, NARROW, archive=archive))
+    tenth = CompactRequest(format="anthropic", target_tokens=tokens // 10, session_id="bench-tenth")
+    row["to a tenth"] = await cpu_ms(lambda: compact(payload, tenth, archive=archive))
+    row["full summary"] = await cpu_ms(lambda: compact(payload, FULL, archive=archive))
     return row
 
 

@@ -1,6 +1,14 @@
 """Fixtures for every test."""
 
+import os
+
 import pytest
+from hypothesis import settings
+
+# The same examples every time, so that a red run can be run again; "nightly" looks for new ones.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("nightly", deadline=None, max_examples=4_000, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 @pytest.fixture

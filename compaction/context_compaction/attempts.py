@@ -19,7 +19,7 @@ from context_compaction.rungs import Limits, Rung, clear, cut, ladder
 from context_compaction.settings import Settings
 from context_compaction.summary import checkpoint_message, summarize, summary_message
 from context_compaction.thinking import strip_void_thinking
-from context_compaction.tokens import MessageCounter, message_bytes
+from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
 
 # A checkpoint inside the running turn gets this part of the summary's budget beside a summary.
@@ -135,14 +135,14 @@ def finish(
             task.messages, draft.messages, count=task.count, rule=task.settings.thinking
         )
         draft = draft.then("thinking", stripped, task.count)
-    return _without_subsumed(draft, shape.cut)
+    return draft
 
 
 def fits(task: Task, messages: Messages, *, spare_tokens: int = 0) -> bool:
     """Whether `messages` are within the limits, with `spare_tokens` still to come."""
     if task.count.messages(messages) + spare_tokens > task.limits.tokens:
         return False
-    return sum(message_bytes(message) for message in messages) <= task.limits.bytes
+    return task.count.request_bytes(messages) <= task.limits.bytes
 
 
 def span_of(task: Task, messages: Messages) -> Span:
@@ -185,7 +185,7 @@ def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoin
         made = summary_message(span_of(task, history or prefix), summary, task.pinned)
     inside = checkpoint_message(span_of(task, prefix), checkpoint) if prefix else None
     step = summarize(draft.messages, where, count=task.count, summary=made, checkpoint=inside)
-    return draft.then("summarize", step, task.count)
+    return _without_subsumed(draft.then("summarize", step, task.count))
 
 
 def _restore_at(messages: Messages, shape: Shape) -> int:
@@ -200,15 +200,11 @@ def _restore_at(messages: Messages, shape: Shape) -> int:
     return len(messages)
 
 
-def _without_subsumed(draft: Draft, where: CutPoint | None) -> Draft:
-    """Leave out edits of messages that a summary has replaced since: its pointer covers them."""
-    if where is None:
-        return draft
+def _without_subsumed(draft: Draft) -> Draft:
+    """Leave out edits of messages that a summary has replaced: its pointer covers them."""
     present = {message.index for message in draft.messages}
     edits = tuple(
-        edit
-        for edit in draft.edits
-        if edit.layer in ("summarize", "restore") or edit.index in present
+        edit for edit in draft.edits if edit.layer == "summarize" or edit.index in present
     )
     wanted = {pointer for edit in edits for pointer in edit.pointers}
     blobs = tuple(blob for blob in draft.blobs if blob.output_id in wanted)

@@ -14,7 +14,6 @@ from context_compaction.tokens import (
     MessageCounter,
     UsageAnchor,
     anchor_from_usage,
-    message_bytes,
 )
 
 
@@ -59,7 +58,7 @@ def goal_of(
         # The provider has refused this list, so our count of it was too low: aim well below it.
         target = min(target, before.tokens // 2)
     limit_tokens = int(target / count.margin) - overhead_tokens
-    total_bytes = sum(message_bytes(message) for message in messages)
+    total_bytes = count.request_bytes(messages)
     return Goal(
         before,
         trigger,

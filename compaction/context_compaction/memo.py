@@ -1,12 +1,14 @@
-"""What was counted before: counts by content hash.
+"""What was counted before: counts by content hash, and within one call by object.
 
-A conversation is counted again at every turn, and nearly all of it was there the last time.
+A conversation is counted again at every turn, and nearly all of it was there the last time. Within
+a call its layers weigh the same messages again and again.
 """
 
 import hashlib
 import marshal
+from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from context_compaction.request_size import compact_json
 
@@ -15,6 +17,7 @@ MEMO_ENTRIES = 50_000  # about 8 MB
 HASH_FROM_CHARS = 200
 
 Key: TypeAlias = str | bytes
+_T = TypeVar("_T")
 
 
 class CountMemo:
@@ -48,6 +51,24 @@ class CountMemo:
             self._old = self._young
             self._young = {}
         self._young[key] = count
+
+
+class ObjectMemo:
+    """Figures of frozen objects, told apart by identity.
+
+    It keeps each object alive, or another could come to stand at its address; so let it live for
+    one call.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[object, int]] = {}
+
+    def figure(self, of: _T, compute: Callable[[_T], int]) -> int:
+        """What `compute` gives for `of`, computed once."""
+        known = self._known.get(id(of))
+        if known is None:
+            known = self._known[id(of)] = (of, compute(of))
+        return known[1]
 
 
 @cache

@@ -21,12 +21,12 @@ from context_compaction.messages import (
     starts_turn,
 )
 from context_compaction.replacing import Place, Replacement, replace_blocks
-from context_compaction.tokens import MessageCounter, message_bytes
+from context_compaction.tokens import MessageCounter
 
 
 def offload_media(messages: Messages, *, count: MessageCounter, limit_bytes: int) -> Step:
     """Replace media by pointers, oldest first, until the messages are within `limit_bytes`."""
-    excess_bytes = sum(message_bytes(message) for message in messages) - limit_bytes
+    excess_bytes = count.request_bytes(messages) - limit_bytes
     if excess_bytes <= 0:
         return Step(messages)
     chosen: dict[Place, Replacement] = {}

@@ -19,7 +19,7 @@ from context_compaction.receipt import (
     receipt_of,
     token_report,
 )
-from context_compaction.tokens import MessageCounter, message_bytes
+from context_compaction.tokens import MessageCounter
 from context_compaction.writing import Words
 
 
@@ -47,7 +47,7 @@ def judge(task: Task, goal: Goal, repaired: Step, draft: Draft, mode: Mode) -> V
     before, after = count.messages(repaired.messages), count.messages(draft.messages)
     fits = _fits(goal, draft.messages, count, mode)
     needed = before * task.settings.min_progress_fraction
-    if after >= before and not _fewer_bytes(repaired.messages, draft.messages):
+    if after >= before and not _fewer_bytes(repaired.messages, draft.messages, count):
         return _fallback(task, goal, repaired, "nothing could be made smaller")
     if not fits and before - after < needed:
         saved = f"{before - after} of {before} tokens could be saved"
@@ -121,15 +121,15 @@ def _fits(goal: Goal, messages: Messages, count: MessageCounter, mode: Mode) -> 
         return True
     aims = goal.is_over or mode == "reactive"
     limit_tokens = goal.target_tokens if aims else goal.trigger_tokens
-    total_bytes = sum(message_bytes(message) for message in messages)
+    total_bytes = count.request_bytes(messages)
     return (
         after_estimate(goal, messages, count).upper <= limit_tokens
         and total_bytes <= goal.limits.bytes
     )
 
 
-def _fewer_bytes(before: Messages, after: Messages) -> bool:
-    return sum(map(message_bytes, after)) < sum(map(message_bytes, before)) * 0.99
+def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bool:
+    return count.request_bytes(after) < count.request_bytes(before) * 0.99
 
 
 def _too_large(goal: Goal, messages: Messages, count: MessageCounter) -> str:

@@ -148,7 +148,7 @@ def _prepare(payload: Sequence[JsonObject], request: CompactRequest) -> _Call:
     settings = override(policy.settings, request.settings)
     format_name = request.format or (wire.detect(payload) if payload else "anthropic")
     parsed = wire.parse(payload, format=format_name)
-    count = counter_for(request.model)
+    count = counter_for(request.model).for_one_call()
     goal = goal_of(request, settings, parsed, count)
     acts = goal.is_over or request.mode in ("micro", "full", "reactive")
     rules = wire.FORMATS[format_name].rules

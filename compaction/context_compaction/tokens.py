@@ -8,7 +8,7 @@ import logging
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from context_compaction.errors import SettingsError, VocabularyError
@@ -20,7 +20,7 @@ from context_compaction.media import (
     encrypted_tokens,
     image_tokens,
 )
-from context_compaction.memo import CountMemo, json_key, memo_for, text_key
+from context_compaction.memo import CountMemo, ObjectMemo, json_key, memo_for, text_key
 from context_compaction.messages import (
     Block,
     Document,
@@ -98,17 +98,25 @@ class MessageCounter:
         image: How pictures are charged.
         margin: What un-anchored estimates are multiplied by for the upper estimate.
         memo: Counts of earlier calls, of this same counter.
+        message_tokens: Counts of messages seen in this call; see `for_one_call`.
+        message_bytes: The same for their bytes.
     """
 
     counter: TokenCounter
     image: ImageRule
     margin: float
     memo: CountMemo = field(default_factory=CountMemo)
+    message_tokens: ObjectMemo | None = None
+    message_bytes: ObjectMemo | None = None
 
     @property
     def method(self) -> str:
         """How text is counted, as "o200k*1.50/claude"."""
         return self.counter.name
+
+    def for_one_call(self) -> "MessageCounter":
+        """The same counter, with a memory of whole messages that ends with it."""
+        return replace(self, message_tokens=ObjectMemo(), message_bytes=ObjectMemo())
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
@@ -139,11 +147,20 @@ class MessageCounter:
 
     def message(self, message: Message) -> int:
         """Tokens of a message: its blocks and its frame."""
-        return MESSAGE_TOKENS + sum(self.block(block) for block in message.blocks)
+        if self.message_tokens is None:
+            return self._message(message)
+        return self.message_tokens.figure(message, self._message)
 
     def messages(self, messages: Messages) -> int:
         """Tokens of a list: `BASE_TOKENS` and those of each message."""
         return BASE_TOKENS + sum(self.message(message) for message in messages)
+
+    def request_bytes(self, messages: Messages) -> int:
+        """Bytes of a list in a request, for the provider's limit on its size."""
+        if self.message_bytes is None:
+            return sum(map(message_bytes, messages))
+        figure = self.message_bytes.figure
+        return sum(figure(message, message_bytes) for message in messages)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
         """Tokens of what stands beside the messages: the system prompt and the tool definitions.
@@ -202,6 +219,9 @@ class MessageCounter:
         _check_anchor(messages, anchor)
         seen = self.messages(messages[: anchor.message_index + 1])
         return max(0, anchor.total_tokens - seen)
+
+    def _message(self, message: Message) -> int:
+        return MESSAGE_TOKENS + sum(self.block(block) for block in message.blocks)
 
     def _tool_call(self, call: ToolCall) -> int:
         key = json_key([call.name, call.arguments])

@@ -54,12 +54,13 @@ _FAILURE = re.compile(r"\b(error|failed|failure|exception|traceback|denied|not f
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A candidate line, with where it stands and who says it."""
+    """A candidate line: where it stands, who says it, what it names, its weight per token."""
 
     order: int
     speaker: str
     text: str
     entities: tuple[str, ...]
+    weight: float
 
 
 def write(request: SummaryRequest, count: MessageCounter) -> str:
@@ -158,19 +159,19 @@ def _facts(messages: Messages, budget: int, count: MessageCounter, used: set[str
         return []
     lines = _candidates(messages, used)
     frequency = Counter(entity for line in lines for entity in line.entities)
-    covered: set[str] = set()
     size = max(1, len(lines))
+    # What each name not yet covered is worth. One that recurs is worked with; one that stands
+    # everywhere is noise.
+    worth = {
+        entity: 1 + math.log(times)
+        for entity, times in frequency.items()
+        if times <= max(8, size // 20)
+    }
 
     def gain(line: _Line) -> float:
-        # A name that recurs is worked with; one that stands everywhere is noise.
-        worth = sum(
-            1 + math.log(frequency[entity])
-            for entity in line.entities
-            if entity not in covered and frequency[entity] <= max(8, size // 20)
-        )
         recent = 0.6 + 0.4 * line.order / size
-        failure = 1.4 if _FAILURE.search(line.text) else 1.0
-        return worth * recent * failure / (6 + len(line.text) / 3.5)
+        names = sum([worth.get(entity, 0.0) for entity in line.entities])
+        return names * recent * line.weight
 
     heap = [(-gain(line), line.order, line) for line in lines]
     heap = [entry for entry in heap if entry[0] < 0]
@@ -189,7 +190,8 @@ def _facts(messages: Messages, budget: int, count: MessageCounter, used: set[str
         if cost > left:
             continue
         chosen.append(line)
-        covered.update(line.entities)
+        for entity in line.entities:
+            worth.pop(entity, None)
         left -= cost
     chosen.sort(key=lambda line: line.order)
     return [f"- {line.speaker}: {line.text}" for line in chosen]
@@ -214,7 +216,8 @@ def _candidates(messages: Messages, used: set[str]) -> list[_Line]:
                 # A tuple, not a set: sums over it must not depend on the hash seed.
                 entities = tuple(dict.fromkeys(_ENTITY.findall(line)))
                 if entities:
-                    lines.append(_Line(len(lines), speaker, line, entities))
+                    weight = (1.4 if _FAILURE.search(line) else 1.0) / (6 + len(line) / 3.5)
+                    lines.append(_Line(len(lines), speaker, line, entities, weight))
     return lines
 
 
