@@ -19,7 +19,7 @@ SHARES = st.sampled_from([0.9, 0.5, 0.25, 0.1])
 # The explain phase takes minutes on lists this large, and says little about them.
 PHASES = tuple(phase for phase in Phase if phase is not Phase.explain)
 EXAMPLES = settings(
-    max_examples=settings.default.max_examples // 5,  # each compacts a list three times over
+    max_examples=settings().max_examples // 5,  # each compacts a list three times over
     phases=PHASES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -170,7 +170,7 @@ def _facts(messages: Messages, budget: int, count: MessageCounter, used: set[str
 
     def gain(line: _Line) -> float:
         recent = 0.6 + 0.4 * line.order / size
-        names = sum([worth.get(entity, 0.0) for entity in line.entities])
+        names = sum(worth.get(entity, 0.0) for entity in line.entities)
         return names * recent * line.weight
 
     heap = [(-gain(line), line.order, line) for line in lines]
