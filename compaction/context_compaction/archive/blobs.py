@@ -18,7 +18,7 @@ from pathlib import Path
 
 import zstandard
 
-from context_compaction.archive.files import explaining, make_folder, put_file, sync_folder
+from context_compaction.archive.files import explaining, make_folder, put_file, sync_folders
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 
 FRAME_BYTES = 64 * 1024
@@ -99,11 +99,14 @@ class BlobStore:
         path = self._path(digest)
         with explaining(path, "Writing"):
             make_folder(path.parent)
-            if not path.exists():
+            is_new = not path.exists()
+            if is_new:
                 put_file(path, pack(data))
-                return digest
-            # Another process may have written it a moment ago, and its name not be durable yet.
-            sync_folder(path.parent)
+            # Another process may have written it, or made the folder, a moment ago, and the name
+            # not be durable yet.
+            sync_folders(path.parent, self._folder.parent)
+        if is_new:
+            return digest
         if self.table(digest).size_bytes != len(data):
             raise _damaged(path, "it should hold other content")
         return digest

@@ -28,7 +28,7 @@ from context_compaction.archive.files import (
     make_folder,
     read_at,
     sync_file,
-    sync_folder,
+    sync_folders,
     write_all,
 )
 from context_compaction.archive.records import (
@@ -227,7 +227,7 @@ def append_records(
         finally:
             os.close(handle)
         if not expected_size:
-            sync_folder(folder)
+            sync_folders(folder, root)
         # Tells searchers that this shard has news, since a file's growth does not show in any
         # folder; in nanoseconds, as the kernel's own stamps are only as fine as its ticks.
         now = time.time_ns()
@@ -238,6 +238,29 @@ def append_records(
         places.append(Place(segment, offset, len(line)))
         offset += len(line)
     return places
+
+
+def sync_segments(root: Path, key: str, segments: Sequence[str]) -> None:
+    """Bring to the device what other processes wrote to a session.
+
+    A process may have been killed, or be waiting, between its write and its sync; what it wrote can
+    be read already, so whoever builds upon it makes it durable first.
+
+    Raises:
+        ArchiveError: A segment cannot be opened or synced.
+    """
+    folder = session_folder(root, key)
+    for segment in segments:
+        path = folder / segment
+        with explaining(path, "Syncing"):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                sync_file(handle)
+            finally:
+                os.close(handle)
+    if segments:
+        with explaining(folder, "Syncing"):
+            sync_folders(folder, root)
 
 
 class Writer:

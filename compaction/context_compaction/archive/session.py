@@ -52,6 +52,7 @@ class SessionState:
 
     Attributes:
         read_to: By segment, up to where it was read.
+        synced_to: By segment, up to where this process knows it to be on the device.
         nodes: Known histories by chain hash.
         messages: Message records by number.
         outputs: Output records by id.
@@ -68,6 +69,7 @@ class SessionState:
     session_id: str = ""
     parent_session_id: str | None = None
     read_to: dict[str, int] = field(default_factory=dict[str, int])
+    synced_to: dict[str, int] = field(default_factory=dict[str, int])
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])

@@ -31,6 +31,7 @@ from context_compaction.archive.log import (
     segment_sizes,
     session_folder,
     session_key,
+    sync_segments,
 )
 from context_compaction.archive.outputs import (
     StoredOutput,
@@ -93,7 +94,10 @@ class TranscriptStore:
         chain = chain_hashes(contents)
         state = self._state(session_id)
         known = state.match(chain)
-        if dry_run or known == len(chain):
+        if dry_run:
+            return _append_result(state, chain, known)
+        if known == len(chain):
+            self._sync(state)
             return _append_result(state, chain, known)
         with self._writing(session_id) as state:
             known = state.match(chain)
@@ -151,6 +155,8 @@ class TranscriptStore:
                 records.append(Record(head, externalise(made, self.blobs.put)))
             if records:
                 self._write(state, session_id, None, now_seconds, records)
+            else:
+                self._sync(state)
 
     def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
@@ -284,11 +290,18 @@ class TranscriptStore:
             Record({"n": state.next_number + count} | record.head, record.body)
             for count, record in enumerate(records)
         ]
-        key = session_key(session_id)
-        places = append_records(self.root, key, segment, size, numbered)
+        self._sync(state)
+        places = append_records(self.root, state.folder.name, segment, size, numbered)
         for record, place in zip(numbered, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
+        state.synced_to[segment] = state.read_to[segment]
+
+    def _sync(self, state: SessionState) -> None:
+        """Make durable what was read of a session, so that it may be acknowledged."""
+        news = [name for name, end in state.read_to.items() if state.synced_to.get(name, 0) < end]
+        sync_segments(self.root, state.folder.name, news)
+        state.synced_to |= {name: state.read_to[name] for name in news}
 
 
 def _segment_to_append(state: SessionState, writer: str) -> tuple[str, int]:
