@@ -196,8 +196,13 @@ def _restore_at(messages: Messages, shape: Shape) -> int:
     source = shape.draft.messages
     if anchor_at < len(source):
         wanted = source[anchor_at]
-        return next(at for at, message in enumerate(messages) if message is wanted)
+        return next(at for at, message in enumerate(messages) if _is_of(message, wanted))
     return len(messages)
+
+
+def _is_of(message: Message, original: Message) -> bool:
+    """Whether `message` is `original`, or what an edit has left of it."""
+    return message is original or (message.index is not None and message.index == original.index)
 
 
 def _without_subsumed(draft: Draft) -> Draft:

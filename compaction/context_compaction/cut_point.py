@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from context_compaction import markers
-from context_compaction.messages import Message, Messages, Opaque
+from context_compaction.messages import (
+    Block,
+    Message,
+    Messages,
+    Opaque,
+    ToolResult,
+    edit_message,
+    tool_results,
+)
 from context_compaction.pairing import safe_cuts
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
@@ -27,6 +35,7 @@ class CutPoint:
             list where nothing does.
         request_at: Position of the running turn's request, when the cut falls inside that turn:
             it stays in full, and what lies between is folded behind a checkpoint. Else None.
+            Results that came along with the request go where their calls go.
     """
 
     first_kept: int
@@ -47,7 +56,24 @@ def is_preserved(message: Message) -> bool:
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
     """What the summary stands for; earlier summaries of ours are among it."""
     stop = cut.first_kept if cut.request_at is None else cut.request_at
-    return tuple(message for message in messages[:stop] if not is_preserved(message))
+    history = tuple(message for message in messages[:stop] if not is_preserved(message))
+    if cut.request_at is None or not tool_results(messages[cut.request_at]):
+        return history
+    request = messages[cut.request_at]
+    return (*history, edit_message(request, tool_results(request)))
+
+
+def request_of(messages: Messages, request_at: int) -> Message:
+    """The running turn's request as it stays at a cut behind it: without results beside it.
+
+    A user may speak in the very message that answers the call before. That call is replaced, and a
+    result without its call would be refused.
+    """
+    request = messages[request_at]
+    if not tool_results(request):
+        return request
+    said: list[Block] = [b for b in request.blocks if not isinstance(b, ToolResult)]
+    return edit_message(request, said)
 
 
 def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
@@ -88,11 +114,12 @@ def find_cut(
     last = size if may_keep_nothing else size - 1
     places = [at for at in range(1, last + 1) if safe[at]]
     request_at = turns[-1] if turns else None
+    request_tokens = 0 if request_at is None else count.message(request_of(messages, request_at))
 
     def kept_tokens(at: int) -> int:
         if request_at is None or at <= request_at:
             return tail_tokens[at]
-        return tail_tokens[at] + count.message(messages[request_at])
+        return tail_tokens[at] + request_tokens
 
     fitting = [at for at in places if kept_tokens(at) <= keep_tokens]
     if not fitting:

@@ -157,7 +157,8 @@ def _describe(message: Message, *, is_newest: bool) -> str:
     if message.role == "system":
         return "system message"
     if markers.is_made(message):
-        return "summary with its pinned text"
+        is_summary = markers.summary_text(message) is not None
+        return "summary with its pinned text" if is_summary else "checkpoint or note of ours"
     if is_newest:
         return "the newest request of the user"
     if any(isinstance(block, ToolResult) for block in message.blocks):

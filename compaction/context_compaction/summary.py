@@ -7,7 +7,13 @@ the prose: pinned text verbatim, and for prose of a model the ledger of files an
 from collections.abc import Sequence
 
 from context_compaction import markers
-from context_compaction.cut_point import CutPoint, history_of, is_preserved, turn_prefix_of
+from context_compaction.cut_point import (
+    CutPoint,
+    history_of,
+    is_preserved,
+    request_of,
+    turn_prefix_of,
+)
 from context_compaction.edits import Edit, Step
 from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages, make_message
@@ -48,7 +54,11 @@ def summarize(
         out.append(summary)
         edits.append(_edit(history_of(messages, cut), summary, count))
     if cut.request_at is not None:
-        out.append(messages[cut.request_at])
+        whole = messages[cut.request_at]
+        request = request_of(messages, cut.request_at)
+        out.append(request)
+        if request is not whole:
+            edits.append(_without_results(whole, request, count))
         inside = messages[cut.request_at + 1 : cut.first_kept]
         out.extend(message for message in inside if is_preserved(message))
     if checkpoint is not None:
@@ -67,6 +77,17 @@ def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
         count.message(message),
         (span.pointer,) if span else (),
         note=f"{len(replaced)} messages",
+    )
+
+
+def _without_results(whole: Message, request: Message, count: MessageCounter) -> Edit:
+    return Edit(
+        "summarize",
+        "summarized",
+        whole.index,
+        count.message(whole),
+        count.message(request),
+        note="results beside the request went with their calls",
     )
 
 

@@ -45,6 +45,8 @@ async def check_promises(
     assert request.format is not None
     faults = problems(result.messages, request.format, original=payload)
     assert not faults, faults
+    # The last gate is there for faults of ours; it must never have anything to do.
+    assert not any("would have been refused" in warning for warning in result.warnings)
     _check_fit(result, request)
     _check_untouched(payload, result)
     await _check_readback(payload, result, request.format, archive)

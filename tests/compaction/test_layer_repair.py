@@ -1,0 +1,175 @@
+"""Repair: a broken list becomes one that the provider takes, and says what was mended."""
+
+from typing import Any
+
+import pytest
+from context_compaction.errors import InvalidMessageError
+
+from tests.support.json_types import Json
+from tests.support.provider_rules import problems
+from tests.support.small import answered, assistant, call, compacted, result, text, thinking, user
+
+BROKEN: dict[str, tuple[list[Json], str]] = {
+    "a result without its call": (
+        [user("go"), assistant("I look."), user([result("lost", "42 files"), text("and now?")])],
+        "a tool result without its call was turned into text",
+    ),
+    "a call without its result": (
+        [user("go"), assistant(call("a", "Bash")), user("never mind"), assistant("ok")],
+        "the call Bash had no result; one was put in that says so",
+    ),
+    "a call without its result before another answer": (
+        [user("go"), assistant(call("a", "Bash", command="ls")), assistant("gave up"), user("ok")],
+        "the call Bash had no result; one was put in that says so",
+    ),
+    "a result away from its call": (
+        [
+            user("go"),
+            assistant(call("a", "Bash", command="ls")),
+            user("wait"),
+            assistant("waiting"),
+            user([result("a", "late")]),
+        ],
+        "a tool result was moved next to its call",
+    ),
+    "a text before a result": (
+        [
+            user("go"),
+            assistant(call("a", "Bash", command="ls")),
+            user([text("here it is"), result("a", "x")]),
+        ],
+        "tool results were put first",
+    ),
+    "an id that is used twice": (
+        [user("go"), *answered("a", "Bash", "one", command="1"), *answered("a", "Bash", "two")],
+        "a call id was used twice; the later call was renamed",
+    ),
+    "a result given twice": (
+        [
+            user("go"),
+            assistant(call("a", "Bash", command="ls")),
+            user([result("a", "one"), result("a", "two")]),
+        ],
+        "a tool result without its call was turned into text",
+    ),
+    "an empty message": (
+        [user("go"), assistant(), user("still there?")],
+        "an empty message was left out",
+    ),
+    "a blank text block": (
+        [user("go"), assistant("  \n", "done"), user("thanks")],
+        "an empty text block was left out",
+    ),
+    "an assistant who speaks first": (
+        [assistant("Hello, how can I help?"), user("go")],
+        "a user message was put before the assistant's first one",
+    ),
+    "a system message at the end": (
+        [user("go"), assistant("done"), {"role": "system", "content": "Be brief."}],
+        "a system message stood where none is allowed; it is the user's now",
+    ),
+    "white space at the very end": (
+        [user("go"), assistant("The answer is ")],
+        "white space at the end of the last message was left out",
+    ),
+    "a server tool's result without its call": (
+        [
+            user("go"),
+            assistant(
+                {
+                    "type": "web_search_tool_result",
+                    "tool_use_id": "srvtoolu_1",
+                    "content": [],
+                },
+                "found",
+            ),
+            user("thanks"),
+        ],
+        "a server tool's result without its call was turned into text",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+async def test_a_broken_list_becomes_valid_and_the_answer_says_what_was_mended(fault: str) -> None:
+    payload, note = BROKEN[fault]
+    assert problems(payload, "anthropic")
+    answer = await compacted(payload)
+    assert not problems(answer.messages, "anthropic", original=payload)
+    assert answer.status == "compacted"
+    assert any(note in warning for warning in answer.warnings), answer.warnings
+    assert all(edit.pointers for edit in answer.edits)
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+async def test_a_repair_leaves_every_sound_message_as_the_hosts_own_object(fault: str) -> None:
+    payload, _ = BROKEN[fault]
+    answer = await compacted(payload)
+    mended = {edit.index for edit in answer.edits}
+    sound = [message for at, message in enumerate(payload) if at not in mended]
+    for message in sound:
+        assert any(message is kept for kept in answer.messages)
+
+
+@pytest.mark.parametrize("mode", ["auto", "record", "micro", "full"])
+async def test_an_empty_list_is_nothing_to_do(mode: Any) -> None:
+    answer = await compacted([], mode=mode)
+    assert answer.messages == []
+    assert not answer.changed
+    assert answer.fits
+
+
+async def test_what_an_orphan_said_still_stands_labelled_in_the_list() -> None:
+    answer = await compacted(BROKEN["a result without its call"][0])
+    assert answer.messages[-1]["content"] == [
+        text("[A tool result whose call is not in the conversation]\n42 files"),
+        text("and now?"),
+    ]
+
+
+async def test_an_orphans_picture_stays_a_picture() -> None:
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
+    }
+    answer = await compacted([user("go"), assistant("ok"), user([result("lost", [picture])])])
+    assert picture in answer.messages[-1]["content"]
+
+
+async def test_calls_that_the_host_is_still_to_answer_stay_open_under_their_own_ids() -> None:
+    payload = [
+        user("go"),
+        *answered("a", "Bash", "one"),
+        assistant(call("a", "Bash", command="again")),
+    ]
+    answer = await compacted(payload)
+    assert answer.messages[-1] is payload[-1]
+    assert answer.messages[1]["content"][0]["id"] == "a_2"
+    assert answer.messages[2]["content"][0]["tool_use_id"] == "a_2"
+
+
+async def test_the_answer_to_a_missing_result_is_an_error_that_says_so() -> None:
+    answer = await compacted(BROKEN["a call without its result"][0])
+    [made] = [b for b in answer.messages[2]["content"] if b["type"] == "tool_result"]
+    assert made == {
+        "type": "tool_result",
+        "tool_use_id": "a",
+        "content": "[No result was recorded for this call.]",
+        "is_error": True,
+    }
+
+
+async def test_a_message_of_another_shape_is_refused_with_its_index_and_a_remedy() -> None:
+    with pytest.raises(InvalidMessageError) as caught:
+        await compacted([user("go"), {"role": "assistant"}])
+    assert str(caught.value) == (
+        "Message 1: `content` is missing. Give a string or an array of blocks."
+    )
+
+
+async def test_thinking_that_ends_a_turn_is_left_out_and_named() -> None:
+    answer = await compacted([user("go"), assistant("so", thinking("hm")), user("and?")])
+    assert answer.messages[1]["content"] == [text("so")]
+    assert answer.warnings == (
+        "Message 1: thinking at the end of the assistant's turn was left out.",
+    )

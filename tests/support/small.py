@@ -1,0 +1,82 @@
+"""Small hand-made conversations in Anthropic's format, and the calls that tests make with them."""
+
+from typing import Any
+
+from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.messages import Messages, ToolResult
+from context_compaction.pipeline import compact
+from context_compaction.tokens import MessageCounter, counter_for
+from context_compaction.wire import FORMATS, parse
+
+from .json_types import Json
+from .promises import temporary_archive
+
+RULES = FORMATS["anthropic"].rules
+COUNT: MessageCounter = counter_for(estimator="chars/4")  # needs no vocabulary, easy to foresee
+
+
+def user(content: Any) -> Json:
+    """The user says a text, or sends blocks."""
+    return {"role": "user", "content": content}
+
+
+def assistant(*blocks: Json | str) -> Json:
+    """The model answers with blocks; a string is a text block."""
+    content = [text(block) if isinstance(block, str) else block for block in blocks]
+    return {"role": "assistant", "content": content}
+
+
+def text(value: str) -> Json:
+    return {"type": "text", "text": value}
+
+
+def thinking(value: str) -> Json:
+    return {"type": "thinking", "thinking": value, "signature": "c2lnbmF0dXJl"}
+
+
+def call(call_id: str, name: str, **arguments: Any) -> Json:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def result(call_id: str, content: Any, *, is_error: bool = False) -> Json:
+    found = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    return found | {"is_error": True} if is_error else found
+
+
+def image(data: str) -> Json:
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    return {"type": "image", "source": source}
+
+
+def answered(call_id: str, name: str, content: Any, **arguments: Any) -> list[Json]:
+    """A call in one message and its result in the next."""
+    return [assistant(call(call_id, name, **arguments)), user([result(call_id, content)])]
+
+
+def lines(label: str, number: int = 200) -> str:
+    """Distinct lines, so that nothing is a repetition of anything."""
+    return "\n".join(f"{label} line {n}: value_{label}_{n * 37}" for n in range(number))
+
+
+def read(payload: list[Json]) -> Messages:
+    """`payload` as the layers take it."""
+    return parse(payload, format="anthropic")
+
+
+def result_of(messages: Messages, call_id: str) -> ToolResult:
+    """The result of one call."""
+    [found] = [
+        block
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, ToolResult) and block.call_id == call_id
+    ]
+    return found
+
+
+async def compacted(payload: list[Json], **wishes: Any) -> CompactResult:
+    """`payload` compacted with an archive of its own."""
+    wishes.setdefault("format", "anthropic")
+    request = CompactRequest(**wishes)
+    async with temporary_archive() as archive:
+        return await compact(payload, request, archive=archive)
