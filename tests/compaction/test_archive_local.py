@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.compaction.archive_contract import CONTRACT, Check, add, found, parsed, user
+from tests.support.environment import unmeasured
 from tests.support.strategies import FORMATS, hostile_conversations
 
 _KEYS = st.sampled_from(["$blob", "$$blob", "x$blob", "a", "", "\ud800", "kind", ',"body":'])
@@ -145,7 +146,9 @@ async def main():
 
 anyio.run(main)
 """
-    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=50)
+    subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env=unmeasured(), check=True, timeout=50
+    )
 
 
 async def test_a_root_that_is_a_file_is_said_to_be_wrong(tmp_path: Path) -> None:

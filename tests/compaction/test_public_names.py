@@ -2,13 +2,14 @@
 
 import ast
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import context_compaction
 import pytest
+
+from tests.support.environment import unmeasured
 
 MAX_IMPORT_SECONDS = 0.15
 HEAVY = ["aiofiles", "anthropic", "anyio", "mcp", "pydantic", "sqlite3", "tiktoken", "zstandard"]
@@ -107,8 +108,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_importing_the_library_is_cheap_and_loads_nothing_heavy() -> None:
     done = subprocess.run(
         [sys.executable, "-c", IMPORT],
-        # A process whose coverage is measured loads what coverage needs.
-        env={k: v for k, v in os.environ.items() if not k.startswith("COVERAGE_")},
+        env=unmeasured(),
         capture_output=True,
         encoding="utf-8",
         timeout=30,

@@ -12,6 +12,8 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+from tests.support.environment import unmeasured
+
 from .helpers import Era, Json, answer_of, conversation, output, text_of
 
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
@@ -104,13 +106,11 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(
         {"id": 2, "method": "tools/list"},
         {"id": 3, "method": "prompts/list"},
     ]
-    # A process whose coverage is measured loads what coverage needs.
-    unmeasured = {k: v for k, v in environment.items() if not k.startswith("COVERAGE_")}
     process = subprocess.Popen(
         [sys.executable, "-c", WATCHED, str(report)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env=unmeasured,
+        env=unmeasured(environment),
         text=True,
         encoding="utf-8",
     )
