@@ -13,7 +13,7 @@ from context_compaction.draft import Draft
 from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages
 from context_compaction.policies import Policy
-from context_compaction.repair import label_misplaced_system
+from context_compaction.repair import label_misplaced_system, open_with_user
 from context_compaction.restore import FileText, restore
 from context_compaction.rungs import Limits, Rung, clear, cut, ladder
 from context_compaction.settings import Settings
@@ -130,6 +130,8 @@ def finish(
             draft = draft.then("restore", step, task.count)
     if task.rules.system_follows_user:
         draft = draft.then("repair", label_misplaced_system(draft.messages), task.count)
+    if task.rules.first_role_user:
+        draft = draft.then("repair", open_with_user(draft.messages), task.count)
     if task.rules.thinking_is_bound:
         stripped = strip_void_thinking(
             task.messages, draft.messages, count=task.count, rule=task.settings.thinking

@@ -16,6 +16,7 @@ from context_compaction.messages import (
     Opaque,
     ToolResult,
     edit_message,
+    tool_calls,
     tool_results,
 )
 from context_compaction.pairing import safe_cuts
@@ -43,24 +44,49 @@ class CutPoint:
 
 
 def is_preserved(message: Message) -> bool:
-    """Whether a message stays verbatim at any cut.
+    """Whether something of a message stays verbatim at any cut.
 
     That is a system message, or one with the provider's own compaction block, which only the
     provider can read.
     """
     if message.role == "system" or markers.is_labelled_system(message):
         return True
-    return any(isinstance(block, Opaque) and "compaction" in block.kind for block in message.blocks)
+    return any(map(_is_compaction, message.blocks))
+
+
+def kept_part(message: Message) -> Message | None:
+    """What of a message stays verbatim at any cut: all of it, its compaction blocks, or nothing."""
+    if not is_preserved(message):
+        return None
+    if not tool_calls(message):
+        return message
+    return edit_message(message, tuple(filter(_is_compaction, message.blocks)))
+
+
+def replaced_part(message: Message) -> Message | None:
+    """The rest of it. A call goes with its result, also where it stands beside what stays."""
+    if not is_preserved(message):
+        return message
+    if not tool_calls(message):
+        return None
+    return edit_message(message, tuple(b for b in message.blocks if not _is_compaction(b)))
 
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
     """What the summary stands for; earlier summaries of ours are among it."""
     stop = cut.first_kept if cut.request_at is None else cut.request_at
-    history = tuple(message for message in messages[:stop] if not is_preserved(message))
+    history = _replaced(messages[:stop])
     if cut.request_at is None or not tool_results(messages[cut.request_at]):
         return history
     request = messages[cut.request_at]
     return (*history, edit_message(request, tool_results(request)))
+
+
+def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
+    """What the checkpoint inside the running turn stands for; empty where there is none."""
+    if cut.request_at is None:
+        return ()
+    return _replaced(messages[cut.request_at + 1 : cut.first_kept])
 
 
 def request_of(messages: Messages, request_at: int) -> Message:
@@ -74,14 +100,6 @@ def request_of(messages: Messages, request_at: int) -> Message:
         return request
     said: list[Block] = [b for b in request.blocks if not isinstance(b, ToolResult)]
     return edit_message(request, said)
-
-
-def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
-    """What the checkpoint inside the running turn stands for; empty where there is none."""
-    if cut.request_at is None:
-        return ()
-    inside = messages[cut.request_at + 1 : cut.first_kept]
-    return tuple(message for message in inside if not is_preserved(message))
 
 
 def find_cut(
@@ -130,6 +148,15 @@ def find_cut(
     cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
     replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
     return None if all(markers.is_made(message) for message in replaced) else cut
+
+
+def _is_compaction(block: Block) -> bool:
+    return isinstance(block, Opaque) and "compaction" in block.kind
+
+
+def _replaced(messages: Messages) -> Messages:
+    parts = map(replaced_part, messages)
+    return tuple(part for part in parts if part is not None)
 
 
 def _best(

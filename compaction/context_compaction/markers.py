@@ -16,13 +16,14 @@ _PERSISTED = "<persisted-output "
 _SNIPPED = "[Messages left out: "
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
-_MADE = ("<context_summary ", "<turn_context ", "<restored_files>", _SNIPPED)
-
 _NAME_CHARS = 160
 SYSTEM_LABEL = "[System message]"
 NO_RESULT = "[No result was recorded for this call.]"
 CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
 NO_CONTENT = "[Nothing was said.]"
+_MADE = (
+    "<context_summary ", "<turn_context ", "<restored_files>", _SNIPPED, CONVERSATION_STARTS,
+)  # fmt: skip
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 
 _SPAN = re.compile(

@@ -59,7 +59,9 @@ def repair(messages: Messages, rules: WireRules, *, unique_ids: bool = False) ->
         mended = labelled.messages
         log.edits.extend(labelled.edits)
     if rules.first_role_user:
-        mended = _user_first(mended, log)
+        opened = open_with_user(mended)
+        mended = opened.messages
+        log.edits.extend(opened.edits)
     if rules.calls_follow_user:
         mended = _calls_after_user(mended, log)
     if messages and not mended:
@@ -81,6 +83,20 @@ def label_misplaced_system(messages: Messages) -> Step:
             message = Message("user", blocks, index=message.index)
         out.append(message)
     return Step(tuple(out), tuple(log.edits))
+
+
+def open_with_user(messages: Messages) -> Step:
+    """Put a message of the user before an assistant's that would be the first."""
+    for position, message in enumerate(messages):
+        if message.role == "system":
+            continue
+        if message.role == "user":
+            break
+        log = RepairLog()
+        log.add(message, "a user message was put before the assistant's first one")
+        opening = make_message("user", markers.CONVERSATION_STARTS)
+        return Step((*messages[:position], opening, *messages[position:]), tuple(log.edits))
+    return Step(messages)
 
 
 def _server_results_labelled(messages: Messages, log: RepairLog) -> Messages:
@@ -169,15 +185,3 @@ def _calls_after_user(messages: Messages, log: RepairLog) -> Messages:
             out.append(make_message("user", markers.NO_CONTENT))
         out.append(message)
     return tuple(out)
-
-
-def _user_first(messages: Messages, log: RepairLog) -> Messages:
-    for position, message in enumerate(messages):
-        if message.role == "system":
-            continue
-        if message.role == "user":
-            return messages
-        log.add(message, "a user message was put before the assistant's first one")
-        opening = make_message("user", markers.CONVERSATION_STARTS)
-        return (*messages[:position], opening, *messages[position:])
-    return messages

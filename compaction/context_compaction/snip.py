@@ -1,6 +1,7 @@
 """Layer: drop the middle of a long list by message count. On where a policy says so."""
 
 from context_compaction import markers
+from context_compaction.cut_point import kept_part, replaced_part
 from context_compaction.edits import Edit, Step
 from context_compaction.messages import Messages, make_message
 from context_compaction.pairing import safe_cuts
@@ -20,6 +21,7 @@ def snip(
     """Keep the first `head_messages` and the newest ones, `max_messages` in all.
 
     Both cuts move outward, to where no call is parted from its result, so a few more may stay.
+    System messages and the provider's own summaries stay too.
 
     Args:
         messages: The list.
@@ -38,10 +40,12 @@ def snip(
     tail = len(messages) - (max_messages - head_messages)
     while tail > head and not safe[tail]:
         tail -= 1
-    dropped = messages[head:tail]
+    middle = messages[head:tail]
+    dropped = tuple(part for part in map(replaced_part, middle) if part is not None)
+    kept = tuple(part for part in map(kept_part, middle) if part is not None)
     if not dropped or all(markers.is_made(message) for message in dropped):
         return Step(messages)
     note = make_message("user", markers.snipped(len(dropped), span.pointer))
     before, after = count.messages(dropped), count.message(note)
     edit = Edit("snip", "dropped", dropped[0].index, before, after, (span.pointer,))
-    return Step((*messages[:head], note, *messages[tail:]), (edit,))
+    return Step((*messages[:head], note, *kept, *messages[tail:]), (edit,))

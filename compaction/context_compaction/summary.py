@@ -10,7 +10,7 @@ from context_compaction import markers
 from context_compaction.cut_point import (
     CutPoint,
     history_of,
-    is_preserved,
+    kept_part,
     request_of,
     turn_prefix_of,
 )
@@ -47,20 +47,15 @@ def summarize(
     falls inside it, the checkpoint, and everything from the cut on.
     """
     stop = cut.first_kept if cut.request_at is None else cut.request_at
-    before = tuple(message for message in messages[:stop] if is_preserved(message))
-    out: list[Message] = [*before]
-    edits: list[Edit] = []
+    out, edits = _kept(messages[:stop], count)
     if summary is not None:
         out.append(summary)
         edits.append(_edit(history_of(messages, cut), summary, count))
     if cut.request_at is not None:
-        whole = messages[cut.request_at]
-        request = request_of(messages, cut.request_at)
-        out.append(request)
-        if request is not whole:
-            edits.append(_without_results(whole, request, count))
-        inside = messages[cut.request_at + 1 : cut.first_kept]
-        out.extend(message for message in inside if is_preserved(message))
+        whole, request = messages[cut.request_at], request_of(messages, cut.request_at)
+        inside, more = _kept(messages[cut.request_at + 1 : cut.first_kept], count)
+        out += [request, *inside]
+        edits += [*_shortened(whole, request, count), *more]
     if checkpoint is not None:
         out.append(checkpoint)
         edits.append(_edit(turn_prefix_of(messages, cut), checkpoint, count))
@@ -80,15 +75,24 @@ def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
     )
 
 
-def _without_results(whole: Message, request: Message, count: MessageCounter) -> Edit:
-    return Edit(
-        "summarize",
-        "summarized",
-        whole.index,
-        count.message(whole),
-        count.message(request),
-        note="results beside the request went with their calls",
-    )
+def _kept(messages: Messages, count: MessageCounter) -> tuple[list[Message], list[Edit]]:
+    """What of `messages` stays verbatim at any cut, and an edit for each that stays in part."""
+    out: list[Message] = []
+    edits: list[Edit] = []
+    for message in messages:
+        part = kept_part(message)
+        if part is not None:
+            out.append(part)
+            edits += _shortened(message, part, count)
+    return out, edits
+
+
+def _shortened(whole: Message, part: Message, count: MessageCounter) -> list[Edit]:
+    if part is whole:
+        return []
+    note = "its calls or results went with those they belong to"
+    sizes = count.message(whole), count.message(part)
+    return [Edit("summarize", "summarized", whole.index, *sizes, note=note)]
 
 
 def _pinned(pinned: Sequence[str]) -> str:

@@ -28,12 +28,15 @@ _WORDS: tuple[tuple[ToolKind, frozenset[str]], ...] = (
     ("read", frozenset({"read", "view", "cat", "open", "head", "tail", "show"})),
     ("write", frozenset({"write", "create", "save", "touch", "append"})),
 )
+# Names of arguments, as `_as_mapping` spells them: hosts write file_path, filePath and FilePath.
 _PATH_KEYS = (
-    "file_path", "path", "filename", "filepath", "file", "notebook_path", "target_file",
-    "absolute_path", "relative_path", "file_name",
+    "filepath", "path", "filename", "file", "notebookpath", "targetfile", "absolutepath",
+    "relativepath",
 )  # fmt: skip
 _COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
-_RANGE_KEYS = ("offset", "limit", "start_line", "end_line", "view_range", "line", "lines", "range")
+_RANGE_KEYS = (
+    "offset", "limit", "startline", "endline", "viewrange", "line", "lines", "range",
+)  # fmt: skip
 # One editor tool with a `command` argument (Anthropic's text editor): the argument is the verb.
 _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
     "view": "read", "create": "write", "str_replace": "edit", "insert": "edit", "undo_edit": "edit",
@@ -98,7 +101,7 @@ def _kind(
     for kind, vocabulary in _WORDS:
         if words & vocabulary:
             return _settled(kind, path)
-    if path and ("content" in arguments or "file_text" in arguments):
+    if path and ("content" in arguments or "filetext" in arguments):
         return "write"
     return "read" if path and words & {"get", "file", "load"} else "other"
 
@@ -109,7 +112,11 @@ def _settled(kind: ToolKind, path: str | None) -> ToolKind:
 
 
 def _as_mapping(arguments: Any) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], arguments) if isinstance(arguments, dict) else {}
+    """The arguments by their names without case and underscores; empty where they have none."""
+    if not isinstance(arguments, dict):
+        return {}
+    named = cast(Mapping[str, Any], arguments)
+    return {name.lower().replace("_", ""): value for name, value in named.items()}
 
 
 def _first_string(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:

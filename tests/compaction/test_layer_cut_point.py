@@ -160,6 +160,33 @@ async def test_system_messages_and_the_providers_own_summaries_stay_verbatim() -
     assert not problems(answer.messages, "anthropic", original=payload)
 
 
+async def test_a_list_whose_first_kept_message_is_the_assistants_opens_with_the_users() -> None:
+    compaction = assistant({"type": "compaction", "content": "sealed"}, "go on")
+    payload = [user("start"), compaction, *[m for n in range(4) for m in turn(n)]]
+    answer = await compacted(payload, mode="full")
+    assert answer.status == "compacted"
+    assert answer.messages[:2] == [
+        user("[The conversation begins with the assistant.]"),
+        compaction,
+    ]
+    assert not problems(answer.messages, "anthropic", original=payload)
+
+
+async def test_a_call_beside_the_providers_own_summary_goes_with_its_result() -> None:
+    block = {"type": "compaction", "content": "sealed"}
+    payload = [
+        user("start"),
+        assistant(block, "go on", call("k", "Bash", command="ls")),
+        user([result("k", lines("k"))]),
+        *[m for n in range(4) for m in turn(n)],
+    ]
+    answer = await compacted(payload, mode="full")
+    assert answer.status == "compacted"
+    assert assistant(block) in answer.messages
+    assert any(edit.index == 1 and edit.pointers for edit in answer.edits)
+    assert not problems(answer.messages, "anthropic", original=payload)
+
+
 async def test_pinned_text_stands_verbatim_once_at_the_head_of_every_summary() -> None:
     rule = "Never touch the production database."
     payload = [m for n in range(4) for m in turn(n)]

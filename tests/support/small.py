@@ -34,7 +34,7 @@ def thinking(value: str) -> Json:
     return {"type": "thinking", "thinking": value, "signature": "c2lnbmF0dXJl"}
 
 
-def call(call_id: str, name: str, **arguments: Any) -> Json:
+def call(call_id: str, name: str, /, **arguments: Any) -> Json:
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
@@ -48,7 +48,7 @@ def image(data: str) -> Json:
     return {"type": "image", "source": source}
 
 
-def answered(call_id: str, name: str, content: Any, **arguments: Any) -> list[Json]:
+def answered(call_id: str, name: str, content: Any, /, **arguments: Any) -> list[Json]:
     """A call in one message and its result in the next."""
     return [assistant(call(call_id, name, **arguments)), user([result(call_id, content)])]
 

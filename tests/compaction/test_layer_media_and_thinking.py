@@ -1,0 +1,170 @@
+"""Pictures leave when a request is too many bytes; thinking leaves when it became void."""
+
+import json
+
+import pytest
+from context_compaction.compaction import CompactRequest
+from context_compaction.errors import SettingsError
+from context_compaction.messages import ToolResult
+from context_compaction.offload import offload_media
+from context_compaction.pipeline import compact
+from context_compaction.thinking import strip_void_thinking
+
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.small import (
+    COUNT,
+    answered,
+    assistant,
+    compacted,
+    image,
+    lines,
+    read,
+    text,
+    thinking,
+    user,
+)
+
+PICTURES = [f"{n}" + "iVBORw0KGgo" * 2_000 + "=" for n in range(4)]  # 22 KB each
+
+
+def album() -> list[Json]:
+    """Pictures in a result, in a message of the user, and in the newest turn."""
+    return [
+        user([text("Look at these."), image(PICTURES[0])]),
+        assistant("I see."),
+        *answered("a", "Screenshot", [text("the page"), image(PICTURES[1])]),
+        assistant("A page."),
+        user([image(PICTURES[2]), text("And this one?")]),
+        *answered("b", "Screenshot", [image(PICTURES[3])]),
+        assistant("Yes."),
+    ]
+
+
+def test_within_the_byte_limit_every_picture_stays() -> None:
+    messages = read(album())
+    step = offload_media(messages, count=COUNT, limit_bytes=COUNT.request_bytes(messages))
+    assert step.messages is messages
+
+
+def test_the_oldest_picture_goes_first_and_no_more_than_needed() -> None:
+    messages = read(album())
+    step = offload_media(messages, count=COUNT, limit_bytes=COUNT.request_bytes(messages) - 1)
+    [edit] = step.edits
+    assert (edit.index, edit.action, edit.note) == (0, "offloaded", "media")
+    [blob] = step.blobs
+    assert json.loads(blob.data) == image(PICTURES[0])
+    left = step.messages[0].blocks[1]
+    assert getattr(left, "text", "") == (
+        f"[Media left out: image image/png; read_persisted_output {blob.output_id}]"
+    )
+    assert step.messages[0].blocks[0] is messages[0].blocks[0]
+
+
+def test_pictures_inside_results_go_and_their_text_stays() -> None:
+    messages = read(album())
+    step = offload_media(messages, count=COUNT, limit_bytes=60_000)
+    assert [edit.index for edit in step.edits] == [0, 3]
+    [result] = step.messages[3].blocks
+    assert isinstance(result, ToolResult)
+    assert [getattr(part, "text", "")[:16] for part in result.content] == [
+        "the page",
+        "[Media left out:",
+    ]
+
+
+def test_the_newest_turn_keeps_its_pictures_whatever_the_limit() -> None:
+    messages = read(album())
+    step = offload_media(messages, count=COUNT, limit_bytes=1)
+    assert step.messages[5:] == messages[5:]
+
+
+async def test_a_request_of_too_many_bytes_is_brought_within_its_limit_and_reads_back() -> None:
+    request = CompactRequest(
+        format="anthropic", context_window=200_000, settings={"max_request_bytes": 60_000}
+    )
+    async with temporary_archive() as archive:
+        answer = await check_promises(album(), request, archive)
+    assert answer.status == "compacted"
+    assert answer.fits
+    assert len(json.dumps(answer.messages)) <= 60_000
+    assert {edit.layer for edit in answer.edits} == {"offload"}
+
+
+async def test_too_many_bytes_that_cannot_leave_are_named() -> None:
+    payload = [user([text("Look."), image(PICTURES[0])])]
+    answer = await compacted(payload, settings={"max_request_bytes": 5_000})
+    assert answer.status == "no_progress"
+    assert not answer.fits
+    assert answer.irreducible[0].description == "the newest request of the user"
+
+
+def thoughtful() -> list[Json]:
+    """A large old result, with thinking before and after it."""
+    result = [
+        assistant(thinking("what to run"), *answered("a", "Bash", "")[0]["content"]),
+        answered("a", "Bash", lines("a", 900))[1],
+    ]
+    later = answered("b", "Bash", "small")
+    later[0]["content"] = [thinking("what it means"), *later[0]["content"]]
+    return [user("go"), *result, *later, assistant(thinking("so"), "Done."), user("more")]
+
+
+MICRO = {"min_savings_tokens": 0, "keep_recent_results": 1}
+
+
+async def test_thinking_behind_an_edit_is_stripped_and_the_answer_says_so() -> None:
+    payload = thoughtful()
+    answer = await compacted(payload, mode="micro", settings=MICRO)
+    assert answer.messages[1] is payload[1]  # before the edit: still bound to what it was
+    assert "thinking" not in str(answer.messages[3:])
+    stripped = [edit for edit in answer.edits if edit.layer == "thinking"]
+    assert [edit.index for edit in stripped] == [3, 5]
+    assert all(edit.pointers and edit.tokens_after < edit.tokens_before for edit in stripped)
+
+
+async def test_thinking_can_be_kept_on_request() -> None:
+    answer = await compacted(thoughtful(), mode="micro", settings={**MICRO, "thinking": "keep"})
+    assert answer.status == "compacted"
+    assert str(answer.messages).count("'thinking': 'what it means'") == 1
+
+
+async def test_thinking_that_must_stay_makes_the_edit_an_error() -> None:
+    with pytest.raises(SettingsError) as caught:
+        await compacted(thoughtful(), mode="micro", settings={**MICRO, "thinking": "error"})
+    assert str(caught.value) == (
+        "2 messages carry thinking that is bound to what stands before it, and that would be "
+        "edited. Set thinking to 'strip' or 'keep', or compact without it."
+    )
+
+
+async def test_a_message_of_void_thinking_alone_goes_whole() -> None:
+    before = read([user("go"), user("on"), assistant(thinking("hm")), assistant("so")])
+    after = (*before[1:],)
+    step = strip_void_thinking(before, after, count=COUNT, rule="strip")
+    assert step.messages == (before[1], before[3])
+    assert [edit.tokens_after for edit in step.edits] == [0]
+
+
+async def test_formats_that_bind_no_thinking_keep_it() -> None:
+    payload = [
+        {"role": "user", "content": "go"},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "hm",
+            "tool_calls": [
+                {"id": "a", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+            ],
+        },
+        {"role": "tool", "tool_call_id": "a", "content": lines("a", 900)},
+        {"role": "assistant", "content": "ok", "reasoning_content": "so"},
+        {"role": "user", "content": "more"},
+    ]
+    request = CompactRequest(
+        mode="micro", format="openai-chat", settings={**MICRO, "keep_recent_results": 0}
+    )
+    async with temporary_archive() as archive:
+        answer = await compact(payload, request, archive=archive)
+    assert answer.status == "compacted"
+    assert answer.messages[3] is payload[3]

@@ -1,0 +1,168 @@
+"""Microcompact: old results of tools are cleared and old calls clipped, in one batch."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from context_compaction.edits import Step
+from context_compaction.messages import Text, ToolCall
+from context_compaction.microcompact import microcompact
+from context_compaction.settings import Settings
+
+from tests.support.json_types import Json
+from tests.support.script import TINY_PNG
+from tests.support.small import (
+    COUNT,
+    answered,
+    assistant,
+    call,
+    compacted,
+    image,
+    lines,
+    read,
+    result,
+    result_of,
+    text,
+    user,
+)
+
+PLAIN = Settings(min_savings_tokens=0, min_result_tokens=100, keep_recent_results=3)
+
+
+def steps(number: int, name: str = "Bash", size_lines: int = 80) -> list[Json]:
+    return [
+        message
+        for n in range(number)
+        for message in answered(f"c{n}", name, lines(f"n{n}", size_lines), command=f"run {n}")
+    ]
+
+
+def cleared(step: Step) -> list[int | None]:
+    return [edit.index for edit in step.edits]
+
+
+def run(payload: list[Json], settings: Settings = PLAIN, **more: Any) -> Step:
+    return microcompact(read(payload), count=COUNT, settings=settings, **more)
+
+
+@pytest.mark.parametrize("keep", [0, 1, 3, 9])
+def test_the_newest_results_are_kept(keep: int) -> None:
+    step = run([user("go"), *steps(6)], replace(PLAIN, keep_recent_results=keep))
+    assert cleared(step) == [2 * n + 2 for n in range(max(0, 6 - keep))]
+
+
+def test_oldest_go_first_and_only_until_the_limit_is_met() -> None:
+    payload = [user("go"), *steps(8)]
+    before = COUNT.messages(read(payload))
+    step = run(payload, limit_tokens=before - 400)
+    assert cleared(step) == [2]
+    assert COUNT.messages(step.messages) <= before - 400
+
+
+def test_nothing_is_done_for_less_than_the_minimum_unless_that_is_waived() -> None:
+    payload = [user("go"), *steps(6)]
+    frugal = replace(PLAIN, min_savings_tokens=20_000)
+    messages = read(payload)
+    assert microcompact(messages, count=COUNT, settings=frugal).messages is messages
+    assert cleared(run(payload, frugal, needs_minimum=False)) == [2, 4, 6]
+
+
+def test_a_batch_clears_at_least_the_minimum_even_where_less_would_do() -> None:
+    payload = [user("go"), *steps(8)]
+    limit = COUNT.messages(read(payload)) - 1
+    assert cleared(run(payload, replace(PLAIN, min_savings_tokens=1_200), limit_tokens=limit)) == [
+        2, 4, 6,
+    ]  # fmt: skip
+
+
+def test_small_results_stay() -> None:
+    payload = [user("go"), *answered("a", "Bash", "ok"), *steps(4)]
+    assert cleared(run(payload)) == [4]
+
+
+@pytest.mark.parametrize("name", ["AskUserQuestion", "TodoWrite", "Skill", "update_plan"])
+def test_results_that_steer_the_work_stay(name: str) -> None:
+    assert cleared(run([user("go"), *steps(6, name)])) == []
+
+
+def test_protected_tools_stay_whatever_the_case_of_their_name() -> None:
+    assert cleared(run([user("go"), *steps(6)], replace(PLAIN, protected_tools=("BASH",)))) == []
+
+
+@pytest.mark.parametrize("name", ["Bash", "mcp__fs__read_text_file", "some_tool_nobody_knows"])
+def test_any_tool_is_cleared_whatever_its_name(name: str) -> None:
+    assert cleared(run([user("go"), *steps(4, name)])) == [2]
+
+
+def test_a_list_with_a_picture_is_cleared_like_a_string_and_kept_part_by_part() -> None:
+    parts = [text(lines("a")), image(TINY_PNG)]
+    step = run([user("go"), *answered("a", "Shot", parts), *steps(3)])
+    placeholder = result_of(step.messages, "a").content
+    assert isinstance(placeholder[0], Text)
+    assert [blob.media_type for blob in step.blobs] == ["text/plain", "application/json"]
+    assert all(blob.output_id in placeholder[0].text for blob in step.blobs)
+    assert placeholder[0].text.count("\n") == 0
+
+
+def test_a_failed_result_keeps_the_line_that_says_what_failed() -> None:
+    trace = lines("trace") + "\nValueError: the port is taken\n"
+    payload = [
+        user("go"),
+        assistant(call("a", "Bash", command="serve")),
+        user([result("a", trace, is_error=True)]),
+        *steps(3),
+    ]
+    left = result_of(run(payload).messages, "a")
+    assert left.is_error
+    assert isinstance(left.content[0], Text)
+    assert left.content[0].text.endswith("\nValueError: the port is taken")
+
+
+def test_long_arguments_of_old_calls_are_clipped_to_a_head_and_kept() -> None:
+    source = lines("source", 300)
+    payload = [
+        user("go"),
+        *answered("w", "Write", "ok", file_path="x.py", content=source),
+        *steps(3),
+    ]
+    step = run(payload)
+    [clipped] = [b for b in step.messages[1].blocks if isinstance(b, ToolCall)]
+    assert clipped.arguments["file_path"] == "x.py"
+    head = clipped.arguments["content"]
+    assert head.startswith(source[:200])
+    assert head.endswith(f"{len(source)} chars; read_persisted_output {step.blobs[0].output_id}]")
+    assert step.blobs[0].data.decode() == source
+    assert run_again_changes_nothing(step)
+
+
+def run_again_changes_nothing(step: Step) -> bool:
+    again = microcompact(step.messages, count=COUNT, settings=PLAIN)
+    return again.messages is step.messages
+
+
+def test_a_call_that_has_no_answer_yet_keeps_its_arguments() -> None:
+    payload = [user("go"), *steps(3), assistant(call("w", "Write", content=lines("source", 300)))]
+    assert cleared(run(payload, replace(PLAIN, keep_recent_results=3))) == []
+
+
+def test_what_was_cleared_is_not_cleared_again_and_its_bytes_stay() -> None:
+    step = run([user("go"), *steps(6)])
+    assert run_again_changes_nothing(step)
+
+
+async def test_after_a_long_pause_old_results_go_though_nothing_is_over_the_trigger() -> None:
+    payload = [user("go"), *steps(6, size_lines=900), user("I am back")]
+    fresh = await compacted(payload, idle_seconds=3_600.0)
+    cold = await compacted(payload, idle_seconds=3_601.0)
+    assert fresh.status == "unchanged"
+    assert cold.status == "compacted"
+    assert [edit.index for edit in cold.edits] == [2, 4, 6]
+    assert [layer.name for layer in cold.layers] == ["microcompact"]
+
+
+async def test_micro_mode_clears_now_and_replaces_no_history() -> None:
+    payload = [user("go"), *steps(6, size_lines=900), user("more")]
+    answer = await compacted(payload, mode="micro")
+    assert answer.status == "compacted"
+    assert answer.boundary is None
+    assert len(answer.messages) == len(payload)

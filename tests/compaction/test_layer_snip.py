@@ -1,0 +1,77 @@
+"""Snip: the middle of a long list goes by message count, pairs kept."""
+
+from context_compaction.markers import Span
+from context_compaction.messages import Text
+from context_compaction.pairing import problems
+from context_compaction.snip import snip
+
+from tests.support.json_types import Json
+from tests.support.small import COUNT, RULES, answered, assistant, call, read, result, user
+
+SPAN = Span("s", 0, 99)
+
+
+def chat(turns: int) -> list[Json]:
+    return [
+        message
+        for n in range(turns)
+        for message in (user(f"question {n}"), assistant(f"answer {n}"))
+    ]
+
+
+def test_up_to_its_limit_a_list_is_left_alone() -> None:
+    messages = read(chat(25))
+    assert snip(messages, count=COUNT, rules=RULES, span=SPAN).messages is messages
+
+
+def test_the_first_three_and_the_newest_forty_seven_stay_around_a_pointer() -> None:
+    messages = read(chat(40))
+    step = snip(messages, count=COUNT, rules=RULES, span=SPAN)
+    note = step.messages[3]
+    assert step.messages == (*messages[:3], note, *messages[-47:])
+    assert note.blocks == (
+        Text("[Messages left out: 30; originals: transcript://s/messages/0-99]"),
+    )
+    [edit] = step.edits
+    assert edit.index == 3
+    assert edit.pointers == ("transcript://s/messages/0-99",)
+    assert edit.tokens_after < edit.tokens_before
+
+
+def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
+    payload = [user("go")]
+    for n in range(40):
+        payload += [
+            assistant(call(f"a{n}", "Bash"), call(f"b{n}", "Bash")),
+            user([result(f"a{n}", "1"), result(f"b{n}", "2")]),
+        ]
+    messages = read(payload)
+    for head in range(1, 6):
+        for most in range(10, 16):
+            step = snip(
+                messages, count=COUNT, rules=RULES, span=SPAN, max_messages=most, head_messages=head
+            )
+            assert step.messages is not messages
+            assert problems(step.messages, RULES) == []
+            assert most <= len(step.messages) <= most + 3
+
+
+def test_what_was_snipped_is_not_snipped_again() -> None:
+    once = snip(read(chat(40)), count=COUNT, rules=RULES, span=SPAN).messages
+    assert snip(once, count=COUNT, rules=RULES, span=SPAN).messages is once
+
+
+def test_a_list_that_is_one_open_pair_is_left_alone() -> None:
+    messages = read([user("go"), *answered("a", "Bash", "x")])
+    step = snip(messages, count=COUNT, rules=RULES, span=SPAN, max_messages=2, head_messages=1)
+    assert step.messages is messages
+
+
+def test_system_messages_and_the_providers_own_summaries_are_not_snipped() -> None:
+    payload = chat(40)
+    payload[7] = assistant({"type": "compaction", "content": "sealed"}, "go on")
+    payload[11:11] = [{"role": "system", "content": "Speak French."}]
+    messages = read(payload)
+    step = snip(messages, count=COUNT, rules=RULES, span=SPAN)
+    assert messages[7] in step.messages
+    assert messages[11] in step.messages

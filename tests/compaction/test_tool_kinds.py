@@ -1,0 +1,160 @@
+"""What a call does, told from names that hosts and MCP servers really use, and from arguments."""
+
+from typing import Any
+
+import pytest
+from context_compaction.messages import ToolCall
+from context_compaction.tool_kinds import TOOL_KINDS, ToolKind, classify, is_steering
+
+FILE = {"file_path": "src/x.py"}
+PATH = {"path": "src/x.py"}
+
+KINDS: list[tuple[str, dict[str, Any], ToolKind]] = [
+    # Claude Code
+    ("Read", FILE, "read"),
+    ("Write", {**FILE, "content": "x"}, "write"),
+    ("Edit", {**FILE, "old_string": "a", "new_string": "b"}, "edit"),
+    ("MultiEdit", {**FILE, "edits": []}, "edit"),
+    ("NotebookEdit", {"notebook_path": "a.ipynb", "new_source": "x"}, "notebook"),
+    ("NotebookRead", {"notebook_path": "a.ipynb"}, "notebook"),
+    ("Bash", {"command": "ls"}, "execute"),
+    ("BashOutput", {"bash_id": "1"}, "execute"),
+    ("Grep", {"pattern": "x", "path": "src"}, "search"),
+    ("Glob", {"pattern": "**/*.py"}, "list"),
+    ("LS", {"path": "/src"}, "list"),
+    ("WebFetch", {"url": "https://a.example", "prompt": "x"}, "web"),
+    ("WebSearch", {"query": "x"}, "web"),
+    ("Task", {"prompt": "x", "description": "y"}, "other"),
+    # Anthropic's own tools
+    ("str_replace_based_edit_tool", {"command": "view", **PATH}, "read"),
+    ("str_replace_based_edit_tool", {"command": "create", **PATH, "file_text": "x"}, "write"),
+    ("str_replace_based_edit_tool", {"command": "str_replace", **PATH}, "edit"),
+    ("str_replace_editor", {"command": "insert", **PATH}, "edit"),
+    ("web_search", {"query": "x"}, "web"),
+    ("bash", {"command": "ls"}, "execute"),
+    # Codex
+    ("shell", {"command": ["bash", "-lc", "ls"]}, "execute"),
+    ("functions.exec_command", {"cmd": "ls"}, "execute"),
+    ("write_stdin", {"session_id": 1, "chars": "y"}, "execute"),
+    ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n"}, "edit"),
+    ("local_shell", {"command": ["ls"]}, "execute"),
+    # Gemini CLI
+    ("read_file", {"absolute_path": "/src/x.py"}, "read"),
+    ("read_many_files", {"paths": ["a", "b"]}, "other"),
+    ("write_file", {**FILE, "content": "x"}, "write"),
+    ("replace", {**FILE, "old_string": "a", "new_string": "b"}, "edit"),
+    ("search_file_content", {"pattern": "x"}, "search"),
+    ("list_directory", {"path": "/src"}, "list"),
+    ("run_shell_command", {"command": "ls"}, "execute"),
+    ("google_web_search", {"query": "x"}, "web"),
+    # Cursor, Cline, Windsurf, VS Code
+    ("edit_file", {"target_file": "x.py", "code_edit": "y"}, "edit"),
+    ("run_terminal_cmd", {"command": "ls"}, "execute"),
+    ("codebase_search", {"query": "x"}, "search"),
+    ("file_search", {"query": "x"}, "search"),
+    ("list_dir", {"relative_workspace_path": "."}, "list"),
+    ("execute_command", {"command": "ls"}, "execute"),
+    ("replace_in_file", {**PATH, "diff": "x"}, "edit"),
+    ("write_to_file", {**PATH, "content": "x"}, "write"),
+    ("view_file", {"AbsolutePath": "/x", "path": "/x"}, "read"),
+    ("run_in_terminal", {"command": "ls"}, "execute"),
+    ("insert_edit_into_file", {"filePath": "x"}, "edit"),
+    ("read_file", {"filePath": "/x.py", "startLine": 1, "endLine": 9}, "read"),
+    ("view_line_range", {"AbsolutePath": "/x", "StartLine": 1}, "read"),
+    ("create_file", {"filePath": "/x.py", "content": "y"}, "write"),
+    # OpenHands, SWE-agent, aider, pi, opencode
+    ("execute_bash", {"command": "ls"}, "execute"),
+    ("execute_ipython_cell", {"code": "1+1"}, "notebook"),
+    ("open_file", PATH, "read"),
+    ("create_file", {"filename": "a.py"}, "write"),
+    ("read", PATH, "read"),
+    ("multiedit", {"filePath": "x", "edits": []}, "edit"),
+    ("browser_navigate", {"url": "x"}, "web"),
+    # MCP servers, with the prefixes that hosts put before their names
+    ("mcp__filesystem__read_text_file", PATH, "read"),
+    ("mcp__fs__write_file", {**PATH, "content": "x"}, "write"),
+    ("mcp__filesystem__list_directory", PATH, "list"),
+    ("mcp__filesystem__directory_tree", PATH, "list"),
+    ("mcp__filesystem__search_files", {"pattern": "x", **PATH}, "search"),
+    ("filesystem.edit_file", {**PATH, "edits": []}, "edit"),
+    ("mcp__git__git_diff", {"repo_path": "."}, "other"),
+    ("mcp__github__get_file_contents", {**PATH, "owner": "a", "repo": "b"}, "read"),
+    ("mcp__github__create_issue", {"title": "x"}, "other"),
+    ("mcp__github__search_code", {"q": "x"}, "search"),
+    ("mcp__playwright__browser_click", {"ref": "e1"}, "web"),
+    ("mcp__fetch__fetch", {"url": "x"}, "web"),
+    ("mcp__postgres__query", {"sql": "select 1"}, "search"),
+    ("mcp__jupyter__execute_cell", {"code": "1"}, "notebook"),
+    ("mcp__slack__post_message", {"text": "x"}, "other"),
+    ("mcp__linear__open_issue", {"id": "1"}, "other"),
+    ("server/read_resource", {"path": "a"}, "read"),
+    ("", {}, "other"),
+    ("🙂", {"x": 1}, "other"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "arguments", "kind"), KINDS)
+def test_a_tool_is_told_by_its_name_and_arguments(
+    name: str, arguments: dict[str, Any], kind: ToolKind
+) -> None:
+    assert classify(ToolCall("a", name, arguments)).kind == kind
+
+
+@pytest.mark.parametrize("key", ["file_path", "path", "filename", "target_file", "absolute_path"])
+def test_the_path_is_found_under_any_of_its_names(key: str) -> None:
+    assert classify(ToolCall("a", "Read", {key: "x.py"})).path == "x.py"
+
+
+@pytest.mark.parametrize("key", ["filePath", "FilePath", "TargetFile", "AbsolutePath"])
+def test_hosts_spell_arguments_in_their_own_way(key: str) -> None:
+    use = classify(ToolCall("a", "read_file", {key: "x.py", "startLine": 3}))
+    assert (use.kind, use.path, use.is_partial) == ("read", "x.py", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        ({"command": "ls -l"}, "ls -l"),
+        ({"command": ["bash", "-lc", "ls"]}, "bash -lc ls"),
+        ({"cmd": "ls"}, "ls"),
+        ("ls -l", "ls -l"),
+        ({"timeout": 3}, None),
+    ],
+)
+def test_the_command_of_a_run_is_found(arguments: Any, command: str | None) -> None:
+    assert classify(ToolCall("a", "shell", arguments)).command == command
+
+
+def test_a_patch_names_the_file_that_it_changes_first() -> None:
+    patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n*** Add File: b.py\n*** End Patch"
+    for arguments in (patch, {"input": patch}):
+        use = classify(ToolCall("a", "apply_patch", arguments))
+        assert (use.kind, use.path, use.command) == ("edit", "src/a.py", None)
+
+
+@pytest.mark.parametrize("key", ["offset", "limit", "start_line", "view_range"])
+def test_a_read_of_a_range_is_partial(key: str) -> None:
+    assert classify(ToolCall("a", "Read", {**FILE, key: 3})).is_partial
+    assert not classify(ToolCall("a", "Read", {**FILE, key: None})).is_partial
+
+
+def test_what_the_caller_says_of_a_tool_wins() -> None:
+    use = classify(ToolCall("a", "Frobnicate", PATH), {"frobnicate": "edit"})
+    assert use.kind == "edit"
+    assert classify(ToolCall("a", "Read", FILE), {"Read": "web"}).kind == "web"
+
+
+@pytest.mark.parametrize(
+    ("name", "steers"),
+    [
+        ("TodoWrite", True), ("update_plan", True), ("AskUserQuestion", True), ("Skill", True),
+        ("ExitPlanMode", True), ("ask_followup_question", True), ("mcp__todo__todo_write", True),
+        ("Read", False), ("Bash", False), ("task", False), ("explain", False), ("planet", False),
+    ],
+)  # fmt: skip
+def test_tools_that_steer_the_work_are_told_apart(name: str, steers: bool) -> None:
+    assert is_steering(name) is steers
+
+
+def test_every_kind_that_is_documented_occurs_in_the_table() -> None:
+    assert {kind for _, _, kind in KINDS} == set(TOOL_KINDS)
