@@ -129,6 +129,22 @@ def sessions(context: click.Context, as_json: bool) -> None:
     _run(lambda: run_sessions(config, as_json=as_json))
 
 
+@main.command("import")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
+    """Archive session files of Claude Code, Codex and pi, and message lists.
+
+    PATHS are files or folders; without any, the folders where these hosts keep their transcripts.
+    Call it again at any time: only what is new is read.
+    """
+    from mcp_server_compaction.cli_import import run_import
+
+    config = _config(context)
+    _run(lambda: _finish(run_import(paths, config, as_json=as_json)))
+
+
 @main.command()
 @click.pass_context
 def doctor(context: click.Context) -> None:
@@ -145,6 +161,12 @@ def _config(context: click.Context, *, over_http: bool = False) -> Config:
         return load_config(archive=flags["archive"], roots=flags["roots"], over_http=over_http)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _finish(succeeded: bool) -> None:
+    """Exit with code 1 where a command has said what failed."""
+    if not succeeded:
+        raise click.exceptions.Exit(1)
 
 
 def _run(command: Callable[[], None]) -> None:

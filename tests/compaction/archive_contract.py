@@ -161,6 +161,24 @@ async def a_dry_run_gives_the_numbers_and_writes_nothing(archive: Archive) -> No
 
 
 @promise
+async def a_list_may_go_on_from_where_an_earlier_call_ended(archive: Archive) -> None:
+    first = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
+    on = await archive.append("s", parsed(user("three")), format=FORMAT, after=first.head)
+    assert (on.seqs, on.written) == ((2,), 1)
+    again = await archive.append("s", parsed(user("three")), format=FORMAT, after=first.head)
+    assert (again.seqs, again.written, again.head) == ((2,), 0, on.head)
+    raws = [user("one"), assistant("two"), user("three")]
+    whole = await archive.append("s", parsed(*raws), format=FORMAT)
+    assert (whole.seqs, whole.written, whole.head) == ((0, 1, 2), 0, on.head)
+    assert await archive.context("s") == (FORMAT, raws)
+    assert (await archive.append("s", (), format=FORMAT, after=on.head)).head == on.head
+    with pytest.raises(NotFoundError, match="whole message list"):
+        await archive.append("s", parsed(user("x")), format=FORMAT, after="0" * 32)
+    with pytest.raises(NotFoundError):
+        await archive.append("other", parsed(user("x")), format=FORMAT, after=on.head)
+
+
+@promise
 async def message_ranges_include_both_ends_and_stop_at_the_last_message(archive: Archive) -> None:
     raws = [user(str(count)) for count in range(5)]
     await add(archive, "s", *raws)

@@ -36,10 +36,12 @@ class AppendResult:
             stored context has its original's number if a layer edited it, and -1 if it is of
             our own making (a summary, restored files).
         written: How many messages were new and are durable now.
+        head: Names the history that ends with the last message, for the next call's `after`.
     """
 
     seqs: tuple[int, ...]
     written: int
+    head: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class Archive(Protocol):
         *,
         format: str,
         parent_session_id: str | None = None,
+        after: str = "",
         dry_run: bool = False,
     ) -> AppendResult:
         """Keep what is new of `messages`; durable (survives power loss) when this returns.
@@ -196,8 +199,9 @@ class Archive(Protocol):
         The list is matched with what the session holds, by a chain of hashes: its longest prefix
         that stands in the transcript, or in a context stored by `commit`, is not written again.
         What follows is written; an edited or forked history thereby becomes a branch. Each
-        message is rendered by its `source` (the host's object). With `dry_run` nothing is
-        written and the numbers are those that it would get.
+        message is rendered by its `source` (the host's object). With `after`, the `head` of an
+        earlier result, the messages go on from there, and what stands before is not handed over
+        again. With `dry_run` nothing is written and the numbers are those that it would get.
         """
         ...
 

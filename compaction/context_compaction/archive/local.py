@@ -80,6 +80,7 @@ class LocalArchive:
         *,
         format: str,
         parent_session_id: str | None = None,
+        after: str = "",
         dry_run: bool = False,
     ) -> AppendResult:
         """See `Archive.append`.
@@ -87,6 +88,7 @@ class LocalArchive:
         Raises:
             SettingsError: An id or the format cannot be used, or a message has no source.
             InvalidMessageError: A message cannot be written as JSON.
+            NotFoundError: The session does not hold the history that `after` names.
             ArchiveFullError: The disk is full; nothing of the call was kept.
             ArchiveBusyError: Another process holds the session's lock.
         """
@@ -97,6 +99,7 @@ class LocalArchive:
                 messages,
                 format=format,
                 parent_session_id=parent_session_id,
+                after=after,
                 dry_run=dry_run,
                 now_seconds=time.time(),
             )

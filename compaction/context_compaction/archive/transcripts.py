@@ -81,6 +81,7 @@ class TranscriptStore:
         *,
         format: str,
         parent_session_id: str | None,
+        after: str,
         dry_run: bool,
         now_seconds: float,
     ) -> AppendResult:
@@ -91,17 +92,23 @@ class TranscriptStore:
         if format not in FORMATS:
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
         contents = [_hash_message(index, message) for index, message in enumerate(messages)]
-        chain = chain_hashes(contents)
+        chain = chain_hashes(contents, after)
+        head = chain[-1] if chain else after
         state = self._state(session_id)
+        if after != ROOT and after not in state.nodes:
+            raise NotFoundError(
+                f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
+                "message list."
+            )
         known = state.match(chain)
         if dry_run:
-            return _append_result(state, chain, known)
+            return AppendResult(_seqs(state, chain, known), len(chain) - known, head)
         if known == len(chain):
             self._sync(state)
-            return _append_result(state, chain, known)
+            return AppendResult(_seqs(state, chain, known), 0, head)
         with self._writing(session_id) as state:
             known = state.match(chain)
-            result = _append_result(state, chain, known)
+            seqs = _seqs(state, chain, known)
             tools = tools_of(messages)
             self._write(
                 state,
@@ -113,9 +120,9 @@ class TranscriptStore:
                         {
                             "kind": "message",
                             "ts": _timestamp(messages[index], now_seconds),
-                            "seq": result.seqs[index],
+                            "seq": seqs[index],
                             "hash": contents[index],
-                            "parent": chain[index - 1] if index else ROOT,
+                            "parent": chain[index - 1] if index else after,
                             "format": format,
                             "role": role_of(messages[index]),
                             "tools": tools[index],
@@ -125,7 +132,7 @@ class TranscriptStore:
                     for index in range(known, len(messages))
                 ],
             )
-        return result
+        return AppendResult(seqs, len(chain) - known, head)
 
     def commit(
         self,
@@ -319,10 +326,10 @@ def _segment_to_append(state: SessionState, writer: str) -> tuple[str, int]:
     return f"{writer}-{len(own) + 1:06}.jsonl", 0
 
 
-def _append_result(state: SessionState, chain: Sequence[str], known: int) -> AppendResult:
-    new = len(chain) - known
+def _seqs(state: SessionState, chain: Sequence[str], known: int) -> tuple[int, ...]:
+    """The numbers of a list whose first `known` histories the session holds."""
     matched = [state.nodes[name].seq for name in chain[:known]]
-    return AppendResult((*matched, *range(state.next_seq, state.next_seq + new)), new)
+    return (*matched, *range(state.next_seq, state.next_seq + len(chain) - known))
 
 
 def _hash_message(index: int, message: Message) -> str:

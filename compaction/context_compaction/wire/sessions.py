@@ -4,7 +4,7 @@ Each reader takes the rows of a file and gives the messages that the host would 
 next: what stands after the last compaction, with the summary in its place.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -164,14 +164,32 @@ def _codex_compacted(payload: JsonObject, before: list[Entry], row: Row) -> list
 
 def read_pi(rows: Sequence[Row], name: str) -> Session:
     """pi: the branch that ends in the last entry, after its last compaction."""
-    heads = [row.value for row in rows if row.value.get("type") == "session"]
-    branch = _pi_branch(rows)
+    branch = _pi_branches(rows)[-1]
     start, summary, notes = _pi_start(branch)
-    entries: list[Entry] = [] if summary is None else [summary]
-    for row in branch[start:]:
+    spoken = [row for row in branch[start:] if row.value.get("type") != "compaction"]
+    entries = [*([summary] if summary else []), *_pi_entries(spoken, name)]
+    return _pi_session(rows, entries, notes)
+
+
+def read_pi_branches(rows: Sequence[Row], name: str) -> list[Session]:
+    """pi: every branch from its root, the one that ends in the last entry last.
+
+    Nothing is left out: the summary of a compaction stands where it was made.
+    """
+    return [_pi_session(rows, _pi_entries(branch, name), ()) for branch in _pi_branches(rows)]
+
+
+def _pi_entries(branch: Sequence[Row], name: str) -> list[Entry]:
+    entries: list[Entry] = []
+    for row in branch:
         raw = _pi_message(row, len(entries), name)
         if raw is not None:
             entries.append(_entry(raw, row))
+    return entries
+
+
+def _pi_session(rows: Sequence[Row], entries: Sequence[Entry], notes: tuple[str, ...]) -> Session:
+    heads = [row.value for row in rows if row.value.get("type") == "session"]
     models = [row.value.get("modelId") for row in rows]
     return Session(
         "pi",
@@ -184,18 +202,25 @@ def read_pi(rows: Sequence[Row], name: str) -> Session:
     )
 
 
-def _pi_branch(rows: Sequence[Row]) -> list[Row]:
-    """The entries from the root to the last one; all of them in files without ids."""
+def _pi_branches(rows: Sequence[Row]) -> list[list[Row]]:
+    """The entries from the root to each leaf, the last one last; one row of all without ids."""
     ids = [_text(row.value.get("id")) if "parentId" in row.value else None for row in rows]
     by_id = {found: row for found, row in zip(ids, rows, strict=True) if found is not None}
     if not by_id:
-        return [row for row in rows if row.value.get("type") != "session"]
-    branch: list[Row] = []
-    leaf: Row | None = next(reversed(by_id.values()))
-    while leaf is not None and len(branch) < len(by_id):
-        branch.append(leaf)
-        leaf = by_id.get(_text(leaf.value["parentId"]) or "")
-    return branch[::-1]
+        return [[row for row in rows if row.value.get("type") != "session"]]
+    parents = {_text(row.value["parentId"]) for row in by_id.values()}
+    last = next(reversed(by_id))
+    leaves = [found for found in by_id if found not in parents and found != last]
+    return [_pi_path(by_id, leaf) for leaf in (*leaves, last)]
+
+
+def _pi_path(by_id: Mapping[str, Row], leaf: str) -> list[Row]:
+    path: list[Row] = []
+    row = by_id.get(leaf)
+    while row is not None and len(path) < len(by_id):
+        path.append(row)
+        row = by_id.get(_text(row.value["parentId"]) or "")
+    return path[::-1]
 
 
 def _pi_start(branch: Sequence[Row]) -> tuple[int, Entry | None, tuple[str, ...]]:
@@ -207,11 +232,13 @@ def _pi_start(branch: Sequence[Row]) -> tuple[int, Entry | None, tuple[str, ...]
     kept = last.value.get("firstKeptEntryId")
     for position, row in enumerate(branch):
         if kept is not None and row.value.get("id") == kept:
-            text = _text(last.value.get("summary")) or ""
-            raw = {"role": "compactionSummary", "summary": text}
-            return position, _entry(raw, last), ()
+            return position, _entry(_pi_summary(last), last), ()
     note = f"line {last.line}: the compaction names no entry of this file; all messages are kept"
     return 0, None, (note,)
+
+
+def _pi_summary(row: Row) -> JsonObject:
+    return {"role": "compactionSummary", "summary": _text(row.value.get("summary")) or ""}
 
 
 def _pi_message(row: Row, index: int, name: str) -> JsonObject | None:
@@ -226,6 +253,8 @@ def _pi_message(row: Row, index: int, name: str) -> JsonObject | None:
             return message
         case "custom_message":
             return {"role": "custom", "content": value.get("content")}
+        case "compaction":
+            return _pi_summary(row)
         case "branch_summary":
             return {"role": "branchSummary", "summary": value.get("summary")}
         case _:

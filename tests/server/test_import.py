@@ -1,0 +1,341 @@
+"""Importing session files: nothing left out, nothing twice, and only what is new."""
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+from context_compaction.archive.local import open_archive
+from mcp_server_compaction import importing
+from mcp_server_compaction.cli import main
+
+Row = dict[str, Any]
+
+
+def claude(kind: str, content: Any, number: int, **more: Any) -> Row:
+    message: Row = {"role": kind, "content": content}
+    if kind == "assistant":
+        message |= {"id": more.pop("message_id", f"m{number}"), "model": "claude-x"}
+    time = f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"
+    return {"type": kind, "sessionId": "main", "timestamp": time, "message": message} | more
+
+
+def text(words: str) -> list[Row]:
+    return [{"type": "text", "text": words}]
+
+
+def use(call_id: str) -> list[Row]:
+    return [{"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "ls"}}]
+
+
+def answer(call_id: str) -> list[Row]:
+    return [{"type": "tool_result", "tool_use_id": call_id, "content": f"output of {call_id}"}]
+
+
+def claude_code_rows() -> list[Row]:
+    """Three turns, a compaction, two more turns, and a sub-agent between the lines."""
+    rows: list[Row] = [{"type": "summary", "summary": "About listing"}]
+    for turn in range(5):
+        number = turn * 10
+        if turn == 3:
+            rows += [
+                {"type": "system", "subtype": "compact_boundary", "sessionId": "main"},
+                claude("user", "What went before: listing.", number, isCompactSummary=True),
+            ]
+        rows += [
+            claude("user", f"question {turn}", number + 1),
+            claude("assistant", text(f"thinking of {turn}"), number + 2, message_id=f"r{turn}"),
+            claude("assistant", use(f"a{turn}"), number + 3, message_id=f"r{turn}"),
+            claude("assistant", use(f"b{turn}"), number + 4, message_id=f"r{turn}"),
+            claude("user", f"task {turn}", number + 5, isSidechain=True, agentId="7"),
+            claude("assistant", text("done"), number + 6, isSidechain=True, agentId="7"),
+            claude("user", answer(f"a{turn}"), number + 7),
+            claude("user", answer(f"b{turn}"), number + 8),
+            claude("assistant", text(f"answer {turn}"), number + 9),
+        ]
+    return rows
+
+
+def codex_rows() -> list[Row]:
+    def item(kind: str, payload: Any) -> Row:
+        return {"timestamp": "2026-01-01T00:00:00Z", "type": kind, "payload": payload}
+
+    def said(role: str, words: str) -> Row:
+        content = [{"type": "input_text" if role == "user" else "output_text", "text": words}]
+        return item("response_item", {"type": "message", "role": role, "content": content})
+
+    rows = [item("session_meta", {"id": "rollout", "cwd": "/p"})]
+    for turn in range(4):
+        if turn == 2:
+            rows.append(item("compacted", {"message": "What went before"}))
+        call = {"type": "function_call", "call_id": f"c{turn}", "name": "shell", "arguments": "{}"}
+        output = {"type": "function_call_output", "call_id": f"c{turn}", "output": "ok"}
+        rows += [
+            said("user", f"question {turn}"),
+            item("response_item", call),
+            item("response_item", output),
+            said("assistant", f"answer {turn}"),
+        ]
+    return rows
+
+
+def lines_of(rows: Iterable[Row]) -> list[bytes]:
+    return [json.dumps(row).encode() + b"\n" for row in rows]
+
+
+def imported(archive: Path, *paths: Path, exit_code: int = 0) -> Result:
+    result = CliRunner().invoke(
+        main, ["--archive", str(archive), "import", "--json", *map(str, paths)]
+    )
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def figures(result: Result) -> dict[str, int]:
+    return json.loads(result.stdout)
+
+
+def held(archive: Path, index: Path) -> dict[str, tuple[list[Row], list[Row], str | None]]:
+    """By session: its transcript, its context, and its parent."""
+
+    async def read() -> dict[str, tuple[list[Row], list[Row], str | None]]:
+        found: dict[str, tuple[list[Row], list[Row], str | None]] = {}
+        async with open_archive(archive, index_root=index) as opened:
+            for info in (await opened.sessions(limit=100))[0]:
+                messages = await opened.read_messages(info.session_id, 0, 100_000)
+                _, context = await opened.context(info.session_id)
+                found[info.session_id] = (
+                    [message.raw for message in messages],
+                    context,
+                    info.parent_session_id,
+                )
+        return found
+
+    return anyio.run(read)
+
+
+def texts(raws: Sequence[Row]) -> list[str]:
+    """The strings that were said, in order."""
+    found: list[str] = []
+    for raw in raws:
+        content = raw["content"]
+        blocks = [{"text": content}] if isinstance(content, str) else content
+        found += [str(block.get("text") or block.get("id") or "result") for block in blocks]
+    return found
+
+
+def test_a_claude_code_file_is_archived_with_what_was_compacted_and_its_sub_agents(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines_of(claude_code_rows())))
+    result = imported(tmp_path / "a", file)
+    assert figures(result)["messages_written"] == 5 * 4 + 1 + 5 * 2
+    sessions = held(tmp_path / "a", tmp_path / "i")
+    assert sorted(sessions) == ["main", "main:agent-7"]
+    transcript, context, _ = sessions["main"]
+    assert texts(transcript)[:7] == [
+        "question 0", "thinking of 0", "a0", "b0", "result", "result", "answer 0",
+    ]  # fmt: skip
+    assert texts(context)[:2] == ["What went before: listing.", "question 3"]
+    assert texts(context)[-1] == "answer 4"
+    assert sessions["main:agent-7"][2] == "main"
+    assert texts(sessions["main:agent-7"][0])[:4] == ["task 0", "done", "task 1", "done"]
+
+
+def test_a_sub_agents_own_file_becomes_a_session_under_its_parent(tmp_path: Path) -> None:
+    rows = [
+        claude("user", "find it", 1, isSidechain=True, agentId="ab12"),
+        claude("assistant", text("found"), 2, isSidechain=True, agentId="ab12"),
+    ]
+    folder = tmp_path / "project" / "main" / "subagents"
+    folder.mkdir(parents=True)
+    (folder / "agent-ab12.jsonl").write_bytes(b"".join(lines_of(rows)))
+    (tmp_path / "project" / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
+    imported(tmp_path / "a", tmp_path / "project")
+    sessions = held(tmp_path / "a", tmp_path / "i")
+    assert sessions["main:agent-ab12"][2] == "main"
+    assert texts(sessions["main:agent-ab12"][0]) == ["find it", "found"]
+
+
+@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
+    rows: list[Row], seed: int, tmp_path: Path
+) -> None:
+    lines = lines_of(rows)
+    whole, growing = tmp_path / "whole.jsonl", tmp_path / "growing.jsonl"
+    whole.write_bytes(b"".join(lines))
+    imported(tmp_path / "a", whole)
+    data = b"".join(lines)
+    rng = Random(seed)
+    cuts = sorted({0, *(rng.randrange(len(data)) for _ in range(6)), len(data)})
+    for start, stop in pairwise(cuts):
+        with growing.open("ab") as file:  # a cut may fall within a line
+            file.write(data[start:stop])
+        imported(tmp_path / "b", growing)
+    one, other = held(tmp_path / "a", tmp_path / "i"), held(tmp_path / "b", tmp_path / "i")
+    assert sorted(one) == sorted(other)
+    for name, (transcript, context, parent) in one.items():
+        assert other[name][1:] == (context, parent)
+        # A reply that was half written at a cut is there in both forms.
+        assert [raw for raw in transcript if raw not in other[name][0]] == []
+
+
+@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
+@pytest.mark.parametrize("batch_bytes", [1, 700, 3_000])
+def test_a_file_larger_than_a_batch_is_archived_alike_and_nothing_twice(
+    rows: list[Row], batch_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "file.jsonl"
+    file.write_bytes(b"".join(lines_of(rows)))
+    imported(tmp_path / "a", file)
+    monkeypatch.setattr(importing, "BATCH_BYTES", batch_bytes)
+    imported(tmp_path / "b", file)
+    assert held(tmp_path / "b", tmp_path / "i") == held(tmp_path / "a", tmp_path / "i")
+
+
+def test_a_second_import_reads_nothing_and_a_third_only_what_grew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = lines_of(claude_code_rows() * 40)
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines))
+    imported(tmp_path / "a", file)
+    again = figures(imported(tmp_path / "a", file))
+    assert (again["unchanged"], again["messages_written"]) == (1, 0)
+    with file.open("ab") as grown:
+        grown.write(b"".join(lines_of([claude("user", "one more", 59)])))
+    # Smaller than what had been imported before: nothing of that is read again.
+    monkeypatch.setattr(importing, "BATCH_BYTES", 3_000)
+    monkeypatch.setattr(importing, "_kind_of_file", None)
+    assert figures(imported(tmp_path / "a", file))["messages_written"] == 1
+    transcript, context, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    assert texts(transcript)[-1] == texts(context)[-1] == "one more"
+
+
+def test_a_file_written_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+    file = tmp_path / "main.jsonl"
+    rows = claude_code_rows()
+    file.write_bytes(b"".join(lines_of(rows)))
+    imported(tmp_path / "a", file)
+    rows[1] = claude("user", "another question altogether", 1)
+    file.write_bytes(b"".join(lines_of([*rows, claude("user", "end", 59)])))
+    imported(tmp_path / "a", file)
+    transcript, context, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    assert "another question altogether" in texts(transcript)
+    assert "question 0" in texts(transcript)
+    assert texts(context)[-1] == "end"
+
+
+def test_every_branch_of_a_pi_session_is_archived_and_the_last_is_its_context(
+    tmp_path: Path,
+) -> None:
+    def entry(name: str, parent: str | None, **more: Any) -> Row:
+        message = {"role": "user", "content": name, "timestamp": 1}
+        return {"type": "message", "id": name, "parentId": parent, "message": message} | more
+
+    summary = {"type": "compaction", "summary": "short", "firstKeptEntryId": "c"}
+    rows = [
+        {"type": "session", "id": "pi-1", "cwd": "/p"},
+        entry("a", None),
+        entry("b", "a"),
+        entry("c", "a"),
+        summary | {"id": "k", "parentId": "c"},
+        entry("d", "k"),
+    ]
+    file = tmp_path / "pi.jsonl"
+    file.write_bytes(b"".join(lines_of(rows)))
+    imported(tmp_path / "a", file)
+    (transcript, context, _) = held(tmp_path / "a", tmp_path / "i")["pi-1"]
+    assert [raw.get("content") or raw["summary"] for raw in transcript] == [
+        "a", "b", "c", "short", "d",
+    ]  # fmt: skip
+    assert [raw.get("content") or raw["summary"] for raw in context] == ["a", "c", "short", "d"]
+
+
+def test_message_lists_are_taken_and_other_files_of_a_folder_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+    (folder / "list.json").write_text(json.dumps(messages), encoding="utf-8")
+    (folder / "more.jsonl.gz").write_bytes(
+        gzip.compress(
+            b"".join(lines_of([{"role": "user", "content": word} for word in ("a", "b")]))
+        )
+    )
+    (folder / "settings.json").write_text('{"theme": "dark"}', encoding="utf-8")
+    (folder / "notes.txt").write_text("no", encoding="utf-8")
+    (folder / "empty.jsonl").write_bytes(b"")
+    first = figures(imported(tmp_path / "a", folder))
+    assert first == {
+        "files": 4, "unchanged": 0, "passed_over": 2, "failed": 0, "sessions": 2,
+        "messages_written": 4,
+    }  # fmt: skip
+    assert figures(imported(tmp_path / "a", folder))["unchanged"] == 4
+    named = imported(tmp_path / "b", folder / "settings.json", exit_code=1)
+    assert "settings.json" in named.stderr
+
+
+def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: Path) -> None:
+    file = tmp_path / "main.jsonl"
+    lines = lines_of(claude_code_rows())
+    lines[4:4] = [b'{"type": "user", "mess\n']
+    lines[10:10] = lines_of([claude("user", [{"type": "text"}], 3)])
+    file.write_bytes(b"".join(lines))
+    result = imported(tmp_path / "a", file)
+    assert figures(result)["failed"] == 0
+    assert "line 5 is no JSON object" in result.stderr
+    assert "the message of line 11 is left out" in result.stderr
+    transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    assert texts(transcript)[-1] == "answer 4"
+
+
+def test_the_archives_own_files_are_never_imported(tmp_path: Path) -> None:
+    (tmp_path / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
+    imported(tmp_path / "a", tmp_path)
+    assert figures(imported(tmp_path / "a", tmp_path))["files"] == 1
+
+
+def test_compacting_a_file_after_its_import_archives_nothing_again(tmp_path: Path) -> None:
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines_of(claude_code_rows())))
+    imported(tmp_path / "a", file)
+    before = held(tmp_path / "a", tmp_path / "i")
+    command = ["--archive", str(tmp_path / "a"), "compact", "--mode", "record", str(file)]
+    assert CliRunner().invoke(main, command).exit_code == 0
+    assert held(tmp_path / "a", tmp_path / "i") == before
+
+
+def test_a_session_whose_archive_is_gone_is_imported_again_when_its_file_grows(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "main.jsonl"
+    file.write_bytes(b"".join(lines_of(claude_code_rows())))
+    imported(tmp_path / "a", file)
+    shutil.rmtree(tmp_path / "a" / "sessions")
+    with file.open("ab") as grown:
+        grown.write(b"".join(lines_of([claude("user", "one more", 59)])))
+    imported(tmp_path / "a", file)
+    transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
+    assert texts(transcript)[0] == "question 0"
+    assert texts(transcript)[-1] == "one more"
+
+
+def test_without_paths_the_hosts_folders_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    result = imported(tmp_path / "a", exit_code=1)
+    assert "Name files or folders" in result.stderr
+    folder = tmp_path / ".claude" / "projects" / "-p"
+    folder.mkdir(parents=True)
+    (folder / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
+    assert figures(imported(tmp_path / "a"))["files"] == 1
