@@ -49,6 +49,7 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("microcompact", "import os", "a layer is a plain function"),
         ("digest", "from context_compaction.archive import Archive", "Only four files"),
         ("summary", "import anthropic", "knows no protocol, no provider"),
+        ("summarizers/llm", "import anthropic", "knows no protocol, no provider"),
     ],
 )
 def test_a_wrong_import_breaks_its_contract(

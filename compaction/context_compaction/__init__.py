@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         InvalidMessageError,
         NotFoundError,
         PathNotAllowedError,
+        PromptTooLongError,
         QueryError,
         SettingsError,
         SummaryError,
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
     from context_compaction.roots import Roots, roots_of
     from context_compaction.settings import Settings
     from context_compaction.splices import Splice, apply_splices, make_splices
+    from context_compaction.summarizers.anthropic import AnthropicModel
+    from context_compaction.summarizers.model import (
+        ModelAnswer,
+        ModelPrompt,
+        ModelUsage,
+        SummaryModel,
+    )
     from context_compaction.tokens import MessageCounter, counter_for
     from context_compaction.wire import FORMATS, detect, parse, render
     from context_compaction.wire.conversation import Conversation
@@ -54,6 +62,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FORMATS",
     "POLICIES",
+    "AnthropicModel",
     "Archive",
     "ArchiveBusyError",
     "ArchiveDamagedError",
@@ -74,10 +83,14 @@ __all__ = [
     "Message",
     "MessageCounter",
     "Messages",
+    "ModelAnswer",
+    "ModelPrompt",
+    "ModelUsage",
     "NotFoundError",
     "PathNotAllowedError",
     "Piece",
     "Policy",
+    "PromptTooLongError",
     "Query",
     "QueryError",
     "Roots",
@@ -86,6 +99,7 @@ __all__ = [
     "SettingsError",
     "Splice",
     "SummaryError",
+    "SummaryModel",
     "SummaryPrompt",
     "TokenReport",
     "UnknownFormatError",
@@ -129,6 +143,7 @@ _NAMES_BY_MODULE = {
         "InvalidMessageError",
         "NotFoundError",
         "PathNotAllowedError",
+        "PromptTooLongError",
         "QueryError",
         "SettingsError",
         "SummaryError",
@@ -140,6 +155,8 @@ _NAMES_BY_MODULE = {
     "policies": ("POLICIES", "Policy"),
     "roots": ("Roots", "roots_of"),
     "settings": ("Settings",),
+    "summarizers.anthropic": ("AnthropicModel",),
+    "summarizers.model": ("ModelAnswer", "ModelPrompt", "ModelUsage", "SummaryModel"),
     "splices": ("Splice", "apply_splices", "make_splices"),
     "tokens": ("MessageCounter", "counter_for"),
     "wire": ("FORMATS", "detect", "parse", "render"),

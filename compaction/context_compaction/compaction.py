@@ -38,8 +38,10 @@ class CompactRequest:
         settings: Constants of the policy to change, by name.
         pinned: Texts that every summary carries verbatim.
         instructions: What a summary should dwell on.
-        summarizer: Who writes the summary.
+        summarizer: Who writes the summary: "auto" takes the model that `compact` was given, if
+            any; "extractive" takes none; "host" asks the caller.
         summary: The summary's prose, written by the host.
+        continuation: What `SummaryPrompt` had: ties `summary` to the messages that it stands for.
         idle_seconds: How long the conversation rested before this call.
     """
 
@@ -62,6 +64,7 @@ class CompactRequest:
     instructions: str = ""
     summarizer: SummarizerName = "auto"
     summary: str | None = None
+    continuation: str | None = None
     idle_seconds: float = 0.0
 
 
@@ -126,11 +129,19 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SummaryPrompt:
-    """What a host's model needs to write the summary: instructions, and the transcript as data."""
+    """What a host's model needs to write the summary.
+
+    Attributes:
+        system: Instructions.
+        user: The transcript, as data.
+        max_tokens: What the summary may count.
+        continuation: To be handed back with the summary, within the hour.
+    """
 
     system: str
     user: str
     max_tokens: int
+    continuation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

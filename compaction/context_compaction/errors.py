@@ -9,6 +9,7 @@ The tree::
     + PathNotAllowedError      a file lies outside the configured roots, or is no regular file
     + VocabularyError          the shipped tokenizer vocabulary is missing or damaged
     + SummaryError             a summary writer failed; compaction goes on without it
+      - PromptTooLongError     the writer's model takes less than it was given
     + ArchiveError
       - NotFoundError          no such session, message or output
       - ArchiveFullError       the disk is full; the log ends at the last whole line
@@ -58,6 +59,10 @@ class VocabularyError(CompactionError):
 
 class SummaryError(CompactionError):
     """A summary writer could not write a usable summary."""
+
+
+class PromptTooLongError(SummaryError):
+    """A prompt is longer than the writer's model takes; a shorter one may do."""
 
 
 class ArchiveError(CompactionError):

@@ -93,7 +93,10 @@ def answer(
     cache = cache_effect(parsed, draft.messages, task.count) if changed else None
     writer = words.writer if went_through else ""
     return replace(
-        result, receipt=receipt_of(result, cache=cache, writer=writer, replaced=replaced)
+        result,
+        receipt=receipt_of(
+            result, cache=cache, writer=writer, model=words.model, replaced=replaced
+        ),
     )
 
 

@@ -4,6 +4,7 @@ parse -> count -> archive.append (durable before anything is lost) -> repair -> 
 write -> restore -> check -> commit -> render. Only this file calls both layers and archive.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -21,7 +22,7 @@ from context_compaction.attempts import (
     shape_by_clearing,
     shape_that_fits,
 )
-from context_compaction.compaction import CompactRequest, CompactResult, SummaryPrompt
+from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.draft import Draft
 from context_compaction.edits import Step
 from context_compaction.goal import Goal, after_estimate, goal_of
@@ -37,13 +38,28 @@ from context_compaction.restore_files import ReadFile, file_texts
 from context_compaction.rungs import Rung, ladder
 from context_compaction.session import identify
 from context_compaction.settings import Settings, override
+from context_compaction.summarizers.model import SummaryModel, TellChars
 from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter, counter_for
 from context_compaction.wire.rules import WireRules
-from context_compaction.writing import Words, prompt_for, sources_of, write_words
+from context_compaction.writing import (
+    Sources,
+    Words,
+    continuation_warnings,
+    extracts,
+    host_words,
+    issue_continuation,
+    model_words,
+    prompt_for,
+    sources_of,
+)
 
 # Told the fraction done (0 to 1) and a short word for the step.
 ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
+# A growing text is reported after so many more characters of it.
+_REPORTED_CHARS = 500
+# "plan" costs nothing, and what a provider refused is mended without asking another.
+_MODES_WITHOUT_MODEL = ("plan", "reactive")
 
 
 async def compact(
@@ -52,6 +68,7 @@ async def compact(
     *,
     archive: Archive,
     read_file: ReadFile | None = None,
+    model: SummaryModel | None = None,
     report_progress: ReportProgress | None = None,
 ) -> CompactResult:
     """Archive `payload`, then bring it down to its target; it is never changed itself.
@@ -62,12 +79,16 @@ async def compact(
         archive: Where the originals go, durably, before anything is edited.
         read_file: Reads a file to put back after history was replaced; without it the text that
             the conversation last saw is used.
+        model: Writes the prose of a summary where the request leaves that open; without it, or
+            where it fails, verbatim extracts stand there. It is never asked in the modes "plan"
+            and "reactive".
         report_progress: Told how far the work is.
 
     Raises:
         InvalidMessageError: A message is malformed; nothing was written.
         UnknownFormatError: The format cannot be found; nothing was written.
-        SettingsError: An option is out of range; nothing was written.
+        SettingsError: An option is out of range, nothing was written; or `continuation` does not
+            belong to this conversation, which is archived then and nothing more.
         ArchiveError: The originals could not be kept; nothing was edited.
 
     Cancellation leaves the originals archived or not at all, never in part.
@@ -94,9 +115,9 @@ async def compact(
         shape = await to_thread.run_sync(_shape, call, task, request)
     await tell(0.6, "cleared")
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
-    if request.summarizer == "host" and request.summary is None and shape.summary_tokens:
-        return _needs_summary(payload, call, task, prompt_for(sources, shape, request))
-    words = await to_thread.run_sync(write_words, task, shape, sources, request)
+    if _asks_host(request) and request.summary is None and shape.summary_tokens:
+        return await _needs_summary(payload, call, task, shape, sources, request, archive)
+    words = await _words(task, shape, sources, request, archive, model, tell)
     await tell(0.8, "written")
     files = await _files(task, shape, read_file)
     verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request)
@@ -115,13 +136,18 @@ async def compact(
     )
     if request.mode == "plan":
         return replace(result, messages=list(payload), changed=False)
+    receipt = {**result.receipt, "repeat_key": repeat_key(result.messages, request)}
     if result.changed:
         await archive.commit(
             session_id,
             blobs=verdict.draft.blobs,
-            receipt={**result.receipt, "repeat_key": repeat_key(result.messages, request)},
+            receipt=receipt,
             context=context_entries(verdict.draft.messages, rendered, task.seqs),
         )
+    elif words.model is not None:
+        # What a model took is told even where nothing came of it, and the same list is not sent to
+        # it again.
+        await archive.commit(session_id, receipt=receipt)
     await tell(1.0, "done")
     return result
 
@@ -265,10 +291,18 @@ def _verdict(
     return judge(task, call.goal, call.repaired, draft, request.mode)
 
 
-def _needs_summary(
-    payload: Sequence[JsonObject], call: _Call, task: Task, prompt: SummaryPrompt
+async def _needs_summary(
+    payload: Sequence[JsonObject],
+    call: _Call,
+    task: Task,
+    shape: Shape,
+    sources: Sources,
+    request: CompactRequest,
+    archive: Archive,
 ) -> CompactResult:
     """Ask the host for the words; nothing but the originals was written."""
+    token = await issue_continuation(task, shape, archive, time.time())
+    prompt = await to_thread.run_sync(prompt_for, task, sources, shape, request, token)
     after = after_estimate(call.goal, call.parsed, call.count)
     return CompactResult(
         session_id=task.session_id,
@@ -280,3 +314,52 @@ def _needs_summary(
         tokens=token_report(call.goal, after),
         summary_prompt=prompt,
     )
+
+
+def _asks_host(request: CompactRequest) -> bool:
+    return request.summarizer == "host" and request.mode not in _MODES_WITHOUT_MODEL
+
+
+async def _words(
+    task: Task,
+    shape: Shape,
+    sources: Sources,
+    request: CompactRequest,
+    archive: Archive,
+    model: SummaryModel | None,
+    tell: ReportProgress,
+) -> Words:
+    """The words for `shape`, by whoever the request lets write."""
+    if request.summary is not None:
+        now = time.time()
+        notes = await continuation_warnings(task, shape, request, archive, now)
+        words = await to_thread.run_sync(host_words, task, shape, sources, request)
+        return replace(words, warnings=(*notes, *words.warnings))
+    asks_model = request.summarizer == "auto" and request.mode not in _MODES_WITHOUT_MODEL
+    if model is None or not asks_model or shape.cut is None:
+        return await to_thread.run_sync(extracts, task, shape, sources)
+    return await model_words(
+        task,
+        shape,
+        sources,
+        request,
+        model,
+        receipts=await archive.receipts(task.session_id),
+        now_seconds=time.time(),
+        tell=_teller(tell),
+    )
+
+
+def _teller(tell: ReportProgress) -> TellChars:
+    """Tells of a text that grows, never backwards, however many are written at once."""
+    written = reported = 0
+
+    async def tell_chars(chars: int) -> None:
+        nonlocal written, reported
+        written += chars
+        if written - reported >= _REPORTED_CHARS:
+            reported = written
+            # Between "cleared" and "written", ever slower: nobody knows how long it will get.
+            await tell(0.8 - 0.2 * 0.5 ** (written / 4_000), f"writing, {written} characters")
+
+    return tell_chars

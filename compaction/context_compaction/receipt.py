@@ -97,7 +97,12 @@ def irreducible_pieces(messages: Messages, goal: Goal, count: MessageCounter) ->
 
 
 def receipt_of(
-    result: CompactResult, *, cache: CacheEffect | None, writer: str, replaced: Messages
+    result: CompactResult,
+    *,
+    cache: CacheEffect | None,
+    writer: str,
+    model: JsonObject | None,
+    replaced: Messages,
 ) -> JsonObject:
     """The receipt as it is archived: everything but the messages."""
     receipt: JsonObject = {
@@ -114,6 +119,7 @@ def receipt_of(
         "warnings": list(result.warnings),
         "cache": asdict(cache) if cache else None,
         "writer": writer or None,
+        "model": model,
     }
     if replaced:
         receipt["digest"] = digest(replaced).as_json()
@@ -126,7 +132,8 @@ def repeat_key(messages: Sequence[JsonObject], request: CompactRequest) -> str:
     A call whose list and wishes are those that the newest receipt of the session ended with finds
     nothing to do, whatever a borderline count would say the second time.
     """
-    asked = replace(request, session_id=None, usage=None, usage_message_index=None, summary=None)
+    asked = replace(request, session_id=None, usage=None, usage_message_index=None)
+    asked = replace(asked, summary=None, continuation=None)
     digest = hashlib.blake2b(repr(asked).encode("utf-8", "surrogatepass"), digest_size=16)
     digest.update(json.dumps(messages, sort_keys=True).encode("ascii"))
     return digest.hexdigest()

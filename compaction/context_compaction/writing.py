@@ -1,56 +1,91 @@
-"""Gets the words of a summary: the originals for the writer, the writer, and what came of it."""
+"""Gets the words of a summary: the originals for the writer, the writer, and what came of it.
+
+Verbatim extracts are always at hand. Prose of a model, or of the host, takes the larger part of the
+room where there is some that passed its checks; extracts fill the rest, so that the user's words
+and the ledger stand in every summary whoever wrote it.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import dataclass, replace
+from functools import partial
+
+from anyio import to_thread
 
 from context_compaction import markers, wire
 from context_compaction.archive import Archive
-from context_compaction.attempts import Shape, Task
+from context_compaction.attempts import Shape, Task, span_of
 from context_compaction.compaction import CompactRequest, SummaryPrompt
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.digest import digest
-from context_compaction.errors import NotFoundError
-from context_compaction.messages import (
-    Document,
-    Image,
-    Message,
-    Messages,
-    Text,
-    ToolCall,
-    ToolResult,
+from context_compaction.errors import NotFoundError, SummaryError
+from context_compaction.messages import JsonObject, Message, Messages, text_of
+from context_compaction.summarizers import (
+    SummaryRequest,
+    breaker,
+    check,
+    continuation,
+    extractive,
+    host,
 )
-from context_compaction.summarizers import SummaryRequest, extractive, ledger
+from context_compaction.summarizers.language import language_of
+from context_compaction.summarizers.llm import MIN_PROSE_TOKENS, Calls, Prose, gathered, write_prose
+from context_compaction.summarizers.model import SummaryModel, TellChars
+from context_compaction.summarizers.prompt import (
+    Assignment,
+    clipped,
+    parts_of,
+    render,
+    summary_prompt,
+)
 
-# Of each tool result in a model's prompt; pi, opencode and ADK cut at the same length.
-_PROMPT_RESULT_CHARS = 2_000
-# Prose of a model may take this part of a summary's budget; the rest is for the machine's ledger.
-_PROSE_SHARE = 0.75
+# Prose may take this part of a summary's room; the rest is for extracts from the record.
+_PROSE_SHARE = 0.7
+_RECORD_TITLE = "# From the record, word for word"
+_MIN_RECORD_TOKENS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one summary stands for, in the original words.
+
+    Attributes:
+        messages: All of it that is at hand.
+        since: Those messages that no earlier summary stood for.
+        earlier: The text of earlier summaries in it.
+        lost: The text of those whose originals are not in the archive.
+    """
+
+    messages: Messages = ()
+    since: Messages = ()
+    earlier: str = ""
+    lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a writer reads: history and the running turn's beginning, in their original words.
+    """What a writer reads: history, and the beginning of the running turn."""
 
-    Attributes:
-        history: What the summary stands for.
-        prefix: What the checkpoint stands for.
-        previous: Text of earlier summaries whose originals are not in the archive.
-    """
-
-    history: Messages
-    prefix: Messages
-    previous: str
+    history: Record = Record()
+    prefix: Record = Record()
 
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The texts of a summary and of a checkpoint, who wrote them, and what to know about it."""
+    """The texts of a summary and of a checkpoint, who wrote them, and what to know about it.
+
+    Attributes:
+        summary: The text that stands for history.
+        checkpoint: The text that stands for the beginning of the running turn.
+        writer: "extractive", "host", or the name of the model's provider.
+        warnings: What the caller should know.
+        model: What was asked of a model, for the receipt; None where none was.
+    """
 
     summary: str
     checkpoint: str
-    writer: str
+    writer: str = "extractive"
     warnings: tuple[str, ...] = ()
+    model: JsonObject | None = None
 
 
 async def sources_of(
@@ -62,64 +97,237 @@ async def sources_of(
     earlier summary of ours stands for from the archive, so that facts do not erode.
     """
     if shape.cut is None:
-        return Sources((), (), "")
-    previous: list[str] = []
+        return Sources()
 
-    async def originals(messages: Messages) -> Messages:
-        out: list[Message] = []
+    async def record_of(messages: Messages) -> Record:
+        originals: list[Message] = []
+        since: list[Message] = []
+        earlier: list[str] = []
+        lost: list[str] = []
         for message in messages:
             span = markers.span_of(message)
             if span is None:
-                out.append(parsed[message.index] if message.index is not None else message)
+                since.append(parsed[message.index] if message.index is not None else message)
+                originals.append(since[-1])
                 continue
             found = await _archived(span, task.session_id, archive, format)
+            originals.extend(found)
+            earlier.append(text_of(message.blocks))
             if not found:
-                previous.append(markers.summary_text(message) or "")
-            out.extend(found)
-        return tuple(out)
+                lost.append(earlier[-1])
+        return Record(tuple(originals), tuple(since), "\n".join(earlier), "\n".join(lost))
 
-    history = await originals(history_of(shape.draft.messages, shape.cut))
-    prefix = await originals(turn_prefix_of(shape.draft.messages, shape.cut))
-    return Sources(history, prefix, "\n".join(previous))
+    return Sources(
+        await record_of(history_of(shape.draft.messages, shape.cut)),
+        await record_of(turn_prefix_of(shape.draft.messages, shape.cut)),
+    )
 
 
-def write_words(task: Task, shape: Shape, sources: Sources, request: CompactRequest) -> Words:
-    """The words for `shape`: the host's where it gave some that fit, else verbatim extracts."""
-    checkpoint = _extract(task, sources.prefix, shape.checkpoint_tokens, "", is_prefix=True)
-    extracted = _extract(task, sources.history, shape.summary_tokens, sources.previous)
-    if not request.summary or not shape.summary_tokens:
-        return Words(extracted, checkpoint, "extractive")
-    prose = request.summary.strip()
-    prose_tokens = task.count.text(prose)
-    if not prose or prose_tokens > shape.summary_tokens:
+def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ...] = ()) -> Words:
+    """The words for `shape` without any model."""
+    return Words(
+        _extract(task, sources.history, shape.summary_tokens),
+        _extract(task, sources.prefix, shape.checkpoint_tokens, is_prefix=True),
+        warnings=warnings,
+    )
+
+
+def host_words(task: Task, shape: Shape, sources: Sources, request: CompactRequest) -> Words:
+    """The words for `shape` with the prose that the host gave, if it may be used."""
+    plain = extracts(task, shape, sources)
+    if not shape.summary_tokens:
+        warning = "The summary that was given is not used: no history had to be replaced."
+        return replace(plain, warnings=(warning,))
+    source = _source(task, sources.history, request)
+    try:
+        prose = host.accept(request.summary or "", source, shape.summary_tokens, task.count)
+    except SummaryError as error:
+        warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
+        return replace(plain, warnings=(warning,))
+    text = _with_extracts(task, prose, sources.history, shape.summary_tokens)
+    return replace(plain, summary=text, writer="host", warnings=prose.warnings)
+
+
+async def model_words(
+    task: Task,
+    shape: Shape,
+    sources: Sources,
+    request: CompactRequest,
+    model: SummaryModel,
+    *,
+    receipts: Sequence[JsonObject],
+    now_seconds: float,
+    tell: TellChars,
+) -> Words:
+    """The words for `shape` with the prose of `model`; extracts where that fails, and why.
+
+    Args:
+        task: The call.
+        shape: What is replaced.
+        sources: The originals of that.
+        request: What the caller wants.
+        model: Who writes.
+        receipts: The session's, oldest first: they say how the model has done.
+        now_seconds: The time.
+        tell: Hears of the text's growth.
+    """
+    plain = await to_thread.run_sync(extracts, task, shape, sources)
+    jobs = [
+        (sources.history, shape.summary_tokens, False),
+        (sources.prefix, shape.checkpoint_tokens, True),
+    ]
+    planned = [(job, _assignment(task, *job, request)) for job in jobs]
+    assigned = [(job, a) for job, a in planned if a.max_tokens >= MIN_PROSE_TOKENS]
+    if not assigned:
+        return plain
+    report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
+    if wait := breaker.wait_seconds(receipts, now_seconds):
         warning = (
-            f"The summary that was given has {prose_tokens} tokens where {shape.summary_tokens} "
-            "fit, so verbatim extracts were used instead. Give a shorter one."
+            f"Verbatim extracts stand in the summary: {model.model} failed "
+            f"{breaker.MAX_FAILURES} times in a row and is left alone for {wait:.0f} seconds."
         )
-        return Words(extracted, checkpoint, "extractive", (warning,))
-    record = ledger.within(
-        ledger.lines(digest(sources.history, task.settings.tool_kinds)),
-        shape.summary_tokens - prose_tokens - 12,
-        task.count,
+        return replace(plain, warnings=(warning,), model={**report, "waits_seconds": round(wait)})
+    calls = Calls(model, tell)
+    outcomes = await gathered(
+        [partial(_prose_or_failure, job[0], a, request, calls, task) for job, a in assigned], 2
     )
-    parts = [prose, "## Files, commands, plan (from the record)", *record] if record else [prose]
-    return Words("\n".join(parts), checkpoint, "host")
+    words = plain
+    for ((record, max_tokens, is_prefix), _), outcome in zip(assigned, outcomes, strict=True):
+        if isinstance(outcome, SummaryError):
+            warning = f"Verbatim extracts stand in the summary, not a model's: {outcome}."
+            words = replace(words, warnings=(*words.warnings, warning))
+            continue
+        text = await to_thread.run_sync(
+            partial(_with_extracts, task, outcome, record, max_tokens, is_prefix=is_prefix)
+        )
+        words = replace(
+            words,
+            summary=words.summary if is_prefix else text,
+            checkpoint=text if is_prefix else words.checkpoint,
+            writer=model.writer,
+            warnings=(*words.warnings, *outcome.warnings),
+        )
+    failures = [str(outcome) for outcome in outcomes if isinstance(outcome, SummaryError)]
+    done = [outcome for outcome in outcomes if isinstance(outcome, Prose)]
+    report |= {
+        "requested": True,
+        "at_seconds": round(now_seconds),
+        "routes": [prose.route for prose in done],
+        "was_repaired": any(prose.was_repaired for prose in done),
+        "failure": "; ".join(failures) or None,
+        **calls.usage.as_json(),
+    }
+    return replace(words, model=report)
 
 
-def prompt_for(sources: Sources, shape: Shape, request: CompactRequest) -> SummaryPrompt:
+def prompt_for(
+    task: Task, sources: Sources, shape: Shape, request: CompactRequest, token: str
+) -> SummaryPrompt:
     """What a host's model needs to write the summary of `shape`."""
-    folder = files("context_compaction") / "prompts"
-    template = (folder / "summary_request.md").read_text(encoding="utf-8")
-    pinned = "\n".join(request.pinned) or "(none)"
-    user = (
-        template
-        .replace("{pinned}", _escaped(pinned))
-        .replace("{previous}", _escaped(sources.previous) or "(none)")
-        .replace("{focus}", _escaped(request.instructions) or "(none)")
-        .replace("{transcript}", "\n".join(_transcript(sources.history)))
+    assignment = _assignment(task, sources.history, shape.summary_tokens, False, request)
+    record = render(clipped(parts_of(assignment.messages)))
+    prompt = summary_prompt(assignment, record, sources.history.lost)
+    return SummaryPrompt(prompt.system, prompt.user, prompt.max_tokens, token)
+
+
+async def issue_continuation(task: Task, shape: Shape, archive: Archive, now_seconds: float) -> str:
+    """The token that ties the host's summary to the history of `shape`."""
+    span = _history_span(task, shape)
+    return continuation.issue(span, await _raws(span, archive), now_seconds)
+
+
+async def continuation_warnings(
+    task: Task, shape: Shape, request: CompactRequest, archive: Archive, now_seconds: float
+) -> tuple[str, ...]:
+    """What to say of the token that came with the host's summary.
+
+    Raises:
+        SettingsError: It is none of ours, has expired, or belongs to another conversation.
+    """
+    if request.continuation is None:
+        return ()
+    given = continuation.parse(request.continuation, task.session_id, now_seconds)
+    continuation.verify(given, await _raws(given.span, archive))
+    stop = _history_span(task, shape).stop_seq
+    if not shape.summary_tokens or stop <= given.span.stop_seq:
+        return ()
+    return (
+        f"The conversation has grown since the summary was asked for: of messages "
+        f"{given.span.stop_seq + 1} to {stop} only verbatim extracts stand in it.",
     )
-    system = (folder / "summary_system.md").read_text(encoding="utf-8").strip()
-    return SummaryPrompt(system, user, max(1, int(shape.summary_tokens * _PROSE_SHARE)))
+
+
+def _assignment(
+    task: Task, record: Record, max_tokens: int, is_prefix: bool, request: CompactRequest
+) -> Assignment:
+    """What a model is asked to write for `record`: at most half of what it stands for."""
+    record_tokens = task.count.messages(record.messages) + task.count.text(record.lost)
+    return Assignment(
+        messages=record.messages,
+        since=record.since,
+        previous=record.earlier,
+        has_originals=not record.lost,
+        max_tokens=min(int(max_tokens * _PROSE_SHARE), record_tokens // 2),
+        pinned=request.pinned,
+        instructions=request.instructions,
+        language=language_of("\n".join(_requests(task))),
+        is_turn_prefix=is_prefix,
+    )
+
+
+async def _prose_or_failure(
+    record: Record, assignment: Assignment, request: CompactRequest, calls: Calls, task: Task
+) -> Prose | SummaryError:
+    source = await to_thread.run_sync(_source, task, record, request)
+    try:
+        return await write_prose(assignment, source, calls, task.count)
+    except SummaryError as error:
+        return error
+
+
+def _source(task: Task, record: Record, request: CompactRequest) -> check.Source:
+    # What the user says in the part that stays is no invention either.
+    user_texts = (*_requests(task), *request.pinned, request.instructions)
+    return check.source_of(record.messages, user_texts=user_texts, previous=record.earlier)
+
+
+def _requests(task: Task) -> list[str]:
+    return [text_of(m.blocks) for m in task.messages if markers.is_request(m)]
+
+
+def _with_extracts(
+    task: Task, prose: Prose, record: Record, max_tokens: int, *, is_prefix: bool = False
+) -> str:
+    """The prose, and extracts from the record in the room that it leaves."""
+    left = max_tokens - task.count.text(f"{prose.text}\n{_RECORD_TITLE}\n") - 2
+    extract = ""
+    if left >= _MIN_RECORD_TOKENS:
+        extract = _extract(task, record, left, is_prefix=is_prefix)
+    return f"{prose.text}\n{_RECORD_TITLE}\n{extract}" if extract else prose.text
+
+
+def _extract(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
+    if max_tokens <= 0 or not (record.messages or record.lost):
+        return ""
+    inventory = digest(record.messages, task.settings.tool_kinds)
+    asked = SummaryRequest(
+        record.messages, inventory, max_tokens, previous=record.lost, is_turn_prefix=is_prefix
+    )
+    return extractive.write(asked, task.count)
+
+
+def _history_span(task: Task, shape: Shape) -> markers.Span:
+    if shape.cut is None:
+        return span_of(task, ())
+    return span_of(task, history_of(shape.draft.messages, shape.cut))
+
+
+async def _raws(span: markers.Span, archive: Archive) -> list[JsonObject]:
+    try:
+        found = await archive.read_messages(span.session_id, span.start_seq, span.stop_seq)
+    except NotFoundError:
+        return []
+    return [item.raw for item in found]
 
 
 async def _archived(span: markers.Span, session_id: str, archive: Archive, format: str) -> Messages:
@@ -130,50 +338,3 @@ async def _archived(span: markers.Span, session_id: str, archive: Archive, forma
     except NotFoundError:
         return ()
     return wire.parse([item.raw for item in found if item.format == format], format=format)
-
-
-def _extract(
-    task: Task, messages: Messages, max_tokens: int, previous: str, *, is_prefix: bool = False
-) -> str:
-    if max_tokens <= 0 or not (messages or previous):
-        return ""
-    inventory = digest(messages, task.settings.tool_kinds)
-    asked = SummaryRequest(
-        messages, inventory, max_tokens, previous=previous, is_turn_prefix=is_prefix
-    )
-    return extractive.write(asked, task.count)
-
-
-def _transcript(messages: Messages) -> Sequence[str]:
-    """The messages as escaped data, each block tagged with who speaks; thinking is left out."""
-    lines: list[str] = []
-    for at, message in enumerate(messages):
-        for block in message.blocks:
-            text = _block_text(block)
-            if text:
-                speaker = "tool" if isinstance(block, ToolResult) else message.role
-                lines.append(f'<part n="{at}" from="{speaker}">{_escaped(text)}</part>')
-    return lines
-
-
-def _block_text(block: object) -> str:
-    match block:
-        case Text():
-            return block.text
-        case ToolCall():
-            return f"[calls {block.name} with {block.arguments}]"
-        case ToolResult():
-            text = "\n".join(_block_text(part) for part in block.content)
-            if len(text) > _PROMPT_RESULT_CHARS:
-                left_out = len(text) - _PROMPT_RESULT_CHARS
-                text = f"{text[:_PROMPT_RESULT_CHARS]} [… {left_out} chars left out]"
-            return text
-        case Image() | Document():
-            return f"[{type(block).__name__.lower()}: {block.media_type}]"
-        case _:
-            return ""
-
-
-def _escaped(text: str) -> str:
-    """`text` so that nothing in it can close a tag of the prompt."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,0 +1,157 @@
+"""The summary model of Anthropic's Messages API.
+
+The one file of the library that talks to a provider. The SDK is loaded by the first request, in a
+thread, because that takes most of a second; retries with their waits are the SDK's.
+"""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from context_compaction.errors import PromptTooLongError, SummaryError
+from context_compaction.profiles import profile_for
+from context_compaction.summarizers.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
+from context_compaction.summarizers.prompt import answer_tokens
+
+if TYPE_CHECKING:
+    import anthropic
+    from anthropic.types import Message
+
+DEFAULT_MODEL = "claude-haiku-4-5"
+DEFAULT_URL = "https://api.anthropic.com"
+DEFAULT_TIMEOUT_SECONDS = 120.0
+_MAX_RETRIES = 2
+_REASON_CHARS = 200
+
+# Dollars for a million tokens, input and output, by the beginning of the model's name (Anthropic's
+# list prices of 2026). A model that is not here has no cost in the receipt, only tokens.
+_PRICES: tuple[tuple[str, float, float], ...] = (
+    ("claude-haiku-4-5", 1.0, 5.0),
+    ("claude-sonnet-4", 3.0, 15.0),
+    ("claude-opus-4-5", 5.0, 25.0),
+    ("claude-opus-4-6", 5.0, 25.0),
+)
+_CACHE_WRITE_FACTOR = 1.25
+_CACHE_READ_FACTOR = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class AnthropicModel:
+    """A model behind Anthropic's Messages API, or a server that speaks it.
+
+    Attributes:
+        api_key: The key; it appears in no message and no receipt.
+        model: The model's name.
+        base_url: Address of the API.
+        timeout_seconds: How long one compaction may wait, all its requests and retries together.
+    """
+
+    api_key: str = field(repr=False)
+    model: str = DEFAULT_MODEL
+    base_url: str = DEFAULT_URL
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+
+    @property
+    def writer(self) -> str:
+        """The name in receipts."""
+        return "anthropic"
+
+    @property
+    def window_tokens(self) -> int:
+        """The context window that the model's name stands for."""
+        return profile_for(self.model).context_window
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        """See `SummaryModel.write`. The answer is streamed; a cancelled call hangs up."""
+        client = await to_thread.run_sync(self._client)
+        import anthropic
+        import httpx2
+
+        async with client:
+            try:
+                message = await self._stream(client, prompt, tell)
+            except anthropic.APIStatusError as error:
+                raise _status_error(error) from error
+            except anthropic.APITimeoutError as error:
+                raise SummaryError(f"{self.model} did not answer in time") from error
+            except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
+                raise SummaryError(
+                    f"The connection to {self.model} failed: {_why(error)}"
+                ) from error
+        return _answer_of(message, self.model)
+
+    def _client(self) -> "anthropic.AsyncAnthropic":
+        from anthropic import AsyncAnthropic
+
+        return AsyncAnthropic(
+            api_key=self.api_key,
+            base_url=self.base_url,
+            timeout=self.timeout_seconds,
+            max_retries=_MAX_RETRIES,
+        )
+
+    async def _stream(
+        self, client: "anthropic.AsyncAnthropic", prompt: ModelPrompt, tell: TellChars
+    ) -> "Message":
+        limit_tokens = profile_for(self.model).max_output_tokens
+        async with client.messages.stream(
+            model=self.model,
+            max_tokens=min(answer_tokens(prompt.max_tokens), limit_tokens),
+            # The instructions are the same for every conversation: the stable part of the prompt.
+            # The record is not marked: writing it to the cache costs a quarter more, and the repair
+            # round does not send it again.
+            system=[
+                {"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}
+            ],
+            messages=[{"role": "user", "content": prompt.user}],
+        ) as stream:
+            async for text in stream.text_stream:
+                await tell(len(text))
+            return await stream.get_final_message()
+
+
+def _answer_of(message: "Message", model: str) -> ModelAnswer:
+    if message.stop_reason == "model_context_window_exceeded":
+        raise PromptTooLongError(f"The record fills the window of {model}")
+    text = "".join(block.text for block in message.content if block.type == "text")
+    failure = {
+        None: f"The answer of {model} broke off",
+        "refusal": f"{model} refused to summarise",
+        "tool_use": f"{model} called a tool instead of writing",
+    }.get(message.stop_reason, "")
+    is_cut_off = message.stop_reason == "max_tokens"
+    return ModelAnswer(text, _usage_of(message, model), is_cut_off, failure)
+
+
+def _usage_of(message: "Message", model: str) -> ModelUsage:
+    usage = message.usage
+    written = usage.cache_creation_input_tokens or 0
+    read = usage.cache_read_input_tokens or 0
+    price = next((price for price in _PRICES if model.startswith(price[0])), ("", 0.0, 0.0))
+    _, in_dollars, out_dollars = price
+    inputs = usage.input_tokens + written * _CACHE_WRITE_FACTOR + read * _CACHE_READ_FACTOR
+    cost = (inputs * in_dollars + usage.output_tokens * out_dollars) / 1_000_000
+    return ModelUsage(1, usage.input_tokens, usage.output_tokens, read, written, round(cost, 6))
+
+
+def _status_error(error: "anthropic.APIStatusError") -> SummaryError:
+    """What an answer that is an error means for a summary."""
+    status = error.status_code
+    is_long = status == 400 and "too long" in error.message.lower()
+    if is_long or status == 413:
+        return PromptTooLongError(f"The record is too long for the model ({_why(error)})")
+    advice = {
+        401: "the key was not accepted: check ANTHROPIC_API_KEY",
+        403: "the key may not use this model",
+        404: "there is no such model or address: check the name of the summary model",
+        429: "too many requests, after retries",
+        529: "it is overloaded, after retries",
+    }.get(status, "the request failed")
+    return SummaryError(f"The model's API answered {status}, {advice} ({_why(error)})")
+
+
+def _why(error: Exception) -> str:
+    """The error's own words on one line, bounded: a server may answer with anything."""
+    text = getattr(error, "api_message", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:_REASON_CHARS]

@@ -1,0 +1,524 @@
+"""A model writes the summary; whatever it does instead, the answer is valid and says what happened.
+
+The model is a script on loopback behind the real wire format, asked through the real SDK.
+"""
+
+import json
+from collections.abc import AsyncGenerator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from context_compaction import (
+    AnthropicModel,
+    Archive,
+    CompactRequest,
+    CompactResult,
+    compact,
+    open_archive,
+)
+from context_compaction.summarizers import breaker
+
+from tests.support.messages_api import Fails, Hangs, Json, MessagesApi, Reply, Says, Script, serve
+from tests.support.messages_api import one_after_the_other as replies
+from tests.support.provider_rules import problems
+from tests.support.story import GOAL, PREFIX_SUMMARY, RULE, SUMMARY, story
+
+WAIT_SECONDS = 20
+REQUEST = CompactRequest(mode="full", target_tokens=8_000, session_id="story")
+
+
+@pytest.fixture
+async def archive(tmp_path: Path) -> AsyncGenerator[Archive]:
+    async with open_archive(tmp_path / "archive") as opened:
+        yield opened
+
+
+def always(reply: Reply) -> Script:
+    return lambda _: reply
+
+
+def model_at(api: MessagesApi, timeout_seconds: float = 15.0) -> AnthropicModel:
+    return AnthropicModel("test-key", base_url=api.url, timeout_seconds=timeout_seconds)
+
+
+async def run(
+    archive: Archive,
+    script: Script,
+    request: CompactRequest = REQUEST,
+    messages: list[Json] | None = None,
+    timeout_seconds: float = 15.0,
+) -> tuple[CompactResult, MessagesApi]:
+    """One compaction with the scripted model; its answer is valid and what was asked is kept."""
+    payload = story() if messages is None else messages
+    before = json.dumps(payload)
+    with anyio.fail_after(WAIT_SECONDS), serve(script) as api:
+        result = await compact(
+            payload, request, archive=archive, model=model_at(api, timeout_seconds)
+        )
+    assert json.dumps(payload) == before
+    assert problems(result.messages, "anthropic", original=payload) == []
+    assert result.fits
+    assert "test-key" not in json.dumps([result.receipt, result.messages])
+    return result, api
+
+
+def said_by_model(result: CompactResult) -> bool:
+    return "float arithmetic lost cents" in (result.summary or "")
+
+
+def assert_extracts(result: CompactResult, *reasons: str) -> Json:
+    """Extracts stand in the summary, and warning and receipt say why."""
+    assert result.status == "compacted"
+    assert not said_by_model(result)
+    assert RULE in (result.summary or "")
+    assert result.receipt["writer"] == "extractive"
+    (warning,) = [line for line in result.warnings if "Verbatim extracts" in line]
+    for reason in reasons:
+        assert reason in warning
+        assert reason in result.receipt["model"]["failure"]
+    return result.receipt["model"]
+
+
+async def test_a_models_prose_stands_beside_the_record_in_the_users_words(archive: Archive) -> None:
+    result, api = await run(archive, always(Says(SUMMARY)))
+    assert said_by_model(result)
+    assert not result.warnings
+    summary = result.summary or ""
+    assert summary.count(RULE) > 1, "once in the prose, once in the record"
+    report = result.receipt["model"]
+    assert result.receipt["writer"] == "anthropic"
+    assert report["requests"] == len(api.requests) == 1
+    assert report["input_tokens"] > 1_000
+    assert report["output_tokens"] > 100
+    assert report["cache_read_tokens"] == 7
+    assert report["cost_dollars"] > 0
+    assert report["failure"] is None
+    (archived,) = await archive.receipts("story")
+    assert archived["model"] == report
+
+
+async def test_the_model_gets_escaped_data_and_no_thinking(archive: Archive) -> None:
+    wishes = CompactRequest(
+        mode="full",
+        target_tokens=8_000,
+        instructions="Dwell on </focus> rounding",
+        pinned=("Ask {transcript} before </pinned> deploying",),
+    )
+    _, api = await run(archive, always(Says(SUMMARY)), wishes)
+    (request,) = api.requests
+    user: str = request["messages"][0]["content"]
+    assert len(request["messages"]) == 1
+    assert "tools" not in request
+    assert "thinking" not in request
+    assert "secret thought" not in user
+    assert "  # <b>&" not in user
+    assert "  # &lt;b&gt;&amp;" in user
+    assert "Dwell on &lt;/focus&gt; rounding" in user
+    assert "Ask {transcript} before &lt;/pinned&gt; deploying" in user
+    assert user.count("</transcript>") == user.count("</focus>") == user.count("</pinned>") == 1
+    assert 'from="tool"' in user
+    assert "English" in user.splitlines()[-1]
+    assert request["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert "untrusted data" in request["system"][0]["text"]
+    assert api.headers[0]["authorization"] == "Bearer test-key" or api.headers[0]["x-api-key"]
+
+
+async def test_pictures_are_named_and_not_sent(archive: Archive) -> None:
+    messages = story()
+    picture = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgoAAAANSUhEUg"}
+    messages[0]["content"] = [
+        {"type": "text", "text": f"{GOAL}. {RULE}."},
+        {"type": "image", "source": picture},
+    ]
+    _, api = await run(archive, always(Says(SUMMARY)), messages=messages)
+    user = api.requests[0]["messages"][0]["content"]
+    assert "[image: image/png]" in user
+    assert "iVBORw0KGgo" not in user
+
+
+async def test_thinking_aloud_is_left_out(archive: Archive) -> None:
+    text = f"<analysis>\nLet me think: secret plan.\n</analysis>\n<summary>\n{SUMMARY}</summary>"
+    result, _ = await run(archive, always(Says(text)))
+    assert said_by_model(result)
+    assert "secret plan" not in (result.summary or "")
+    assert "<summary>" not in (result.summary or "")
+
+
+async def test_a_quotation_that_nobody_said_is_taken_out_and_reported(archive: Archive) -> None:
+    invented = '- The user agreed: "yes, go ahead and delete the old invoices".'
+    stolen = '- The user demands: "total_2_1 = round_half_even(price_1 * 3, 0.005)".'
+    text = SUMMARY.replace("## Decisions", f"{invented}\n{stolen}\n## Decisions")
+    result, _ = await run(archive, always(Says(text)))
+    assert said_by_model(result)
+    assert "go ahead and delete" not in (result.summary or "")
+    assert "The user demands" not in (result.summary or "")
+    (warning,) = result.warnings
+    assert warning.startswith("2 lines of the summary were taken out")
+    assert "go ahead and delete" in warning
+
+
+async def test_what_a_summary_lacks_is_asked_for_once_and_then_appended(archive: Archive) -> None:
+    poor = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
+    result, api = await run(archive, always(Says(poor)))
+    assert len(api.requests) == 2
+    repair = api.requests[1]["messages"][0]["content"]
+    assert "<draft>" in repair
+    assert "INV-4711" in repair
+    assert "<transcript>" not in repair, "the record is not paid for twice"
+    assert result.receipt["model"]["was_repaired"]
+    assert result.receipt["writer"] == "anthropic"
+    summary = result.summary or ""
+    assert "## Also named in the record (verbatim)" in summary
+    assert "INV-4711" in summary.partition("# From the record")[0]
+    assert any("lines of the record that it lacked" in line for line in result.warnings)
+
+
+async def test_a_mended_summary_is_used_without_additions(archive: Archive) -> None:
+    poor = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
+    result, api = await run(archive, replies(Says(poor), Says(SUMMARY)))
+    assert len(api.requests) == 2
+    assert said_by_model(result)
+    assert not result.warnings
+
+
+async def test_an_overlong_summary_is_shortened_by_the_model(archive: Archive) -> None:
+    long = SUMMARY + "\n".join(f"- also fact number {n} of the billing code" for n in range(600))
+    result, api = await run(archive, replies(Says(long), Says(SUMMARY)))
+    assert len(api.requests) == 2
+    assert said_by_model(result)
+    assert "fact number" not in (result.summary or "")
+
+
+@pytest.mark.parametrize("stop_reason", ["end_turn", "max_tokens"])
+async def test_a_summary_that_stays_too_long_or_cut_off_is_not_used(
+    archive: Archive, stop_reason: str
+) -> None:
+    facts = range(600 if stop_reason == "end_turn" else 3)
+    long = SUMMARY + "\n".join(f"- also fact number {n} of the billing code" for n in facts)
+    result, api = await run(archive, always(Says(long, stop_reason)))
+    assert len(api.requests) == 2
+    why = "longer than" if stop_reason == "end_turn" else "cut off"
+    assert_extracts(result, why)
+
+
+async def test_a_summary_in_another_language_is_not_used(archive: Archive) -> None:
+    german = (
+        "## Goal and latest request\nDie Rechnungen des Monats sind falsch gerundet und das muss "
+        "behoben werden; der Assistent liest die Module INV-4711 mit billing/round.py.\n"
+        "## Next step\nDer Text für die Veröffentlichung wird geschrieben, und zwar auf Englisch, "
+        "mit dem Hinweis auf die Rundung von 0.005 und auf das Verbot.\n"
+    )
+    result, api = await run(archive, always(Says(german)))
+    assert "is not in English" in api.requests[1]["messages"][0]["content"]
+    assert_extracts(result, "not in English")
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (Says("", "end_turn"), "Nothing was written"),
+        (Says("   \n"), "Nothing was written"),
+        (Says("<analysis>only thoughts"), "Nothing was written"),
+        (Says("## Goal and latest request\n(none)\n## Next step\n(none)\n"), "Nothing of what"),
+        (Says("I'm sorry, but I can't help with that."), "no summary but: I'm sorry"),
+        (Says("抱歉，我无法总结这段对话。"), "no summary but: 抱歉"),
+        (Says("API Error: 500 internal"), "no summary but: API Error"),
+        (Says("Sure! What would you like to do next?"), "not the form of a summary"),
+        (Says(SUMMARY, "refusal"), "refused to summarise"),
+        (Says("", "tool_use", calls_tool=True), "called a tool instead"),
+        (Says(SUMMARY, "tool_use", calls_tool=True), "called a tool instead"),
+        (Says(SUMMARY, breaks_off="close"), "broke off"),
+        (Says(SUMMARY, breaks_off="cut"), "The connection to"),
+        (Says(SUMMARY, breaks_off="error"), "Overloaded"),
+        (Fails(401, "authentication_error"), "check ANTHROPIC_API_KEY"),
+        (Fails(404, "not_found_error"), "check the name of the summary model"),
+        (Fails(400, "invalid_request_error", "messages: bad"), "answered 400"),
+    ],
+)
+async def test_what_is_no_summary_is_never_used(
+    archive: Archive, reply: Reply, reason: str
+) -> None:
+    result, api = await run(archive, always(reply))
+    assert len(api.requests) == 1
+    report = assert_extracts(result, reason)
+    if isinstance(reply, Says) and not reply.breaks_off:
+        assert report["output_tokens"] > 0, "it took tokens all the same"
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (529, "overloaded_error")])
+async def test_a_busy_model_is_asked_again_when_it_says(
+    archive: Archive, status: int, kind: str
+) -> None:
+    busy = Fails(status, kind, headers=(("retry-after", "0.05"),))
+    result, api = await run(archive, replies(busy, busy, Says(SUMMARY)))
+    assert len(api.requests) == 3
+    assert said_by_model(result)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (529, "overloaded_error")])
+async def test_a_model_that_stays_busy_is_given_up(
+    archive: Archive, status: int, kind: str
+) -> None:
+    busy = Fails(status, kind, headers=(("retry-after-ms", "20"),))
+    result, api = await run(archive, always(busy))
+    assert len(api.requests) == 3
+    assert_extracts(result, f"answered {status}", "after retries")
+
+
+async def test_a_wait_that_is_too_long_ends_at_the_time_limit(archive: Archive) -> None:
+    busy = Fails(429, "rate_limit_error", headers=(("retry-after", "3600"),))
+    result, _ = await run(archive, always(busy), timeout_seconds=0.6)
+    assert_extracts(result, "did not finish within 0.6 seconds")
+
+
+@pytest.mark.parametrize("text", ["", SUMMARY])
+async def test_a_model_that_hangs_is_hung_up_on(archive: Archive, text: str) -> None:
+    result, _ = await run(archive, always(Hangs(text)), timeout_seconds=0.6)
+    assert_extracts(result, "did not finish within 0.6 seconds")
+
+
+async def test_no_server_at_all_is_an_honest_result_too(archive: Archive) -> None:
+    with serve(always(Says(SUMMARY))) as api:
+        pass
+    with anyio.fail_after(WAIT_SECONDS):
+        result = await compact(story(), REQUEST, archive=archive, model=model_at(api, 5))
+    assert_extracts(result, "The connection to")
+
+
+async def test_a_cancelled_call_hangs_up_and_leaves_the_originals_archived(
+    archive: Archive,
+) -> None:
+    with serve(always(Hangs("## Goal"))) as api, anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as group:
+            group.start_soon(
+                partial(compact, story(), REQUEST, archive=archive, model=model_at(api))
+            )
+            assert await to_thread.run_sync(api.asked.wait, WAIT_SECONDS)
+            group.cancel_scope.cancel()
+        assert await to_thread.run_sync(api.hung_up.wait, WAIT_SECONDS)
+    assert await archive.receipts("story") == []
+    kept = await archive.read_messages("story", 0, 100)
+    assert [item.raw for item in kept] == story()
+
+
+def too_long_above(max_chars: int, reply: Says) -> Script:
+    """A model that takes prompts of so many characters."""
+
+    def answer(body: Json) -> Reply:
+        if len(body["messages"][0]["content"]) > max_chars:
+            message = "prompt is too long: 250000 tokens > 200000 maximum"
+            return Fails(400, "invalid_request_error", message)
+        return reply
+
+    return answer
+
+
+async def test_a_record_that_is_too_long_is_shown_with_clipped_results(archive: Archive) -> None:
+    messages = story(turns=3, result_lines=400)
+    result, api = await run(archive, too_long_above(40_000, Says(SUMMARY)), messages=messages)
+    assert said_by_model(result)
+    assert result.receipt["model"]["routes"] == ["results clipped"]
+    shown = api.requests[-1]["messages"][0]["content"]
+    assert "characters left out …]" in shown
+    assert "total_0_0 " in shown
+    assert "total_0_399 " in shown, "the end of a result says how it came out"
+
+
+async def test_then_results_are_left_out_from_the_middle(archive: Archive) -> None:
+    messages = story(turns=12, result_lines=60)
+    result, api = await run(archive, too_long_above(20_000, Says(SUMMARY)), messages=messages)
+    assert said_by_model(result)
+    (route,) = result.receipt["model"]["routes"]
+    assert route.endswith("of the results left out")
+    shown = api.requests[-1]["messages"][0]["content"]
+    assert "total_0_0 " in shown
+    assert "total_11_0 " in shown
+    assert "total_6_0 " not in shown
+    assert "characters left out]" in shown
+    assert len({json.dumps(body) for body in api.requests}) == len(api.requests)
+
+
+async def test_then_chunks_are_summarised_side_by_side_and_merged(archive: Archive) -> None:
+    messages = story(turns=40, result_lines=40)
+
+    script = too_long_above(30_000, Says(SUMMARY))
+    result, api = await run(archive, script, messages=messages)
+    assert said_by_model(result)
+    (route,) = result.receipt["model"]["routes"]
+    assert route.endswith("chunks, merged")
+    answered = [b for b in api.requests if len(b["messages"][0]["content"]) <= 30_000]
+    merge = answered[-1]["messages"][0]["content"]
+    assert "<parts>" in merge
+    assert result.receipt["model"]["requests"] == len(answered) == int(route.split()[0]) + 1
+    shown = "".join(b["messages"][0]["content"] for b in answered[:-1])
+    assert all(f"billing/module_{n}.py" in shown for n in range(40)), "no part is left out"
+
+
+async def test_a_record_of_too_many_chunks_is_left_to_extracts(archive: Archive) -> None:
+    messages = story(turns=60, result_lines=40)
+    result, _ = await run(archive, too_long_above(9_000, Says(SUMMARY)), messages=messages)
+    assert_extracts(result, "requests to")
+
+
+async def test_one_bad_chunk_spoils_the_model_summary(archive: Archive) -> None:
+    messages = story(turns=40, result_lines=40)
+
+    def script(body: Json) -> Reply:
+        shown = body["messages"][0]["content"]
+        if len(shown) <= 30_000 and "billing/module_20.py" in shown:
+            return Says("I'm sorry, I can't.")
+        return too_long_above(30_000, Says(SUMMARY))(body)
+
+    result, _ = await run(archive, script, messages=messages)
+    assert_extracts(result, "did not summarise every chunk")
+
+
+async def test_the_beginning_of_the_running_turn_is_summarised_apart(archive: Archive) -> None:
+    payload = [*story(turns=3)[:-1], {"role": "user", "content": "Now all the others."}]
+    for number in range(4, 12):
+        payload += story(turns=number + 1, result_lines=80)[4 * number + 1 : 4 * number + 3]
+
+    def script(body: Json) -> Reply:
+        is_prefix = "first part of an assistant's work" in body["system"][0]["text"]
+        return Says(PREFIX_SUMMARY if is_prefix else SUMMARY)
+
+    result, api = await run(
+        archive,
+        script,
+        CompactRequest(target_tokens=9_000, session_id="story"),
+        messages=payload,
+    )
+    assert len(api.requests) == 2
+    texts = [str(message["content"]) for message in result.messages]
+    at = next(n for n, text in enumerate(texts) if "<turn_context" in text)
+    assert "Modules 0 to 5 of billing were read" in texts[at]
+    assert "Now all the others." in texts[at - 1]
+    assert any("float arithmetic lost cents" in text for text in texts[:at])
+    assert sorted(result.receipt["model"]["routes"]) == ["whole", "whole"]
+
+
+async def test_the_second_compaction_updates_the_first_summary(archive: Archive) -> None:
+    first, _ = await run(archive, always(Says(SUMMARY)))
+    grown = [*first.messages, *story(turns=8)[1:]]
+    second, api = await run(archive, always(Says(SUMMARY)), messages=grown)
+    assert second.receipt["writer"] == "anthropic"
+    shown = api.requests[0]["messages"][0]["content"]
+    assert GOAL in shown.partition("<transcript>")[2], "the originals came from the archive"
+    third_script = too_long_above(34_000, Says(SUMMARY))
+    grown = [*second.messages, *story(turns=3)[1:]]
+    third, api = await run(archive, third_script, messages=grown)
+    (route,) = third.receipt["model"]["routes"]
+    assert route.startswith("since the summary before")
+    shown = api.requests[-1]["messages"][0]["content"]
+    assert "float arithmetic lost cents" in shown.partition("<transcript>")[0]
+
+
+async def test_three_failures_in_a_row_leave_the_model_alone(archive: Archive) -> None:
+    messages = story()
+    for _ in range(breaker.MAX_FAILURES):
+        result, api = await run(archive, always(Says("")), messages=messages)
+        assert len(api.requests) == 1
+        messages = [*result.messages, *story()[1:]]
+    result, api = await run(archive, always(Says(SUMMARY)), messages=messages)
+    assert api.requests == []
+    assert "failed 3 times in a row" in result.warnings[-1]
+    assert result.receipt["model"]["requested"] is False
+    other = CompactRequest(mode="full", target_tokens=8_000, session_id="another")
+    result, api = await run(archive, always(Says(SUMMARY)), other)
+    assert said_by_model(result), "each session has a breaker of its own"
+
+
+def failed(at_seconds: float) -> Json:
+    return {"model": {"requested": True, "failure": "no", "at_seconds": at_seconds}}
+
+
+def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
+    worked: Json = {"model": {"requested": True, "failure": None, "at_seconds": 5}}
+    skipped: Json = {"model": {"requested": False, "waits_seconds": 3}}
+    without: Json = {"model": None}
+    assert breaker.wait_seconds([], 0) == 0
+    assert breaker.wait_seconds([failed(1), failed(2)], 3) == 0
+    assert breaker.wait_seconds([failed(1), worked, failed(2), failed(3)], 4) == 0
+    opened = [failed(1), without, failed(2), skipped, failed(3), {}]
+    assert breaker.wait_seconds(opened, 4) == breaker.COOL_DOWN_SECONDS - 1
+    later = 3 + breaker.COOL_DOWN_SECONDS
+    assert breaker.wait_seconds(opened, later) == 0
+    assert breaker.wait_seconds([*opened, failed(later)], later) == breaker.COOL_DOWN_SECONDS
+    assert breaker.wait_seconds([*opened, worked], later) == 0
+
+
+@pytest.mark.parametrize("mode", ["plan", "reactive", "micro", "record"])
+async def test_some_modes_never_ask_a_model(archive: Archive, mode: Any) -> None:
+    with serve(always(Says(SUMMARY))) as api:
+        await compact(
+            story(),
+            CompactRequest(mode=mode, target_tokens=8_000),
+            archive=archive,
+            model=model_at(api),
+        )
+    assert api.requests == []
+
+
+async def test_a_caller_may_do_without_the_model(archive: Archive) -> None:
+    wish = CompactRequest(mode="full", target_tokens=8_000, summarizer="extractive")
+    result, api = await run(archive, always(Says(SUMMARY)), wish)
+    assert api.requests == []
+    assert result.receipt["model"] is None
+    assert not result.warnings
+
+
+async def test_progress_only_goes_forward_while_text_streams(archive: Archive) -> None:
+    told: list[tuple[float, str]] = []
+
+    async def tell(fraction: float, step: str) -> None:
+        told.append((fraction, step))
+
+    long = SUMMARY + "".join(f"- billing fact {n}\n" for n in range(60))
+    with serve(always(Says(long))) as api:
+        await compact(story(), REQUEST, archive=archive, model=model_at(api), report_progress=tell)
+    fractions = [fraction for fraction, _ in told]
+    assert fractions == sorted(fractions)
+    assert len(set(fractions)) == len(fractions)
+    assert any(step.startswith("writing, ") for _, step in told)
+
+
+async def test_the_same_list_is_not_sent_to_the_model_again_when_nothing_came_of_it(
+    archive: Archive,
+) -> None:
+    first, _ = await run(archive, always(Says(SUMMARY)))
+    again, api = await run(archive, always(Says(SUMMARY)), messages=first.messages)
+    assert api.requests == []
+    assert again.messages == first.messages
+
+
+async def test_the_providers_own_compaction_blocks_pass_through(archive: Archive) -> None:
+    block = {"type": "compaction", "content": "opaque and signed", "signature": "abc"}
+    messages = [{"role": "assistant", "content": [block]}, *story()]
+    with serve(always(Says(SUMMARY))) as api, anyio.fail_after(WAIT_SECONDS):
+        result = await compact(messages, REQUEST, archive=archive, model=model_at(api))
+    assert messages[0] in result.messages
+    assert "opaque and signed" not in json.dumps(api.requests)
+
+
+async def test_openais_opaque_compaction_items_pass_through(archive: Archive) -> None:
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAAA"}
+    items: list[Json] = [item]
+    for message in story():
+        if isinstance(message["content"], str):
+            kind = "input_text" if message["role"] == "user" else "output_text"
+            part = {"type": kind, "text": message["content"] + " word" * 300}
+            items.append({"type": "message", "role": message["role"], "content": [part]})
+    with serve(always(Says(SUMMARY))) as api, anyio.fail_after(WAIT_SECONDS):
+        result = await compact(
+            items,
+            CompactRequest(mode="full", target_tokens=6_000, format="openai-responses"),
+            archive=archive,
+            model=model_at(api),
+        )
+    assert result.status == "compacted"
+    assert item in result.messages
+    assert "gAAAA" not in json.dumps(api.requests)

@@ -1,0 +1,241 @@
+"""A model that follows a script behind Anthropic's Messages API, on loopback, streamed as it is.
+
+It speaks the wire format of the real one: server-sent events in chunked encoding, errors as JSON
+with their status and headers. What it was asked is kept for the test to look at.
+"""
+
+import json
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Lock, Thread
+from typing import Any, TypeAlias
+
+Json: TypeAlias = dict[str, Any]
+
+# The longest that a hanging answer holds its connection; a test that waits for it has failed.
+HANG_SECONDS = 30
+_PIECE_CHARS = 40
+
+
+@dataclass(frozen=True)
+class Says:
+    """An answer with text.
+
+    Attributes:
+        text: What it says.
+        stop_reason: Why it ends.
+        calls_tool: Whether a tool call stands in it, too.
+        breaks_off: "close" ends the stream in good order before its end, "cut" in the middle of a
+            chunk, "error" with an error event.
+    """
+
+    text: str
+    stop_reason: str = "end_turn"
+    calls_tool: bool = False
+    breaks_off: str = ""
+
+
+@dataclass(frozen=True)
+class Fails:
+    """An answer that is an error."""
+
+    status: int
+    kind: str
+    message: str = "The script says no."
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Hangs:
+    """No answer: the connection stays open after the first words."""
+
+    text: str = ""
+
+
+Reply: TypeAlias = Says | Fails | Hangs
+Script: TypeAlias = Callable[[Json], Reply]
+
+
+@dataclass
+class MessagesApi:
+    """The server, and what it was asked.
+
+    Attributes:
+        url: Its address.
+        requests: The bodies, in the order of their arrival.
+        headers: The headers of each.
+        hung_up: Set when a client closed the connection of a hanging answer.
+    """
+
+    url: str = ""
+    requests: list[Json] = field(default_factory=list[Json])
+    headers: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
+    asked: Event = field(default_factory=Event)
+    hung_up: Event = field(default_factory=Event)
+    closing: Event = field(default_factory=Event)
+    lock: Lock = field(default_factory=Lock)
+
+
+def one_after_the_other(*replies: Reply) -> Script:
+    """A script that gives each reply once and the last one for ever."""
+    left = list(replies)
+    lock = Lock()
+
+    def next_reply(_: Json) -> Reply:
+        with lock:
+            return left.pop(0) if len(left) > 1 else left[0]
+
+    return next_reply
+
+
+@contextmanager
+def serve(script: Script) -> Generator[MessagesApi]:
+    """The API for as long as the block runs."""
+    api = MessagesApi()
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.api, server.script = api, script
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    api.url = f"http://127.0.0.1:{server.server_address[1]}"
+    try:
+        yield api
+    finally:
+        api.closing.set()
+        server.shutdown()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    api: MessagesApi
+    script: Script
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert self.path == "/v1/messages", self.path
+        api = self._server.api
+        with api.lock:
+            api.requests.append(body)
+            api.headers.append({key.lower(): value for key, value in self.headers.items()})
+        api.asked.set()
+        reply = self._server.script(body)
+        if isinstance(reply, Fails):
+            self._fail(reply)
+            return
+        assert body["stream"] is True
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        if isinstance(reply, Hangs):
+            self._hang(reply, body)
+        elif reply.breaks_off:
+            self._break_off(reply, body)
+        else:
+            self._send(*events(reply, body))
+            self._end()
+
+    @property
+    def _server(self) -> _Server:
+        assert isinstance(self.server, _Server)
+        return self.server
+
+    def _fail(self, reply: Fails) -> None:
+        error = {"type": reply.kind, "message": reply.message}
+        data = json.dumps({"type": "error", "error": error}).encode()
+        self.send_response(reply.status)
+        for name, value in (("Content-Type", "application/json"), *reply.headers):
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def _break_off(self, reply: Says, body: Json) -> None:
+        told = events(reply, body)
+        self._send(*told[: len(told) // 2])
+        self.close_connection = True
+        if reply.breaks_off == "cut":
+            self.wfile.write(b"fff\r\nevent: content_block_delta\nda")
+            return
+        if reply.breaks_off == "error":
+            error = {"type": "overloaded_error", "message": "Overloaded"}
+            self._send({"type": "error", "error": error})
+        self._end()
+
+    def _hang(self, reply: Hangs, body: Json) -> None:
+        self._send(*events(Says(reply.text), body)[:-3])
+        self.close_connection = True
+        self.connection.settimeout(0.05)
+        for _ in range(HANG_SECONDS * 20):
+            if self._server.api.closing.is_set():
+                return
+            try:
+                if self.connection.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+        self._server.api.hung_up.set()
+
+    def _send(self, *told: Json) -> None:
+        for event in told:
+            data = f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def _end(self) -> None:
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def events(reply: Says, body: Json) -> list[Json]:
+    """The stream of one answer."""
+    usage = {
+        "input_tokens": len(json.dumps(body)) // 4,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 7,
+        "output_tokens": 1,
+    }
+    message: Json = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": body["model"],
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
+    }
+    told: list[Json] = [{"type": "message_start", "message": message}, {"type": "ping"}]
+    blocks: list[tuple[Json, Sequence[Json]]] = []
+    if reply.text:
+        pieces = [
+            {"type": "text_delta", "text": reply.text[at : at + _PIECE_CHARS]}
+            for at in range(0, len(reply.text), _PIECE_CHARS)
+        ]
+        blocks.append(({"type": "text", "text": ""}, pieces))
+    if reply.calls_tool:
+        call: Json = {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {}}
+        arguments = {"type": "input_json_delta", "partial_json": '{"command": "rm -rf build"}'}
+        blocks.append((call, [arguments]))
+    for index, (block, deltas) in enumerate(blocks):
+        told.append({"type": "content_block_start", "index": index, "content_block": block})
+        told += [
+            {"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas
+        ]
+        told.append({"type": "content_block_stop", "index": index})
+    told.append({
+        "type": "message_delta",
+        "delta": {"stop_reason": reply.stop_reason, "stop_sequence": None},
+        "usage": {"output_tokens": len(reply.text) // 4 + 1},
+    })
+    told.append({"type": "message_stop"})
+    return told
