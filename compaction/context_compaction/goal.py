@@ -112,9 +112,10 @@ def _trigger_and_target(request: CompactRequest, settings: Settings) -> tuple[in
     if target is not None and request.context_window is None:
         return target, target
     profile = profile_for(request.model)
+    window, answer = request.context_window, request.max_output_tokens
     budget = make_budget(
-        context_window=request.context_window or profile.context_window,
-        max_output_tokens=request.max_output_tokens or profile.max_output_tokens,
+        context_window=profile.context_window if window is None else window,
+        max_output_tokens=profile.max_output_tokens if answer is None else answer,
         output_reserve_cap_tokens=settings.output_reserve_cap_tokens,
         buffer_tokens=settings.buffer_tokens,
         target_fraction=settings.target_fraction,

@@ -6,13 +6,16 @@ that quotes a paper switches that off with `scale_to_budget=False`.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from context_compaction.errors import SettingsError
 
 ThinkingRule: TypeAlias = Literal["strip", "keep", "error"]
+ToolKind: TypeAlias = Literal[
+    "read", "write", "edit", "search", "list", "execute", "notebook", "web", "other"
+]
 
 # The target that the unscaled thresholds belong to: 0.6 of the trigger of a 200K window.
 REFERENCE_TARGET_TOKENS = 102_369
@@ -150,9 +153,20 @@ def _of_type(name: str, value: Any, wanted: Any, description: str) -> Any:
 
 def _collection(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple):
-        if isinstance(value, str) or not all(isinstance(item, str) for item in value):
+        if not isinstance(value, list | tuple) or not _are_texts(cast("Sequence[Any]", value)):
             raise SettingsError(f"{name} must be a list of names, not {value!r}.")
-        return tuple(value)
+        return tuple(cast("Sequence[str]", value))
     if not isinstance(value, Mapping):
         raise SettingsError(f"{name} must be an object of name to kind, not {value!r}.")
-    return dict(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    kinds: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]
+    known = get_args(ToolKind)
+    for tool, kind in kinds.items():
+        if kind not in known:
+            raise SettingsError(
+                f"{name} gives {tool!r} the kind {kind!r}. Choose one of: {', '.join(known)}."
+            )
+    return kinds
+
+
+def _are_texts(items: Sequence[Any]) -> bool:
+    return all(isinstance(item, str) for item in items)

@@ -7,13 +7,11 @@ is cut to its last segment and into words; verbs decide, and arguments settle wh
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, cast, get_args
 
 from context_compaction.messages import ToolCall
+from context_compaction.settings import ToolKind
 
-ToolKind: TypeAlias = Literal[
-    "read", "write", "edit", "search", "list", "execute", "notebook", "web", "other"
-]
 TOOL_KINDS: tuple[str, ...] = get_args(ToolKind)
 
 # The first row that shares a word with the name decides, so the order is from special to general.

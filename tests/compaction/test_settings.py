@@ -1,0 +1,94 @@
+"""Constants of a policy: changed by name, checked, and shrunk for a smaller budget."""
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import pytest
+from context_compaction.errors import SettingsError
+from context_compaction.policies import POLICIES, policy_named
+from context_compaction.settings import REFERENCE_TARGET_TOKENS, Settings, override
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("keep_recent_result", 3, "There is no setting 'keep_recent_result'. Did you mean: keep"),
+        ("preview_chars", "many", "preview_chars must be a whole number, not 'many'."),
+        ("preview_chars", 1.5, "preview_chars must be a whole number, not 1.5."),
+        ("preview_chars", True, "preview_chars must be a whole number, not True."),
+        ("preview_chars", -1, "preview_chars must not be negative, but is -1."),
+        ("target_fraction", 0, "target_fraction must lie between 0 and 1, but is 0."),
+        ("target_fraction", 1.5, "target_fraction must lie between 0 and 1, but is 1.5."),
+        ("target_fraction", float("nan"), "target_fraction must lie between 0 and 1, but is nan."),
+        ("target_fraction", "a", "target_fraction must be a number between 0 and 1, not 'a'."),
+        ("thinking", "drop", "thinking must be one of strip, keep, error, not 'drop'."),
+        ("thinking", ["keep"], "thinking must be one of strip, keep, error, not ['keep']."),
+        ("scale_to_budget", 1, "scale_to_budget must be true or false, not 1."),
+        ("protected_tools", "Bash", "protected_tools must be a list of names, not 'Bash'."),
+        ("protected_tools", [1], "protected_tools must be a list of names, not [1]."),
+        ("protected_tools", 5, "protected_tools must be a list of names, not 5."),
+        ("protected_tools", {"a": 1}, "protected_tools must be a list of names, not {'a': 1}."),
+        ("tool_kinds", ["Bash"], "tool_kinds must be an object of name to kind, not ['Bash']."),
+        (
+            "tool_kinds",
+            {"Frob": "reads"},
+            "tool_kinds gives 'Frob' the kind 'reads'. Choose one of: read, write, edit, search, "
+            "list, execute, notebook, web, other.",
+        ),
+    ],
+)  # fmt: skip
+def test_a_bad_constant_is_refused_with_what_would_be_right(
+    name: str, value: Any, message: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        override(Settings(), {name: value})
+    assert str(caught.value).startswith(message)
+
+
+def test_constants_are_changed_by_name_and_the_rest_stays() -> None:
+    changed = override(
+        Settings(),
+        {
+            "preview_chars": 9,
+            "target_fraction": 1,
+            "protected_tools": ["Bash"],
+            "tool_kinds": {"Frob": "edit"},
+            "thinking": "keep",
+            "scale_to_budget": False,
+        },
+    )
+    assert changed.preview_chars == 9
+    assert changed.target_fraction == 1.0
+    assert changed.protected_tools == ("Bash",)
+    assert changed.tool_kinds == {"Frob": "edit"}
+    differing = [
+        item.name
+        for item in fields(Settings)
+        if getattr(changed, item.name) != getattr(Settings(), item.name)
+    ]
+    assert len(differing) == 6
+
+
+def test_thresholds_shrink_with_the_target_and_never_grow() -> None:
+    whole = Settings()
+    assert whole.scaled(REFERENCE_TARGET_TOKENS) is whole
+    assert whole.scaled(10 * REFERENCE_TARGET_TOKENS) is whole
+    half, tiny = whole.scaled(REFERENCE_TARGET_TOKENS // 2), whole.scaled(1)
+    assert half.persist_result_tokens == 19_999
+    assert half.min_savings_tokens == 9_999
+    for name, value in asdict(tiny).items():
+        assert value == getattr(whole, name) or value < getattr(whole, name), name
+    assert tiny.preview_chars == 400
+    assert tiny.keep_recent_results == whole.keep_recent_results
+
+
+def test_a_policy_that_quotes_a_paper_does_not_shrink() -> None:
+    quoted = override(Settings(), {"scale_to_budget": False})
+    assert quoted.scaled(1) is quoted
+
+
+def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
+    with pytest.raises(SettingsError) as caught:
+        policy_named("gentel")
+    assert str(caught.value).startswith("There is no policy 'gentel'. Choose one of: default, ge")
+    assert all(name in str(caught.value) for name in POLICIES)
