@@ -154,7 +154,7 @@ async def test_words_that_are_too_long_are_not_used_and_the_answer_says_so() -> 
     assert answer.status == "compacted"
     assert "word word" not in (answer.summary or "")
     assert answer.receipt["writer"] == "extractive"
-    assert any("verbatim extracts were used instead" in warning for warning in answer.warnings)
+    assert any("The summary that was given is not used" in warning for warning in answer.warnings)
 
 
 async def test_where_no_history_is_replaced_no_words_are_asked_for() -> None:
