@@ -146,6 +146,55 @@ def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> N
 
 
 @main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def usage(context: click.Context, as_json: bool) -> None:
+    """Show how much room each archived session takes."""
+    from mcp_server_compaction.cli_retention import run_usage
+
+    config = _config(context)
+    _run(lambda: run_usage(config, as_json=as_json))
+
+
+@main.command()
+@click.option("--older-than", metavar="DAYS", help="Sessions last used so long ago, as 90d.")
+@click.option("--max-size", metavar="SIZE", help="Then the oldest, until the rest fits: 5GB.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def prune(context: click.Context, /, **bounds: Any) -> None:
+    """Delete old sessions with all their bytes. Pinned ones stay."""
+    from mcp_server_compaction.cli_retention import run_prune
+
+    config = _config(context)
+    _run(lambda: run_prune(config, **bounds))
+
+
+@main.command()
+@click.argument("sessions", nargs=-1, required=True)
+@click.option("--off", is_flag=True, help="Take the pin off.")
+@click.pass_context
+def pin(context: click.Context, sessions: tuple[str, ...], off: bool) -> None:
+    """Keep SESSIONS, and those that they started, from being pruned."""
+    from mcp_server_compaction.cli_retention import run_pin
+
+    config = _config(context)
+    _run(lambda: run_pin(config, sessions, pinned=not off))
+
+
+@main.command()
+@click.argument("sessions", nargs=-1, required=True)
+@click.confirmation_option(prompt="Delete these sessions for good?")
+@click.pass_context
+def delete(context: click.Context, sessions: tuple[str, ...]) -> None:
+    """Delete SESSIONS with all their bytes, pinned or not."""
+    from mcp_server_compaction.cli_retention import run_delete
+
+    config = _config(context)
+    _run(lambda: run_delete(config, sessions))
+
+
+@main.command()
 @click.pass_context
 def doctor(context: click.Context) -> None:
     """Check versions, vocabulary, archive, roots and summary writers."""

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 
 from context_compaction.archive import Archive
-from context_compaction.edits import OUTPUT_ID_PREFIX
 from context_compaction.errors import NotFoundError
 from mcp_types import CompleteRequestParams, CompleteResult, Completion
 
@@ -48,16 +47,14 @@ async def _session_ids(archive: Archive) -> AsyncGenerator[str]:
 
 
 async def _output_ids(archive: Archive) -> AsyncGenerator[str]:
-    """Outputs that the newest compactions put into the archive, newest first, each once."""
+    """Outputs of the newest sessions, newest first, each once."""
     sessions, _ = await archive.sessions(limit=_RECENT_SESSIONS)
     seen: set[str] = set()
     for session in sessions:
-        for receipt in reversed(await archive.receipts(session.session_id)):
-            for edit in receipt["edits"]:
-                for pointer in edit["pointers"]:
-                    if pointer.startswith(OUTPUT_ID_PREFIX) and pointer not in seen:
-                        seen.add(pointer)
-                        yield pointer
+        for output in await archive.outputs(session.session_id):
+            if output.output_id not in seen:
+                seen.add(output.output_id)
+                yield output.output_id
 
 
 async def _positions(archive: Archive, session_id: str, typed: str) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from context_compaction import wire
 from context_compaction.archive import Archive, ContextEntry, Hit, Query
+from context_compaction.archive.retention import choose
 from context_compaction.edits import Blob, make_blob, output_id_of
 from context_compaction.errors import (
     InvalidMessageError,
@@ -697,3 +698,99 @@ async def an_archive_in_order_reports_its_figures_and_no_damage(archive: Archive
     assert health.log_bytes > 0
     assert health.blob_bytes > 0
     assert all(problem.startswith("Note:") for problem in health.problems)
+
+
+# Retention
+
+
+@promise
+async def the_outputs_of_a_session_are_listed_newest_first(archive: Archive) -> None:
+    blobs = [make_blob(f"output {count}", tool_name="Bash") for count in range(3)]
+    await archive.commit("s", blobs=blobs[:2])
+    await archive.commit("s", blobs=blobs)
+    await archive.commit("other", blobs=[make_blob("elsewhere")])
+    listed = await archive.outputs("s")
+    assert [info.output_id for info in listed] == [blob.output_id for blob in reversed(blobs)]
+    assert listed[0] == await archive.output_info(blobs[2].output_id)
+    with pytest.raises(NotFoundError, match="no session 'gone'"):
+        await archive.outputs("gone")
+
+
+@promise
+async def a_deleted_session_is_gone_and_the_others_are_untouched(archive: Archive) -> None:
+    large = "needle " * 9_000
+    await add(archive, "doomed", user("needle in doomed"), user(large))
+    await add(archive, "kept", user("needle in kept"))
+    assert await found(archive, "needle", session_id="doomed")
+    assert await archive.delete(["doomed"]) > 0
+    for ask in (archive.context("doomed"), archive.session_info("doomed")):
+        with pytest.raises(NotFoundError):
+            await ask
+    assert await found(archive, "needle") == pointers("kept", 0)
+    assert [info.session_id for info in (await archive.sessions())[0]] == ["kept"]
+    assert await transcript(archive, "kept") == [user("needle in kept")]
+    assert await add(archive, "doomed", user("a new life")) == (0,)
+    assert await transcript(archive, "doomed") == [user("a new life")]
+    with pytest.raises(NotFoundError):
+        await archive.delete(["kept", "gone"])
+    assert await transcript(archive, "kept") == [user("needle in kept")]
+
+
+@promise
+async def a_shared_output_goes_with_the_last_session_that_names_it(archive: Archive) -> None:
+    shared, own = make_blob("shared line\n" * 9_000), make_blob("own line\n" * 9_000)
+    await archive.commit("a", blobs=[shared, own])
+    await archive.commit("b", blobs=[shared])
+    sizes = (await archive.usage()).blob_bytes
+    await archive.delete(["a"])
+    assert (await archive.read_output(shared.output_id)).data == shared.data
+    with pytest.raises(NotFoundError):
+        await archive.output_info(own.output_id)
+    usage = await archive.usage()
+    assert list(usage.blob_bytes) == list(usage.sessions[0].blobs)
+    assert len(usage.blob_bytes) == 1
+    freed = await archive.delete(["b"])
+    assert freed > sum(usage.blob_bytes.values())
+    assert sum(usage.blob_bytes.values()) < sum(sizes.values())
+    assert (await archive.usage()).total_bytes == 0
+    await archive.commit("c", blobs=[shared])
+    assert (await archive.read_output(shared.output_id)).data == shared.data
+
+
+@promise
+async def usage_tells_what_each_session_takes_longest_unused_first(archive: Archive) -> None:
+    for count, name in enumerate(("old", "new")):
+        dated = [
+            replace(message, timestamp_seconds=1_000.0 * (count + 1))
+            for message in parsed(user("x" * 500), user("y" * 40_000 + name))
+        ]
+        await archive.append(name, dated, format=FORMAT, parent_session_id="root")
+    usage = await archive.usage()
+    assert [session.session_id for session in usage.sessions] == ["old", "new"]
+    for session in usage.sessions:
+        assert session.message_count == 2
+        assert session.log_bytes > 500
+        assert session.parent_session_id == "root"
+        assert len(session.blobs) == 1
+    assert usage.total_bytes == sum(session.log_bytes for session in usage.sessions) + sum(
+        usage.blob_bytes.values()
+    )
+
+
+@promise
+async def a_pin_keeps_a_session_and_what_it_started_until_it_is_taken_off(
+    archive: Archive,
+) -> None:
+    for name, parent in (("one", None), ("sub", "one"), ("two", None)):
+        await archive.append(name, parsed(user(name)), format=FORMAT, parent_session_id=parent)
+    info = await archive.session_info("one")
+    await archive.pin("one")
+    assert await archive.session_info("one") == info, "a pin does not make a session newer"
+    usage = await archive.usage()
+    assert [session.session_id for session in choose(usage, max_bytes=0)] == ["two"]
+    await archive.pin("one", pinned=False)
+    chosen = choose(await archive.usage(), before_seconds=1e12)
+    assert [session.session_id for session in chosen] == ["one", "sub", "two"]
+    assert choose(await archive.usage(), before_seconds=0.0, max_bytes=10**9) == []
+    with pytest.raises(NotFoundError):
+        await archive.pin("gone")

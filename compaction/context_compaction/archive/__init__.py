@@ -4,7 +4,7 @@ Two implementations share one conformance suite. Everything here is data and typ
 opens the embedded archive.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -23,6 +23,8 @@ __all__ = [
     "Query",
     "SearchPage",
     "SessionInfo",
+    "SessionUsage",
+    "Usage",
 ]
 
 
@@ -178,6 +180,48 @@ class Health:
     problems: tuple[str, ...] = field(default=())
 
 
+@dataclass(frozen=True, slots=True)
+class SessionUsage:
+    """How much room one session takes.
+
+    Attributes:
+        session_id: The session.
+        parent_session_id: The session that started it.
+        is_pinned: Whether retention must leave it.
+        message_count: Its messages.
+        last_seconds: When it was last written to, in Unix time.
+        log_bytes: Its transcript, receipts and small outputs.
+        blobs: The hashes of its large contents, which other sessions may share.
+    """
+
+    session_id: str
+    parent_session_id: str | None
+    is_pinned: bool
+    message_count: int
+    last_seconds: float
+    log_bytes: int
+    blobs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much room an archive takes, without its search index, which can be made anew.
+
+    Attributes:
+        sessions: Longest unused first.
+        blob_bytes: Stored size of each large content, by hash.
+    """
+
+    sessions: tuple[SessionUsage, ...]
+    blob_bytes: Mapping[str, int]
+
+    @property
+    def total_bytes(self) -> int:
+        """All logs and blobs."""
+        logs = sum(session.log_bytes for session in self.sessions)
+        return logs + sum(self.blob_bytes.values())
+
+
 class Archive(Protocol):
     """Append-only store of transcripts and outputs. Every method raises `ArchiveError`.
 
@@ -232,6 +276,10 @@ class Archive(Protocol):
         """The receipts of the session's compactions, oldest first."""
         ...
 
+    async def outputs(self, session_id: str) -> list[OutputInfo]:
+        """The outputs that the session keeps, newest first."""
+        ...
+
     async def output_info(self, output_id: str) -> OutputInfo:
         """The figures of one output."""
         ...
@@ -260,6 +308,22 @@ class Archive(Protocol):
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """One session."""
+        ...
+
+    async def pin(self, session_id: str, *, pinned: bool = True) -> None:
+        """Keep a session, and those that it started, from retention; or no longer."""
+        ...
+
+    async def usage(self) -> Usage:
+        """How much room each session takes."""
+        ...
+
+    async def delete(self, session_ids: Sequence[str]) -> int:
+        """Remove sessions with all their bytes; how many bytes that freed.
+
+        Content that another session shares goes with the last one. Nothing of the sessions can be
+        found or read afterwards. Without ids, only what no session names is removed.
+        """
         ...
 
     async def health(self) -> Health:

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +74,40 @@ def locked(path: Path) -> Generator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def shared_lock(path: Path, *, exclusive: bool = False) -> Generator[None]:
+    """Hold the lock file `path` together with others, or alone.
+
+    Raises:
+        ArchiveBusyError: It could not be had for longer than `LOCK_TIMEOUT_SECONDS`.
+        ArchiveError: The lock file cannot be opened.
+    """
+    with explaining(path, "Locking"):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    try:
+        kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+        while not _try_lock(handle, kind, path):
+            if time.monotonic() > deadline:
+                raise ArchiveBusyError(
+                    f"{path} has been held for {LOCK_TIMEOUT_SECONDS:g} seconds. Nothing was "
+                    "changed; call again when the other process has finished."
+                )
+            time.sleep(LOCK_POLL_SECONDS)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _try_lock(handle: int, kind: int, path: Path) -> bool:
+    with explaining(path, "Locking"):
+        try:
+            fcntl.flock(handle, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
 
 def sync_file(handle: int) -> None:

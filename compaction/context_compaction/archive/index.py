@@ -102,6 +102,10 @@ class SearchIndex:
         """Close the database."""
         self._file.close()
 
+    def discard(self) -> None:
+        """Remove the index from the disk; the next search makes it anew."""
+        self._file.discard()
+
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Catch up with the log, then do `work`; see `IndexFile.run` for what it raises."""
 

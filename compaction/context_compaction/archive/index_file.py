@@ -100,6 +100,15 @@ class IndexFile:
             if path.exists() and not _log_of(path).exists():
                 put_file(self.folder / "SEAL", _seal(path).encode())
 
+    def discard(self) -> None:
+        """Remove the database; whoever has it open begins a new one with its next work."""
+        if not self.folder.is_dir():
+            return
+        with locked(self.folder / "index.lock"), explaining(self.folder, "Deleting in"):
+            self._disconnect()
+            for path in (self.folder / "CURRENT", *self.folder.glob("*.db*")):
+                path.unlink(missing_ok=True)
+
     def _current(self) -> sqlite3.Connection:
         """A connection to the database that `CURRENT` names now, opened if it is another."""
         if self._connection is not None and self._current_name() == self._name:

@@ -20,9 +20,11 @@ from context_compaction.archive import (
     Query,
     SearchPage,
     SessionInfo,
+    Usage,
 )
 from context_compaction.archive.files import explaining, make_folder
 from context_compaction.archive.outputs import StoredOutput
+from context_compaction.archive.retention import measure
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.edits import Blob
 from context_compaction.errors import NotFoundError
@@ -149,6 +151,10 @@ class LocalArchive:
         """See `Archive.session_info`."""
         return await self._on_log(partial(self._transcripts.session_info, session_id))
 
+    async def outputs(self, session_id: str) -> list[OutputInfo]:
+        """See `Archive.outputs`."""
+        return await self._on_log(partial(self._transcripts.outputs, session_id))
+
     async def output_info(self, output_id: str) -> OutputInfo:
         """See `Archive.output_info`."""
         return (await self._output(output_id)).info
@@ -196,6 +202,31 @@ class LocalArchive:
             QueryError: The limit is below 1, or the cursor is none of ours.
         """
         return await self._on_index(lambda: self._opened_index().list_sessions(limit, cursor))
+
+    async def pin(self, session_id: str, *, pinned: bool = True) -> None:
+        """See `Archive.pin`.
+
+        Raises:
+            NotFoundError: There is no such session.
+        """
+        await self._on_log(partial(self._transcripts.pin, session_id, pinned=pinned))
+
+    async def usage(self) -> Usage:
+        """See `Archive.usage`. Reads the whole log."""
+        return await self._on_index(partial(measure, self._root))
+
+    async def delete(self, session_ids: Sequence[str]) -> int:
+        """See `Archive.delete`. The search index is made anew by the next search.
+
+        Raises:
+            NotFoundError: There is no such session; nothing was deleted.
+            ArchiveBusyError: Others kept writing for too long.
+        """
+        freed = await self._on_log(partial(self._transcripts.delete, session_ids))
+        if session_ids:
+            # Without the words of what was deleted, which could not be taken out of it.
+            await self._on_index(lambda: self._opened_index().discard())
+        return freed
 
     async def health(self) -> Health:
         """See `Archive.health`. Reads the whole log."""

@@ -12,6 +12,7 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
 - session: v, session, parent. Opens every segment.
 - message: seq, hash, parent, format, role, tools. Body: the host's object.
 - output: id, sha256, media, bytes, chars, lines, tool, call. Body: see `outputs.py`.
+- pin: pinned. Body: nothing.
 - receipt: nothing more. Body: the receipt.
 - context: entries, each [content hash, seq or -1, number of the edited original or -1].
   Body: the raw messages of the entries whose seq is -1, in order.

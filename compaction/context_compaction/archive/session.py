@@ -59,6 +59,7 @@ class SessionState:
         receipts: Receipt records by record number.
         newest_context: The last stored context.
         parent_session_id: The session that this one was started from.
+        is_pinned: Whether retention must leave it.
         next_seq: Number of the next message.
         next_number: Number of the next record.
         first_seconds: Time of the earliest record; infinite where there is none.
@@ -75,6 +76,8 @@ class SessionState:
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     newest_context: StoredContext | None = None
+    is_pinned: bool = False
+    pinned_at: int = -1  # number of the newest record that says so
     next_seq: int = 0
     next_number: int = 0
     first_seconds: float = inf
@@ -109,6 +112,9 @@ class SessionState:
                 self.outputs.setdefault(head["id"], record)
             case "receipt":
                 self.receipts[number] = record
+            case "pin":
+                if number > self.pinned_at:
+                    self.pinned_at, self.is_pinned = number, head["pinned"]
             case _:
                 self._learn_context(record, number)
 

@@ -14,12 +14,13 @@ from context_compaction.archive import (
     AppendResult,
     ArchivedMessage,
     ContextEntry,
+    OutputInfo,
     SessionInfo,
 )
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.chain import ROOT, chain_hashes, content_hash
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
-from context_compaction.archive.files import explaining, locked, make_folder
+from context_compaction.archive.files import explaining, locked, make_folder, shared_lock
 from context_compaction.archive.log import (
     SEGMENT_BYTES,
     LoggedRecord,
@@ -45,6 +46,7 @@ from context_compaction.archive.records import (
     Record,
     externalise,
 )
+from context_compaction.archive.retention import LOCK_NAME, delete_sessions
 from context_compaction.archive.session import NO_SEQ, SessionState, refresh
 from context_compaction.edits import Blob
 from context_compaction.errors import (
@@ -114,7 +116,6 @@ class TranscriptStore:
                 state,
                 session_id,
                 parent_session_id,
-                now_seconds,
                 [
                     Record(
                         {
@@ -161,7 +162,7 @@ class TranscriptStore:
                 made = [entry.raw for entry in context if entry.seq == NO_SEQ]
                 records.append(Record(head, externalise(made, self.blobs.put)))
             if records:
-                self._write(state, session_id, None, now_seconds, records)
+                self._write(state, session_id, None, records)
             else:
                 self._sync(state)
 
@@ -213,13 +214,38 @@ class TranscriptStore:
 
     def output(self, output_id: str, key: str | None = None) -> StoredOutput | None:
         """An output of the session `key`, or of any session known here; None if it is not there."""
-        states = list(self._states.values()) if key is None else [self._state_of(key)]
-        for state in states:
+        known = [name for name, state in self._states.items() if output_id in state.outputs]
+        for name in known if key is None else [key]:
+            state = self._state_of(name)  # another process may have deleted the session
             record = state.outputs.get(output_id)
             if record is not None:
                 body = self._body(state, record.place)
                 return StoredOutput(info_of(record.head, state.session_id), body, self.blobs)
         return None
+
+    def outputs(self, session_id: str) -> list[OutputInfo]:
+        """See `Archive.outputs`."""
+        state = self._existing(session_id)
+        records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
+        return [info_of(record.head, session_id) for record in records]
+
+    def pin(self, session_id: str, *, pinned: bool) -> None:
+        """See `Archive.pin`."""
+        self._existing(session_id)
+        with self._writing(session_id) as state:
+            if state.is_pinned != pinned:
+                # With the time of the last message: a pin does not make a session newer.
+                then = state.last_seconds
+                record = Record({"kind": "pin", "ts": then, "pinned": pinned})
+                self._write(state, session_id, None, [record])
+
+    def delete(self, session_ids: Sequence[str]) -> int:
+        """See `Archive.delete`; the index is not concerned."""
+        keys = [self._existing(session_id).folder.name for session_id in session_ids]
+        freed = delete_sessions(self.root, keys)
+        for key in keys:
+            self._states.pop(key, None)
+        return freed
 
     def _title(self, state: SessionState) -> str:
         for seq, record in sorted(state.messages.items()):
@@ -266,17 +292,17 @@ class TranscriptStore:
     def _writing(self, session_id: str) -> Generator[SessionState]:
         """Hold the session's lock, with what the log says now."""
         folder = session_folder(self.root, session_key(session_id))
-        with explaining(folder, "Making"):
-            make_folder(folder)
-        with locked(folder / "lock"):
-            yield self._state(session_id)
+        with shared_lock(self.root / LOCK_NAME):
+            with explaining(folder, "Making"):
+                make_folder(folder)
+            with locked(folder / "lock"):
+                yield self._state(session_id)
 
     def _write(
         self,
         state: SessionState,
         session_id: str,
         parent_session_id: str | None,
-        now_seconds: float,
         records: Sequence[Record],
     ) -> None:
         """Number `records`, append them as one call, and learn them."""
@@ -287,7 +313,8 @@ class TranscriptStore:
         if not size or parent != state.parent_session_id:
             head = {
                 "kind": "session",
-                "ts": now_seconds,
+                # Not now: an old transcript that is imported stays an old session.
+                "ts": min(record.head["ts"] for record in records),
                 "v": RECORD_VERSION,
                 "session": session_id,
                 "parent": parent,
