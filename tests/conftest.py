@@ -10,6 +10,10 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile("nightly", deadline=None, max_examples=4_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# No test may ask a real model, whoever runs it.
+for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "MCP_COMPACTION_SUMMARIZER"):
+    os.environ.pop(variable, None)
+
 
 @pytest.fixture
 def anyio_backend() -> str:

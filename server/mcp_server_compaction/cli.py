@@ -24,13 +24,17 @@ class _Failure(click.ClickException):
 @click.option(
     "--root", "roots", metavar="DIR", multiple=True, help="A folder that tools may read files in."
 )
+@click.option("--summarizer", metavar="W", help="auto, extractive, host, anthropic or sampling.")
+@click.option("--summary-model", metavar="M", help="Model of Anthropic's API that summarizes.")
+@click.option("--summary-url", metavar="URL", help="Address of that API.")
+@click.option("--summary-timeout", metavar="S", help="Seconds to wait for a model (120).")
 @click.pass_context
-def main(context: click.Context, archive: str | None, roots: tuple[str, ...]) -> None:
+def main(context: click.Context, /, **flags: Any) -> None:
     """Make conversations fit their context window: nothing lost, always valid, no LLM needed.
 
     Without a command it serves MCP over standard input and output.
     """
-    context.obj = {"archive": archive, "roots": roots}
+    context.obj = flags
     if context.invoked_subcommand is None:
         context.invoke(serve)
 
@@ -205,9 +209,8 @@ def doctor(context: click.Context) -> None:
 
 
 def _config(context: click.Context, *, over_http: bool = False) -> Config:
-    flags = context.obj
     try:
-        return load_config(archive=flags["archive"], roots=flags["roots"], over_http=over_http)
+        return load_config(**context.obj, over_http=over_http)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
 

@@ -22,11 +22,13 @@ from context_compaction.edits import Edit
 from context_compaction.errors import SettingsError
 from context_compaction.messages import JsonObject, Messages
 from context_compaction.pipeline import compact
+from context_compaction.summarizers.model import SummaryModel
 from context_compaction.tokens import counter_for
 from context_compaction.wire.convert import convert, split_system
 
 from mcp_server_compaction.compaction_call import Input, input_of_file, irreducible_lines
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.writers import model_for
 
 # Below this a compaction is over before a progress bar could be read.
 _LONG_INPUT_BYTES = 2_000_000
@@ -89,6 +91,7 @@ async def _compact(job: CompactFile, config: Config) -> tuple[Input, CompactResu
             request,
             archive=archive,
             read_file=config.roots.reader(given.folder),
+            model=_model(config),
             report_progress=report_progress,
         )
     return given, result
@@ -108,6 +111,12 @@ def _request(job: CompactFile, given: Input, config: Config) -> CompactRequest:
         instructions=job.instructions or "",
     )
     return replace(request, target_tokens=_target_tokens(job.target, given, request.model))
+
+
+def _model(config: Config) -> SummaryModel | None:
+    """The model that the command line can ask: there is no host here, and no client."""
+    writer = config.summaries.writer
+    return None if writer in {"host", "sampling"} else model_for(writer, config, None)
 
 
 def _target_tokens(target: str | None, given: Input, model: str | None) -> int | None:
@@ -220,6 +229,8 @@ def _print_report(given: Input, result: CompactResult, job: CompactFile) -> None
         click.echo(_does_not_fit(result))
     for line in [*given.notes, *result.warnings]:
         click.echo(f"Note: {line}")
+    if result.receipt.get("model"):
+        click.echo(_model_line(result.receipt["model"]))
     if result.restored:
         click.echo(f"Put back: {', '.join(result.restored)}")
     if any(edit.pointers for edit in result.edits):
@@ -262,6 +273,17 @@ def _where(edits: Sequence[Edit]) -> str:
     left = len(pointers) - _POINTERS_SHOWN
     more = f" and {left} more" if left > 0 else ""
     return f"{counted}{others}" + (f" -> {shown}{more}" if pointers else "")
+
+
+def _model_line(report: JsonObject) -> str:
+    """What a model was asked and what it took."""
+    if not report["requested"]:
+        return f"Summary: {report['name']} was not asked."
+    cost = f", ${report['cost_dollars']:.4f} by list price" if report["cost_dollars"] else ""
+    return (
+        f"Summary: {report['name']} answered {report['requests']} requests with "
+        f"{report['input_tokens']:,} tokens in and {report['output_tokens']:,} out{cost}."
+    )
 
 
 def _does_not_fit(result: CompactResult) -> str:

@@ -13,6 +13,7 @@ from context_compaction.errors import ArchiveError, VocabularyError
 from context_compaction.tokens import counter_for
 
 from mcp_server_compaction.config import ROOTS_VARIABLE, Config
+from mcp_server_compaction.writers import writer_lines
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
 # SQLite 3.7.0 to 3.51.2, mended in 3.51.3 (13 March 2026).
@@ -27,7 +28,7 @@ def run_doctor(config: Config) -> None:
         ("vocabulary", _vocabulary()),
         *_archive(config),
         ("roots", _roots(config)),
-        *_writers(),
+        ("summary writers", _listed(writer_lines(config))),
     ]:
         click.echo(f"{name:<22} {state}")
 
@@ -83,13 +84,6 @@ async def _health(config: Config) -> Health:
 def _roots(config: Config) -> str:
     folders = [str(folder) for folder in config.roots.folders]
     return _listed(folders) or f"none: tools read no files (set {ROOTS_VARIABLE} or --root)"
-
-
-def _writers() -> list[tuple[str, str]]:
-    return [
-        ("summary writers", "extractive: available, always (no model needed)"),
-        ("", "host: available; the caller's model writes, see summarizer='host'"),
-    ]
 
 
 def _listed(lines: Sequence[str]) -> str:

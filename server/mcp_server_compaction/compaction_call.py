@@ -23,6 +23,7 @@ from mcp_server_compaction.schemas import (
     LayerFigures,
     TokenFigures,
 )
+from mcp_server_compaction.writers import library_writer, wanted_writer
 
 SETTING_NAMES = tuple(item.name for item in fields(Settings))
 
@@ -121,8 +122,9 @@ def request_of(arguments: CompactArguments, given: Input, config: Config) -> Com
         settings=settings,
         pinned=tuple(options.pinned),
         instructions=arguments.instructions or "",
-        summarizer=arguments.summarizer,
+        summarizer=library_writer(wanted_writer(arguments.summarizer, config)),
         summary=arguments.summary,
+        continuation=options.continuation,
         idle_seconds=options.idle_seconds,
     )
 

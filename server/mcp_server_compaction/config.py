@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+from urllib.parse import urlsplit
 
 from context_compaction.errors import SettingsError
 from context_compaction.roots import Roots, default_folders, roots_of
@@ -12,8 +14,39 @@ ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
 ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"
 POLICY_VARIABLE = "MCP_COMPACTION_POLICY"
 MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
+SUMMARIZER_VARIABLE = "MCP_COMPACTION_SUMMARIZER"
+SUMMARY_MODEL_VARIABLE = "MCP_COMPACTION_SUMMARY_MODEL"
+SUMMARY_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARY_TIMEOUT"
+# These two have the names that Anthropic's own programs use.
+KEY_VARIABLE = "ANTHROPIC_API_KEY"
+URL_VARIABLE = "ANTHROPIC_BASE_URL"
 
 NO_ROOTS = Roots()
+# Claude Desktop gives a tool four minutes, other hosts one or two.
+DEFAULT_SUMMARY_SECONDS = 120.0
+MAX_SUMMARY_SECONDS = 3_600.0
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "sampling"]
+
+
+@dataclass(frozen=True, slots=True)
+class Summaries:
+    """Who writes summaries.
+
+    Attributes:
+        writer: For a call that leaves it open.
+        api_key: The key of Anthropic's API; shown nowhere.
+        model: The model that writes; None for the default one.
+        url: Address of the API; None for Anthropic's own.
+        timeout_seconds: How long one compaction waits for a model.
+    """
+
+    writer: WriterName = "auto"
+    api_key: str | None = field(default=None, repr=False)
+    model: str | None = None
+    url: str | None = None
+    timeout_seconds: float = DEFAULT_SUMMARY_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +58,34 @@ class Config:
         roots: The folders whose files the tools may read.
         policy: The policy of a call that names none.
         model: The model of a call that names none, for its window and tokenizer.
+        summaries: Who writes summaries.
     """
 
     archive_folder: Path
     roots: Roots = NO_ROOTS
     policy: str = "default"
     model: str | None = None
+    summaries: Summaries = Summaries()
 
 
 def load_config(
     *,
     archive: str | None = None,
     roots: Sequence[str] = (),
+    summarizer: str | None = None,
+    summary_model: str | None = None,
+    summary_url: str | None = None,
+    summary_timeout: str | None = None,
     over_http: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Config:
-    """The configuration of this process; `archive` and `roots` are its flags.
+    """The configuration of this process; what is not None or empty was given as a flag.
 
     Over HTTP no file is read unless roots are named: the caller may sit elsewhere.
 
     Raises:
-        SettingsError: A named root is no folder, or the archive's place is a file.
+        SettingsError: A named root is no folder, the archive's place is a file, or what was said
+            of summaries cannot be.
     """
     folder = _archive_folder(archive or environment.get(ARCHIVE_VARIABLE))
     return Config(
@@ -53,6 +93,13 @@ def load_config(
         roots=_roots(roots, environment.get(ROOTS_VARIABLE), over_http=over_http),
         policy=environment.get(POLICY_VARIABLE) or "default",
         model=environment.get(MODEL_VARIABLE) or None,
+        summaries=Summaries(
+            writer=(writer := _writer(summarizer or environment.get(SUMMARIZER_VARIABLE))),
+            api_key=_key(environment.get(KEY_VARIABLE), writer),
+            model=summary_model or environment.get(SUMMARY_MODEL_VARIABLE) or None,
+            url=_url(summary_url or environment.get(URL_VARIABLE)),
+            timeout_seconds=_seconds(summary_timeout or environment.get(SUMMARY_TIMEOUT_VARIABLE)),
+        ),
     )
 
 
@@ -81,3 +128,55 @@ def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Ro
     if named:
         return roots_of(named)
     return NO_ROOTS if over_http else roots_of(default_folders(Path.cwd(), Path.home()))
+
+
+def _writer(named: str | None) -> WriterName:
+    for name in get_args(WriterName):
+        if name == (named or "auto"):
+            return name
+    raise SettingsError(
+        f"There is no summary writer {named!r}. Name one of {', '.join(get_args(WriterName))} with "
+        f"--summarizer or {SUMMARIZER_VARIABLE}."
+    )
+
+
+def _key(key: str | None, writer: WriterName) -> str | None:
+    key = (key or "").strip()
+    if not key and writer == "anthropic":
+        raise SettingsError(f"The summary writer 'anthropic' needs a key: set {KEY_VARIABLE}.")
+    # The text of a bad key must not come back in an error: it may still be somebody's secret.
+    if not key.isascii() or not key.isprintable():
+        raise SettingsError(f"{KEY_VARIABLE} holds characters that no key has. Set it anew.")
+    return key or None
+
+
+def _url(named: str | None) -> str | None:
+    if not named:
+        return None
+    parts = urlsplit(named)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise SettingsError(
+            f"The address of the summary model is {named!r}. Give one as https://host/path with "
+            f"--summary-url or {URL_VARIABLE}."
+        )
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        raise SettingsError(
+            f"{named} would carry key and conversation in the clear. Use https, or http on this "
+            f"machine alone, with --summary-url or {URL_VARIABLE}."
+        )
+    return named
+
+
+def _seconds(named: str | None) -> float:
+    if not named:
+        return DEFAULT_SUMMARY_SECONDS
+    try:
+        seconds = float(named)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MAX_SUMMARY_SECONDS:
+        raise SettingsError(
+            f"The time limit of summaries is {named!r}. Give seconds, more than 0 and at most "
+            f"{MAX_SUMMARY_SECONDS:g}, with --summary-timeout or {SUMMARY_TIMEOUT_VARIABLE}."
+        )
+    return seconds

@@ -6,10 +6,11 @@ of all four tools together stay within 1,200 tokens (a test counts them).
 
 from typing import Annotated, Any, Literal
 
-from context_compaction.compaction import Mode, Status, SummarizerName
+from context_compaction.compaction import Mode, Status
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
 from mcp_server_compaction.arguments import Arguments
+from mcp_server_compaction.config import WriterName
 
 Tokens = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
@@ -35,7 +36,7 @@ class CompactArguments(Arguments):
     context_window: Tokens | None = Field(default=None, description="In tokens; else by model.")
     target_tokens: Tokens | None = None
     policy: str | None = None
-    summarizer: SummarizerName = Field(default="auto", description="host: you write the summary.")
+    summarizer: WriterName = Field(default="auto", description="host: you write the summary.")
     summary: str | None = Field(default=None, description="Yours, after needs_summary.")
     instructions: str | None = Field(default=None, description="What the summary should keep.")
     reply: Reply | None = Field(
@@ -87,6 +88,9 @@ class CompactOptions(Arguments):
     )
     parent_session_id: str | None = Field(
         default=None, description="The session that started this one."
+    )
+    continuation: str | None = Field(
+        default=None, description="With summary: what summary_request had under this name."
     )
     idle_seconds: float = Field(default=0.0, ge=0, description="How long the conversation rested.")
 
@@ -205,6 +209,7 @@ class SummaryRequest(Answer):
     system: str
     user: str
     max_tokens: int
+    continuation: str = Field(description="Ties the summary to these messages; for an hour.")
 
 
 class CompactAnswer(Answer):

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.messages_api import Says, serve
+from tests.support.story import SUMMARY, story
+
 from .helpers import Json, conversation
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -17,8 +20,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Runs the command line with an archive of its own."""
-    environment = {
-        **os.environ,
+    own = {
         "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
     }
@@ -27,7 +29,7 @@ def run(tmp_path: Path) -> Run:
         done = subprocess.run(
             [sys.executable, "-m", "mcp_server_compaction", *map(str, arguments)],
             capture_output=True,
-            env=environment,
+            env={**os.environ, **own},
             cwd=tmp_path,
             text=True,
             encoding="utf-8",
@@ -169,6 +171,26 @@ def test_doctor_speaks_of_every_part(run: Run, transcript: Path) -> None:
     report = run("doctor").stdout
     for part in ("python", "sqlite", "mcp", "tiktoken", "vocabulary", "1 sessions", "extractive"):
         assert part in report
+
+
+def test_the_command_line_lets_a_model_write_where_it_is_told(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "story.json"
+    path.write_text(json.dumps(story()), encoding="utf-8")
+    wish = ("compact", path, "--mode", "full", "--target", "8000")
+    assert "answered" not in run(*wish, "--session", "a").stdout
+    with serve(lambda _: Says(SUMMARY)) as api:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
+        flags = ("--summary-url", api.url, "--summary-model", "m", "--summary-timeout", "20")
+        done = run(*flags, *wish, "--session", "b")
+        chosen = run("--summarizer", "extractive", *flags, *wish)
+    assert "Summary: m answered 1 requests" in done.stdout
+    assert "answered" not in chosen.stdout
+    assert len(api.requests) == 1
+    failed = run(*flags, *wish, "--session", "c")
+    assert "Verbatim extracts stand in the summary" in failed.stdout
+    assert "test-key" not in done.stdout + failed.stdout + failed.stderr
 
 
 def test_a_root_that_is_no_folder_is_a_usage_error(run: Run) -> None:

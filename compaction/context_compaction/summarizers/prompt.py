@@ -34,7 +34,7 @@ _DROPPED_SHARES = (0.25, 0.5, 0.75)
 # The frame of a prompt, in tokens, beside its record; and what our count may be short of.
 _FRAME_TOKENS = 1_500
 _COUNT_MARGIN = 1.1
-# An English word takes about so many tokens of the newest tokenizers (FACTS: 1.5 of o200k_base's).
+# An English word takes about so many tokens of the newest tokenizers.
 _TOKENS_PER_WORD = 2.0
 
 _SLOT = re.compile(r"\{(\w+)\}")

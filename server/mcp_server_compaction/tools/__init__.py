@@ -8,6 +8,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     CallToolRequestParams,
     CallToolResult,
+    InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
     TextContent,
@@ -49,7 +50,9 @@ async def list_tools(
     return ListToolsResult(tools=list(tool_definitions()))
 
 
-async def call_tool(context: RequestContext, params: CallToolRequestParams) -> CallToolResult:
+async def call_tool(
+    context: RequestContext, params: CallToolRequestParams
+) -> CallToolResult | InputRequiredResult:
     """Handle `tools/call`: an expected failure becomes a result that the model can read.
 
     Anything else is a fault of ours; the SDK logs it and answers with an internal error.

@@ -6,20 +6,25 @@ from context_compaction.archive import Archive
 from context_compaction.compaction import CompactResult
 from context_compaction.edits import make_blob
 from context_compaction.splices import make_splices
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
 from mcp_server_compaction.compaction_call import Input, answer_of, input_of, request_of
 from mcp_server_compaction.schemas import CompactAnswer, CompactArguments, Reply, SummaryRequest
 from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, structured
+from mcp_server_compaction.writers import model_for, wanted_writer
 
 # Claude Code cuts longer results unless told; 500,000 is the most that it grants.
 MAX_LIST_CHARS = 500_000
 
 
-async def compact_messages(context: RequestContext, arguments: CompactArguments) -> CallToolResult:
+async def compact_messages(
+    context: RequestContext, arguments: CompactArguments
+) -> CallToolResult | InputRequiredResult:
     """Compact one conversation and answer with as much of it as was asked for."""
     # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
     from context_compaction.pipeline import compact
+
+    from mcp_server_compaction.sampling import AnswersPendingError, is_modern, sampling_model
 
     deps = context.lifespan_context
     archive = await deps.archive()
@@ -29,13 +34,24 @@ async def compact_messages(context: RequestContext, arguments: CompactArguments)
     async def report_progress(fraction: float, step: str) -> None:
         await context.session.report_progress(fraction, 1.0, step)
 
-    result = await compact(
-        given.payload,
-        request,
-        archive=archive,
-        read_file=deps.config.roots.reader(given.folder),
-        report_progress=report_progress,
+    sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
+    model = model_for(
+        wanted_writer(arguments.summarizer, deps.config),
+        deps.config,
+        sampling,
+        may_refuse=is_modern(context.session),
     )
+    try:
+        result = await compact(
+            given.payload,
+            request,
+            archive=archive,
+            read_file=deps.config.roots.reader(given.folder),
+            model=model,
+            report_progress=report_progress,
+        )
+    except AnswersPendingError as pending:
+        return pending.result
     wrote = arguments.mode != "plan"
     if wrote:
         await deps.changes.updated(f"transcript://{result.session_id}")
@@ -54,10 +70,11 @@ async def _reply(
             system=result.summary_prompt.system,
             user=result.summary_prompt.user,
             max_tokens=result.summary_prompt.max_tokens,
+            continuation=result.summary_prompt.continuation,
         )
         answer.next_step = (
             "Write the summary that summary_request asks for, then call again with the same "
-            "messages and summary=<your text>."
+            "messages, summary=<your text> and options={'continuation': <that of the request>}."
         )
         if reply == "receipt":
             await _file_prompt(answer, answer.summary_request, archive)

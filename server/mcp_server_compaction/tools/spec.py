@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 from context_compaction.messages import JsonObject
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
 from pydantic import BaseModel
 
 from mcp_server_compaction.arguments import Arguments
@@ -31,7 +31,8 @@ class ToolSpec:
         description: For the model; counted in the budget of the tool list.
         arguments: The model of its input.
         annotations: Hints for the host.
-        run: Does the work; `arguments` of the call are an instance of the model above.
+        run: Does the work; `arguments` of the call are an instance of the model above. Where the
+            client has to answer something first, the result asks it.
         answer: The model of its structured answer; None for a tool that answers with text.
         meta: Hints for single hosts.
     """
@@ -41,7 +42,7 @@ class ToolSpec:
     description: str
     arguments: type[Arguments]
     annotations: ToolAnnotations
-    run: Callable[[RequestContext, Any], Awaitable[CallToolResult]]
+    run: Callable[[RequestContext, Any], Awaitable[CallToolResult | InputRequiredResult]]
     answer: type[BaseModel] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
