@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from context_compaction.budget import Budget, make_budget
     from context_compaction.compaction import (
         Boundary,
+        CompactionStats,
         CompactRequest,
         CompactResult,
         LayerReport,
@@ -74,6 +75,7 @@ __all__ = [
     "CompactRequest",
     "CompactResult",
     "CompactionError",
+    "CompactionStats",
     "Conversation",
     "Edit",
     "Hit",
@@ -128,6 +130,7 @@ _NAMES_BY_MODULE = {
         "Boundary",
         "CompactRequest",
         "CompactResult",
+        "CompactionStats",
         "LayerReport",
         "Piece",
         "SummaryPrompt",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction import markers
+from context_compaction.cache_markers import keep_cache_markers
 from context_compaction.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.draft import Draft
 from context_compaction.markers import Span
@@ -17,7 +18,13 @@ from context_compaction.repair import label_misplaced_system, open_with_user
 from context_compaction.restore import FileText, restore
 from context_compaction.rungs import Limits, Rung, clear, cut, ladder
 from context_compaction.settings import Settings
-from context_compaction.summary import checkpoint_message, summarize, summary_message
+from context_compaction.summary import (
+    acknowledge,
+    checkpoint_message,
+    summarize,
+    summary_message,
+    with_turn_context,
+)
 from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
@@ -96,9 +103,7 @@ def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = Fal
         shape = shape_by_clearing(task, rung)
         if fits(task, shape.draft.messages) and not always_cut:
             return shape
-        where = cut(
-            shape.draft, rung, count=task.count, rules=task.rules, limit_tokens=task.limits.tokens
-        )
+        where = cut(shape.draft, rung, count=task.count, rules=task.rules, limits=task.limits)
         if where is None:
             if fits(task, shape.draft.messages):
                 return shape
@@ -128,6 +133,10 @@ def finish(
                 limit_tokens=task.limits.tokens,
             )
             draft = draft.then("restore", step, task.count)
+        if task.settings.acknowledge:
+            ends = bool(task.messages) and task.messages[-1].role == "assistant"
+            step = acknowledge(draft.messages, ends_with_assistant=ends, count=task.count)
+            draft = draft.then("acknowledge", step, task.count)
     if task.rules.system_follows_user:
         draft = draft.then("repair", label_misplaced_system(draft.messages), task.count)
     if task.rules.first_role_user:
@@ -137,7 +146,7 @@ def finish(
             task.messages, draft.messages, count=task.count, rule=task.settings.thinking
         )
         draft = draft.then("thinking", stripped, task.count)
-    return draft
+    return replace(draft, messages=keep_cache_markers(task.messages, draft.messages))
 
 
 def fits(task: Task, messages: Messages, *, spare_tokens: int = 0) -> bool:
@@ -182,6 +191,11 @@ def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoin
     history = history_of(draft.messages, where)
     prefix = turn_prefix_of(draft.messages, where)
     made: Message | None = None
+    if where.folds_request:
+        span = span_of(task, (*history, *prefix))
+        made = summary_message(span, with_turn_context(summary, checkpoint), task.pinned)
+        step = summarize(draft.messages, where, count=task.count, summary=made, checkpoint=None)
+        return _without_subsumed(draft.then("summarize", step, task.count))
     if history or task.pinned:
         # With nothing but pinned text to carry, the span is that of the turn's beginning.
         made = summary_message(span_of(task, history or prefix), summary, task.pinned)
@@ -194,7 +208,7 @@ def _restore_at(messages: Messages, shape: Shape) -> int:
     """Right after the summary, before the running turn's request."""
     if shape.cut is None:
         return 0
-    anchor_at = shape.cut.first_kept if shape.cut.request_at is None else shape.cut.request_at
+    anchor_at = shape.cut.goes_on_at
     source = shape.draft.messages
     if anchor_at < len(source):
         wanted = source[anchor_at]

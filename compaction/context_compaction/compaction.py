@@ -90,6 +90,23 @@ class TokenReport:
 
 
 @dataclass(frozen=True, slots=True)
+class CompactionStats:
+    """What the hooks of a compaction are told.
+
+    Attributes:
+        tokens_before: Estimate of what came in.
+        tokens_after: Estimate of what goes out; before the compaction, the same as what came in.
+        compacted_blocks: Blocks that a summary stands for, or that a layer cleared.
+        summary_block_count: Summaries in the list that goes out, those that were there included.
+    """
+
+    tokens_before: int
+    tokens_after: int
+    compacted_blocks: int
+    summary_block_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class LayerReport:
     """What one layer did: message tokens before and after it, and the number of its edits."""
 

@@ -37,10 +37,19 @@ class CutPoint:
         request_at: Position of the running turn's request, when the cut falls inside that turn:
             it stays in full, and what lies between is folded behind a checkpoint. Else None.
             Results that came along with the request go where their calls go.
+        folds_request: Whether that request goes too, and one summary stands for everything.
     """
 
     first_kept: int
     request_at: int | None = None
+    folds_request: bool = False
+
+    @property
+    def goes_on_at(self) -> int:
+        """Position of the first message that stands after the summary."""
+        if self.request_at is None or self.folds_request:
+            return self.first_kept
+        return self.request_at
 
 
 def is_preserved(message: Message) -> bool:
@@ -86,7 +95,8 @@ def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
     """What the checkpoint inside the running turn stands for; empty where there is none."""
     if cut.request_at is None:
         return ()
-    return _replaced(messages[cut.request_at + 1 : cut.first_kept])
+    request = (request_of(messages, cut.request_at),) if cut.folds_request else ()
+    return (*request, *_replaced(messages[cut.request_at + 1 : cut.first_kept]))
 
 
 def request_of(messages: Messages, request_at: int) -> Message:
@@ -100,6 +110,32 @@ def request_of(messages: Messages, request_at: int) -> Message:
         return request
     said: list[Block] = [b for b in request.blocks if not isinstance(b, ToolResult)]
     return edit_message(request, said)
+
+
+def cut_all(messages: Messages, rules: WireRules) -> CutPoint | None:
+    """The cut after which nothing stays but a request that nobody has answered yet."""
+    at = len(messages)
+    while at and _stays_behind(messages[at - 1]):
+        at -= 1
+    return _cut_before(messages, at, rules)
+
+
+def _stays_behind(message: Message) -> bool:
+    return markers.is_request(message) or kept_part(message) is message
+
+
+def cut_keeping(messages: Messages, rules: WireRules, *, keep_messages: int) -> CutPoint | None:
+    """The cut that keeps the newest `keep_messages`, and one more where a pair would part."""
+    return _cut_before(messages, max(0, len(messages) - keep_messages), rules)
+
+
+def _cut_before(messages: Messages, at: int, rules: WireRules) -> CutPoint | None:
+    """The last safe cut not after `at`; None where it would replace nothing that is not ours."""
+    safe = safe_cuts(messages, rules)
+    while at and not safe[at]:
+        at -= 1
+    cut = CutPoint(at)
+    return None if all(markers.is_made(m) for m in history_of(messages, cut)) else cut
 
 
 def find_cut(

@@ -53,7 +53,7 @@ def goal_of(
     else:
         overhead_tokens = count.learned_overhead(messages, anchor)
         before = count.estimate(messages, anchor=anchor)
-    trigger, target = _trigger_and_target(request, settings)
+    window, trigger, target = _window_trigger_target(request, settings)
     if request.mode == "reactive":
         # The provider has refused this list, so our count of it was too low: aim well below it.
         target = min(target, before.tokens // 2)
@@ -64,7 +64,11 @@ def goal_of(
         trigger,
         target,
         overhead_tokens,
-        Limits(limit_tokens, settings.max_request_bytes),
+        Limits(
+            limit_tokens,
+            settings.max_request_bytes,
+            int(window / count.margin) - overhead_tokens,
+        ),
         before.upper > trigger or total_bytes > settings.max_request_bytes,
     )
 
@@ -100,8 +104,8 @@ def _overhead(request: CompactRequest, count: MessageCounter) -> int:
     return counted or request.overhead_tokens
 
 
-def _trigger_and_target(request: CompactRequest, settings: Settings) -> tuple[int, int]:
-    """Trigger and target; a target that is named without a window is both.
+def _window_trigger_target(request: CompactRequest, settings: Settings) -> tuple[int, int, int]:
+    """Window, trigger and target; a target that is named without a window is all three.
 
     A model's name gives a window only where no target is named: who names both wants the
     target now.
@@ -110,15 +114,17 @@ def _trigger_and_target(request: CompactRequest, settings: Settings) -> tuple[in
     if target is not None and target < 1:
         raise SettingsError(f"target_tokens must be at least 1, but is {target}.")
     if target is not None and request.context_window is None:
-        return target, target
+        return target, target, target
     profile = profile_for(request.model)
     window, answer = request.context_window, request.max_output_tokens
+    window = profile.context_window if window is None else window
     budget = make_budget(
-        context_window=profile.context_window if window is None else window,
+        context_window=window,
         max_output_tokens=profile.max_output_tokens if answer is None else answer,
         output_reserve_cap_tokens=settings.output_reserve_cap_tokens,
         buffer_tokens=settings.buffer_tokens,
-        target_fraction=settings.target_fraction,
         max_request_bytes=settings.max_request_bytes,
     )
-    return budget.trigger_tokens, min(target or budget.target_tokens, budget.trigger_tokens)
+    trigger = min(budget.trigger_tokens, int(window * settings.trigger_fraction))
+    trigger = max(1, min(trigger, settings.trigger_tokens or trigger))
+    return window, trigger, min(target or max(1, int(trigger * settings.target_fraction)), trigger)

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from context_compaction.edits import Blob, make_blob
-from context_compaction.messages import Document, Image, Opaque, Part, Text, ToolCall, ToolResult
+from context_compaction.messages import (
+    Block,
+    Document,
+    Image,
+    Opaque,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from context_compaction.tokens import MessageCounter
 
 JSON_MEDIA_TYPE = "application/json"
 
@@ -13,6 +23,13 @@ JSON_MEDIA_TYPE = "application/json"
 def result_chars(result: ToolResult) -> int:
     """Characters of all parts, media as their base64 text."""
     return sum(len(_part_text(part)) for part in result.content)
+
+
+def content_tokens(block: Block, count: MessageCounter) -> int:
+    """Tokens of what a block holds, without the frame that stays when a result is cleared."""
+    if isinstance(block, ToolResult):
+        return sum(count.block(part) for part in block.content)
+    return count.block(block)
 
 
 def result_text(result: ToolResult) -> str:

@@ -17,6 +17,8 @@ _SNIPPED = "[Messages left out: "
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
 _NAME_CHARS = 160
+# What the assistant says after a summary, where a policy wants it to speak.
+ACKNOWLEDGED = "I have read the summary and go on from it."
 SYSTEM_LABEL = "[System message]"
 NO_RESULT = "[No result was recorded for this call.]"
 CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
@@ -25,6 +27,9 @@ _MADE = (
     "<context_summary ", "<turn_context ", "<restored_files>", _SNIPPED, CONVERSATION_STARTS,
 )  # fmt: skip
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
+
+# A placeholder in a policy's own words, and the pointer.
+_NAMED = re.compile(r"\A\[[^\n]{0,400}\] \[kept: \d+ chars; read_persisted_output o_[0-9a-f]{24}")
 
 _SPAN = re.compile(
     r'\A<(?:context_summary|turn_context) session="([A-Za-z0-9_.:-]+)" messages="(\d+)-(\d+)">'
@@ -49,6 +54,12 @@ def cleared(tool_name: str, size_chars: int, blobs: Sequence[Blob], reason: str 
     """The placeholder for a cleared tool result, on one line."""
     why = f", {_plain(reason)}" if reason else ""
     return f"{_CLEARED}{_plain(tool_name)}, {size_chars} chars{why}; {_read(blobs)}]"
+
+
+def cleared_as(words: str, tool_name: str, size_chars: int, blobs: Sequence[Blob]) -> str:
+    """The placeholder in a policy's own words, on one line; `{tool}` in them is the tool's name."""
+    said = _plain(words.replace("{tool}", _plain(tool_name))).strip("[]")
+    return f"[{said}] [kept: {size_chars} chars; {_read(blobs)}]"
 
 
 def persisted(blobs: Sequence[Blob], text_preview: str, tool_name: str, size_chars: int) -> str:
@@ -107,7 +118,8 @@ def restored_files(body: str) -> str:
 def is_placeholder(result: ToolResult) -> bool:
     """Whether a layer of ours has already replaced this result."""
     return any(
-        isinstance(part, Text) and part.text.startswith((_CLEARED, _PERSISTED))
+        isinstance(part, Text)
+        and (part.text.startswith((_CLEARED, _PERSISTED)) or _NAMED.match(part.text) is not None)
         for part in result.content
     )
 
@@ -148,10 +160,13 @@ def summary_text(message: Message) -> str | None:
 
 
 def _made_text(message: Message) -> str | None:
-    if message.role != "user" or len(message.blocks) != 1:
+    block = message.blocks[0] if len(message.blocks) == 1 else None
+    if not isinstance(block, Text):
         return None
-    block = message.blocks[0]
-    return block.text if isinstance(block, Text) and block.text.startswith(_MADE) else None
+    if message.role == "assistant":
+        return block.text if block.text == ACKNOWLEDGED else None
+    made = message.role == "user" and block.text.startswith(_MADE)
+    return block.text if made else None
 
 
 def _plain(text: str) -> str:

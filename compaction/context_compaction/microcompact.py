@@ -11,13 +11,13 @@ from typing import Any, cast
 
 from context_compaction import markers
 from context_compaction.edits import Blob, Step
-from context_compaction.kept_results import argument_blob
+from context_compaction.kept_results import argument_blob, content_tokens, result_chars
 from context_compaction.messages import Messages, ToolCall, ToolResult
 from context_compaction.pairing import CallIndex, index_calls
 from context_compaction.replacing import Place, Replacement, clear_result, replace_blocks
 from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
-from context_compaction.tool_kinds import is_steering
+from context_compaction.tool_kinds import classify, is_steering
 
 _CLIPPED_HEAD_SHARE = 10  # a clipped argument keeps a tenth of the limit: enough to recognise it
 
@@ -35,25 +35,25 @@ def microcompact(
     Args:
         messages: The list.
         count: The token counter.
-        settings: `keep_recent_results`, `min_result_tokens`, `min_savings_tokens`,
-            `clip_argument_chars`, `protected_tools`.
+        settings: `compactable_kinds`, `keep_recent_results`, `min_result_tokens`,
+            `min_result_chars`, `min_savings_tokens`, `clip_argument_chars`, `protected_tools`.
         limit_tokens: What the messages may count; 0 clears everything that may be cleared.
         needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
     """
     excess_tokens = count.messages(messages) - limit_tokens
     if excess_tokens <= 0:
         return Step(messages)
-    wanted_tokens = excess_tokens
-    if needs_minimum:
-        wanted_tokens = max(excess_tokens, settings.min_savings_tokens)
+    minimum_tokens = settings.min_savings_tokens if needs_minimum else 0
     chosen: dict[Place, Replacement] = {}
     saved_tokens = 0
+    left_tokens = 0  # the text that leaves: what a minimum is set for, as in the papers
     for place, replacement in _candidates(messages, count, settings):
         chosen[place] = replacement
         saved_tokens += replacement.saved_tokens
-        if saved_tokens >= wanted_tokens:
+        left_tokens += content_tokens(messages[place.message].blocks[place.block], count)
+        if saved_tokens >= excess_tokens and left_tokens >= minimum_tokens:
             break
-    if needs_minimum and saved_tokens < settings.min_savings_tokens:
+    if left_tokens < minimum_tokens:
         return Step(messages)
     return replace_blocks(messages, chosen, count, layer="microcompact")
 
@@ -64,13 +64,15 @@ def _candidates(
     """What may be replaced, oldest first."""
     index = index_calls(messages)
     protected = {name.lower() for name in settings.protected_tools}
-    recent = _recent_call_ids(messages, settings.keep_recent_results)
+    recent = _recent_call_ids(messages, index, settings)
     for position, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
             if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
                 continue
             name = block.name if isinstance(block, ToolCall) else index.name_of(block)
             if name.lower() in protected or is_steering(name):
+                continue
+            if not _is_compactable(block.call_id, index, settings):
                 continue
             done = (
                 _clip_call(block, index, count, settings)
@@ -81,14 +83,23 @@ def _candidates(
                 yield Place(position, at), done
 
 
-def _recent_call_ids(messages: Messages, keep: int) -> frozenset[str]:
-    """The call ids of the newest `keep` results."""
+def _is_compactable(call_id: str, index: CallIndex, settings: Settings) -> bool:
+    if not settings.compactable_kinds:
+        return True
+    call = index.calls.get(call_id)
+    return call is not None and (
+        classify(call, settings.tool_kinds).kind in settings.compactable_kinds
+    )
+
+
+def _recent_call_ids(messages: Messages, index: CallIndex, settings: Settings) -> frozenset[str]:
+    """The call ids of the newest results among those that might be cleared."""
     newest: list[str] = []
     for message in reversed(messages):
         for block in reversed(message.blocks):
-            if len(newest) >= keep:
+            if len(newest) >= settings.keep_recent_results:
                 return frozenset(newest)
-            if isinstance(block, ToolResult):
+            if isinstance(block, ToolResult) and _is_compactable(block.call_id, index, settings):
                 newest.append(block.call_id)
     return frozenset(newest)
 
@@ -96,9 +107,11 @@ def _recent_call_ids(messages: Messages, keep: int) -> frozenset[str]:
 def _clear(
     result: ToolResult, name: str, count: MessageCounter, settings: Settings
 ) -> Replacement | None:
-    if count.block(result) <= settings.min_result_tokens:
+    if content_tokens(result, count) <= settings.min_result_tokens:
         return None
-    return clear_result(result, name, count)
+    if result_chars(result) <= settings.min_result_chars:
+        return None
+    return clear_result(result, name, count, words=settings.cleared_text)
 
 
 def _clip_call(

@@ -5,7 +5,13 @@ from dataclasses import dataclass, replace
 
 from context_compaction import markers
 from context_compaction.attempts import Shape, Task
-from context_compaction.compaction import CompactResult, LayerReport, Mode, Status
+from context_compaction.compaction import (
+    CompactionStats,
+    CompactResult,
+    LayerReport,
+    Mode,
+    Status,
+)
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.draft import Draft
 from context_compaction.edits import Edit, Step
@@ -97,6 +103,20 @@ def answer(
         receipt=receipt_of(
             result, cache=cache, writer=writer, model=words.model, replaced=replaced
         ),
+    )
+
+
+def stats_of(task: Task, goal: Goal, shape: Shape, after: Messages | None) -> CompactionStats:
+    """What the hooks are told: before the writer begins (`after` is None), and at the end."""
+    cleared = sum(1 for edit in shape.draft.edits if edit.layer != "snip")
+    replaced = sum(len(message.blocks) for message in _replaced(shape))
+    shown = task.messages if after is None else after
+    tokens = goal.before.tokens
+    return CompactionStats(
+        tokens,
+        tokens if after is None else after_estimate(goal, after, task.count).tokens,
+        replaced or cleared,
+        sum(1 for message in shown if markers.span_of(message) is not None),
     )
 
 

@@ -8,7 +8,12 @@ from typing import TypeGuard
 
 from context_compaction import markers
 from context_compaction.edits import Step
-from context_compaction.kept_results import result_blobs, result_chars, result_text
+from context_compaction.kept_results import (
+    content_tokens,
+    result_blobs,
+    result_chars,
+    result_text,
+)
 from context_compaction.messages import Block, Messages, Text, ToolResult, edit_result, tool_results
 from context_compaction.pairing import index_calls
 from context_compaction.preview import preview
@@ -41,7 +46,7 @@ def persist(
     places = _over_chars(messages, newest, newest_chars)
     for position in newest if only_newest else range(len(messages)):
         for at, block in enumerate(messages[position].blocks):
-            if _is_open(block) and count.block(block) > result_tokens:
+            if _is_open(block) and content_tokens(block, count) > result_tokens:
                 places.add(Place(position, at))
     chosen: dict[Place, Replacement] = {}
     for place in places:

@@ -22,20 +22,24 @@ from context_compaction.attempts import (
     shape_by_clearing,
     shape_that_fits,
 )
-from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.compaction import (
+    CompactionStats,
+    CompactRequest,
+    CompactResult,
+)
 from context_compaction.draft import Draft
 from context_compaction.edits import Step
 from context_compaction.goal import Goal, after_estimate, goal_of
 from context_compaction.messages import JsonObject, Messages
 from context_compaction.microcompact import microcompact
-from context_compaction.outcome import Verdict, answer, judge
+from context_compaction.outcome import Verdict, answer, judge, stats_of
 from context_compaction.persist import persist
 from context_compaction.policies import Policy, policy_named
 from context_compaction.receipt import context_entries, repeat_key, token_report
 from context_compaction.repair import repair
 from context_compaction.restore import FileText, recent_files
 from context_compaction.restore_files import ReadFile, file_texts
-from context_compaction.rungs import Rung, ladder
+from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
 from context_compaction.session import identify
 from context_compaction.settings import Settings, override
 from context_compaction.summarizers.model import SummaryModel, TellChars
@@ -60,6 +64,8 @@ ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
 _REPORTED_CHARS = 500
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
+# Told what is about to be compacted, or was.
+Hook: TypeAlias = Callable[[CompactionStats], Awaitable[None]]
 
 
 async def compact(
@@ -70,6 +76,8 @@ async def compact(
     read_file: ReadFile | None = None,
     model: SummaryModel | None = None,
     report_progress: ReportProgress | None = None,
+    before_compaction: Hook | None = None,
+    after_compaction: Hook | None = None,
 ) -> CompactResult:
     """Archive `payload`, then bring it down to its target; it is never changed itself.
 
@@ -83,6 +91,9 @@ async def compact(
             where it fails, verbatim extracts stand there. It is never asked in the modes "plan"
             and "reactive".
         report_progress: Told how far the work is.
+        before_compaction: Told once it is certain that something is to be compacted, before a
+            summary is written.
+        after_compaction: Told when the result stands.
 
     Raises:
         InvalidMessageError: A message is malformed; nothing was written.
@@ -114,6 +125,9 @@ async def compact(
     else:
         shape = await to_thread.run_sync(_shape, call, task, request)
     await tell(0.6, "cleared")
+    acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
+    if acts and before_compaction is not None:
+        await before_compaction(stats_of(task, call.goal, shape, None))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
     if _asks_host(request) and request.summary is None and shape.summary_tokens:
         return await _needs_summary(payload, call, task, shape, sources, request, archive)
@@ -148,6 +162,8 @@ async def compact(
         # What a model took is told even where nothing came of it, and the same list is not sent to
         # it again.
         await archive.commit(session_id, receipt=receipt)
+    if acts and after_compaction is not None:
+        await after_compaction(stats_of(task, call.goal, shape, verdict.draft.messages))
     await tell(1.0, "done")
     return result
 
@@ -174,7 +190,7 @@ def _prepare(payload: Sequence[JsonObject], request: CompactRequest) -> _Call:
     settings = override(policy.settings, request.settings)
     format_name = request.format or (wire.detect(payload) if payload else "anthropic")
     parsed = wire.parse(payload, format=format_name)
-    count = counter_for(request.model).for_one_call()
+    count = counter_for(request.model, estimator=settings.estimator).for_one_call()
     goal = goal_of(request, settings, parsed, count)
     acts = goal.is_over or request.mode in ("micro", "full", "reactive")
     rules = wire.FORMATS[format_name].rules
@@ -215,8 +231,9 @@ def _task(call: _Call, request: CompactRequest, session_id: str, seqs: tuple[int
 
 def _shape(call: _Call, task: Task, request: CompactRequest) -> Shape:
     """What the mode asks for, everything decided but the words."""
-    gentle = Rung(call.settings, call.settings.keep_recent_fraction)
+    gentle = first_rung(call.settings)
     harder = ladder(call.settings, task.limits.tokens)
+    keeps = bool(call.settings.reactive_keep_messages)
     may_replace = "summarize" in call.policy.layers
     match request.mode:
         case "record":
@@ -229,7 +246,9 @@ def _shape(call: _Call, task: Task, request: CompactRequest) -> Shape:
         case "full" if may_replace:
             return shape_that_fits(task, full_rungs(task), always_cut=True)
         case "reactive" if may_replace:
-            return shape_that_fits(task, harder[1:])
+            return shape_that_fits(
+                task, reactive_ladder(call.settings, task.limits.tokens), always_cut=keeps
+            )
         case _ if not call.goal.is_over and request.mode in ("auto", "plan"):
             return _below_trigger(task, gentle, request.idle_seconds)
         case _ if not may_replace:
@@ -243,6 +262,9 @@ def _shape(call: _Call, task: Task, request: CompactRequest) -> Shape:
 def _below_trigger(task: Task, rung: Rung, idle_seconds: float) -> Shape:
     """Only what is not cached yet may be edited; or, after a long pause, anything old."""
     settings = rung.settings
+    is_idle = idle_seconds > settings.idle_clear_seconds
+    if settings.clear_every_turn:
+        return shape_by_clearing(task, replace(rung, needs_minimum=not is_idle))
     draft = Draft(task.messages)
     if "persist" in task.policy.layers:
         step = persist(
@@ -254,7 +276,7 @@ def _below_trigger(task: Task, rung: Rung, idle_seconds: float) -> Shape:
             only_newest=True,
         )
         draft = draft.then("persist", step, task.count)
-    if idle_seconds > settings.idle_clear_seconds and "microcompact" in task.policy.layers:
+    if is_idle and "microcompact" in task.policy.layers:
         step = microcompact(
             draft.messages, count=task.count, settings=settings, needs_minimum=False
         )
@@ -275,7 +297,10 @@ async def _is_repeated(
 async def _files(task: Task, shape: Shape, read_file: ReadFile | None) -> list[FileText]:
     if shape.cut is None or "restore" not in task.policy.layers:
         return []
-    recent = recent_files(task.messages, shape.cut.first_kept, task.settings.tool_kinds)
+    settings = task.settings
+    recent = recent_files(
+        task.messages, shape.cut.first_kept, settings.tool_kinds, settings.restore_kinds
+    )
     return await file_texts(recent, read_file, shape.rung.settings.restore_files)
 
 

@@ -1,4 +1,10 @@
-"""Policies: named sets of layers and constants. A new strategy is a new layer and a line here."""
+"""Policies: named sets of layers and constants. A new strategy is a new layer and a line here.
+
+Four of them are published designs, each with its paper's constants: S0 "v5 context compression",
+S2 "s06 compact", S3 "s08 context compact" with the production constants of Claude Code, and S4
+"timeline compaction v2". Where a paper's rule would break a promise of ours, the promise wins, and
+the policy's `differences` say so.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,32 +19,203 @@ class Policy:
 
     Attributes:
         name: What `policy=` names.
-        description: One sentence, with its source.
+        description: What it does, in a sentence or two.
         layers: Names of the layers that it runs, in order.
         settings: Its constants.
+        source: Where its rules and constants are from.
+        differences: Where it does not do what its source does, and why.
     """
 
     name: str
     description: str
     layers: tuple[str, ...]
     settings: Settings = field(default_factory=Settings)
+    source: str = "our own"
+    differences: tuple[str, ...] = ()
 
 
 CLEARING_LAYERS = ("persist", "dedupe", "snip", "microcompact")
 REPLACING_LAYERS = ("summarize", "restore")
+
+# More than any text has: switches a threshold off.
+_NEVER = 1_000_000_000
+
+_PROMISES_WIN = (
+    "Every placeholder and summary carries a pointer to the original, in the place of a bare text.",
+    "Results that are lists of parts are treated like strings; the papers pass over them.",
+    "A result stays where its placeholder would not be smaller.",
+    "What asks the user, keeps the plan or loads a skill is not cleared.",
+    "The system prompt and the tools count, and counts are the model's, by their upper estimate. "
+    "estimator='chars/4' or 'chars/3' counts as the papers do.",
+    "Where the policy's own steps do not fit the target, harder ones follow until they do.",
+)
+_REPLACES_ALL = (
+    "A request that nobody has answered stays behind the summary, and the acknowledgement is left "
+    "out where nothing follows it: a list that ends with the assistant's words is refused, or "
+    "goes on in them.",
+    "A call whose result is still to come stays.",
+)
+_EVERY_TURN = (
+    "Kept, at a cost: a clearing on every turn breaks the prompt cache on every turn, which ours "
+    "avoids. clear_every_turn=false waits for the trigger.",
+)
 
 POLICIES: Mapping[str, Policy] = {
     policy.name: policy
     for policy in (
         Policy(
             "default",
-            "Ours: clear what is worthless, then what is old, then summarise at a safe cut.",
+            "Below the trigger only a large newest result is persisted. At the trigger: what is "
+            "worthless is cleared, then what is old, then history is summarised at a safe cut.",
             ("persist", "dedupe", "microcompact", "summarize", "restore"),
         ),
         Policy(
             "gentle",
-            "Only clears tool results; history is never replaced.",
+            "Persists large results and clears what is worthless or old. No summary: history is "
+            "never replaced, so it can end above the target and then says so.",
             ("persist", "dedupe", "microcompact"),
+        ),
+        Policy(
+            "claude-code",
+            "Old results of eight kinds of tools are cleared as soon as that saves 20 000 tokens; "
+            "at window - min(output, 20 000) - 13 000 a summary replaces everything, and up to "
+            "five files that were read come back.",
+            ("persist", "microcompact", "summarize", "restore"),
+            Settings(
+                # S0: threshold = window - min(max_output, 20 000) - 13 000; nothing lies below it.
+                target_fraction=1.0,
+                # S0: demotion above 40 000 tokens. S3: 200 000 characters in the newest message.
+                persist_result_tokens=40_000,
+                persist_newest_chars=200_000,
+                preview_chars=2_000,
+                # S0: on every turn; eight tools; keep 3; each over 1 000; together 20 000.
+                clear_every_turn=True,
+                compactable_kinds=(
+                    "read",
+                    "write",
+                    "edit",
+                    "search",
+                    "list",
+                    "execute",
+                    "notebook",
+                ),
+                cleared_text="[Old tool result content cleared]",
+                keep_recent_results=3,
+                min_result_tokens=1_000,
+                min_savings_tokens=20_000,
+                clip_argument_chars=_NEVER,
+                idle_clear_seconds=3_600,  # S3: 60 minutes
+                replace_all=True,
+                acknowledge=True,
+                summary_tokens=2_000,  # S0: max_tokens of the summary's call
+                # S0: from reads, newest first, unique paths, 5 files, 5 000 each, 50 000 in all.
+                restore_kinds=("read",),
+                restore_files=5,
+                restore_file_tokens=5_000,
+                restore_total_tokens=50_000,
+                scale_to_budget=False,
+            ),
+            "S0, and the production constants in S3",
+            (
+                *_PROMISES_WIN,
+                *_REPLACES_ALL,
+                "The eight tools are seven kinds here, since glob and list_dir are one.",
+                "Restored files stand in one message, without an acknowledgement for each; one "
+                "over 5 000 tokens comes back as its path instead of being cut.",
+            ),
+        ),
+        Policy(
+            "three-layer",
+            "On every turn each result but the newest three becomes one line; above 50 000 tokens "
+            "a summary with an acknowledgement replaces everything.",
+            ("microcompact", "summarize"),
+            Settings(
+                trigger_tokens=50_000,  # S2: THRESHOLD
+                target_fraction=1.0,
+                clear_every_turn=True,
+                cleared_text="[Previous: used {tool}]",
+                keep_recent_results=3,  # S2: KEEP_RECENT
+                min_result_tokens=0,
+                min_result_chars=100,
+                min_savings_tokens=0,
+                clip_argument_chars=_NEVER,
+                replace_all=True,
+                acknowledge=True,
+                summary_tokens=2_000,  # S2: max_tokens of the summary's call
+                scale_to_budget=False,
+            ),
+            "S2",
+            (*_PROMISES_WIN, *_REPLACES_ALL, *_EVERY_TURN),
+        ),
+        Policy(
+            "four-layer",
+            "On every turn: large newest results are persisted, the middle of more than 50 "
+            "messages is left out, and each result but the newest three becomes one line. At the "
+            "trigger a summary replaces everything; after a refusal the newest 5 messages stay.",
+            ("persist", "snip", "microcompact", "summarize"),
+            Settings(
+                target_fraction=1.0,
+                persist_result_tokens=_NEVER,
+                persist_newest_chars=200_000,  # S3: tool_result_budget
+                preview_chars=2_000,
+                snip_max_messages=50,  # S3: head 3, tail 47
+                snip_head_messages=3,
+                clear_every_turn=True,
+                cleared_text="[Earlier tool result compacted. Re-run if needed.]",
+                keep_recent_results=3,
+                min_result_tokens=0,
+                min_result_chars=120,
+                min_savings_tokens=0,
+                clip_argument_chars=_NEVER,
+                replace_all=True,
+                summary_tokens=2_000,
+                reactive_keep_messages=5,  # S3: reactive_compact
+                scale_to_budget=False,
+            ),
+            "S3",
+            (*_PROMISES_WIN, *_REPLACES_ALL, *_EVERY_TURN),
+        ),
+        Policy(
+            "timeline",
+            "Above 0.9 of the window: history is summarised at a cut that keeps 70 % of the "
+            "window, or the last 6 turns where they fit; a split turn's beginning is told under "
+            "its own heading.",
+            ("summarize",),
+            Settings(
+                trigger_fraction=0.9,
+                buffer_tokens=0,
+                target_fraction=1.0,
+                keep_recent_fraction=0.7,
+                keep_recent_of="window",
+                keep_recent_turns=6,
+                split_turn="summary",
+                scale_to_budget=False,
+            ),
+            "S4",
+            (
+                *_PROMISES_WIN,
+                "The answer's reserve stays free, in windows where 0.9 would not leave it.",
+                "The last 6 turns stay only where they fit; the paper keeps them even then.",
+                "An earlier summary is not kept hidden: it is written anew from the originals.",
+            ),
+        ),
+        Policy(
+            "timeline-checkpoint",
+            "As timeline, but the running turn is never summarised: its beginning is folded behind "
+            "a checkpoint with a ledger of its calls, and the user's request stays in full.",
+            ("summarize",),
+            Settings(
+                trigger_fraction=0.9,
+                buffer_tokens=0,
+                target_fraction=1.0,
+                keep_recent_fraction=0.7,
+                keep_recent_of="window",
+                keep_recent_turns=6,
+                split_turn="checkpoint",
+                scale_to_budget=False,
+            ),
+            "the successor of S4",
+            _PROMISES_WIN,
         ),
     )
 }

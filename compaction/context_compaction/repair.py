@@ -158,7 +158,8 @@ def _without_trailing(messages: Messages, rules: WireRules, log: RepairLog) -> M
                 if len(kept) != len(out[at].blocks):
                     log.add(out[at], "thinking at the end of the assistant's turn was left out")
                     out[at] = edit_message(out[at], kept)
-                if kept:
+                # A message without content is no thinking; reasoning may well have led to it.
+                if kept or not messages[at].blocks:
                     break
     if rules.refuses_trailing_space and out and out[-1].role == "assistant" and out[-1].blocks:
         last = out[-1].blocks[-1]

@@ -41,18 +41,23 @@ class Replacement:
 
 
 def clear_result(
-    result: ToolResult, tool_name: str, count: MessageCounter, reason: str = ""
+    result: ToolResult, tool_name: str, count: MessageCounter, reason: str = "", words: str = ""
 ) -> Replacement | None:
     """The placeholder for `result`; None where it would not be smaller, or is one already.
 
-    A failed result keeps the line that says what failed.
+    A failed result keeps the line that says what failed. `words` are a policy's own.
     """
     if markers.is_placeholder(result):
         return None
     blobs = result_blobs(result, tool_name)
     if not blobs:
         return None
-    text = markers.cleared(tool_name, result_chars(result), blobs, reason)
+    size_chars = result_chars(result)
+    text = (
+        markers.cleared_as(words, tool_name, size_chars, blobs)
+        if words
+        else markers.cleared(tool_name, size_chars, blobs, reason)
+    )
     if result.is_error and (line := error_line(result_text(result))):
         text = f"{text}\n{line}"
     cleared = edit_result(result, text)

@@ -51,9 +51,19 @@ class FileText:
 
 
 def recent_files(
-    messages: Messages, first_kept: int, extra_kinds: Mapping[str, str] | None = None
+    messages: Messages,
+    first_kept: int,
+    extra_kinds: Mapping[str, str] | None = None,
+    kinds: Sequence[str] = ("read", "write", "edit"),
 ) -> list[RecentFile]:
-    """Files read or changed before `first_kept`, newest use first, that the tail does not show."""
+    """Files used before `first_kept`, newest use first, that the tail does not show.
+
+    Args:
+        messages: The list.
+        first_kept: Where what stays begins.
+        extra_kinds: Kinds of tools by name.
+        kinds: What counts as use. A change always counts as one that makes older content stale.
+    """
     index = index_calls(messages)
     results = {
         block.call_id: block
@@ -79,6 +89,8 @@ def recent_files(
             stale.add(use.path)
         if at >= first_kept and text is not None:
             shown.add(use.path)
+        if use.kind not in kinds:
+            continue
         known = used.get(use.path)
         if known is None:
             used[use.path] = RecentFile(use.path, text, at)
@@ -111,7 +123,7 @@ def restore(
     edits: list[Edit] = []
     for file in files[: settings.restore_files]:
         part = _part(file)
-        if count.text(part) > settings.restore_file_tokens:
+        if file.text is not None and count.text(file.text) > settings.restore_file_tokens:
             part = _part(FileText(file.path, None, "too large to put back; read it again"))
         candidate = make_message("user", markers.restored_files("\n".join([*parts, part])))
         if count.message(candidate) > room_tokens:

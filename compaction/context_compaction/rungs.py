@@ -7,7 +7,7 @@ second compaction therefore cannot make smaller.
 
 from dataclasses import dataclass, replace
 
-from context_compaction.cut_point import CutPoint, find_cut
+from context_compaction.cut_point import CutPoint, cut_all, cut_keeping, find_cut
 from context_compaction.dedupe import dedupe
 from context_compaction.draft import Draft
 from context_compaction.markers import Span
@@ -31,6 +31,7 @@ class Rung:
         may_keep_nothing: Whether even the newest assistant message may go.
         needs_minimum: Whether clearing needs its minimum savings.
         clears_all: Whether clearing goes on after the limit is met.
+        keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
     """
 
     settings: Settings
@@ -38,14 +39,35 @@ class Rung:
     may_keep_nothing: bool = False
     needs_minimum: bool = True
     clears_all: bool = False
+    keep_messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the messages alone may come to: tokens by the counter, and bytes of the request."""
+    """What the messages alone may come to.
+
+    Attributes:
+        tokens: The target, by the counter.
+        bytes: The size of the request.
+        window_tokens: The whole window, by the counter.
+    """
 
     tokens: int
     bytes: int
+    window_tokens: int
+
+
+def first_rung(settings: Settings) -> Rung:
+    """What a policy does by itself, before anything harder is tried."""
+    return Rung(settings, settings.keep_recent_fraction, clears_all=settings.clear_every_turn)
+
+
+def reactive_ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
+    """The rungs after a refusal: what the policy names for it, then all but the gentlest."""
+    gentle, *harder = ladder(settings, limit_tokens)
+    if not settings.reactive_keep_messages:
+        return tuple(harder)
+    return (replace(gentle, keep_messages=settings.reactive_keep_messages), *harder)
 
 
 def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
@@ -73,7 +95,7 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
         summary_tokens=0,
     )
     return (
-        Rung(settings, settings.keep_recent_fraction),
+        first_rung(settings),
         Rung(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
         Rung(tighter, 0.0, needs_minimum=False),
         Rung(last, 0.0, may_keep_nothing=True, needs_minimum=False, clears_all=True),
@@ -129,16 +151,25 @@ def clear(
 
 
 def cut(
-    draft: Draft, rung: Rung, *, count: MessageCounter, rules: WireRules, limit_tokens: int
+    draft: Draft, rung: Rung, *, count: MessageCounter, rules: WireRules, limits: Limits
 ) -> CutPoint | None:
     """Where this rung cuts; None where there is nothing left to replace."""
-    room_tokens = limit_tokens - rung.settings.summary_tokens
-    return find_cut(
+    settings = rung.settings
+    if rung.keep_messages:
+        return cut_keeping(draft.messages, rules, keep_messages=rung.keep_messages)
+    if settings.replace_all:
+        return cut_all(draft.messages, rules)
+    room_tokens = limits.tokens - settings.summary_tokens
+    base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
+    found = find_cut(
         draft.messages,
         count=count,
         rules=rules,
-        keep_tokens=int(room_tokens * rung.keep_fraction),
-        keep_turns=rung.settings.keep_recent_turns,
+        keep_tokens=min(int(base_tokens * rung.keep_fraction), room_tokens),
+        keep_turns=settings.keep_recent_turns,
         max_tokens=room_tokens,
         may_keep_nothing=rung.may_keep_nothing,
     )
+    if found is None or found.request_at is None or settings.split_turn == "checkpoint":
+        return found
+    return replace(found, folds_request=True)

@@ -16,6 +16,9 @@ ThinkingRule: TypeAlias = Literal["strip", "keep", "error"]
 ToolKind: TypeAlias = Literal[
     "read", "write", "edit", "search", "list", "execute", "notebook", "web", "other"
 ]
+EstimatorName: TypeAlias = Literal["auto", "chars/4", "chars/3"]
+KeepBase: TypeAlias = Literal["target", "window"]
+SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
 
 # The target that the unscaled thresholds belong to: 0.6 of the trigger of a 200K window.
 REFERENCE_TARGET_TOKENS = 102_369
@@ -26,6 +29,10 @@ class Settings:
     """The constants of a policy. DESIGN and the field's systems are named where a figure is theirs.
 
     Attributes:
+        estimator: How tokens are counted: "auto" by the model's tokenizer; "chars/4" as the papers
+            do, and "chars/3" as Claude Code does (that, times 4/3), both far too low for Claude.
+        trigger_tokens: Act above this at the latest; 0 leaves it to the window.
+        trigger_fraction: Act above this part of the window at the latest.
         target_fraction: Part of the trigger that a compaction brings the context down to, so that
             trigger and target lie apart.
         output_reserve_cap_tokens: At most this much is reserved for the model's answer.
@@ -36,17 +43,30 @@ class Settings:
         preview_chars: What stays in the context of a persisted result.
         snip_max_messages: `snip` keeps this many messages ...
         snip_head_messages: ... of which this many are the first ones.
-        keep_recent_results: `microcompact` leaves this many newest results alone.
-        min_result_tokens: ... and every result below this.
+        clear_every_turn: Run the clearing layers below the trigger too, and clear all that may be.
+        compactable_kinds: Kinds of tools whose results `microcompact` clears; empty means all.
+        cleared_text: What stands before the pointer of a cleared result; {tool} is its name.
+        keep_recent_results: `microcompact` leaves this many newest results alone ...
+        min_result_tokens: ... and every result of at most so many tokens ...
+        min_result_chars: ... or of at most so many characters ...
         min_savings_tokens: ... and does nothing unless it saves this much.
         clip_argument_chars: Longer string arguments of old calls are clipped to a head.
         idle_clear_seconds: After such a pause the prompt cache is cold: clear without minimum.
         protected_tools: Tools whose results are never cleared, by name (case does not matter).
         tool_kinds: Kinds of tools that the recogniser does not know, by name.
-        keep_recent_fraction: Part of the budget that recent messages may keep at a cut.
+        replace_all: At a cut everything goes but an unanswered request.
+        acknowledge: After a summary the assistant says that it has read it, where somebody speaks
+            next.
+        keep_recent_fraction: Part of the budget that recent messages may keep at a cut ...
+        keep_recent_of: ... the budget being the target, or the window.
         keep_recent_turns: The last turns stay whole where they fit.
+        split_turn: A cut inside the running turn leaves its request in full before a "checkpoint",
+            or folds it into the "summary" with the rest of what stood before the cut.
+        reactive_keep_messages: After a refusal keep this many newest messages first; 0 leaves it
+            to the budget.
         summary_tokens: Upper bound of a summary.
         user_text_tokens: Of which at most this much are the user's own words.
+        restore_kinds: Kinds of tools whose files count as used.
         restore_files: At most so many recently used files are put back after a cut ...
         restore_file_tokens: ... each of at most this size, bigger ones as a path only ...
         restore_total_tokens: ... and all of them together.
@@ -55,6 +75,9 @@ class Settings:
         scale_to_budget: Whether the thresholds shrink with a smaller budget.
     """
 
+    estimator: EstimatorName = "auto"
+    trigger_tokens: int = 0
+    trigger_fraction: float = 1.0
     target_fraction: float = 0.6
     output_reserve_cap_tokens: int = 20_000
     buffer_tokens: int = 13_000
@@ -64,17 +87,27 @@ class Settings:
     preview_chars: int = 2_000
     snip_max_messages: int = 50
     snip_head_messages: int = 3
+    clear_every_turn: bool = False
+    compactable_kinds: tuple[str, ...] = ()
+    cleared_text: str = ""
     keep_recent_results: int = 3
     min_result_tokens: int = 1_000
+    min_result_chars: int = 0
     min_savings_tokens: int = 20_000
     clip_argument_chars: int = 2_000
     idle_clear_seconds: int = 3_600
     protected_tools: tuple[str, ...] = ()
     tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
+    replace_all: bool = False
+    acknowledge: bool = False
     keep_recent_fraction: float = 0.7
+    keep_recent_of: KeepBase = "target"
     keep_recent_turns: int = 6
+    split_turn: SplitTurnRule = "checkpoint"
+    reactive_keep_messages: int = 0
     summary_tokens: int = 4_000
     user_text_tokens: int = 2_000
+    restore_kinds: tuple[str, ...] = ("read", "write", "edit")
     restore_files: int = 5
     restore_file_tokens: int = 5_000
     restore_total_tokens: int = 50_000
@@ -108,6 +141,12 @@ class Settings:
 
 
 _NAMES = tuple(item.name for item in fields(Settings))
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "thinking": get_args(ThinkingRule),
+    "estimator": get_args(EstimatorName),
+    "keep_recent_of": get_args(KeepBase),
+    "split_turn": get_args(SplitTurnRule),
+}
 
 
 def override(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -125,9 +164,10 @@ def _checked(name: str, value: Any, settings: Settings) -> Any:
         near = difflib.get_close_matches(name, _NAMES, n=3) or list(_NAMES)
         raise SettingsError(f"There is no setting {name!r}. Did you mean: {', '.join(near)}?")
     default = getattr(settings, name)
-    if name == "thinking":
-        if value not in get_args(ThinkingRule):
-            raise SettingsError(f"thinking must be one of strip, keep, error, not {value!r}.")
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            known = ", ".join(_CHOICES[name])
+            raise SettingsError(f"{name} must be one of {known}, not {value!r}.")
         return value
     if isinstance(default, bool):
         return _of_type(name, value, bool, "true or false")
@@ -141,6 +181,8 @@ def _checked(name: str, value: Any, settings: Settings) -> Any:
         if not 0 < share <= 1:
             raise SettingsError(f"{name} must lie between 0 and 1, but is {share}.")
         return float(share)
+    if isinstance(default, str):
+        return _of_type(name, value, str, "a text")
     return _collection(name, value, default)
 
 
@@ -155,7 +197,13 @@ def _collection(name: str, value: Any, default: Any) -> Any:
     if isinstance(default, tuple):
         if not isinstance(value, list | tuple) or not _are_texts(cast("Sequence[Any]", value)):
             raise SettingsError(f"{name} must be a list of names, not {value!r}.")
-        return tuple(cast("Sequence[str]", value))
+        names = tuple(cast("Sequence[str]", value))
+        known = get_args(ToolKind)
+        wrong = [kind for kind in names if name.endswith("_kinds") and kind not in known]
+        if wrong:
+            choices = ", ".join(known)
+            raise SettingsError(f"{name} names the kind {wrong[0]!r}. Choose from: {choices}.")
+        return names
     if not isinstance(value, Mapping):
         raise SettingsError(f"{name} must be an object of name to kind, not {value!r}.")
     kinds: dict[Any, Any] = dict(value)  # pyright: ignore[reportUnknownArgumentType]

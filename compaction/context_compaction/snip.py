@@ -1,5 +1,7 @@
 """Layer: drop the middle of a long list by message count. On where a policy says so."""
 
+from dataclasses import replace
+
 from context_compaction import markers
 from context_compaction.cut_point import kept_part, replaced_part
 from context_compaction.edits import Edit, Step
@@ -46,6 +48,10 @@ def snip(
     if not dropped or all(markers.is_made(message) for message in dropped):
         return Step(messages)
     note = make_message("user", markers.snipped(len(dropped), span.pointer))
-    before, after = count.messages(dropped), count.message(note)
-    edit = Edit("snip", "dropped", dropped[0].index, before, after, (span.pointer,))
-    return Step((*messages[:head], note, *kept, *messages[tail:]), (edit,))
+    # An edit for each, so that a receipt names every message that left.
+    edits = [
+        Edit("snip", "dropped", message.index, count.message(message), 0, (span.pointer,))
+        for message in dropped
+    ]
+    edits[0] = replace(edits[0], tokens_after=count.message(note))
+    return Step((*messages[:head], note, *kept, *messages[tail:]), tuple(edits))

@@ -16,7 +16,7 @@ from context_compaction.cut_point import (
 )
 from context_compaction.edits import Edit, Step
 from context_compaction.markers import Span
-from context_compaction.messages import Message, Messages, make_message
+from context_compaction.messages import Message, Messages, make_message, starts_turn
 from context_compaction.tokens import MessageCounter
 
 PINNED_TITLE = "## Pinned (verbatim, still in force)"
@@ -31,6 +31,28 @@ def summary_message(span: Span, text: str, pinned: Sequence[str] = ()) -> Messag
 def checkpoint_message(span: Span, text: str) -> Message:
     """The message that stands for the beginning of the running turn."""
     return make_message("user", markers.turn_context(span, text))
+
+
+def with_turn_context(summary: str, turn_prefix: str) -> str:
+    """One text for history and for the beginning of a split turn, as the timeline paper has it."""
+    return f"{summary}\n## Turn Context (split turn)\n{turn_prefix}".strip()
+
+
+def acknowledge(messages: Messages, *, ends_with_assistant: bool, count: MessageCounter) -> Step:
+    """Let the assistant say that it has read the summary.
+
+    Only where the user speaks next, or where the list ended with the assistant's words before:
+    elsewhere two messages of the assistant would meet, or the list would end with the wrong one.
+    """
+    at = next((at for at, m in enumerate(messages) if markers.summary_text(m) is not None), None)
+    if at is None:
+        return Step(messages)
+    rest = messages[at + 1 :]
+    if not (starts_turn(rest[0]) if rest else ends_with_assistant):
+        return Step(messages)
+    said = make_message("assistant", markers.ACKNOWLEDGED)
+    edit = Edit("acknowledge", "added", None, 0, count.message(said))
+    return Step((*messages[: at + 1], said, *rest), (edit,))
 
 
 def summarize(
@@ -50,12 +72,14 @@ def summarize(
     out, edits = _kept(messages[:stop], count)
     if summary is not None:
         out.append(summary)
-        edits.append(_edit(history_of(messages, cut), summary, count))
+        folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
+        edits.append(_edit((*history_of(messages, cut), *folded), summary, count))
     if cut.request_at is not None:
         whole, request = messages[cut.request_at], request_of(messages, cut.request_at)
         inside, more = _kept(messages[cut.request_at + 1 : cut.first_kept], count)
-        out += [request, *inside]
-        edits += [*_shortened(whole, request, count), *more]
+        stays = [] if cut.folds_request else [request]
+        out += [*stays, *inside]
+        edits += [*(_shortened(whole, request, count) if stays else ()), *more]
     if checkpoint is not None:
         out.append(checkpoint)
         edits.append(_edit(turn_prefix_of(messages, cut), checkpoint, count))

@@ -37,6 +37,7 @@ from context_compaction.messages import (
 from context_compaction.profiles import profile_for
 from context_compaction.request_size import compact_json, message_bytes
 from context_compaction.text_counters import (
+    Chars3Counter,
     Chars4Counter,
     HeuristicCounter,
     O200kCounter,
@@ -57,7 +58,7 @@ __all__ = [
     "message_bytes",
 ]
 
-Estimator: TypeAlias = Literal["auto", "o200k", "chars/4", "heuristic"]
+Estimator: TypeAlias = Literal["auto", "o200k", "chars/4", "chars/3", "heuristic"]
 
 BASE_TOKENS = 10
 MESSAGE_TOKENS = 4
@@ -260,8 +261,9 @@ def counter_for(model: str | None = None, *, estimator: Estimator = "auto") -> M
     Args:
         model: Its name, with or without a provider before it; without one, cautious figures.
         estimator: "o200k" counts with the shipped vocabulary, times the factor of the model;
-            "chars/4" is the papers' estimator; "heuristic" needs no vocabulary; "auto" is "o200k",
-            or "heuristic" (with a warning in the log) where the vocabulary cannot be loaded.
+            "chars/4" is the papers' estimator and "chars/3" Claude Code's; "heuristic" needs no
+            vocabulary; "auto" is "o200k", or "heuristic" (with a warning in the log) where the
+            vocabulary cannot be loaded.
 
     The first call of a process loads the vocabulary (about 0.4 s of CPU).
 
@@ -270,11 +272,13 @@ def counter_for(model: str | None = None, *, estimator: Estimator = "auto") -> M
         SettingsError: There is no such estimator.
     """
     profile = profile_for(model)
-    if estimator == "chars/4":
-        return MessageCounter(Chars4Counter(), profile.image, margin=1.0)
+    if estimator in {"chars/4", "chars/3"}:
+        plain = Chars4Counter() if estimator == "chars/4" else Chars3Counter()
+        return MessageCounter(plain, profile.image, margin=1.0)
     if estimator not in {"auto", "o200k", "heuristic"}:
         raise SettingsError(
-            f"`estimator` is {estimator!r}. Pass 'auto', 'o200k', 'chars/4' or 'heuristic'."
+            f"`estimator` is {estimator!r}. Pass 'auto', 'o200k', 'chars/4', 'chars/3' or "
+            "'heuristic'."
         )
     inner = HeuristicCounter() if estimator == "heuristic" else _o200k_or_heuristic(estimator)
     margin = HEURISTIC_MARGIN if isinstance(inner, HeuristicCounter) else profile.margin

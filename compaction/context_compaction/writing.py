@@ -125,9 +125,11 @@ async def sources_of(
 
 def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ...] = ()) -> Words:
     """The words for `shape` without any model."""
+    # A request that is folded away with its turn must be told like any other.
+    stays = shape.cut is not None and not shape.cut.folds_request
     return Words(
         _extract(task, sources.history, shape.summary_tokens),
-        _extract(task, sources.prefix, shape.checkpoint_tokens, is_prefix=True),
+        _extract(task, sources.prefix, shape.checkpoint_tokens, is_prefix=stays),
         warnings=warnings,
     )
 

@@ -6,6 +6,7 @@ import anyio
 import pytest
 from context_compaction.compaction import CompactRequest
 from context_compaction.pipeline import compact
+from context_compaction.policies import POLICIES
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +26,13 @@ EXAMPLES = settings(
 )
 
 
-def check(payload: list[Json], format: str, mode: Mode, share: float) -> None:
+# The default has the examples above; each other policy a few of every format.
+POLICY_EXAMPLES = settings(EXAMPLES, max_examples=max(4, settings().max_examples // 12))
+
+
+def check(
+    payload: list[Json], format: str, mode: Mode, share: float, policy: str = "default"
+) -> None:
     """Compact to a share of the tokens and check everything that is promised."""
 
     async def run() -> None:
@@ -34,7 +41,7 @@ def check(payload: list[Json], format: str, mode: Mode, share: float) -> None:
                 payload, CompactRequest(mode="record", format=format), archive=archive
             )
             target = max(1, int(counted.tokens.before * share))
-            request = CompactRequest(mode=mode, format=format, target_tokens=target)
+            request = CompactRequest(mode=mode, format=format, target_tokens=target, policy=policy)
             await check_promises(payload, request, archive)
 
     anyio.run(run)
@@ -58,6 +65,18 @@ def test_a_hostile_conversation_keeps_every_promise(
     format: str, data: st.DataObject, mode: Mode, share: float
 ) -> None:
     check(data.draw(hostile_conversations(format)), format, mode, share)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "default"])
+@given(data=st.data(), mode=MODES, share=SHARES, hostile=st.booleans())
+@POLICY_EXAMPLES
+def test_every_policy_keeps_every_promise(
+    policy: str, format: str, data: st.DataObject, mode: Mode, share: float, hostile: bool
+) -> None:
+    source = hostile_conversations if hostile else conversations
+    check(data.draw(source(format)), format, mode, share, policy)
 
 
 @pytest.mark.timeout(240)
