@@ -1,0 +1,189 @@
+"""Policy claude-code, from the rules of S0 and the production constants in S3."""
+
+import json
+
+import pytest
+
+from tests.support.policy_tables import chars, kept, long_talk, results_of, shape, steps, under
+from tests.support.small import answered, assistant, text, user
+
+CLEARED = "[Old tool result content cleared]"
+WINDOW = {"context_window": 200_000, "max_output_tokens": 16_384}
+
+
+@pytest.mark.parametrize(
+    ("context_window", "max_output_tokens", "threshold"),
+    [
+        (200_000, 16_384, 170_616),
+        (200_000, 19_999, 167_001),
+        (200_000, 20_000, 167_000),
+        (200_000, 20_001, 167_000),
+        (200_000, 64_000, 167_000),
+        (1_000_000, 128_000, 967_000),
+    ],
+)
+async def test_the_threshold_is_the_window_less_the_output_reserve_less_13_000(
+    context_window: int, max_output_tokens: int, threshold: int
+) -> None:
+    result = await under(
+        "claude-code",
+        [user("hi")],
+        context_window=context_window,
+        max_output_tokens=max_output_tokens,
+    )
+    assert result.tokens.trigger == threshold
+
+
+@pytest.mark.parametrize(
+    ("tokens", "status"),
+    [(170_615, "unchanged"), (170_616, "unchanged"), (170_617, "compacted")],
+)
+async def test_auto_compact_begins_above_the_threshold(tokens: int, status: str) -> None:
+    result = await under("claude-code", long_talk(tokens), **WINDOW)
+    assert result.tokens.before == tokens
+    assert result.status == status
+
+
+async def test_the_production_estimator_multiplies_by_four_thirds() -> None:
+    payload = [user("x" * 12_000)]
+    plain = await under("claude-code", payload, **WINDOW)
+    padded = await under("claude-code", payload, settings={"estimator": "chars/3"}, **WINDOW)
+    assert (plain.tokens.before, padded.tokens.before) == (3_014, 4_014)
+
+
+async def test_everything_but_the_open_request_is_replaced_by_a_summary_that_is_acknowledged() -> (
+    None
+):
+    payload = long_talk(170_617)
+    result = await under("claude-code", payload, **WINDOW)
+    assert shape(result.messages) == ["summary", "acknowledgement", "user"]
+    assert result.messages[-1] is payload[-1]
+
+
+async def test_a_finished_conversation_becomes_summary_and_acknowledgement() -> None:
+    payload = [user("Say hi to " + chars(500)), assistant("hi " * 300)]
+    result = await under("claude-code", payload, mode="full", **WINDOW)
+    assert shape(result.messages) == ["summary", "acknowledgement"]
+
+
+async def test_after_results_the_summary_stands_last_since_the_user_must_speak_last() -> None:
+    result = await under("claude-code", steps([chars(900)] * 4), mode="full", **WINDOW)
+    assert shape(result.messages) == ["summary"]
+
+
+# Ten old results and three that are kept: 10 * 2 000 tokens are exactly the minimum.
+OLD, NEW = [chars(2_000, letter) for letter in "abcdefghij"], [chars(2_000, c) for c in "xyz"]
+
+
+async def test_old_results_are_cleared_on_any_turn_once_that_saves_20_000_tokens() -> None:
+    result = await under("claude-code", steps([*OLD, *NEW]), **WINDOW)
+    assert results_of(result.messages) == [*(f"{CLEARED} {kept(old)}" for old in OLD), *NEW]
+
+
+async def test_one_token_less_than_20_000_clears_nothing() -> None:
+    payload = steps([chars(1_999, "a"), *OLD[1:], *NEW])
+    result = await under("claude-code", payload, **WINDOW)
+    assert result.status == "unchanged"
+    assert all(one is other for one, other in zip(payload, result.messages, strict=True))
+
+
+@pytest.mark.parametrize(("tokens", "is_cleared"), [(999, False), (1_000, False), (1_001, True)])
+async def test_only_a_result_of_more_than_1_000_tokens_is_cleared(
+    tokens: int, is_cleared: bool
+) -> None:
+    border = chars(tokens, "q")
+    result = await under("claude-code", steps([border, *OLD, *NEW]), **WINDOW)
+    expected = f"{CLEARED} {kept(border)}" if is_cleared else border
+    assert results_of(result.messages)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("bash", {"command": "ls"}),
+        ("read_file", {"path": "a.py"}),
+        ("write_file", {"path": "a.py", "content": "1"}),
+        ("edit_file", {"path": "a.py", "old_text": "1", "new_text": "2"}),
+        ("glob", {"pattern": "*.py"}),
+        ("grep", {"pattern": "x"}),
+        ("list_dir", {"path": "."}),
+        ("notebook_edit", {"path": "a.ipynb"}),
+    ],
+)
+async def test_the_eight_tools_are_compactable(name: str, arguments: dict[str, str]) -> None:
+    payload = steps([*OLD, *NEW], name=name, **arguments)
+    result = await under("claude-code", payload, **WINDOW)
+    assert sum(CLEARED in content for content in results_of(result.messages)) == len(OLD)
+
+
+@pytest.mark.parametrize("name", ["web_fetch", "task", "mcp__tracker__get_ticket"])
+async def test_results_of_other_tools_stay_and_do_not_count_as_recent(name: str) -> None:
+    payload = steps([*OLD, *NEW])
+    for number in range(3):
+        payload += answered(f"o{number}", name, chars(3_000, "w"), id=str(number))
+    result = await under("claude-code", payload, **WINDOW)
+    contents = results_of(result.messages)
+    assert contents[len(OLD) :] == [*NEW, *[chars(3_000, "w")] * 3]
+    assert all(CLEARED in content for content in contents[: len(OLD)])
+
+
+async def test_a_list_of_parts_is_cleared_too_which_the_paper_passes_over() -> None:
+    payload = steps([*OLD, *NEW])
+    payload[2]["content"][0]["content"] = [text(OLD[0])]
+    result = await under("claude-code", payload, **WINDOW)
+    assert json.dumps(results_of(result.messages)[0]).count(CLEARED) == 1
+
+
+@pytest.mark.parametrize(("idle_seconds", "is_cleared"), [(3_600, False), (3_601, True)])
+async def test_after_60_minutes_old_results_are_cleared_without_a_minimum(
+    idle_seconds: float, is_cleared: bool
+) -> None:
+    payload = steps([OLD[0], *NEW])
+    result = await under("claude-code", payload, idle_seconds=idle_seconds, **WINDOW)
+    assert (CLEARED in results_of(result.messages)[0]) is is_cleared
+
+
+@pytest.mark.parametrize(("tokens", "is_demoted"), [(40_000, False), (40_001, True)])
+async def test_an_output_of_more_than_40_000_tokens_becomes_a_preview_of_2_000_characters(
+    tokens: int, is_demoted: bool
+) -> None:
+    output = chars(tokens)
+    result = await under("claude-code", steps([output]), **WINDOW)
+    [content] = results_of(result.messages)
+    if not is_demoted:
+        assert content == output
+        return
+    assert content.startswith("<persisted-output ")
+    assert 1_500 < len(content) < 2_500
+
+
+def files(paths: list[str], size_tokens: int = 100) -> list[list[dict[str, object]]]:
+    return [
+        answered(f"r{number}", "read_file", chars(size_tokens, path[0]), path=path)
+        for number, path in enumerate(paths)
+    ]
+
+
+async def test_five_files_come_back_newest_read_first_each_once() -> None:
+    reads = files(["a.py", "b.py", "c.py", "d.py", "e.py", "f.py", "b.py"])
+    payload = [user("Read."), *(message for read in reads for message in read)]
+    result = await under("claude-code", payload, mode="full", **WINDOW)
+    assert result.restored == ("b.py", "f.py", "e.py", "d.py", "c.py")
+    assert shape(result.messages) == ["summary", "acknowledgement", "files"]
+
+
+async def test_files_that_were_only_written_do_not_come_back() -> None:
+    written = answered("w", "write_file", "ok", path="w.py", content=chars(200))
+    payload = [user("Work."), *written, *files(["r.py"])[0], user("More of " + chars(400))]
+    result = await under("claude-code", payload, mode="full", **WINDOW)
+    assert result.restored == ("r.py",)
+
+
+@pytest.mark.parametrize(("tokens", "is_whole"), [(5_000, True), (5_001, False)])
+async def test_a_file_of_more_than_5_000_tokens_comes_back_as_its_path(
+    tokens: int, is_whole: bool
+) -> None:
+    payload = [user("Read."), *files(["big.py"], tokens)[0], assistant("y" * 4_000)]
+    result = await under("claude-code", payload, mode="full", **WINDOW)
+    assert (chars(tokens, "b") in json.dumps(result.messages)) is is_whole
+    assert "big.py" in result.restored

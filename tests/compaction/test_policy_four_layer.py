@@ -1,0 +1,128 @@
+"""Policy four-layer, from the rules of S3."""
+
+import json
+
+import pytest
+from context_compaction.policies import POLICIES
+
+from tests.support.json_types import Json
+from tests.support.policy_tables import kept, results_of, shape, steps, under
+from tests.support.small import answered, assistant, call, result, user
+
+LONG = ["".join(f"{name}{n:04}" for n in range(50)) for name in "abcde"]
+
+
+def talk(messages: int) -> list[Json]:
+    """So many messages, the user's and the assistant's in turn."""
+    return [
+        user(f"Request {n}.") if n % 2 == 0 else assistant(f"Answer {n}.") for n in range(messages)
+    ]
+
+
+def several(sizes_chars: list[int]) -> list[Json]:
+    """One message with so many results."""
+    calls = [call(f"c{n}", "bash", command=str(n)) for n in range(len(sizes_chars))]
+    results = [result(f"c{n}", chr(97 + n) * size) for n, size in enumerate(sizes_chars)]
+    return [user("Go on."), assistant(*calls), user(results)]
+
+
+def test_the_layers_run_in_the_order_budget_snip_micro_summary() -> None:
+    assert POLICIES["four-layer"].layers == ("persist", "snip", "microcompact", "summarize")
+
+
+@pytest.mark.parametrize(("last_chars", "persisted"), [(59_999, 0), (60_000, 0), (60_001, 1)])
+async def test_above_200_000_characters_in_the_newest_message_the_largest_is_persisted(
+    last_chars: int, persisted: int
+) -> None:
+    given = await under("four-layer", several([50_000, 90_000, last_chars]))
+    contents = results_of(given.messages)
+    assert sum("<persisted-output" in content for content in contents) == persisted
+    if persisted:
+        assert "<persisted-output" in contents[1]
+        assert contents[0] == "a" * 50_000
+        assert 1_500 < len(contents[1]) < 2_500
+
+
+async def test_persisting_goes_on_largest_first_until_the_budget_is_met() -> None:
+    given = await under("four-layer", several([150_000, 120_000, 130_000]))
+    assert ["<persisted-output" in content for content in results_of(given.messages)] == [
+        True,
+        False,
+        True,
+    ]
+
+
+async def test_fifty_messages_are_left_alone() -> None:
+    assert (await under("four-layer", talk(50))).status == "unchanged"
+
+
+async def test_of_51_messages_3_and_47_stay_around_a_line() -> None:
+    payload = talk(51)
+    payload[3] = assistant("long " * 100)
+    given = await under("four-layer", payload)
+    assert given.messages[:3] == payload[:3]
+    assert given.messages[4:] == payload[4:]
+    [note] = given.messages[3:4]
+    assert note["role"] == "user"
+    assert note["content"].startswith("[Messages left out: 1; originals: transcript://")
+
+
+async def test_the_head_takes_the_results_of_its_last_call_with_it() -> None:
+    payload = [*talk(2), *answered("c", "bash", "ok", command="ls"), *talk(60)[1:]]
+    given = await under("four-layer", payload)
+    assert given.messages[:4] == payload[:4]
+    assert shape(given.messages[:5])[-1] == "snipped"
+
+
+async def test_the_tail_takes_the_call_of_its_first_result_with_it() -> None:
+    payload = [*talk(13), *answered("c", "bash", "ok", command="ls"), *talk(47)[1:]]
+    assert len(payload) - 47 == 14  # the paper's tail would begin with the result
+    given = await under("four-layer", payload)
+    assert shape(given.messages)[3:6] == ["snipped", "call", "result"]
+    assert given.messages[4:] == payload[13:]
+
+
+async def test_a_snipped_list_is_not_snipped_again_before_it_grows() -> None:
+    first = await under("four-layer", talk(90))
+    second = await under("four-layer", first.messages)
+    assert not second.changed
+
+
+async def test_each_result_but_the_newest_three_becomes_one_line() -> None:
+    given = await under("four-layer", steps(LONG))
+    words = "[Earlier tool result compacted. Re-run if needed.]"
+    assert results_of(given.messages) == [
+        f"{words} {kept(LONG[0])}",
+        f"{words} {kept(LONG[1])}",
+        *LONG[2:],
+    ]
+
+
+@pytest.mark.parametrize(("size_chars", "is_cleared"), [(120, False), (121, True)])
+async def test_only_a_result_of_more_than_120_characters_becomes_a_line(
+    size_chars: int, is_cleared: bool
+) -> None:
+    # Dense text: counted by the tokenizer, the line is the smaller one.
+    border = "".join(f"{n * 7919 % 65_536:04x}" for n in range(31))[:size_chars]
+    given = await under("four-layer", steps([border, *LONG[:3]]), settings={"estimator": "auto"})
+    assert (results_of(given.messages)[0] != border) is is_cleared
+
+
+async def test_the_summary_is_one_message_of_the_user() -> None:
+    given = await under("four-layer", steps(["x" * 4_000] * 3), mode="full")
+    assert shape(given.messages) == ["summary"]
+
+
+async def test_after_a_refusal_a_summary_and_the_newest_five_messages_stay() -> None:
+    payload = [user("x" * 60_000), assistant("y" * 900), *talk(9)]
+    given = await under("four-layer", payload, mode="reactive")
+    assert shape(given.messages)[0] == "summary"
+    assert given.messages[1:] == payload[-5:]
+
+
+async def test_after_a_refusal_one_more_stays_where_a_pair_would_part() -> None:
+    payload = [user("x" * 60_000), assistant("y" * 900), user("Go on.")]
+    payload += [*answered("c", "bash", "ok", command="ls"), *talk(5)[1:]]
+    assert "tool_result" in json.dumps(payload[-5])
+    given = await under("four-layer", payload, mode="reactive")
+    assert given.messages[1:] == payload[-6:]

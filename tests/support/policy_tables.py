@@ -1,0 +1,81 @@
+"""What the papers' tables are made of: small conversations, counted by characters / 4."""
+
+import hashlib
+from typing import Any
+
+from context_compaction.compaction import CompactResult
+
+from .json_types import Json
+from .small import answered, assistant, compacted, user
+
+# The papers count characters / 4 and nothing else; ours adds the frames of list and messages.
+CHARS4: Json = {"estimator": "chars/4"}
+LIST_TOKENS, MESSAGE_TOKENS = 10, 4
+
+
+def chars(tokens: int, letter: str = "x") -> str:
+    """A text of so many tokens at characters / 4."""
+    return letter * (4 * tokens)
+
+
+def kept(text: str) -> str:
+    """What stands behind the words of a placeholder: the size and the pointer."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:24]
+    return f"[kept: {len(text)} chars; read_persisted_output o_{digest}]"
+
+
+def steps(results: list[str], name: str = "bash", **arguments: Any) -> list[Json]:
+    """A request, and one call for each result."""
+    messages = [user("Go on.")]
+    for number, text in enumerate(results):
+        messages += answered(f"c{number}", name, text, **{"command": f"run {number}", **arguments})
+    return messages
+
+
+def results_of(messages: list[Json]) -> list[Any]:
+    """The content of each tool result, in order."""
+    found: list[Any] = []
+    for message in messages:
+        content: Any = message["content"]
+        if not isinstance(content, str):
+            found += [block["content"] for block in content if block["type"] == "tool_result"]
+    return found
+
+
+def long_talk(tokens: int) -> list[Json]:
+    """A finished turn and a new request, of exactly `tokens` tokens in all."""
+    frames = LIST_TOKENS + 3 * MESSAGE_TOKENS
+    answer, request = "Done as asked.", "Now the next thing, please."
+    left = tokens - frames - len(answer) // 4 - len(request) // 4
+    return [user(chars(left)), assistant(answer), user(request)]
+
+
+async def under(policy: str, payload: list[Json], **wishes: Any) -> CompactResult:
+    """`payload` under a policy, counted by characters / 4."""
+    settings = {**CHARS4, **wishes.pop("settings", {})}
+    return await compacted(payload, policy=policy, settings=settings, **wishes)
+
+
+def shape(messages: list[Json]) -> list[str]:
+    """Who speaks, with the word that says what a message of ours is."""
+    return [_kind(message) for message in messages]
+
+
+def _kind(message: Json) -> str:
+    content: Any = message["content"]
+    text = content if isinstance(content, str) else content[0].get("text", "")
+    for start, kind in (
+        ("<context_summary ", "summary"),
+        ("<turn_context ", "checkpoint"),
+        ("<restored_files>", "files"),
+        ("[Messages left out: ", "snipped"),
+        ("I have read the summary", "acknowledgement"),
+    ):
+        if text.startswith(start):
+            return kind
+    types: set[str] = set() if isinstance(content, str) else {block["type"] for block in content}
+    if "tool_result" in types:
+        return "result"
+    if "tool_use" in types:
+        return "call"
+    return str(message["role"])
