@@ -8,7 +8,7 @@ import hashlib
 import marshal
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from context_compaction.request_size import compact_json
 
@@ -20,37 +20,49 @@ Key: TypeAlias = str | bytes
 _T = TypeVar("_T")
 
 
-class CountMemo:
-    """Counts by key; what was not asked for lately is forgotten.
+class RecentMemo(Generic[_T]):
+    """Figures by key; what was not asked for lately is forgotten.
 
     There are two generations of half the size. A full young one becomes the old one, and what is
     asked for moves from old to young: close to least-recently-used, without a list to keep in
-    order. Threads may share it: at worst they count something twice.
+    order. Threads may share it: at worst they compute something twice.
     """
 
     def __init__(self, max_entries: int = MEMO_ENTRIES) -> None:
         self._generation_entries = max_entries // 2
-        self._young: dict[Key, int] = {}
-        self._old: dict[Key, int] = {}
+        self._young: dict[Key, _T] = {}
+        self._old: dict[Key, _T] = {}
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def get(self, key: Key) -> int | None:
-        """The count under `key`, if it is still known."""
-        count = self._young.get(key)
-        if count is None:
-            count = self._old.get(key)
-            if count is not None:
-                self.put(key, count)
-        return count
+    def get(self, key: Key) -> _T | None:
+        """The figure under `key`, if it is still known."""
+        figure = self._young.get(key)
+        if figure is None:
+            figure = self._old.get(key)
+            if figure is not None:
+                self.put(key, figure)
+        return figure
 
-    def put(self, key: Key, count: int) -> None:
-        """Keep `count` under `key`."""
+    def put(self, key: Key, figure: _T) -> None:
+        """Keep `figure` under `key`."""
         if len(self._young) >= self._generation_entries:
             self._old = self._young
             self._young = {}
-        self._young[key] = count
+        self._young[key] = figure
+
+    def figure(self, value: Any, compute: Callable[[Any], _T]) -> _T:
+        """What `compute` gives for a JSON value, computed once."""
+        key = json_key(value)
+        figure = self.get(key)
+        if figure is None:
+            figure = compute(value)
+            self.put(key, figure)
+        return figure
+
+
+CountMemo: TypeAlias = RecentMemo[int]
 
 
 class ObjectMemo:

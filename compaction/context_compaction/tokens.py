@@ -35,7 +35,7 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.profiles import profile_for
-from context_compaction.request_size import compact_json, message_bytes
+from context_compaction.request_size import compact_json, json_bytes, message_bytes
 from context_compaction.text_counters import (
     Chars3Counter,
     Chars4Counter,
@@ -159,9 +159,9 @@ class MessageCounter:
     def request_bytes(self, messages: Messages) -> int:
         """Bytes of a list in a request, for the provider's limit on its size."""
         if self.message_bytes is None:
-            return sum(map(message_bytes, messages))
+            return sum(map(_message_bytes, messages))
         figure = self.message_bytes.figure
-        return sum(figure(message, message_bytes) for message in messages)
+        return sum(figure(message, _message_bytes) for message in messages)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
         """Tokens of what stands beside the messages: the system prompt and the tool definitions.
@@ -295,6 +295,16 @@ def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter
         _logger.warning("Counting with the heuristic instead of o200k_base: %s", error)
         return HeuristicCounter()
     return O200kCounter()
+
+
+def _message_bytes(message: Message) -> int:
+    """`message_bytes`, remembered for the host's own messages: most come again at every turn."""
+    if message.source is None or message.edited:
+        return message_bytes(message)
+    return _json_bytes.figure(message.source, json_bytes)
+
+
+_json_bytes = CountMemo()
 
 
 def _check_anchor(messages: Messages, anchor: UsageAnchor) -> None:

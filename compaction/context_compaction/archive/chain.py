@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
+from context_compaction.memo import RecentMemo
+
 HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
 ROOT = ""  # the chain hash of the empty history
 
@@ -20,8 +22,16 @@ def content_hash(raw: Any) -> str:
     Raises:
         TypeError, ValueError, RecursionError: The value cannot be written as JSON.
     """
+    # A list comes again at every turn, nearly all of it as before, and sorting keys is dear.
+    return _known.figure(raw, _content_hash)
+
+
+def _content_hash(raw: Any) -> str:
     canonical = json.dumps(raw, sort_keys=True, separators=(",", ":"))
     return blake2b(canonical.encode("ascii"), digest_size=HASH_BYTES).hexdigest()
+
+
+_known: RecentMemo[str] = RecentMemo()
 
 
 def chain_hash(parent: str, content: str) -> str:
