@@ -1,0 +1,103 @@
+"""The inventory of a conversation, read from calls and results alone: it invents nothing."""
+
+from context_compaction.digest import Digest, Run, digest
+
+from tests.support.json_types import Json
+from tests.support.small import answered, assistant, call, compacted, lines, read, result, user
+
+
+def of(*parts: list[Json]) -> Digest:
+    return digest(read([user("go"), *[message for part in parts for message in part]]))
+
+
+def test_files_stand_under_what_was_done_to_them_each_once() -> None:
+    found = of(
+        answered("a", "Read", "x", file_path="a.py"),
+        answered("b", "mcp__fs__read_text_file", "x", path="b.py"),
+        answered("c", "Write", "ok", file_path="c.py", content="x"),
+        answered("d", "Edit", "ok", file_path="a.py", old_string="x", new_string="y"),
+        answered("e", "NotebookEdit", "ok", notebook_path="n.ipynb", new_source="x"),
+        answered("f", "Read", "x", file_path="a.py"),
+    )
+    assert found.read == ("a.py", "b.py")
+    assert found.written == ("c.py",)
+    assert found.edited == ("a.py", "n.ipynb")
+
+
+def test_runs_say_how_they_ended() -> None:
+    failed = [
+        assistant(call("c", "Bash", command="make")),
+        user([result("c", "cc -o x\nfatal: no rule", is_error=True)]),
+    ]
+    found = of(
+        answered("a", "Bash", "fine", command="ls  -l\n"),
+        answered("b", "shell", "AssertionError: 1\nexit code 2", command=["pytest", "-q"]),
+        failed,
+        [assistant(call("d", "Bash", command="sleep 9"))],
+    )
+    assert found.runs == (
+        Run("ls -l", failed=False),
+        Run("pytest -q", failed=True, error="AssertionError: 1"),
+        Run("make", failed=True, error="fatal: no rule"),
+        Run("sleep 9", failed=None),
+    )
+    assert found.in_flight == ("Bash(sleep 9)",)
+
+
+def test_a_zero_exit_status_is_no_failure() -> None:
+    assert of(answered("a", "Bash", "done\nexit code 0", command="x")).runs[0].failed is False
+
+
+def test_what_failed_besides_commands_is_named_with_its_telling_line() -> None:
+    failed = [
+        assistant(call("a", "Read", file_path="gone.py")),
+        user([result("a", "looking\nerror: no such file", is_error=True)]),
+    ]
+    found = of(failed)
+    assert found.errors == ("Read(gone.py): error: no such file",)
+    assert found.read == ()
+
+
+def test_memory_tools_and_all_others_are_told_apart() -> None:
+    found = of(
+        answered("a", "mcp__mem__recall", "x", query="the port"),
+        answered("b", "Weather", "x", city="Ulm"),
+        answered("c", "Weather", "x", city="Bonn"),
+    )
+    assert found.memory_reads == ("mcp__mem__recall(query=the port)",)
+    assert found.other_calls == (("Weather", 2),)
+
+
+def test_the_newest_plan_counts() -> None:
+    old = [{"content": "draft", "status": "pending"}]
+    new = [
+        {"content": "draft", "status": "completed"},
+        {"content": "test", "status": "in_progress"},
+    ]
+    found = of(
+        answered("a", "TodoWrite", "ok", todos=old), answered("b", "TodoWrite", "ok", todos=new)
+    )
+    assert found.plan == ("[completed] draft", "[in_progress] test")
+    assert of(answered("a", "update_plan", "ok", plan=[{"step": "one"}])).plan == ("one",)
+    assert of(answered("a", "write_todos", "ok", todos="- one\n\n- two\n")).plan == (
+        "- one", "- two",
+    )  # fmt: skip
+
+
+def test_arguments_that_are_no_object_break_nothing() -> None:
+    payload = [user("go"), *answered("a", "Weather", "x")]
+    payload[1]["content"][0]["input"] = {"deep": [{"x": None}]}
+    assert digest(read(payload)).other_calls == (("Weather", 1),)
+
+
+async def test_the_receipt_of_a_summary_carries_the_digest_of_what_it_stands_for() -> None:
+    payload = [
+        user("go"),
+        *answered("a", "Read", lines("a"), file_path="a.py"),
+        *answered("b", "Bash", lines("b", 2_000), command="make"),
+        assistant("done"),
+        user("thanks"),
+    ]
+    answer = await compacted(payload, mode="full")
+    assert answer.receipt["digest"]["files"]["read"] == ["a.py"]
+    assert answer.receipt["digest"]["runs"] == [{"command": "make", "failed": False}]
