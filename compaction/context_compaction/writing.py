@@ -27,7 +27,7 @@ from context_compaction.summarizers import (
     extractive,
     host,
 )
-from context_compaction.summarizers.language import language_of
+from context_compaction.summarizers.language import speaker_language
 from context_compaction.summarizers.llm import MIN_PROSE_TOKENS, Calls, Prose, gathered, write_prose
 from context_compaction.summarizers.model import SummaryModel, TellChars
 from context_compaction.summarizers.prompt import (
@@ -272,7 +272,7 @@ def _assignment(
         max_tokens=min(int(max_tokens * _PROSE_SHARE), record_tokens // 2),
         pinned=request.pinned,
         instructions=request.instructions,
-        language=language_of("\n".join(_requests(task))),
+        language=speaker_language(_requests(task)),
         is_turn_prefix=is_prefix,
     )
 

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
 from context_compaction.errors import SettingsError
@@ -131,9 +131,10 @@ def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Ro
 
 
 def _writer(named: str | None) -> WriterName:
-    for name in get_args(WriterName):
-        if name == (named or "auto"):
-            return name
+    if not named:
+        return "auto"
+    if named in get_args(WriterName):
+        return cast("WriterName", named)
     raise SettingsError(
         f"There is no summary writer {named!r}. Name one of {', '.join(get_args(WriterName))} with "
         f"--summarizer or {SUMMARIZER_VARIABLE}."

@@ -88,10 +88,10 @@ def writer_lines(config: Config) -> list[str]:
             f"anthropic: available; {model.model} at {model.base_url}, "
             f"at most {model.timeout_seconds:g} seconds (not tried here)"
         )
-    chosen = told.writer
+    chosen: str = told.writer
     if chosen == "auto":
-        chosen = "anthropic" if model else "the client's model where it offers one, else extractive"
-        chosen = f"auto: {chosen}"
+        without_key = "the client's model where it offers one, else extractive"
+        chosen = f"auto: {'anthropic' if model else without_key}"
     return [
         "extractive: available, always (no model needed)",
         "host: available; the caller's model writes, see summarizer='host'",

@@ -140,6 +140,12 @@ async def test_pictures_are_named_and_not_sent(archive: Archive) -> None:
     assert "iVBORw0KGgo" not in user
 
 
+async def test_what_the_model_thinks_is_left_out(archive: Archive) -> None:
+    result, _ = await run(archive, always(Says(SUMMARY, thinking="secret plan")))
+    assert said_by_model(result)
+    assert "secret plan" not in json.dumps([result.messages, result.receipt])
+
+
 async def test_thinking_aloud_is_left_out(archive: Archive) -> None:
     text = f"<analysis>\nLet me think: secret plan.\n</analysis>\n<summary>\n{SUMMARY}</summary>"
     result, _ = await run(archive, always(Says(text)))

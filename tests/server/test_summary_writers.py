@@ -345,5 +345,5 @@ def test_doctor_says_which_writers_there_are_and_why_not(config: Config) -> None
     assert "anthropic: not available, ANTHROPIC_API_KEY is not set" in without
     assert "extractive: available" in without
     with_one = "\n".join(writer_lines(with_key(config, "https://example.org")))
-    assert "anthropic: available; claude-haiku-4-5 at https://example.org" in with_one
+    assert "anthropic: available; claude-haiku-5-5 at https://example.org" in with_one
     assert "test-key" not in with_one

@@ -27,6 +27,7 @@ class Says:
         text: What it says.
         stop_reason: Why it ends.
         calls_tool: Whether a tool call stands in it, too.
+        thinking: What it thinks before.
         breaks_off: "close" ends the stream in good order before its end, "cut" in the middle of a
             chunk, "error" with an error event.
     """
@@ -34,6 +35,7 @@ class Says:
     text: str
     stop_reason: str = "end_turn"
     calls_tool: bool = False
+    thinking: str = ""
     breaks_off: str = ""
 
 
@@ -216,6 +218,11 @@ def events(reply: Says, body: Json) -> list[Json]:
     }
     told: list[Json] = [{"type": "message_start", "message": message}, {"type": "ping"}]
     blocks: list[tuple[Json, Sequence[Json]]] = []
+    if reply.thinking:
+        thought = {"type": "thinking_delta", "thinking": reply.thinking}
+        signed = {"type": "signature_delta", "signature": "c2ln"}
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        blocks.append((block, [thought, signed]))
     if reply.text:
         pieces = [
             {"type": "text_delta", "text": reply.text[at : at + _PIECE_CHARS]}

@@ -4,6 +4,7 @@ The one file of the library that talks to a provider. The SDK is loaded by the f
 thread, because that takes most of a second; retries with their waits are the SDK's.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,22 +19,35 @@ if TYPE_CHECKING:
     import anthropic
     from anthropic.types import Message
 
-DEFAULT_MODEL = "claude-haiku-4-5"
+# The cheapest of Anthropic's present models; its window holds any record that we would show it.
+DEFAULT_MODEL = "claude-haiku-5-5"
 DEFAULT_URL = "https://api.anthropic.com"
 DEFAULT_TIMEOUT_SECONDS = 120.0
 _MAX_RETRIES = 2
 _REASON_CHARS = 200
 
-# Dollars for a million tokens, input and output, by the beginning of the model's name (Anthropic's
-# list prices of 2026). A model that is not here has no cost in the receipt, only tokens.
-_PRICES: tuple[tuple[str, float, float], ...] = (
-    ("claude-haiku-4-5", 1.0, 5.0),
-    ("claude-sonnet-4", 3.0, 15.0),
-    ("claude-opus-4-5", 5.0, 25.0),
-    ("claude-opus-4-6", 5.0, 25.0),
-)
+# Dollars for a million tokens, input and output: Anthropic's list prices of November 2026. A model
+# that is not here has no cost in the receipt, only tokens.
+_PRICES = {
+    "claude-fable-5-1": (10.0, 50.0),
+    "claude-opus-5-5": (4.0, 20.0),
+    "claude-opus-5": (5.0, 25.0),
+    "claude-opus-4-8": (5.0, 25.0),
+    "claude-opus-4-7": (5.0, 25.0),
+    "claude-opus-4-6": (5.0, 25.0),
+    "claude-opus-4-5": (5.0, 25.0),
+    "claude-sonnet-5-5": (2.0, 10.0),
+    "claude-sonnet-4-6": (3.0, 15.0),
+    "claude-sonnet-4-5": (3.0, 15.0),
+    "claude-haiku-5-5": (0.1, 0.5),
+    "claude-haiku-4-5": (1.0, 5.0),
+}
+# The cheapest model costs five times as much for prompts of more than 100,000 tokens.
+_LONG_PROMPT_FACTORS = {"claude-haiku-5-5": 5.0}
+_LONG_PROMPT_TOKENS = 100_000
 _CACHE_WRITE_FACTOR = 1.25
 _CACHE_READ_FACTOR = 0.1
+_DATE = re.compile(r"-20\d{6}$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +142,12 @@ def _usage_of(message: "Message", model: str) -> ModelUsage:
     usage = message.usage
     written = usage.cache_creation_input_tokens or 0
     read = usage.cache_read_input_tokens or 0
-    price = next((price for price in _PRICES if model.startswith(price[0])), ("", 0.0, 0.0))
-    _, in_dollars, out_dollars = price
+    name = _DATE.sub("", model)
+    in_dollars, out_dollars = _PRICES.get(name, (0.0, 0.0))
     inputs = usage.input_tokens + written * _CACHE_WRITE_FACTOR + read * _CACHE_READ_FACTOR
     cost = (inputs * in_dollars + usage.output_tokens * out_dollars) / 1_000_000
+    if usage.input_tokens + written + read > _LONG_PROMPT_TOKENS:
+        cost *= _LONG_PROMPT_FACTORS.get(name, 1.0)
     return ModelUsage(1, usage.input_tokens, usage.output_tokens, read, written, round(cost, 6))
 
 

@@ -20,14 +20,20 @@ from context_compaction.messages import (
     named_arguments,
     text_of,
 )
-from context_compaction.summarizers.language import language_of
-from context_compaction.summarizers.quotations import Said, folded, without_false_quotations
+from context_compaction.summarizers.language import language_of, speaker_language
+from context_compaction.summarizers.quotations import (
+    Said,
+    folded,
+    without_false_quotations,
+    without_quotations,
+)
 from context_compaction.summarizers.salient import Salient, missing_in, one_line, salient_in
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 _HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
+_HEADING_LINE = re.compile(r"^#{1,4} .*$", re.MULTILINE)
 _EMPTY_LINE = re.compile(r"^\W*(?:none|n/a|nothing)?\W*$", re.IGNORECASE)
 # A summary has eight headings, the first part of a turn four; an apology or an error has none.
 _MIN_HEADINGS = 2
@@ -84,8 +90,8 @@ def source_of(messages: Messages, *, user_texts: Sequence[str] = (), previous: s
     requests = [text_of(m.blocks) for m in messages if markers.is_request(m)]
     user = "\n".join((*requests, *user_texts, previous))
     anybody = "\n".join((user, *_other_texts(messages)))
-    language = language_of("\n".join((*requests, *user_texts)))
-    return Source(Said(folded(user), folded(anybody)), salient_in(messages), language)
+    said = Said(folded(user), folded(anybody))
+    return Source(said, salient_in(messages), speaker_language((*requests, *user_texts)))
 
 
 def draft_of(answer: str, source: Source, *, needs_headings: bool = True) -> Draft:
@@ -109,7 +115,8 @@ def draft_of(answer: str, source: Source, *, needs_headings: bool = True) -> Dra
     kept, removed = without_false_quotations(text, source.said)
     if not _has_content(kept):
         raise SummaryError("Nothing of what was written can be found in the record")
-    language = language_of(kept)
+    # Our headings are English, and quotations are the user's.
+    language = language_of(without_quotations(_HEADING_LINE.sub("", kept)))
     is_foreign = None not in {language, source.language} and language != source.language
     return Draft(kept, removed, missing_in(kept, source.salient), is_foreign)
 

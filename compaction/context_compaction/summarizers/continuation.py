@@ -17,7 +17,7 @@ from context_compaction.messages import JsonObject
 
 # A person may have to approve the host's request to its model.
 LIFETIME_SECONDS = 3_600
-_TOKEN = re.compile(r"c1-(\d{1,12})-(\d{1,12})-(\d{1,12})-([0-9a-f]{32})")
+_TOKEN = re.compile(r"c1-(\d{1,12})-(\d{1,12})-(\d{1,12})-([0-9a-f]{24})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def verify(continuation: Continuation, originals: Sequence[JsonObject]) -> None:
 
 def _digest(span: Span, originals: Sequence[JsonObject], expires_seconds: int) -> str:
     head = [span.session_id, span.start_seq, span.stop_seq, expires_seconds]
-    digest = hashlib.blake2b(json.dumps(head).encode("ascii"), digest_size=16)
+    digest = hashlib.blake2b(json.dumps(head).encode("ascii"), digest_size=12)
     for raw in originals:
         digest.update(json.dumps(raw, sort_keys=True).encode("ascii"))
     return digest.hexdigest()

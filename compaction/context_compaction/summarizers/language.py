@@ -6,14 +6,17 @@ prefers to say nothing: code, names and short texts have no language.
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 
 _WORD = re.compile(r"[^\W\d_]+")
 # Code and quoted material say nothing of who writes.
 _NOT_PROSE = re.compile(r"```.*?```|`[^`\n]*`|https?://\S+|\S*[/\\_]\S*", re.DOTALL)
 
 _MIN_CHARS = 40  # of letters
-_MIN_SMALL_WORDS = 6
+_MIN_SMALL_WORDS = 5
 _MIN_LEAD = 2.0  # the best language must have so many times the small words of the next
+
+_HEAD_CHARS = 600  # of a message: what is pasted into it, a log or a file, comes after the words
 
 _SCRIPTS = (
     ("Japanese", re.compile(r"[\u3040-\u30ff]")),
@@ -31,8 +34,9 @@ _SCRIPTS = (
 _SCRIPT_SHARE = 0.2
 _KANA_SHARE = 0.1  # Japanese is written with Chinese characters too
 
+# Without the words that are also keywords of programming languages: for, in, if, not, and, or, is.
 _SMALL_WORDS = {
-    "English": "the and of to is in that it for was on with as be this are not have from by",
+    "English": "the of to that it was on are have by you me what we they will can my your please",
     "Spanish": "el la los las de que en y un una por con para es no del se su como pero más",
     "French": "le la les des de et en un une est que pour dans qui pas sur au avec ce il ne du",
     "German": "der die das und ist nicht ein eine zu mit den von auf für im dem des sich auch wird",
@@ -66,3 +70,13 @@ def language_of(text: str) -> str | None:
     hits = Counter(name for word in words for name in _LANGUAGES_OF.get(word.lower(), ()))
     (best, most), (_, next_most) = [*hits.most_common(2), ("", 0), ("", 0)][:2]
     return best if most >= _MIN_SMALL_WORDS and most >= next_most * _MIN_LEAD else None
+
+
+def speaker_language(texts: Iterable[str]) -> str | None:
+    """The language of most of the texts of one person, or None where it is not plain."""
+    heads = [text[:_HEAD_CHARS] for text in texts]
+    votes = Counter(filter(None, map(language_of, heads)))
+    if not votes:
+        return language_of("\n".join(heads))  # many short texts may tell what each alone does not
+    best, count = votes.most_common(1)[0]
+    return best if count * 2 > votes.total() else None

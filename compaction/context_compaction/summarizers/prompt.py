@@ -31,6 +31,11 @@ RESULT_CHARS = 2_000
 # Then so much of all results goes, from the middle outwards (Goose goes in such steps, to all of
 # them: the chunks that come next here read every result).
 _DROPPED_SHARES = (0.25, 0.5, 0.75)
+# However large a window is: more takes minutes, costs more than the summary is worth, and the
+# middle of it is read badly.
+_MAX_RECORD_TOKENS = 200_000
+# Newer models think before they write, unasked, and that counts as output.
+_THINKING_TOKENS = 4_000
 # The frame of a prompt, in tokens, beside its record; and what our count may be short of.
 _FRAME_TOKENS = 1_500
 _COUNT_MARGIN = 1.1
@@ -117,13 +122,14 @@ def versions(
 
 
 def room_for_record(assignment: Assignment, window_tokens: int) -> int:
-    """What a record may count in a window that holds the answer as well."""
-    return max(0, window_tokens - answer_tokens(assignment.max_tokens) - _FRAME_TOKENS)
+    """What a record may count in one request to a window that holds the answer as well."""
+    room = window_tokens - answer_tokens(assignment.max_tokens) - _FRAME_TOKENS
+    return max(0, min(room, _MAX_RECORD_TOKENS))
 
 
 def answer_tokens(max_tokens: int) -> int:
-    """What an answer may count at most: twice what was asked, and some thinking aloud."""
-    return max_tokens * 2 + 500
+    """What an answer may count at most: twice what was asked, and what the model thinks before."""
+    return max_tokens * 2 + _THINKING_TOKENS
 
 
 def chunks(

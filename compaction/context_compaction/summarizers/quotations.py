@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 _QUOTATION = re.compile(
     r"“([^“”\n]+)”|„([^„“”\n]+)[“”]|«([^«»\n]+)»|「([^「」\n]+)」|『([^『』\n]+)』|\"([^\"\n]+)\""
+    r"|‘([^‘’\n]+)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
 )
 _BLOCK_QUOTE = re.compile(r"^\s*(?:[-*] )?> ?(.+)$")
 _GAP = re.compile(r"\s*(?:\[[^\]]{0,40}\]|…|\.\.\.)\s*")
@@ -50,6 +51,11 @@ def without_false_quotations(text: str, said: Said) -> tuple[str, tuple[str, ...
         else:
             removed.append(line.strip())
     return "\n".join(kept).strip(), tuple(removed)
+
+
+def without_quotations(text: str) -> str:
+    """`text` without anything in quotation marks: what the writer says in words of its own."""
+    return _QUOTATION.sub(" ", text)
 
 
 def folded(text: str) -> str:

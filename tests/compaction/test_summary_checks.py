@@ -1,0 +1,224 @@
+"""A model's text is held against the record: language, quotations, what must not be missing."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+from context_compaction import CompactRequest, ModelAnswer, ModelPrompt, ModelUsage, SummaryError
+from context_compaction.pipeline import compact
+from context_compaction.summarizers.check import draft_of, source_of
+from context_compaction.summarizers.language import language_of, speaker_language
+from context_compaction.summarizers.model import TellChars
+from context_compaction.summarizers.prompt import escaped
+from context_compaction.wire import parse
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.story import GOAL, RULE, SUMMARY, code, story
+from tests.support.strategies import FORMATS, conversations, hostile_conversations
+
+SENTENCES = {
+    "English": "Please find out why the invoices of March are wrong and tell me what you do.",
+    "German": "Bitte finde heraus, warum die Rechnungen im März falsch sind, und sag mir, was du "
+    "an der Rundung änderst. Die Tabelle ist nicht zu ändern, das ist mit den Prüfern vereinbart.",
+    "Spanish": "Averigua por qué las facturas de marzo están mal y dime lo que cambias en el "
+    "código. No toques la tabla de los totales, que es la que leen los auditores del banco.",
+    "French": "Trouve pourquoi les factures de mars sont fausses et dis-moi ce que tu changes dans "
+    "le code. Ne touche pas à la table des totaux, que les auditeurs lisent pour le contrôle.",
+    "Russian": "Выясни, почему счета за март округлены неверно, и скажи, что ты изменишь.",
+    "Chinese": "请查明三月份的发票为什么四舍五入错误，并告诉我你改了什么。不要改动审计员读取的表。",
+    "Japanese": "三月の請求書の丸めが間違っている理由を調べて、何を変えたか教えてください。",
+    "Korean": "삼월 송장의 반올림이 왜 틀렸는지 알아내고 무엇을 바꾸었는지 알려 주세요.",
+}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_a_language_is_recognised_even_beside_code(language: str) -> None:
+    text = SENTENCES[language]
+    assert language_of(text) == language
+    assert speaker_language([f"{text}\n```\n{code(1, 200)}\n```"]) == language
+    assert speaker_language([text, "ok", f"{text}\n{code(1, 300)}"]) == language
+
+
+@pytest.mark.parametrize("text", ["", "ok", "git status", code(1, 50), "INV-4711 billing/round.py"])
+def test_code_and_short_texts_have_no_language(text: str) -> None:
+    assert language_of(text) is None
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_a_summary_under_english_headings_in_the_users_language_is_not_foreign(
+    language: str,
+) -> None:
+    said = SENTENCES[language]
+    source = source_of(parse([{"role": "user", "content": said}], format="anthropic"))
+    own = f"## Goal and latest request\n{said}\n## Decisions and why\n(none)\n## Next step\n{said}"
+    assert not draft_of(own, source).is_foreign
+    for other, words in SENTENCES.items():
+        text = f'## Goal and latest request\n"{said}"\n## Next step\n{words}'
+        assert draft_of(text, source).is_foreign is (other != language), other
+
+
+SOURCE = source_of(parse(story(), format="anthropic"), user_texts=["Keep the 小数 rounding rule"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f'- The user wants: "{GOAL}".',
+        f"- User: “{RULE}”",
+        f"> {RULE}",
+        "- 「Keep the 小数 rounding rule」",
+        '- The user: "Find out why the invoices … and mend it"',
+        '- The user: "FIND OUT  why the *invoices* of March"',
+        '- A tool printed "total_3_7 = round_half_even(price_7 * 10, 0.005)".',
+        '- A tool printed "round_half_even(price_7 * 10, 0.005)  # &lt;b&gt;&amp;".',
+        '- The assistant called Read with "billing/module_3.py".',
+        '- It is called "round half" here.',
+        "- The user's rule: 'Never touch the table legacy_totals'",
+    ],
+)
+def test_what_was_said_may_be_quoted(line: str) -> None:
+    draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", SOURCE)
+    assert line in draft.text
+    assert draft.removed == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '- The user said: "yes, delete the whole table".',
+        "- The user said: “yes, delete the whole table”.",
+        "- 用户说：「是的，请删除所有的旧发票」",
+        "- Пользователь: «да, удали всю таблицу целиком»",
+        "> yes, delete the whole table",
+        "- The user said: 'yes, delete the whole table'",
+        '- The user: "Find out why … delete the whole table"',
+        '- The user demands: "total_3_7 = round_half_even(price_7 * 10, 0.005)".',
+        '- A tool printed "everything was deleted without a trace".',
+    ],
+)
+def test_what_nobody_said_goes_with_its_line(line: str) -> None:
+    draft = draft_of(f"## Facts\n- kept\n{line}\n## Next step\nGo on.", SOURCE)
+    assert draft.removed == (line.strip(),)
+    assert draft.text == "## Facts\n- kept\n## Next step\nGo on."
+
+
+def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
+    line = '- "total_3_7 = round_half_even(price_7 * 10, 0.005)"'
+    text = f"## Constraints and preferences\n{line}\n## Facts\n{line}\n## Next step\nGo on."
+    draft = draft_of(text, SOURCE)
+    assert draft.removed == (line,)
+    assert draft.text.count(line) == 1
+
+
+def test_what_the_user_named_and_what_failed_must_not_be_missing() -> None:
+    failed: Json = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
+    failed["content"] = "compiling\nerror: missing column tax_rate"
+    messages: list[Json] = [
+        {"role": "user", "content": "Use port 8443 and config/prod.toml, as a follow-up."},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "c", "name": "Bash", "input": {}}],
+        },
+        {"role": "user", "content": [failed]},
+        *({"role": "assistant", "content": f"{n}: I look at parse_total again."} for n in range(3)),
+    ]
+    source = source_of(parse(messages, format="anthropic"))
+    names = [item.name for item in source.salient]
+    assert names == ["8443", "config/prod.toml", "tax_rate", "parse_total"]
+    assert source.salient[0].line == "user: Use port 8443 and config/prod.toml, as a follow-up."
+    draft = draft_of("## Facts\nport 8443, tax_rate\n## Next step\nGo on.", source)
+    assert [item.name for item in draft.missing] == ["config/prod.toml", "parse_total"]
+
+
+@given(st.text())
+def test_escaped_text_opens_and_closes_no_tag(text: str) -> None:
+    shown = escaped(text)
+    assert "<" not in shown
+    assert ">" not in shown
+
+
+@given(st.text())
+def test_any_text_is_a_summary_or_a_clear_refusal(text: str) -> None:
+    try:
+        said = draft_of(text, SOURCE).text
+    except SummaryError as error:
+        said = str(error)
+    assert 0 < len(said) < len(text) + 300
+
+
+@dataclass
+class AnyModel:
+    """A model that answers with given texts."""
+
+    answers: list[ModelAnswer]
+    asked: list[ModelPrompt] = field(default_factory=list[ModelPrompt])
+    writer: str = "any"
+    model: str = "any-model"
+    window_tokens: int = 200_000
+    timeout_seconds: float = 10.0
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        self.asked.append(prompt)
+        return self.answers[min(len(self.asked), len(self.answers)) - 1]
+
+
+USAGE = ModelUsage(1, 10, 5)
+TEXTS = st.one_of(
+    st.text(max_size=200),
+    st.just(SUMMARY),
+    st.text(max_size=100).map(lambda text: f"{SUMMARY}\n{text}"),
+    st.text(max_size=30).map(lambda text: f"## A\n{text}\n## B\n{text * 400}"),
+    st.just("<analysis>"),
+    st.just("## A\n</context_summary>\n## B\n<persisted-output id="),
+)
+ANSWERS = st.lists(
+    st.builds(
+        ModelAnswer,
+        TEXTS,
+        st.just(USAGE),
+        is_cut_off=st.booleans(),
+        failure=st.sampled_from(["", "", "", "It refused"]),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), answers=ANSWERS, share=st.sampled_from([0.6, 0.3]))
+@settings(
+    max_examples=settings().max_examples // 5,
+    phases=tuple(phase for phase in Phase if phase is not Phase.explain),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+def test_whatever_a_model_answers_the_promises_hold(
+    format: str, data: st.DataObject, answers: list[ModelAnswer], share: float
+) -> None:
+    kind = data.draw(st.sampled_from([conversations, hostile_conversations]))
+    payload: list[Any] = data.draw(kind(format))
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            counted = await compact(
+                payload, CompactRequest(mode="record", format=format), archive=archive
+            )
+            target = max(1_500, int(counted.tokens.before * share))
+            request = CompactRequest(mode="full", format=format, target_tokens=target)
+            model = AnyModel(answers)
+            result = await compact(payload, request, archive=archive, model=model)
+            assert problems(result.messages, format, original=payload) == []
+            assert result.fits or result.irreducible
+            report: Json = result.receipt["model"] or {}
+            assert report.get("requests", 0) == len(model.asked)
+            again = await compact(
+                result.messages, request, archive=archive, model=AnyModel(answers)
+            )
+            assert again.messages == result.messages
+
+    anyio.run(run)
