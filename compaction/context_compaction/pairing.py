@@ -174,8 +174,7 @@ def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
         if orphan_server_results(message):
             yield f"message {position} has a server tool's result without its call"
         is_last = position == len(messages) - 1
-        # An empty last message of the assistant is how some hosts ask for a continuation.
-        may_be_empty = is_last and message.role == "assistant"
+        may_be_empty = rules.may_end_empty and is_last and message.role == "assistant"
         if rules.refuses_empty_messages and not message.blocks and not may_be_empty:
             yield f"message {position} is empty"
         if rules.refuses_empty_text and any(

@@ -173,3 +173,15 @@ async def test_thinking_that_ends_a_turn_is_left_out_and_named() -> None:
     assert answer.warnings == (
         "Message 1: thinking at the end of the assistant's turn was left out.",
     )
+
+
+async def test_an_empty_answer_at_the_end_stays_only_where_the_provider_takes_it() -> None:
+    anthropic: list[Json] = [user("go"), {"role": "assistant", "content": ""}]
+    gemini: list[Json] = [
+        {"role": "user", "parts": [{"text": "go"}]},
+        {"role": "model", "parts": []},
+    ]
+    kept = await compacted(anthropic, mode="record")
+    mended = await compacted(gemini, mode="record", format="gemini")
+    assert not problems(kept.messages, "anthropic", original=anthropic)
+    assert mended.messages == gemini[:1]

@@ -49,6 +49,7 @@ RULES = WireRules(
     refuses_trailing_space=False,
     unique_call_ids=True,
     calls_follow_user=True,
+    may_end_empty=False,
     calls_have_ids=False,
 )
 

@@ -25,6 +25,8 @@ class WireRules:
         unique_call_ids: No call id may come twice in a list; else only not twice in a message.
         system_follows_user: A system message may stand only between a user message and the
             assistant's answer (Anthropic); elsewhere it may stand anywhere.
+        may_end_empty: A last message of the assistant may be empty, as some hosts ask for a
+            continuation; Gemini refuses it there too.
         calls_have_ids: Calls and results are matched by an id; without, by order and name.
     """
 
@@ -42,4 +44,5 @@ class WireRules:
     calls_follow_user: bool = False
     refuses_empty_lists: bool = False
     system_follows_user: bool = False
+    may_end_empty: bool = True
     calls_have_ids: bool = True
