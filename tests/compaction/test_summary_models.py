@@ -27,7 +27,7 @@ from tests.support.messages_api import one_after_the_other as replies
 from tests.support.provider_rules import problems
 from tests.support.story import GOAL, PREFIX_SUMMARY, RULE, SUMMARY, story
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 50
 REQUEST = CompactRequest(mode="full", target_tokens=8_000, session_id="story")
 
 
@@ -41,7 +41,7 @@ def always(reply: Reply) -> Script:
     return lambda _: reply
 
 
-def model_at(api: MessagesApi, timeout_seconds: float = 15.0) -> AnthropicModel:
+def model_at(api: MessagesApi, timeout_seconds: float = 40.0) -> AnthropicModel:
     return AnthropicModel("test-key", base_url=api.url, timeout_seconds=timeout_seconds)
 
 
@@ -50,7 +50,7 @@ async def run(
     script: Script,
     request: CompactRequest = REQUEST,
     messages: list[Json] | None = None,
-    timeout_seconds: float = 15.0,
+    timeout_seconds: float = 40.0,
 ) -> tuple[CompactResult, MessagesApi]:
     """One compaction with the scripted model; its answer is valid and what was asked is kept."""
     payload = story() if messages is None else messages

@@ -1,11 +1,12 @@
 """Clients, conversations and readers that the server's tests share."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
 import anyio
+import mcp_types as types
 from mcp import Client
 from mcp_server_compaction.app import build_server
 from mcp_server_compaction.config import Config
@@ -88,3 +89,27 @@ def output(number: int = 0, lines: int = 120) -> str:
 def parsed(result: CallToolResult) -> Json:
     """The JSON that stands in the text of an answer."""
     return json.loads(text_of(result))
+
+
+class Sampler:
+    """A client's model: answers by a script and keeps what it was asked."""
+
+    def __init__(self, answer: Callable[[str], Any]) -> None:
+        self.asked: list[types.CreateMessageRequestParams] = []
+        self._answer = answer
+
+    async def __call__(
+        self, context: Any, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        self.asked.append(params)
+        content = params.messages[0].content
+        assert isinstance(content, types.TextContent)
+        answer = self._answer(content.text)
+        if not isinstance(answer, str):
+            return answer
+        return types.CreateMessageResult(
+            role="assistant",
+            content=types.TextContent(type="text", text=answer),
+            model="a model",
+            stop_reason="endTurn",
+        )

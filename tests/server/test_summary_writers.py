@@ -1,22 +1,23 @@
 """Who writes a summary: by configuration, by the call, by what the client offers."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import mcp_types as types
 import pytest
+from anyio import to_thread
 from context_compaction.errors import SettingsError
 from mcp import MCPError
 from mcp_server_compaction.config import Config, Summaries, load_config
 from mcp_server_compaction.writers import writer_lines
 
-from tests.support.messages_api import Fails, Says, serve
+from tests.support.messages_api import Fails, Hangs, Says, serve
 from tests.support.story import GOAL, RULE, SUMMARY, story
 
-from .helpers import Era, Json, answer_of, connect, error_of, text_of
+from .helpers import TIMEOUT_SECONDS, Era, Json, Sampler, answer_of, connect, error_of, text_of
 
 CALL: Json = {
     "messages": story(),
@@ -34,30 +35,6 @@ def with_summaries(config: Config, **told: Any) -> Config:
 
 def with_key(config: Config, url: str, **told: Any) -> Config:
     return with_summaries(config, api_key="test-key", url=url, **told)
-
-
-class Sampler:
-    """A client's model: answers by a script and keeps what it was asked."""
-
-    def __init__(self, answer: Callable[[str], Any]) -> None:
-        self.asked: list[types.CreateMessageRequestParams] = []
-        self._answer = answer
-
-    async def __call__(
-        self, context: Any, params: types.CreateMessageRequestParams
-    ) -> types.CreateMessageResult | types.ErrorData:
-        self.asked.append(params)
-        content = params.messages[0].content
-        assert isinstance(content, types.TextContent)
-        answer = self._answer(content.text)
-        if not isinstance(answer, str):
-            return answer
-        return types.CreateMessageResult(
-            role="assistant",
-            content=types.TextContent(type="text", text=answer),
-            model="a model",
-            stop_reason="endTurn",
-        )
 
 
 async def test_without_key_or_client_model_extracts_stand_there(config: Config, era: Era) -> None:
@@ -93,6 +70,34 @@ async def test_an_api_that_fails_never_makes_compaction_fail(config: Config, ask
     assert answer["status"] == "compacted"
     assert answer["receipt"]["writer"] == "extractive"
     assert any("check ANTHROPIC_API_KEY" in warning for warning in answer["warnings"])
+
+
+async def test_a_call_that_the_client_cancels_hangs_up_on_the_model(
+    config: Config, era: Era
+) -> None:
+    with serve(lambda _: Hangs("## Goal")) as api:
+        async with connect(with_key(config, api.url), era) as client:
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call_tool, "compact_messages", CALL)
+                assert await to_thread.run_sync(api.asked.wait, TIMEOUT_SECONDS)
+                group.cancel_scope.cancel()
+            assert await to_thread.run_sync(api.hung_up.wait, TIMEOUT_SECONDS)
+            info = await client.read_resource("transcript://story")
+    assert GOAL in str(info.contents)
+
+
+async def test_progress_is_told_while_a_model_writes(config: Config, era: Era) -> None:
+    told: list[float] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
+
+    long = SUMMARY + "".join(f"- billing fact {n}\n" for n in range(60))
+    with serve(lambda _: Says(long)) as api:
+        async with connect(with_key(config, api.url), era) as client:
+            await client.call_tool("compact_messages", CALL, progress_callback=tell)
+    assert told == sorted(told)
+    assert any(0.6 < fraction < 0.8 for fraction in told)
 
 
 async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) -> None:

@@ -13,8 +13,9 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.support.environment import unmeasured
+from tests.support.story import SUMMARY, story
 
-from .helpers import Era, Json, answer_of, conversation, output, text_of
+from .helpers import Era, Json, Sampler, answer_of, conversation, output, text_of
 
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
 HEAVY = ["anthropic", "tiktoken", "sqlite3", "zstandard", "rich", "aiofiles", "regex"]
@@ -72,6 +73,32 @@ async def test_a_spawned_server_works_from_compaction_to_search(
     assert compacted["fits"]
     assert text_of(read) == output(7).split("\n")[-1]
     assert found["hits"]
+
+
+SAMPLED: Json = {
+    "messages": story(),
+    "mode": "full",
+    "target_tokens": 8_000,
+    "summarizer": "sampling",
+    "reply": "receipt",
+}
+
+
+async def test_the_clients_model_writes_over_stdio(environment: dict[str, str], era: Era) -> None:
+    server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
+    sampler = Sampler(lambda _: SUMMARY)
+    with anyio.fail_after(60):
+        async with Client(server, mode=_mode(era), sampling_callback=sampler) as client:
+            answer = answer_of(await client.call_tool("compact_messages", SAMPLED))
+    assert answer["receipt"]["writer"] == "sampling"
+
+
+async def test_the_clients_model_writes_over_http(url: str, era: Era) -> None:
+    sampler = Sampler(lambda _: SUMMARY)
+    with anyio.fail_after(60):
+        async with Client(url, mode=_mode(era), sampling_callback=sampler) as client:
+            answer = answer_of(await client.call_tool("compact_messages", SAMPLED))
+    assert answer["receipt"]["writer"] == "sampling"
 
 
 async def test_five_megabytes_pass_over_stdio(environment: dict[str, str]) -> None:

@@ -170,20 +170,27 @@ class _Handler(BaseHTTPRequestHandler):
         self._end()
 
     def _hang(self, reply: Hangs, body: Json) -> None:
-        self._send(*events(Says(reply.text), body)[:-3])
         self.close_connection = True
+        try:
+            self._send(*events(Says(reply.text), body)[:-3])
+            if self._is_still_there():
+                return
+        except OSError:
+            pass  # it hung up while we spoke
+        self._server.api.hung_up.set()
+
+    def _is_still_there(self) -> bool:
+        """Wait until the client hangs up: False; or until the test ends: True."""
         self.connection.settimeout(0.05)
         for _ in range(HANG_SECONDS * 20):
             if self._server.api.closing.is_set():
-                return
+                return True
             try:
                 if self.connection.recv(1) == b"":
-                    break
+                    return False
             except TimeoutError:
                 continue
-            except OSError:
-                break
-        self._server.api.hung_up.set()
+        return True
 
     def _send(self, *told: Json) -> None:
         for event in told:
