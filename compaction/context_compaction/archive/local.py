@@ -157,7 +157,7 @@ class LocalArchive:
 
     async def output_info(self, output_id: str) -> OutputInfo:
         """See `Archive.output_info`."""
-        return (await self._output(output_id)).info
+        return await self._on_output(output_id, lambda output: output.info)
 
     async def read_output(
         self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
@@ -169,15 +169,17 @@ class LocalArchive:
             QueryError: The range lies outside the output.
             ArchiveDamagedError: The stored bytes do not match their checksum.
         """
-        output = await self._output(output_id)
-        return await self._on_log(partial(output.read_bytes, start_byte, limit_bytes))
+        return await self._on_output(
+            output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
+        )
 
     async def read_output_lines(
         self, output_id: str, *, start_line: int = 1, line_count: int | None = None
     ) -> OutputSlice:
         """See `Archive.read_output_lines`; raises what `read_output` raises."""
-        output = await self._output(output_id)
-        return await self._on_log(partial(output.read_lines, start_line, line_count))
+        return await self._on_output(
+            output_id, lambda output: output.read_lines(start_line, line_count)
+        )
 
     async def search(self, query: Query) -> SearchPage:
         """See `Archive.search`.
@@ -238,19 +240,24 @@ class LocalArchive:
 
         return await self._on_index(work)
 
-    async def _output(self, output_id: str) -> StoredOutput:
-        """An output: of a session in memory, else the one that the index names."""
-        output = await self._on_log(partial(self._transcripts.output, output_id))
-        if output is None:
+    async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
+        """What `work` returns of an output: of a session in memory, else the one in the index."""
+
+        def on_log(key: str | None) -> tuple[T] | None:
+            output = self._transcripts.output(output_id, key)
+            return None if output is None else (work(output),)
+
+        done = await self._on_log(partial(on_log, None))
+        if done is None:
             key = await self._on_index(lambda: self._opened_index().find_output(output_id))
             if key is not None:
-                output = await self._on_log(partial(self._transcripts.output, output_id, key))
-        if output is None:
+                done = await self._on_log(partial(on_log, key))
+        if done is None:
             raise NotFoundError(
                 f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
                 "compaction leaves; search_transcript finds what an output said."
             )
-        return output
+        return done[0]
 
     def prepare(self) -> None:
         """Make the folder where it is missing; blocks."""
