@@ -113,6 +113,7 @@ def search(
 @click.option("--lines", metavar="A-B", help="From line A to line B, from 1.")
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="The last N lines.")
 @click.option("--pattern", metavar="P", help="Matching lines, as grep -n shows them.")
+@click.option("--json-path", metavar="J", help="Only the value at a path, as $.items[0].name.")
 @click.pass_context
 def read(context: click.Context, /, pointer: str, **part: Any) -> None:
     """Print what POINTER names: an output, or a range of messages. Whole, unless told otherwise."""

@@ -14,6 +14,7 @@ from context_compaction.errors import QueryError
 
 from mcp_server_compaction.arguments import parse_arguments
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.json_path import source_at
 from mcp_server_compaction.reading import Part, read_part
 from mcp_server_compaction.schemas import ReadArguments, SearchAnswer, SearchArguments
 from mcp_server_compaction.searching import query_of, search_answer
@@ -52,7 +53,13 @@ async def _search(given: Mapping[str, Any], config: Config) -> SearchAnswer:
 
 
 def run_read(
-    pointer: str, config: Config, *, lines: str | None, tail: int | None, pattern: str | None
+    pointer: str,
+    config: Config,
+    *,
+    lines: str | None,
+    tail: int | None,
+    pattern: str | None,
+    json_path: str | None,
 ) -> None:
     """Print what a pointer names: the exact text on standard output, and nothing else.
 
@@ -61,16 +68,23 @@ def run_read(
     """
     if sum(option is not None for option in (lines, tail, pattern)) > 1:
         raise QueryError("Give at most one of --lines, --tail and --pattern.")
-    note = anyio.run(_read, pointer, config, lines, tail, pattern)
+    note = anyio.run(_read, pointer, config, lines, tail, pattern, json_path)
     if note:
         click.echo(note, err=True)
 
 
 async def _read(
-    pointer: str, config: Config, lines: str | None, tail: int | None, pattern: str | None
+    pointer: str,
+    config: Config,
+    lines: str | None,
+    tail: int | None,
+    pattern: str | None,
+    json_path: str | None,
 ) -> str:
     async with open_archive(config.archive_folder) as archive:
         source = await open_source(archive, pointer)
+        if json_path is not None:
+            source = await source_at(source, json_path)
         if pattern is not None:
             part: Part = await read_part(source, ReadArguments(output_id=pointer, pattern=pattern))
             _print_exact(part.text + "\n" if part.text else "")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from context_compaction.errors import QueryError
 
+from mcp_server_compaction.json_path import source_at
 from mcp_server_compaction.matching import DEFAULT_MATCHES, compile_pattern, find_matches
 from mcp_server_compaction.schemas import ReadArguments
 from mcp_server_compaction.text_source import TextSource
@@ -34,8 +35,10 @@ async def read_part(source: TextSource, arguments: ReadArguments) -> Part:
     """The part of `source` that `arguments` ask for.
 
     Raises:
-        QueryError: The part lies behind the end, or the pattern cannot be used.
+        QueryError: The part lies behind the end, or the pattern or path cannot be used.
     """
+    if arguments.json_path is not None:
+        source = await source_at(source, arguments.json_path)
     if arguments.pattern is not None:
         return await _matching_lines(source, arguments, arguments.pattern)
     if arguments.offset is not None:

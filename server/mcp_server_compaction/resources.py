@@ -28,7 +28,7 @@ from mcp_types import (
 from mcp_server_compaction.arguments import short_schema
 from mcp_server_compaction.schemas import CompactOptions
 from mcp_server_compaction.sessions import iso_time, session_document
-from mcp_server_compaction.text_source import json_line, open_source
+from mcp_server_compaction.text_source import json_line, open_source, rest_of
 from mcp_server_compaction.tools.spec import RequestContext, dump
 
 OPTIONS_URI = "options://compact_messages"
@@ -66,7 +66,14 @@ TEMPLATES = (
         name="output",
         title="Persisted output",
         uri_template="output://{output_id}",
-        description="A stored output, whole.",
+        description="A stored output, whole; the first part of a very large one.",
+        mime_type="text/plain",
+    ),
+    ResourceTemplate(
+        name="output lines",
+        title="Lines of a persisted output",
+        uri_template="output://{output_id}/lines/{start}-{stop}",
+        description="Some lines of a stored output, both ends included.",
         mime_type="text/plain",
     ),
 )
@@ -130,15 +137,25 @@ async def _contents(context: RequestContext, uri: str) -> list[Any]:
     if found := _TRANSCRIPT.match(uri):
         return await _transcript(archive, uri, found.group(1))
     source = await open_source(archive, uri)
-    text = await source.characters(0, source.size_chars)
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_RESOURCE_BYTES:
+    mime_type = "text/plain" if uri.startswith("output://") else _JSON_LINES
+    # No text of so many characters has fewer bytes.
+    text = await source.characters(0, min(source.size_chars, MAX_RESOURCE_BYTES))
+    shown = text.encode("utf-8", "backslashreplace")
+    if len(text) == source.size_chars and len(shown) <= MAX_RESOURCE_BYTES:
+        return [TextResourceContents(uri=uri, mime_type=mime_type, text=shown.decode())]
+    page = shown[: shown.rfind(b"\n", 0, MAX_RESOURCE_BYTES) + 1]
+    count = page.count(b"\n")
+    rest = rest_of(uri, count)
+    if not page or rest is None:
         raise QueryError(
             f"{uri} has {source.size_chars} characters, too many for one answer. Read it in parts "
             "with the tool read_persisted_output."
         )
-    mime_type = "text/plain" if uri.startswith("output://") else _JSON_LINES
-    shown = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return [TextResourceContents(uri=uri, mime_type=mime_type, text=shown)]
+    note = f"The first {count} of {source.line_count} lines. Go on with {rest}"
+    return [
+        TextResourceContents(uri=uri, mime_type=mime_type, text=page.decode()),
+        TextResourceContents(uri=rest, mime_type="text/plain", text=note),
+    ]
 
 
 async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextResourceContents]:

@@ -131,6 +131,9 @@ class ReadArguments(Arguments):
         default=None, description="Lines around a match."
     )
     tail: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Last N lines.")
+    json_path: str | None = Field(
+        default=None, description="Only this value, as $.items[0].name or $.items[*].id."
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> "ReadArguments":

@@ -16,9 +16,12 @@ from context_compaction.errors import QueryError
 from context_compaction.messages import JsonObject
 
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
+_OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d+)-(\d+)\Z")
 _MESSAGES = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d+)(?:-(\d+))?\Z")
 _RECEIPTS = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
 _CONTEXT = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
+
+_LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,12 @@ async def open_source(archive: Archive, pointer: str) -> TextSource:
     if found := _OUTPUT.match(stripped):
         info = await archive.output_info(found.group(1))
         return OutputSource(archive, info)
+    if found := _OUTPUT_LINES.match(stripped):
+        output_id, first, last = found.group(1), int(found.group(2)), int(found.group(3))
+        part = await archive.read_output_lines(
+            output_id, start_line=max(1, first), line_count=max(1, last - first + 1)
+        )
+        return MemorySource(stripped, _decode(part.data))
     if found := _MESSAGES.match(stripped):
         session_id, start = found.group(1), int(found.group(2))
         stop = int(found.group(3) or start)
@@ -89,10 +98,24 @@ async def open_source(archive: Archive, pointer: str) -> TextSource:
         _, context = await archive.context(found.group(1))
         return MemorySource(stripped, json_lines(context))
     raise QueryError(
-        f"{pointer!r} is no pointer. Give an output id as o_0123abcd…, a range as "
+        f"{pointer!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
+        "output://o_0123abcd…/lines/1-500, a range of messages as "
         "transcript://SESSION/messages/3-7, transcript://SESSION/context, or "
         "transcript://SESSION/receipts."
     )
+
+
+def rest_of(pointer: str, shown_lines: int) -> str | None:
+    """The pointer to what follows the first lines of a text; None where no pointer says that."""
+    if found := _OUTPUT.match(pointer):
+        return f"output://{found.group(1)}/lines/{shown_lines + 1}-{_LAST_LINE}"
+    if found := _OUTPUT_LINES.match(pointer):
+        first = int(found.group(2)) + shown_lines
+        return f"output://{found.group(1)}/lines/{first}-{found.group(3)}"
+    if found := _MESSAGES.match(pointer):
+        session_id, start, stop = found.group(1), int(found.group(2)), found.group(3)
+        return f"transcript://{session_id}/messages/{start + shown_lines}-{stop or start}"
+    return None
 
 
 def json_lines(values: Sequence[JsonObject]) -> str:

@@ -62,6 +62,7 @@ async def test_the_templates_are_listed(config: Config, era: Era) -> None:
         "transcript://{session_id}/messages/{start}-{stop}",
         "transcript://{session_id}/receipts",
         "output://{output_id}",
+        "output://{output_id}/lines/{start}-{stop}",
     ]
 
 
@@ -235,3 +236,39 @@ async def test_present_clients_listen_on_a_stream(config: Config) -> None:
             if len(names) == 2:
                 break
     assert names == {"ResourceUpdated", "ResourcesListChanged"}
+
+
+async def test_a_resource_too_large_for_one_answer_is_read_page_by_page(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_server_compaction.resources.MAX_RESOURCE_BYTES", 3_000)
+    text = "".join(f"строка {number}\n" for number in range(600))
+    async with connect(config) as client:
+
+        async def pages(uri: str) -> list[str]:
+            found: list[str] = []
+            while True:
+                contents = (await client.read_resource(uri)).contents
+                assert all(isinstance(part, TextResourceContents) for part in contents)
+                texts = [part.text for part in contents if isinstance(part, TextResourceContents)]
+                assert len(texts[0].encode()) <= 3_000
+                found.append(texts[0])
+                if len(contents) == 1:
+                    return found
+                uri = str(contents[1].uri)
+                assert uri in texts[1]
+
+        stored = answer_of(
+            await client.call_tool("persist_large_output", {"output": text, "threshold_tokens": 0})
+        )
+        output_uri = f"output://{stored['output_id']}"
+        assert "".join(await pages(output_uri)) == text
+        assert len(await pages(f"{output_uri}/lines/11-20")) == 1
+        assert "".join(await pages(f"{output_uri}/lines/11-20")).split("\n")[0] == "строка 10"
+        messages = conversation(20, result_lines=3)
+        await client.call_tool(
+            "compact_messages", {"messages": messages, "session_id": "s", "mode": "record"}
+        )
+        uri = f"transcript://s/messages/0-{len(messages) - 1}"
+        lines = "".join(await pages(uri)).splitlines()
+        assert [json.loads(line) for line in lines] == messages

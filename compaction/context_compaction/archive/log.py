@@ -240,11 +240,12 @@ def append_records(
     return places
 
 
-def sync_segments(root: Path, key: str, segments: Sequence[str]) -> None:
+def sync_segments(root: Path, key: str, segments: Sequence[str], *, with_names: bool) -> None:
     """Bring to the device what other processes wrote to a session.
 
     A process may have been killed, or be waiting, between its write and its sync; what it wrote can
-    be read already, so whoever builds upon it makes it durable first.
+    be read already, so whoever builds upon it makes it durable first; `with_names` for segments
+    that are new to the caller.
 
     Raises:
         ArchiveError: A segment cannot be opened or synced.
@@ -258,7 +259,7 @@ def sync_segments(root: Path, key: str, segments: Sequence[str]) -> None:
                 sync_file(handle)
             finally:
                 os.close(handle)
-    if segments:
+    if with_names:
         with explaining(folder, "Syncing"):
             sync_folders(folder, root)
 

@@ -334,7 +334,8 @@ class TranscriptStore:
     def _sync(self, state: SessionState) -> None:
         """Make durable what was read of a session, so that it may be acknowledged."""
         news = [name for name, end in state.read_to.items() if state.synced_to.get(name, 0) < end]
-        sync_segments(self.root, state.folder.name, news)
+        is_new = any(name not in state.synced_to for name in news)
+        sync_segments(self.root, state.folder.name, news, with_names=is_new)
         state.synced_to |= {name: state.read_to[name] for name in news}
 
 
