@@ -31,6 +31,10 @@ from context_compaction.wire.rules import WireRules
 
 # A checkpoint inside the running turn gets this part of the summary's budget beside a summary.
 _CHECKPOINT_SHARE = 0.4
+# Words may come to this part of what they stand for, and files may be put back up to this part of
+# the whole: a list that was to be made smaller must come out smaller, however short it was.
+_SUMMARY_SHARE = 0.5
+_RESTORED_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,9 @@ def finish(
                 settings=shape.rung.settings,
                 files=files,
                 at=_restore_at(draft.messages, shape),
-                limit_tokens=task.limits.tokens,
+                limit_tokens=min(
+                    task.limits.tokens, int(task.count.messages(task.messages) * _RESTORED_SHARE)
+                ),
             )
             draft = draft.then("restore", step, task.count)
         if task.settings.acknowledge:
@@ -175,10 +181,13 @@ def full_rungs(task: Task) -> tuple[Rung, ...]:
 
 
 def _with_cut(task: Task, shape: Shape, where: CutPoint) -> Shape:
-    tokens = shape.rung.settings.summary_tokens
-    has_history = any(not markers.is_made(m) for m in history_of(task.messages, where))
-    has_history = has_history or bool(history_of(shape.draft.messages, where))
-    has_prefix = bool(turn_prefix_of(shape.draft.messages, where))
+    history = history_of(shape.draft.messages, where)
+    prefix = turn_prefix_of(shape.draft.messages, where)
+    gone_tokens = sum(map(task.count.message, (*history, *prefix)))
+    kept_tokens = task.count.messages(shape.draft.messages) - gone_tokens
+    replaced_tokens = max(0, task.count.messages(task.messages) - kept_tokens)
+    tokens = min(shape.rung.settings.summary_tokens, int(replaced_tokens * _SUMMARY_SHARE))
+    has_history, has_prefix = bool(history), bool(prefix)
     checkpoint_tokens = 0
     if has_prefix:
         checkpoint_tokens = int(tokens * _CHECKPOINT_SHARE) if has_history else tokens

@@ -258,3 +258,9 @@ async def test_a_parent_is_kept_with_its_sub_agents_session() -> None:
 def test_the_names_of_errors_are_those_of_the_tree() -> None:
     assert issubclass(SettingsError, CompactionError)
     assert issubclass(NotFoundError, CompactionError)
+
+
+async def test_a_full_compaction_of_a_short_list_comes_out_smaller() -> None:
+    answer = await compacted(session(3), mode="full", format="anthropic")
+    assert answer.status == "compacted"
+    assert answer.tokens.after < answer.tokens.before * 0.8
