@@ -1,9 +1,13 @@
 """Torn, damaged and full files: what was acknowledged stays readable, and damage is reported."""
 
+import importlib
+import os
 import resource
+import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
@@ -15,11 +19,13 @@ from context_compaction.errors import (
     ArchiveDamagedError,
     ArchiveError,
     ArchiveFullError,
+    NotFoundError,
 )
 from filelock import FileLock
 
 from tests.compaction.archive_contract import add, found, parsed, transcript, user
 
+NOBODY = 65_534  # a user without rights
 RAWS = [user(f"message{number} " + "x" * number) for number in range(10)]
 
 
@@ -263,3 +269,136 @@ async def test_nothing_is_made_in_an_archive_that_is_only_read(tmp_path: Path) -
         assert len(await found(archive, "message3")) == 1
         assert await add(archive, "s", *RAWS) == tuple(range(10))
     assert await names() == before
+
+
+@contextmanager
+def _unprivileged() -> Generator[Path]:
+    """A folder of a user whom the file system may refuse: root is refused nothing."""
+    with TemporaryDirectory(prefix="archive-") as folder:
+        importlib.import_module("context_compaction.archive.search")  # while it may be read
+        as_root = os.geteuid() == 0
+        if as_root:
+            os.chown(folder, NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(folder)
+        finally:
+            for path in Path(folder).rglob("*"):
+                if path.is_dir():
+                    path.chmod(0o700)
+            if as_root:
+                os.seteuid(0)
+
+
+def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_written() -> None:
+    with _unprivileged() as folder:
+        root = folder / "archive"
+        _write(root)
+        for path in [*root.rglob("*"), root]:
+            path.chmod(0o500 if path.is_dir() else 0o400)
+
+        async def check() -> None:
+            async with open_archive(root, index_root=folder / "index") as archive:
+                assert await transcript(archive, "s") == RAWS
+                assert len(await found(archive, "message3")) == 1
+                assert await add(archive, "s", *RAWS) == tuple(range(10))
+                for change in (
+                    add(archive, "s", *RAWS, user("more")),
+                    add(archive, "new", user("more")),
+                    archive.pin("s"),
+                    archive.delete(["s"]),
+                ):
+                    with pytest.raises(ArchiveError, match=r"Permission denied.*may be read and"):
+                        await change
+                assert await transcript(archive, "s") == RAWS
+
+        anyio.run(check)
+        root.chmod(0o700)
+
+
+def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> None:
+    with _unprivileged() as folder:
+        folder.chmod(0o500)
+
+        async def open_it(root: Path) -> None:
+            async with open_archive(root, index_root=folder / "index") as archive:
+                await transcript(archive, "s")
+
+        with pytest.raises(ArchiveError, match=r"Making .*archive failed: Permission denied"):
+            anyio.run(open_it, folder / "archive")
+        folder.chmod(0o700)
+        _write(folder / "archive")
+        (segment,) = (folder / "archive").glob("sessions/*/*/*.jsonl")
+        segment.chmod(0o000)
+        with pytest.raises(ArchiveError, match="jsonl failed: Permission denied"):
+            anyio.run(open_it, folder / "archive")
+
+
+async def test_an_archive_that_vanished_while_it_was_open_is_an_error_not_a_new_archive(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "archive"
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        await add(archive, "s", RAWS[0])
+        await anyio.to_thread.run_sync(root.rename, tmp_path / "elsewhere")
+        with pytest.raises(ArchiveError, match=r"No such file or directory.*the folder exists"):
+            await add(archive, "s", *RAWS)
+        with pytest.raises(NotFoundError):
+            await transcript(archive, "s")
+        await anyio.to_thread.run_sync((tmp_path / "elsewhere").rename, root)
+        assert await add(archive, "s", *RAWS) == tuple(range(10))
+
+
+@pytest.mark.parametrize("option", ["size=400k", "nr_inodes=30"])
+def test_a_full_disk_or_inode_table_is_a_clear_error_and_passes(
+    option: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a file system can be mounted by root only")
+    ballast = [place / f"ballast{count}" for count in range(8)]
+
+    async def check() -> None:
+        async with open_archive(place / "archive", index_root=tmp_path / "index") as archive:
+            kept: list[str] = []
+
+            async def grow_until_it_fails() -> None:
+                while True:
+                    name = f"s{len(kept)}"
+                    await add(archive, name, user("y" * 8_000))
+                    kept.append(name)
+
+            with pytest.raises(ArchiveFullError, match="free some space"):
+                await grow_until_it_fails()
+            for name in kept:
+                assert await transcript(archive, name) == [user("y" * 8_000)]
+            assert all(text.startswith("Note:") for text in (await archive.health()).problems)
+            for path in ballast:
+                await anyio.Path(path).unlink()
+            assert await add(archive, "again", user("space returned")) == (0,)
+
+    try:
+        for path in ballast:
+            path.write_bytes(b"x" * 8_000)
+        anyio.run(check)
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+async def test_a_full_segment_is_followed_by_another_and_both_are_one_transcript(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.transcripts.SEGMENT_BYTES", 2_000)
+    raws = [user(f"message{number} " + "x" * 300) for number in range(30)]
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        for count in range(1, len(raws) + 1):
+            await add(archive, "s", *raws[:count])
+        assert len(await found(archive, "message*", limit=50)) == 30
+    segments = [path async for path in anyio.Path(tmp_path).glob("archive/sessions/*/*/*.jsonl")]
+    assert len(segments) > 4
+    assert max([(await path.stat()).st_size for path in segments]) < 3_000
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        assert await transcript(archive, "s") == raws
+        assert await add(archive, "s", *raws, user("more")) == tuple(range(31))
