@@ -173,53 +173,42 @@ async def model_words(
         now_seconds: The time.
         tell: Hears of the text's growth.
     """
-    plain = await to_thread.run_sync(extracts, task, shape, sources)
-    jobs = [
-        (sources.history, shape.summary_tokens, False),
-        (sources.prefix, shape.checkpoint_tokens, True),
-    ]
-    planned = [(job, _assignment(task, *job, request)) for job in jobs]
-    assigned = [(job, a) for job, a in planned if a.max_tokens >= MIN_PROSE_TOKENS]
-    if not assigned:
-        return plain
+    jobs = (
+        _job(task, sources.history, shape.summary_tokens, False, request),
+        _job(task, sources.prefix, shape.checkpoint_tokens, True, request),
+    )
+    if not any(job.has_room_for_prose for job in jobs):
+        return await to_thread.run_sync(extracts, task, shape, sources)
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     if wait := breaker.wait_seconds(receipts, now_seconds):
         warning = (
             f"Verbatim extracts stand in the summary: {model.model} failed "
             f"{breaker.MAX_FAILURES} times in a row and is left alone for {wait:.0f} seconds."
         )
-        return replace(plain, warnings=(warning,), model={**report, "waits_seconds": round(wait)})
+        plain = await to_thread.run_sync(extracts, task, shape, sources, (warning,))
+        return replace(plain, model={**report, "waits_seconds": round(wait)})
     calls = Calls(model, tell)
-    outcomes = await gathered(
-        [partial(_prose_or_failure, job[0], a, request, calls, task) for job, a in assigned], 2
-    )
-    words = plain
-    for ((record, max_tokens, is_prefix), _), outcome in zip(assigned, outcomes, strict=True):
-        if isinstance(outcome, SummaryError):
-            warning = f"Verbatim extracts stand in the summary, not a model's: {outcome}."
-            words = replace(words, warnings=(*words.warnings, warning))
-            continue
-        text = await to_thread.run_sync(
-            partial(_with_extracts, task, outcome, record, max_tokens, is_prefix=is_prefix)
-        )
-        words = replace(
-            words,
-            summary=words.summary if is_prefix else text,
-            checkpoint=text if is_prefix else words.checkpoint,
-            writer=model.writer,
-            warnings=(*words.warnings, *outcome.warnings),
-        )
-    failures = [str(outcome) for outcome in outcomes if isinstance(outcome, SummaryError)]
-    done = [outcome for outcome in outcomes if isinstance(outcome, Prose)]
+    summary, checkpoint = await gathered([partial(_text, job, calls, task) for job in jobs], 2)
+    written = [text.prose for text in (summary, checkpoint) if text.prose is not None]
+    failures = [text.failure for text in (summary, checkpoint) if text.failure]
     report |= {
         "requested": True,
         "at_seconds": round(now_seconds),
-        "routes": [prose.route for prose in done],
-        "was_repaired": any(prose.was_repaired for prose in done),
+        "routes": [prose.route for prose in written],
+        "was_repaired": any(prose.was_repaired for prose in written),
         "failure": "; ".join(failures) or None,
         **calls.usage.as_json(),
     }
-    return replace(words, model=report)
+    return Words(
+        summary.text,
+        checkpoint.text,
+        model.writer if written else "extractive",
+        (
+            *(f"Verbatim extracts stand in the summary, not a model's: {why}." for why in failures),
+            *(warning for prose in written for warning in prose.warnings),
+        ),
+        report,
+    )
 
 
 def prompt_for(
@@ -277,14 +266,53 @@ def _assignment(
     )
 
 
-async def _prose_or_failure(
-    record: Record, assignment: Assignment, request: CompactRequest, calls: Calls, task: Task
-) -> Prose | SummaryError:
-    source = await to_thread.run_sync(_source, task, record, request)
-    try:
-        return await write_prose(assignment, source, calls, task.count)
-    except SummaryError as error:
-        return error
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One text that is to be written: the summary, or the checkpoint."""
+
+    record: Record
+    max_tokens: int
+    is_prefix: bool
+    assignment: Assignment
+    request: CompactRequest
+
+    @property
+    def has_room_for_prose(self) -> bool:
+        return self.assignment.max_tokens >= MIN_PROSE_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What became of a job: its text, the prose in it, or why there is none."""
+
+    text: str
+    prose: Prose | None = None
+    failure: str = ""
+
+
+def _job(
+    task: Task, record: Record, max_tokens: int, is_prefix: bool, request: CompactRequest
+) -> _Job:
+    assignment = _assignment(task, record, max_tokens, is_prefix, request)
+    return _Job(record, max_tokens, is_prefix, assignment, request)
+
+
+async def _text(job: _Job, calls: Calls, task: Task) -> _Written:
+    """The text of one job: a model's where that can be had, else extracts."""
+    failure = ""
+    if job.has_room_for_prose:
+        source = await to_thread.run_sync(_source, task, job.record, job.request)
+        try:
+            prose = await write_prose(job.assignment, source, calls, task.count)
+        except SummaryError as error:
+            failure = str(error)
+        else:
+            finish = partial(_with_extracts, is_prefix=job.is_prefix)
+            text = await to_thread.run_sync(finish, task, prose, job.record, job.max_tokens)
+            return _Written(text, prose)
+    extract = partial(_extract, is_prefix=job.is_prefix)
+    text = await to_thread.run_sync(extract, task, job.record, job.max_tokens)
+    return _Written(text, failure=failure)
 
 
 def _source(task: Task, record: Record, request: CompactRequest) -> check.Source:

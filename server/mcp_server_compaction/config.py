@@ -154,7 +154,15 @@ def _key(key: str | None, writer: WriterName) -> str | None:
 def _url(named: str | None) -> str | None:
     if not named:
         return None
-    parts = urlsplit(named)
+    try:
+        parts = urlsplit(named)
+    except ValueError:
+        parts = urlsplit("")
+    if parts.username or parts.password:
+        raise SettingsError(
+            "The address of the summary model holds a name or password. Put the key into "
+            f"{KEY_VARIABLE} and leave these out of --summary-url or {URL_VARIABLE}."
+        )
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise SettingsError(
             f"The address of the summary model is {named!r}. Give one as https://host/path with "

@@ -22,7 +22,17 @@ from context_compaction import (
 )
 from context_compaction.summarizers import breaker
 
-from tests.support.messages_api import Fails, Hangs, Json, MessagesApi, Reply, Says, Script, serve
+from tests.support.messages_api import (
+    Babbles,
+    Fails,
+    Hangs,
+    Json,
+    MessagesApi,
+    Reply,
+    Says,
+    Script,
+    serve,
+)
 from tests.support.messages_api import one_after_the_other as replies
 from tests.support.provider_rules import problems
 from tests.support.story import GOAL, PREFIX_SUMMARY, RULE, SUMMARY, story
@@ -253,6 +263,25 @@ async def test_what_is_no_summary_is_never_used(
     report = assert_extracts(result, reason)
     if isinstance(reply, Says) and not reply.breaks_off:
         assert report["output_tokens"] > 0, "it took tokens all the same"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Babbles("<html><body>Please log in to the proxy</body></html>", "text/html"),
+        Babbles(""),
+        Babbles("event: message_start\ndata: {no json\n\n"),
+        Babbles('event: message_start\ndata: {"type": "message_start"}\n\n'),
+        Babbles('event: content_block_delta\ndata: {"type": "content_block_delta"}\n\n'),
+        Babbles("event: message_start\ndata: [1, 2]\n\n"),
+        Babbles("event: error\ndata: test-key is what you sent\n\n"),
+    ],
+)
+async def test_an_address_that_speaks_something_else_is_told(
+    archive: Archive, reply: Reply
+) -> None:
+    result, _ = await run(archive, always(reply))
+    assert_extracts(result, "claude-haiku-5-5")
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, "rate_limit_error"), (529, "overloaded_error")])

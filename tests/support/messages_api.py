@@ -56,7 +56,15 @@ class Hangs:
     text: str = ""
 
 
-Reply: TypeAlias = Says | Fails | Hangs
+@dataclass(frozen=True)
+class Babbles:
+    """A body that is no stream of this API's: a proxy's page, say."""
+
+    body: str
+    content_type: str = "text/event-stream; charset=utf-8"
+
+
+Reply: TypeAlias = Says | Fails | Hangs | Babbles
 Script: TypeAlias = Callable[[Json], Reply]
 
 
@@ -130,6 +138,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(reply)
             return
         assert body["stream"] is True
+        if isinstance(reply, Babbles):
+            self._answer(200, reply.body.encode(), (("Content-Type", reply.content_type),))
+            return
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
@@ -150,10 +161,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _fail(self, reply: Fails) -> None:
         error = {"type": reply.kind, "message": reply.message}
         data = json.dumps({"type": "error", "error": error}).encode()
-        self.send_response(reply.status)
-        for name, value in (("Content-Type", "application/json"), *reply.headers):
+        self._answer(reply.status, data, (("Content-Type", "application/json"), *reply.headers))
+
+    def _answer(self, status: int, data: bytes, headers: Sequence[tuple[str, str]]) -> None:
+        self.send_response(status)
+        for name, value in (*headers, ("Content-Length", str(len(data)))):
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 

@@ -25,6 +25,8 @@ DEFAULT_URL = "https://api.anthropic.com"
 DEFAULT_TIMEOUT_SECONDS = 120.0
 _MAX_RETRIES = 2
 _REASON_CHARS = 200
+# What the SDK raises where a stream is not the API's: it trusts its peer.
+_NOT_THIS_API = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 # Dollars for a million tokens, input and output: Anthropic's list prices of November 2026. A model
 # that is not here has no cost in the receipt, only tokens.
@@ -86,14 +88,39 @@ class AnthropicModel:
             try:
                 message = await self._stream(client, prompt, tell)
             except anthropic.APIStatusError as error:
-                raise _status_error(error) from error
+                raise self._status_error(error) from error
             except anthropic.APITimeoutError as error:
                 raise SummaryError(f"{self.model} did not answer in time") from error
             except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
+                why = self._why(error)
+                raise SummaryError(f"The connection to {self.model} failed: {why}") from error
+            except _NOT_THIS_API as error:
                 raise SummaryError(
-                    f"The connection to {self.model} failed: {_why(error)}"
+                    f"What answered for {self.model} does not speak Anthropic's Messages API: "
+                    "check the address of the summary model"
                 ) from error
         return _answer_of(message, self.model)
+
+    def _status_error(self, error: "anthropic.APIStatusError") -> SummaryError:
+        """What an answer that is an error means for a summary."""
+        status = error.status_code
+        why = self._why(error)
+        is_long = status == 400 and "too long" in error.message.lower()
+        if is_long or status == 413:
+            return PromptTooLongError(f"The record is too long for {self.model} ({why})")
+        advice = {
+            401: "the key was not accepted: check ANTHROPIC_API_KEY",
+            403: "the key may not use this model",
+            404: "there is no such model or address: check the name of the summary model",
+            429: "too many requests, after retries",
+            529: "it is overloaded, after retries",
+        }.get(status, "the request failed")
+        return SummaryError(f"The API of {self.model} answered {status}, {advice} ({why})")
+
+    def _why(self, error: Exception) -> str:
+        """The error's own words on one line: a server may answer with anything, even our key."""
+        text = getattr(error, "api_message", None) or str(error) or type(error).__name__
+        return " ".join(str(text).replace(self.api_key, "[key]").split())[:_REASON_CHARS]
 
     def _client(self) -> "anthropic.AsyncAnthropic":
         from anthropic import AsyncAnthropic
@@ -149,25 +176,3 @@ def _usage_of(message: "Message", model: str) -> ModelUsage:
     if usage.input_tokens + written + read > _LONG_PROMPT_TOKENS:
         cost *= _LONG_PROMPT_FACTORS.get(name, 1.0)
     return ModelUsage(1, usage.input_tokens, usage.output_tokens, read, written, round(cost, 6))
-
-
-def _status_error(error: "anthropic.APIStatusError") -> SummaryError:
-    """What an answer that is an error means for a summary."""
-    status = error.status_code
-    is_long = status == 400 and "too long" in error.message.lower()
-    if is_long or status == 413:
-        return PromptTooLongError(f"The record is too long for the model ({_why(error)})")
-    advice = {
-        401: "the key was not accepted: check ANTHROPIC_API_KEY",
-        403: "the key may not use this model",
-        404: "there is no such model or address: check the name of the summary model",
-        429: "too many requests, after retries",
-        529: "it is overloaded, after retries",
-    }.get(status, "the request failed")
-    return SummaryError(f"The model's API answered {status}, {advice} ({_why(error)})")
-
-
-def _why(error: Exception) -> str:
-    """The error's own words on one line, bounded: a server may answer with anything."""
-    text = getattr(error, "api_message", None) or str(error) or type(error).__name__
-    return " ".join(str(text).split())[:_REASON_CHARS]
