@@ -71,7 +71,7 @@ def _point_elsewhere(index_root: Path) -> None:
 
 def _drop_table(index_root: Path) -> None:
     connection = sqlite3.connect(_database(index_root))
-    connection.execute("DROP TABLE fts")
+    connection.execute("DROP TABLE fts_1")
     connection.close()
 
 

@@ -117,7 +117,12 @@ class SessionInfo:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A search. Empty filters mean everything; `cursor` continues an earlier page."""
+    """A search. Empty filters mean everything; `cursor` continues an earlier page.
+
+    Attributes:
+        session_id: This session and those that descend from it.
+        path: Messages that name this path, or its end, and the results of calls that did.
+    """
 
     text: str
     kind: Literal["words", "phrase", "regex"] = "words"
@@ -125,6 +130,7 @@ class Query:
     session_id: str | None = None
     role: str | None = None
     tool: str | None = None
+    path: str | None = None
     since_seconds: float | None = None
     until_seconds: float | None = None
     limit: int = 10

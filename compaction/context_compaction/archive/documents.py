@@ -4,6 +4,7 @@ Role and tools are found when a message is appended, where the calls before a re
 and stand in its record's head. The text is found when it is indexed.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,10 @@ from context_compaction.wire import FORMATS
 MAX_INDEXED_CHARS = 300_000
 PART_CHARS = 16_000  # so that a hit names a place, and one long log does not outweigh a message
 TITLE_CHARS = 80
+MAX_PATH_CHARS = 1000
+
+_PATH_NAME = re.compile("path|file", re.IGNORECASE)
+_PATH_MARK = "/"
 
 
 def role_of(message: Message) -> str:
@@ -57,12 +62,46 @@ def message_text(raw: JsonObject, format: str) -> str:
     Text, names and arguments of calls, and results; no pictures and no thinking. A message that
     the format can no longer read (it was stored by another version) gives all its strings.
     """
+    return read_stored(raw, format).text
+
+
+@dataclass(frozen=True, slots=True)
+class StoredText:
+    """What is found of a stored message.
+
+    Attributes:
+        text: Its text, as `message_text` gives it.
+        called_paths: By call id, the paths that each call in it names.
+        answered_calls: The ids of the calls that it answers.
+    """
+
+    text: str
+    called_paths: dict[str, tuple[str, ...]]
+    answered_calls: tuple[str, ...]
+
+
+def read_stored(raw: JsonObject, format: str) -> StoredText:
+    """The text and paths of a stored message."""
     try:
-        blocks = FORMATS[format].parse_message(raw, 0).blocks
-        text = "\n".join(part for block in blocks for part in _block_texts(block) if part)
+        message = FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
-        text = "\n".join(_strings(raw))
-    return text[:MAX_INDEXED_CHARS]
+        return StoredText("\n".join(_strings(raw))[:MAX_INDEXED_CHARS], {}, ())
+    text = "\n".join(part for block in message.blocks for part in _block_texts(block) if part)
+    return StoredText(
+        text[:MAX_INDEXED_CHARS],
+        {call.call_id: tuple(_paths(call.arguments)) for call in tool_calls(message)},
+        tuple(result.call_id for result in tool_results(message)),
+    )
+
+
+def _paths(arguments: Any) -> Iterator[str]:
+    """The paths among the arguments of a call: what looks like one, or is called one."""
+    if is_object(arguments):
+        for name, value in arguments.items():
+            if not isinstance(value, str) or len(value) > MAX_PATH_CHARS or "\n" in value:
+                continue
+            if _PATH_NAME.search(name) or (_PATH_MARK in value and " " not in value):
+                yield value
 
 
 def title_of(text: str) -> str:
@@ -108,6 +147,7 @@ class IndexedPart:
         size_bytes: Its length in the output; 0 for a message.
         start_char: Where it begins, in characters.
         start_line: Number of its first line, from 1.
+        paths: Those of the calls that it answers.
     """
 
     text: str
@@ -115,6 +155,7 @@ class IndexedPart:
     size_bytes: int = 0
     start_char: int = 0
     start_line: int = 1
+    paths: tuple[str, ...] = ()
 
 
 def output_parts(text: str) -> Iterator[IndexedPart]:

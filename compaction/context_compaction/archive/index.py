@@ -1,12 +1,12 @@
 """The search index: what the log holds, by words, derived and thrown away when in doubt.
 
 It stands on a local disk, keyed by the archive's path, and holds no text: each row says where a
-record's line stands, and the full-text table is contentless. Before each search it catches up with
-what any process has logged since. Row ids are times (milliseconds, then a counter), so "newest
-first" and time filters are plain ranges, and a rebuilt index gives the same order.
+record's line stands, and the full-text tables are contentless. Before each search it catches up
+with what any process has logged since.
 """
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +24,7 @@ from context_compaction.archive.files import explaining, read_at
 from context_compaction.archive.index_file import IndexFile
 from context_compaction.archive.indexing import (
     NO_SEGMENT,
+    NO_SEQ,
     SCHEMA,
     News,
     drop_stale_rows,
@@ -33,17 +34,22 @@ from context_compaction.archive.indexing import (
 from context_compaction.archive.log import (
     list_sessions,
     list_shards,
-    read_body,
     read_segment,
     segment_sizes,
     session_folder,
 )
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
-from context_compaction.archive.records import Place, decode_head
+from context_compaction.archive.records import (
+    BLOB_MARK,
+    Place,
+    decode_body,
+    decode_head,
+    restore,
+)
 from context_compaction.archive.terms import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError, NotFoundError, QueryError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
 
 # A folder's time stamp is trusted to show later changes only when it is older than this: some
@@ -58,11 +64,14 @@ class Doc:
     """One row of the index: a message, or a part of an output, and where it is read.
 
     Attributes:
-        doc_id: Row id; larger is newer.
+        doc_id: Row id; larger is newer, as far as things were indexed in the order of their time.
         session_key: The hash that names the session's folder.
         place: Where the record's line stands.
         seq: The message's number; -1 for an output.
         output_id: The output's id; None for a message.
+        seconds: When it was said.
+        start_byte: Where the part begins in the output; size_bytes, start_char and start_line say
+            likewise what `IndexedPart` does.
     """
 
     doc_id: int
@@ -70,14 +79,21 @@ class Doc:
     session_id: str
     place: Place
     seq: int
-    output_id: str | None
-    role: str
-    tool: str | None
     seconds: float
+    output_id: str | None
     start_byte: int
     size_bytes: int
     start_char: int
     start_line: int
+
+
+@dataclass(frozen=True, slots=True)
+class DocText:
+    """What a row's line says."""
+
+    text: str
+    role: str
+    tool: str | None
 
 
 class SearchIndex:
@@ -92,6 +108,8 @@ class SearchIndex:
         self._seen_stamps: dict[str, int] = {}
         self._torn_sizes: dict[tuple[str, str], int] = {}
         self._caught_up: sqlite3.Connection | None = None
+        # How many rows of a table hold an expression, as counted when it had so many rows.
+        self.counts: dict[tuple[str, str], tuple[int, int]] = {}
 
     @property
     def folder(self) -> Path:
@@ -120,7 +138,8 @@ class SearchIndex:
 
         def find(connection: sqlite3.Connection) -> str | None:
             row = connection.execute(
-                "SELECT key FROM doc JOIN session ON session.id = doc.session"
+                "SELECT key FROM part JOIN doc ON doc.id = part.id"
+                " JOIN session ON session.id = doc.session"
                 " WHERE output_id = ? AND segment != ? LIMIT 1",
                 (output_id, NO_SEGMENT),
             ).fetchone()
@@ -143,7 +162,7 @@ class SearchIndex:
             rows = connection.execute(
                 "SELECT id, session_id, parent, format,"
                 " (SELECT count(*) FROM doc WHERE doc.session = session.id"
-                "  AND output_id IS NULL AND segment != ?),"
+                "  AND seq != -1 AND segment != ?),"
                 " first_seconds, last_seconds, title FROM session"
                 " WHERE (last_seconds, id) < (?, ?)"
                 " AND EXISTS (SELECT 1 FROM segment WHERE segment.session = session.id)"
@@ -166,6 +185,7 @@ class SearchIndex:
         if connection is not self._caught_up:
             self._seen_stamps = {}
             self._torn_sizes = {}
+            self.counts = {}
             self._caught_up = connection
         stamps: dict[str, int] = {}
         is_whole = False
@@ -191,15 +211,18 @@ class SearchIndex:
 
     def _news(self, connection: sqlite3.Connection, stamps: dict[str, int]) -> Iterator[News]:
         """What is new in the shards whose time stamp has moved; notes the stamps to trust."""
+        changed: list[Path] = []
         for shard in list_shards(self._root):
             with explaining(shard, "Reading"):
                 stamp = shard.stat().st_mtime_ns
             is_old = time.time_ns() - stamp > STAMP_NANOSECONDS
             if self._seen_stamps.get(shard.name) != stamp:
-                for folder in list_sessions(shard):
-                    yield from self._session_news(connection, folder)
+                changed += list_sessions(shard)
             if is_old:
                 stamps[shard.name] = stamp
+        # A rebuilt index gets the sessions in about the order in which they were written.
+        for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
+            yield from self._session_news(connection, folder)
 
     def _session_news(self, connection: sqlite3.Connection, folder: Path) -> Iterator[News]:
         for segment, size in segment_sizes(folder).items():
@@ -217,29 +240,45 @@ class SearchIndex:
         """The rows of `ids`, in their order; those whose log has gone are left out."""
         rows = connection.execute(
             "SELECT doc.id, session.key, session.session_id, segment.name, offset, length, seq,"
-            " output_id, role, tool, seconds, start_byte, size_bytes, start_char, start_line"
+            " seconds, output_id, coalesce(start_byte, 0), coalesce(size_bytes, 0),"
+            " coalesce(start_char, 0), coalesce(start_line, 1)"
             " FROM doc JOIN session ON session.id = doc.session"
-            " JOIN segment ON segment.id = doc.segment"
+            " JOIN segment ON segment.id = doc.segment LEFT JOIN part ON part.id = doc.id"
             " WHERE doc.id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids),),
         )
         found = {row[0]: Doc(row[0], row[1], row[2], Place(*row[3:6]), *row[6:]) for row in rows}
         return [found[doc_id] for doc_id in ids if doc_id in found]
 
-    def text(self, doc: Doc) -> str | None:
+    def read(self, doc: Doc) -> DocText | None:
         """The text of a row, from the log; None where the log no longer holds it."""
         folder = session_folder(self._root, doc.session_key)
         try:
             with explaining(folder, "Reading"):
                 line = read_at(folder / doc.place.segment, doc.place.offset, doc.place.length)
             head = decode_head(line)
-            if head is None or head.get("seq", -1) != doc.seq or head.get("id") != doc.output_id:
+            if (
+                head is None
+                or head.get("seq", NO_SEQ) != doc.seq
+                or head.get("id") != doc.output_id
+            ):
                 return None
-            body = read_body(folder, doc.place, self._blobs.read_whole)
+            body = decode_body(line)
+            if BLOB_MARK in line:
+                body = restore(body, self._blobs.read_whole)
             if doc.output_id is None:
-                return message_text(body, head["format"])
+                tools = head["tools"]
+                text = message_text(body, head["format"])
+                return DocText(text, head["role"], tools[0] if tools else None)
             output = StoredOutput(info_of(head, doc.session_id), body, self._blobs)
-            return decode_text(output.read_bytes(doc.start_byte, doc.size_bytes).data)
+            part = decode_text(output.read_bytes(doc.start_byte, doc.size_bytes).data)
+            return None if part is None else DocText(part, "tool", head["tool"])
         except (ArchiveDamagedError, NotFoundError):
             # The doctor reports damaged lines and missing files; a search passes them over.
             return None
+
+
+def _written_nanoseconds(folder: Path) -> int:
+    """When the newest segment of a session was last written."""
+    with explaining(folder, "Reading"), os.scandir(folder) as entries:
+        return max((entry.stat().st_mtime_ns for entry in entries), default=0)

@@ -1,13 +1,12 @@
 """How the log becomes rows of the index: what is new, in one transaction, and what no longer holds.
 
-Rows of one transaction are inserted in the order of their ids: FTS5 writes out its buffer whenever
-an id is smaller than the one before.
+A row's id is its place in the order of indexing, by time within a transaction.
 """
 
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,34 @@ from typing import Any
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.documents import (
     IndexedPart,
-    message_text,
     output_parts,
-    storable,
+    read_stored,
     title_of,
 )
 from context_compaction.archive.files import explaining, read_at
 from context_compaction.archive.log import LoggedRecord, SegmentPart, read_body, session_folder
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.shards import (
+    FILLER,
+    MIN_DOC_TERMS,
+    SHARD_SCHEMA,
+    TermsRow,
+    insert_terms,
+    role_token,
+    session_token,
+    time_tokens,
+)
 from context_compaction.archive.terms import terms_of
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
-
-ID_COUNTER_BITS = 20  # below the milliseconds of a row id: a million rows in each
-MAX_MILLISECONDS = 1 << 42  # the year 2109
 
 # Rows whose log proved to be other than indexed keep their id, so that it is not given to another
 # text while the full-text table still knows the old one. This number of a segment marks them.
 NO_SEGMENT = 0
+NO_SEQ = -1  # of an output's rows
 
-SCHEMA = """
+SCHEMA = (
+    SHARD_SCHEMA
+    + """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, parent TEXT,
@@ -41,6 +49,8 @@ CREATE TABLE session (
     first_seconds REAL NOT NULL, last_seconds REAL NOT NULL
 );
 CREATE INDEX session_newest ON session (last_seconds, id);
+CREATE INDEX session_name ON session (session_id);
+CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
 CREATE TABLE segment (
     id INTEGER PRIMARY KEY, session INTEGER NOT NULL, name TEXT NOT NULL,
     indexed_to INTEGER NOT NULL, tail_length INTEGER NOT NULL, tail_crc INTEGER NOT NULL,
@@ -48,16 +58,16 @@ CREATE TABLE segment (
 );
 CREATE TABLE doc (
     id INTEGER PRIMARY KEY, session INTEGER NOT NULL, segment INTEGER NOT NULL,
-    offset INTEGER NOT NULL, length INTEGER NOT NULL, seq INTEGER NOT NULL, output_id TEXT,
-    role TEXT NOT NULL, tool TEXT, seconds REAL NOT NULL,
-    start_byte INTEGER NOT NULL, size_bytes INTEGER NOT NULL,
-    start_char INTEGER NOT NULL, start_line INTEGER NOT NULL
+    offset INTEGER NOT NULL, length INTEGER NOT NULL, seq INTEGER NOT NULL, seconds REAL NOT NULL
 );
-CREATE INDEX doc_of_segment ON doc (segment);
-CREATE INDEX message_of_session ON doc (session) WHERE output_id IS NULL;
-CREATE INDEX doc_of_output ON doc (output_id) WHERE output_id IS NOT NULL;
-CREATE VIRTUAL TABLE fts USING fts5 (words, parts, meta, content='', tokenize='ascii');
+CREATE INDEX doc_of_session ON doc (session, seq);
+CREATE TABLE part (
+    id INTEGER PRIMARY KEY, output_id TEXT NOT NULL, start_byte INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL, start_char INTEGER NOT NULL, start_line INTEGER NOT NULL
+);
+CREATE INDEX part_of_output ON part (output_id);
 """
+)
 
 _NO_TITLE = 1 << 62
 _UPSERT_SESSION = """
@@ -79,8 +89,8 @@ ON CONFLICT (session, name) DO UPDATE SET indexed_to = excluded.indexed_to,
     tail_length = excluded.tail_length, tail_crc = excluded.tail_crc
 RETURNING id
 """
-_INSERT_DOC = "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERT_TERMS = "INSERT INTO fts (rowid, words, parts, meta) VALUES (?, ?, ?, ?)"
+_INSERT_DOC = "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_PART = "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,30 +114,13 @@ class News:
 class _Row:
     """A row without its id. `order` sorts rows by time, then as they were logged."""
 
-    order: tuple[int, int, int]
+    order: tuple[float, int, int]
     session: int
     segment: int
     record: LoggedRecord
     output_id: str | None
-    tools: Sequence[str]
-    role: str
+    tokens: Sequence[str]
     part: IndexedPart
-    session_key: str
-
-
-def first_doc_id(seconds: float) -> int:
-    """The smallest row id of a time."""
-    return _milliseconds(seconds) << ID_COUNTER_BITS
-
-
-def session_token(session_key: str) -> str:
-    """The token of the rows of a session."""
-    return "s" + session_key
-
-
-def role_token(role: str) -> str:
-    """The token of the rows of a role."""
-    return "r" + role
 
 
 def tool_token(tool: str) -> str:
@@ -155,8 +148,18 @@ def insert_news(
             continue
         rows += _take_in(connection, root, blobs, news)
     rows.sort(key=lambda row: row.order)
-    for doc_id, row in zip(_free_ids(connection, rows), rows, strict=True):
-        _insert_row(connection, doc_id, row)
+    (first_id,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM doc").fetchone()
+    numbered = list(enumerate(rows, start=first_id))
+    connection.executemany(_INSERT_DOC, (_doc_row(doc_id, row) for doc_id, row in numbered))
+    connection.executemany(
+        _INSERT_PART,
+        (_part_row(doc_id, row) for doc_id, row in numbered if row.output_id is not None),
+    )
+    insert_terms(
+        connection,
+        [_terms_row(doc_id, row) for doc_id, row in numbered],
+        [float(row.record.head["ts"]) for row in rows],
+    )
     return is_whole
 
 
@@ -196,7 +199,7 @@ def _take_in(
     """Note the session and how far its segment is indexed; give the rows to insert."""
     folder = session_folder(root, news.session_key)
     part = news.part
-    texts = [_texts(folder, blobs, record) for record in part.records]
+    texts = list(_texts(folder, blobs, part.records))
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
     (segment,) = connection.execute(
         _UPSERT_SEGMENT, (session, news.segment, part.end, part.tail_length, part.tail_crc)
@@ -205,34 +208,52 @@ def _take_in(
         head = record.head
         is_output = head["kind"] == "output"
         tools = [head["tool"]] if is_output and head["tool"] else head.get("tools", [])
+        tokens = [
+            session_token(session),
+            role_token("tool" if is_output else head.get("role", "")),
+            *map(tool_token, tools),
+            *time_tokens(head["ts"]),
+        ]
         for count, text in enumerate(parts):
             yield _Row(
-                order=(_milliseconds(head["ts"]), head["n"], count),
+                order=(head["ts"], head["n"], count),
                 session=session,
                 segment=segment,
                 record=record,
                 output_id=head["id"] if is_output else None,
-                tools=tools,
-                role="tool" if is_output else head["role"],
+                tokens=tokens,
                 part=text,
-                session_key=news.session_key,
             )
 
 
-def _texts(folder: Path, blobs: BlobStore, record: LoggedRecord) -> list[IndexedPart]:
-    """What is found of a record: nothing but messages and outputs."""
-    head = record.head
-    if head["kind"] not in {"message", "output"}:
-        return []
-    try:
-        body = read_body(folder, record.place, blobs.read_whole)
-        if head["kind"] == "message":
-            return [IndexedPart(message_text(body, head["format"]))]
-        data = StoredOutput(info_of(head, ""), body, blobs).read_whole()
-    except (ArchiveDamagedError, NotFoundError):
-        # A damaged blob hides its own text only; the doctor reports it.
-        return [IndexedPart("")]
-    return list(output_parts(decode_text(data) or ""))
+def _texts(
+    folder: Path, blobs: BlobStore, records: Sequence[LoggedRecord]
+) -> Iterator[list[IndexedPart]]:
+    """What is found of each record: nothing but messages and outputs.
+
+    A result is found under the paths of its call where both were appended together, as hosts do.
+    """
+    paths: dict[str, tuple[str, ...]] = {}
+    for record in records:
+        head = record.head
+        try:
+            if head["kind"] == "message":
+                body = read_body(folder, record.place, blobs.read_whole)
+                stored = read_stored(body, head["format"])
+                paths |= stored.called_paths
+                about = [path for call in stored.answered_calls for path in paths.get(call, ())]
+                yield [IndexedPart(stored.text, paths=tuple(about))]
+            elif head["kind"] == "output":
+                body = read_body(folder, record.place, blobs.read_whole)
+                data = StoredOutput(info_of(head, ""), body, blobs).read_whole()
+                about = list(paths.get(head["call"], ()))
+                parts = output_parts(decode_text(data) or "")
+                yield [replace(part, paths=tuple(about)) for part in parts]
+            else:
+                yield []
+        except (ArchiveDamagedError, NotFoundError):
+            # A damaged blob hides its own text only; the doctor reports it.
+            yield [IndexedPart("")]
 
 
 def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str, Any]:
@@ -251,50 +272,29 @@ def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str
     return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
 
 
-def _free_ids(connection: sqlite3.Connection, rows: Sequence[_Row]) -> Iterator[int]:
-    """An id for each row, rising, the first free ones of its millisecond."""
-    previous = -1
-    for row in rows:
-        first = row.order[0] << ID_COUNTER_BITS
-        if previous < first:
-            stop = first + (1 << ID_COUNTER_BITS)
-            (taken,) = connection.execute(
-                "SELECT max(id) FROM doc WHERE id >= ? AND id < ?", (first, stop)
-            ).fetchone()
-            previous = first - 1 if taken is None else taken
-        previous += 1
-        yield previous
-
-
-def _insert_row(connection: sqlite3.Connection, doc_id: int, row: _Row) -> None:
+def _doc_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
     head = row.record.head
     place = row.record.place
+    seq = head.get("seq", NO_SEQ)
+    seconds = float(head["ts"])
+    return doc_id, row.session, row.segment, place.offset, place.length, seq, seconds
+
+
+def _part_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
     part = row.part
-    connection.execute(
-        _INSERT_DOC,
-        (
-            doc_id,
-            row.session,
-            row.segment,
-            place.offset,
-            place.length,
-            head.get("seq", -1),
-            row.output_id,
-            row.role,
-            storable(row.tools[0]) if row.tools else None,
-            float(head["ts"]),
-            part.start_byte,
-            part.size_bytes,
-            part.start_char,
-            part.start_line,
-        ),
-    )
-    terms = terms_of(part.text)
-    tokens = [session_token(row.session_key), role_token(row.role), *map(tool_token, row.tools)]
-    connection.execute(
-        _INSERT_TERMS, (doc_id, " ".join(terms.words), " ".join(terms.parts), " ".join(tokens))
-    )
+    where = (part.start_byte, part.size_bytes, part.start_char, part.start_line)
+    return doc_id, row.output_id, *where
 
 
-def _milliseconds(seconds: float) -> int:
-    return int(min(max(seconds * 1000, 0), MAX_MILLISECONDS))
+def _terms_row(doc_id: int, row: _Row) -> TermsRow:
+    terms = terms_of(row.part.text)
+    paths = terms_of("\n".join(row.part.paths))
+    missing = MIN_DOC_TERMS - len(terms.words) - len(terms.parts) - len(row.tokens)
+    meta = [*row.tokens, *[FILLER] * missing]
+    return (
+        doc_id,
+        " ".join(terms.words),
+        " ".join(terms.parts),
+        " ".join(meta),
+        " ".join(paths.words),
+    )

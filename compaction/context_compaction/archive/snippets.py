@@ -3,14 +3,16 @@
 import re
 from collections.abc import Sequence
 from itertools import islice
+from os.path import commonprefix
 
-from context_compaction.archive.terms import Unit
+from context_compaction.archive.terms import Unit, phrase_words
 
 SNIPPET_CHARS = 240
 CHARS_BEFORE_MATCH = 80
 MAX_PLACES = 2000  # matches of one text that are weighed; a word may occur everywhere
 # A match inside a longer word counts less than the word itself.
 INNER_WEIGHT = 0.25
+FORM_WEIGHT = 0.8  # the same word with another ending
 
 
 class Locator:
@@ -20,10 +22,10 @@ class Locator:
         self._asked = _Finder(units)
         self._pieces = _Finder([piece for unit in units for piece in unit.pieces])
 
-    def find(self, text: str) -> int:
-        """Where the best piece of `text` begins to match; 0 where nothing is found."""
+    def find(self, text: str) -> int | None:
+        """Where the best piece of `text` begins to match; None where nothing is found."""
         places = self._asked.places(text) or self._pieces.places(text)
-        best, best_weight = 0, 0.0
+        best, best_weight = None, 0.0
         for count, (start, _, _) in enumerate(places):
             found: dict[int, float] = {}
             for at, unit, weight in places[count:]:
@@ -41,7 +43,7 @@ class _Finder:
     def __init__(self, units: Sequence[Unit]) -> None:
         # Longer first: a phrase is preferred to its words where both begin.
         self._units = sorted(units, key=lambda unit: -sum(map(len, unit.runs)))
-        groups = [r"[\W_]*".join(map(re.escape, unit.runs)) for unit in self._units]
+        groups = [_pattern_of(unit) for unit in self._units]
         self._pattern = re.compile("|".join(f"({group})" for group in groups), re.IGNORECASE)
 
     def places(self, text: str) -> list[tuple[int, int, float]]:
@@ -51,8 +53,7 @@ class _Finder:
             return places
         for match in islice(self._pattern.finditer(text), MAX_PLACES):
             unit = (match.lastindex or 1) - 1
-            is_inner = _is_inner(text, match.start(), match.end())
-            weight = self._units[unit].weight * (INNER_WEIGHT if is_inner else 1)
+            weight = self._units[unit].weight * _closeness(self._units[unit], text, match)
             places.append((match.start(), unit, weight))
         return places
 
@@ -61,6 +62,26 @@ def snippet(text: str, at: int) -> str:
     """About `SNIPPET_CHARS` characters of `text` around position `at`, verbatim."""
     start = max(0, min(at - CHARS_BEFORE_MATCH, len(text) - SNIPPET_CHARS))
     return text[start : start + SNIPPET_CHARS]
+
+
+def _pattern_of(unit: Unit) -> str:
+    """Where a unit may stand: as it was written, or with another ending."""
+    *before, last = unit.runs
+    runs = [*map(re.escape, before), re.escape(last)]
+    if last.isascii() and last.isalpha():
+        stem = commonprefix([unit.words[-1], last.lower()])
+        runs[-1] = f"{last if unit.is_prefix else stem}[a-z]*"
+    return r"[\W_]*".join(runs)
+
+
+def _closeness(unit: Unit, text: str, match: "re.Match[str]") -> float:
+    """How much a match is what was asked for: the same, another form of it, a part of a word."""
+    if _is_inner(text, match.start(), match.end()):
+        return INNER_WEIGHT
+    found = match[0].lower()
+    if unit.is_prefix or found.endswith(unit.runs[-1].lower()):
+        return 1.0
+    return FORM_WEIGHT if phrase_words(found)[-1:] == list(unit.words[-1:]) else INNER_WEIGHT
 
 
 def _is_inner(text: str, start: int, end: int) -> bool:

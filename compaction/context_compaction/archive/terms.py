@@ -1,10 +1,12 @@
 """Search tokens, made by us so that every backend finds the same.
 
 - Words are runs of letters and digits, in lower case: `src/x/bar_baz17.py:17` gives `src x bar
-  baz17 py 17`, and is found as that phrase or by any of its words.
+  baz17 py 17`, and is found as that phrase or by any of its words. Words of ASCII letters are
+  indexed by their English stem, so that `rotates` finds `rotate`; FACTS part 4 measured what that
+  gains for questions in one's own words.
 - Parts of an identifier are its camelCase and letter/digit pieces: `ZXPlant17QuirkError` is one
-  word with the parts `zx plant 17 quirk error`. They go into a column of their own, so that they
-  do not disturb phrases.
+  word with the parts `zx plant 17 quirk error`. They go into a column of their own, as they are
+  and stemmed, so that they do not disturb phrases.
 - Scripts written without blanks (Chinese, Japanese, Thai...) give overlapping pairs of characters,
   so that words of two characters are found; a run ends with its last character alone.
 
@@ -12,12 +14,21 @@ A change here needs a new `TERMS_VERSION`: indexes of another version are rebuil
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
 
-TERMS_VERSION = 1
+_stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
+
+TERMS_VERSION = f"2-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_UNITS = 24
+MAX_ENDING_CHARS = 4  # of an ending that stemming takes away: `connecti*` asks for `connect` too
+# A short query may be the words of one identifier, so `turbo encabulator` also looks for
+# `turboencabulator`. A longer one is a sentence.
+MAX_NAME_RUNS = 5
 # What a word of a compound counts beside the whole, and what a piece of an identifier counts.
 WORD_WEIGHT = 0.5
 PIECE_WEIGHT = 0.25
@@ -31,6 +42,12 @@ _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
 _PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _FIRST_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _NON_BLANK = re.compile(r"\S+")
+_ENDING = re.compile(r"['’](?:s|d|m|t|ll|re|ve)\b", re.IGNORECASE)  # don't, Anna's
+
+_MEMO_ENTRIES = 200_000  # runs whose terms are remembered while indexing: some 40 MB
+_memo: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+# Without its own cache, which is slower than ours.
+_stem: Callable[[str], str] = _stemmer.Stemmer("english", 0).stemWord
 
 _STOP_WORDS = (
     "a about after all also am an and any are as at be because been before being between but "
@@ -80,16 +97,14 @@ def terms_of(text: str) -> Terms:
     """The tokens of a text to be indexed."""
     words: list[str] = []
     parts: dict[str, None] = {}
-    for word in _WORD.findall(text):
-        if word.isascii():
-            words.append(word[:MAX_TERM_CHARS].lower())
-            if not (word.islower() and word.isalpha()):
-                parts.update(dict.fromkeys(map(str.lower, _identifier_pieces(word))))
-        elif _is_unspaced(word):
-            words += _pairs(word)
-            words.append(word[-1])
-        else:
-            words.append(word[:MAX_TERM_CHARS].lower())
+    for run in _WORD.findall(text):
+        # Threads may meet here: at worst a run is looked at twice.
+        terms = _memo.get(run)
+        if terms is None:
+            terms = _remembered(run)
+        words += terms[0]
+        if terms[1]:
+            parts.update(dict.fromkeys(terms[1]))
     return Terms(words, list(parts))
 
 
@@ -99,18 +114,63 @@ def query_units(text: str) -> list[Unit]:
     Each run of characters between blanks is one phrase. Stop words are dropped unless there is
     nothing else. `name*` finds every word that begins so.
     """
+    text = _ENDING.sub(" ", text)
     units = list(_units(text, STOP_WORDS)) or list(_units(text, frozenset()))
     return list(dict.fromkeys(units))[:MAX_QUERY_UNITS]
+
+
+def likely_names(text: str) -> list[Unit]:
+    """What else a short query may mean: one name, whose parts it says, or parts of names.
+
+    `turbo encabulator` may be `turbo_encabulator` or `TurboEncabulator`, and `rotates` a part of
+    `whenRotates`, where its stem would find any `rotate`.
+    """
+    runs = [run for run in _WORD.findall(text) if run.isascii()]
+    if len(runs) > MAX_NAME_RUNS:
+        return []
+    names: list[Unit] = []
+    if len(runs) > 1:
+        names.append(Unit(tuple(phrase_words(text)), tuple(runs)))
+        joined = ["".join(runs), *map("".join, pairwise(runs))]
+        names += [_weighed(run, 1.0) for run in dict.fromkeys(joined)]
+    stemmed = [run.lower() for run in runs if _stemmed(run.lower()) != run.lower()]
+    return names + [Unit((run,), (run,)) for run in stemmed if run not in STOP_WORDS]
+
+
+def word_places(text: str, words: Collection[str]) -> dict[str, list[int]]:
+    """At which words of a text the `words` stand, as they are indexed; counted from 0."""
+    places: dict[str, list[int]] = {word: [] for word in words}
+    for place, run in enumerate(_WORD.findall(text)):
+        for word in (_memo.get(run) or _remembered(run))[0]:
+            if word in places:
+                places[word].append(place)
+    return places
+
+
+def stems_of_prefix(prefix: str) -> list[str]:
+    """Stems, other than those that begin with `prefix`, of words that may begin with it."""
+    if not (prefix.isascii() and prefix.isalpha()):
+        return []
+    shorter = [prefix[:end] for end in range(max(4, len(prefix) - MAX_ENDING_CHARS), len(prefix))]
+    stem = _stemmed(prefix)
+    return shorter if stem in shorter or stem == prefix else [*shorter, stem]
+
+
+def phrase_words(text: str) -> list[str]:
+    """The words of `text` in its order, as a phrase looks for them."""
+    return [word for run in _WORD.findall(text) for word in _run_words(run)]
 
 
 def phrase_unit(text: str) -> Unit | None:
     """`text` as one phrase; None where it holds no word."""
     runs = tuple(_WORD.findall(text))
-    words = [word for run in runs for word in _run_words(run)]
+    is_prefix = text.endswith("*")
+    words = [word for run in runs[:-1] for word in _run_words(run)]
+    words += _prefix_words(runs[-1]) if runs and is_prefix else _run_words(runs[-1]) if runs else []
     if not words:
         return None
     # A lone last character of an unspaced script is indexed only as the beginning of a pair.
-    return Unit(tuple(words), runs, text.endswith("*") or _is_lone(runs[-1]))
+    return Unit(tuple(words), runs, is_prefix or _is_lone(runs[-1]))
 
 
 def _units(text: str, dropped: frozenset[str]) -> Iterator[Unit]:
@@ -130,6 +190,21 @@ def _weighed(run: str, weight: float) -> Unit:
     return Unit(tuple(_run_words(run)), (run,), _is_lone(run), weight)
 
 
+def _remembered(run: str) -> tuple[Sequence[str], Sequence[str]]:
+    """The words and parts of a run that is not in the memo."""
+    if len(_memo) >= _MEMO_ENTRIES:
+        _memo.clear()
+    terms: tuple[Sequence[str], Sequence[str]]
+    if _is_unspaced(run):
+        terms = ([*_pairs(run), run[-1]], ())
+    else:
+        parts = () if run.islower() and run.isalpha() else _identifier_pieces(run)
+        lower = [part.lower() for part in parts]
+        terms = (_run_words(run), tuple(dict.fromkeys([*lower, *map(_stemmed, lower)])))
+    _memo[run] = terms
+    return terms
+
+
 def _identifier_pieces(run: str) -> list[str]:
     """The pieces of an identifier; none where it has only one."""
     pieces = _PIECE.findall(run[:MAX_TERM_CHARS]) if run.isascii() else []
@@ -140,7 +215,16 @@ def _run_words(run: str) -> list[str]:
     """The words of one run of letters that a phrase looks for."""
     if _is_unspaced(run):
         return _pairs(run) or [run]
-    return [run[:MAX_TERM_CHARS].lower()]
+    return [_stemmed(run[:MAX_TERM_CHARS].lower())]
+
+
+def _prefix_words(run: str) -> list[str]:
+    """The same where the word may go on."""
+    return _run_words(run) if _is_unspaced(run) else [run[:MAX_TERM_CHARS].lower()]
+
+
+def _stemmed(word: str) -> str:
+    return _stem(word) if word.isascii() and word.isalpha() else word
 
 
 def _is_lone(run: str) -> bool:

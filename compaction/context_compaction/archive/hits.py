@@ -1,0 +1,62 @@
+"""Hits: which rows of a ranking are shown, and what is said of each."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+from context_compaction.archive import Hit
+from context_compaction.archive.index import Doc, DocText, SearchIndex
+from context_compaction.archive.snippets import snippet
+
+MAX_HITS_PER_OUTPUT = 3
+
+_DOCS_A_READ = 200
+
+
+def grouped(
+    index: SearchIndex, connection: sqlite3.Connection, ids: Sequence[int], count: int
+) -> Iterator[Doc]:
+    """The first `count` rows of `ids`, with at most `MAX_HITS_PER_OUTPUT` of any one output."""
+    groups = Groups()
+    start, stop = 0, count  # mostly nothing is left out, and no more rows are needed
+    while start < len(ids):
+        for doc in index.docs(connection, ids[start:stop]):
+            if not groups.has_room(doc):
+                continue
+            yield doc
+            count -= 1
+            if not count:
+                return
+        start, stop = stop, stop + _DOCS_A_READ
+
+
+class Groups:
+    """Counts the rows shown of each output."""
+
+    def __init__(self) -> None:
+        self._shown: dict[tuple[str, str], int] = {}
+
+    def has_room(self, doc: Doc) -> bool:
+        """Count a row; False where its output has had its share."""
+        if doc.output_id is None:
+            return True
+        group = (doc.session_key, doc.output_id)
+        self._shown[group] = self._shown.get(group, 0) + 1
+        return self._shown[group] <= MAX_HITS_PER_OUTPUT
+
+
+def hit_at(doc: Doc, said: DocText, at: int, score: float) -> Hit:
+    """The hit at character `at` of a row's text."""
+    is_message = doc.output_id is None
+    return Hit(
+        pointer=doc.output_id or f"transcript://{doc.session_id}/messages/{doc.seq}-{doc.seq}",
+        kind="message" if is_message else "output",
+        session_id=doc.session_id,
+        seq=doc.seq,
+        role=said.role,
+        tool_name=said.tool,
+        timestamp_seconds=doc.seconds,
+        snippet=snippet(said.text, at),
+        offset_chars=doc.start_char + at,
+        line=None if is_message else doc.start_line + said.text.count("\n", 0, at),
+        score=score,
+    )
