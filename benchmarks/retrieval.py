@@ -134,16 +134,15 @@ def rank_bm25(texts: dict[Doc, str]) -> Search:
     for doc in texts:
         by_session[None].append(doc)
         by_session[doc[0]].append(doc)
-    engines: dict[str | None, BM25Okapi] = {}
+    engines: dict[str | None, Any] = {}
 
     def search(query: str, session: str | None) -> list[Doc]:
         docs = by_session[session]
         if session not in engines:
             engines[session] = BM25Okapi([re.findall(r"\w+", texts[doc].lower()) for doc in docs])
         words = re.findall(r"\w+", query.lower())
-        found: Any = engines[session].get_scores(words)  # pyright: ignore[reportUnknownMemberType]
-        scores = [float(score) for score in found]
-        best = sorted(range(len(docs)), key=lambda at: -scores[at])[:DEPTH]
+        scores: Any = engines[session].get_scores(words)
+        best = [int(at) for at in scores.argsort()[::-1][:DEPTH]]
         return [docs[at] for at in best if scores[at] > 0]
 
     return search

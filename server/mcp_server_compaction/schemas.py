@@ -154,6 +154,7 @@ class SearchArguments(Arguments):
     session_id: str | None = None
     role: Literal["system", "user", "assistant"] | None = None
     tool: str | None = Field(default=None, description="Tool name.")
+    path: str | None = Field(default=None, description="Of a file, or its end.")
     since: str | None = Field(default=None, description="ISO 8601.")
     until: str | None = None
     kind: Literal["words", "phrase", "regex"] = "words"

@@ -28,6 +28,7 @@ def query_of(arguments: SearchArguments) -> Query:
         session_id=arguments.session_id,
         role=arguments.role,
         tool=arguments.tool,
+        path=arguments.path,
         since_seconds=since,
         until_seconds=until,
         limit=arguments.limit,

@@ -558,6 +558,90 @@ async def filters_narrow_a_search(archive: Archive) -> None:
 
 
 @promise
+async def a_session_is_searched_with_those_that_descend_from_it(archive: Archive) -> None:
+    for session, parent in (
+        ("top", None),
+        ("child", "top"),
+        ("grandchild", "child"),
+        ("other", None),
+    ):
+        await archive.append(
+            session, parsed(user(f"needle in {session}")), format=FORMAT, parent_session_id=parent
+        )
+    for kind in ("words", "regex"):
+        family = await found(archive, "needle", session_id="top", kind=kind)
+        assert sorted(family) == sorted([
+            *pointers("top", 0),
+            *pointers("child", 0),
+            *pointers("grandchild", 0),
+        ])
+    assert await found(archive, "needle", session_id="grandchild") == pointers("grandchild", 0)
+
+
+@promise
+async def a_path_narrows_a_search_to_what_names_it_and_what_it_answered(archive: Archive) -> None:
+    await add(
+        archive, "s",
+        user("needle elsewhere"),
+        call("c1", "Read", file_path="/repo/src/app/main_loop.py"),
+        result("c1", "1 needle = None"),
+        call("c2", "Read", file_path="/repo/src/app/other.py"),
+        result("c2", "1 needle = None"),
+        assistant("The needle of src/app/main_loop.py is None."),
+    )  # fmt: skip
+    for path in ("src/app/main_loop.py", "main_loop.py"):
+        for kind in ("words", "regex"):
+            there = await found(archive, "needle", path=path, kind=kind)
+            assert sorted(there) == pointers("s", 2, 5)
+    assert await found(archive, "needle", path="/repo/src/app/main_loop.py") == pointers("s", 2)
+    assert sorted(await found(archive, "needle", path="src/app")) == pointers("s", 2, 4, 5)
+    assert await found(archive, "needle", path="app/src") == []
+    with pytest.raises(QueryError, match="path"):
+        await found(archive, "needle", path="//")
+
+
+@promise
+async def other_forms_of_a_word_are_found_and_shown_where_they_stand(archive: Archive) -> None:
+    text = "intro " * 200 + "the keys are rotated by hand"
+    await add(archive, "s", user(text), user("a connection is happily kept"))
+    (hit,) = (await archive.search(Query("who rotates a key?"))).hits
+    assert text[hit.offset_chars :].startswith(("keys", "rotated"))
+    assert "keys are rotated" in hit.snippet
+    for prefix in ("connecti*", "conn*", "happ*", "happi*", "rotat*"):
+        assert len(await found(archive, prefix)) == 1, prefix
+    for absent in ("connectivi*", "rotatin*", "happe*"):
+        assert await found(archive, absent) == [], absent
+
+
+@promise
+async def the_words_of_a_name_find_it_however_they_are_written_together(archive: Archive) -> None:
+    names = ("turboEncabulator", "turbo_encabulator", "TURBO-ENCABULATOR", "TurboEncabulator2")
+    noise = [user(f"turbo number {count}") for count in range(20)]
+    noise += [user(f"encabulator number {count}") for count in range(20)]
+    for count, name in enumerate(names):
+        await add(archive, f"s{count}", *noise, user("word " * 3000 + name))
+    hits = await found(archive, "turbo encabulator", limit=4)
+    assert sorted(hits) == sorted(pointers(f"s{count}", 40)[0] for count in range(4))
+
+
+@promise
+async def an_absent_word_finds_nothing_and_says_so_exactly(archive: Archive) -> None:
+    await add(archive, "s", user("version 7 of the plan"), user("plough 7 fields"))
+    for absent in ("quuxplugh", "quuxplugh7", "src/quuxplugh/plan9.py"):
+        page = await archive.search(Query(absent))
+        assert (page.hits, page.total, page.total_is_exact) == ((), 0, True), absent
+
+
+@promise
+async def words_that_stand_together_come_first(archive: Archive) -> None:
+    far = "The parser runs first." + " Nothing happens here." * 40 + " Then the cache is cleared."
+    await add(archive, "a", user(far))
+    await add(archive, "b", user("Clear the parser cache, " + "please and thank you. " * 40))
+    await add(archive, "c", user(far))
+    assert (await found(archive, "parser cache"))[0] == pointers("b", 0)[0]
+
+
+@promise
 async def times_bound_a_search_and_order_it(archive: Archive) -> None:
     messages = [
         replace(message, timestamp_seconds=float(second))

@@ -33,7 +33,6 @@ from context_compaction.archive.indexing import (
 )
 from context_compaction.archive.log import (
     list_sessions,
-    list_shards,
     read_segment,
     segment_sizes,
     session_folder,
@@ -212,14 +211,18 @@ class SearchIndex:
     def _news(self, connection: sqlite3.Connection, stamps: dict[str, int]) -> Iterator[News]:
         """What is new in the shards whose time stamp has moved; notes the stamps to trust."""
         changed: list[Path] = []
-        for shard in list_shards(self._root):
-            with explaining(shard, "Reading"):
-                stamp = shard.stat().st_mtime_ns
-            is_old = time.time_ns() - stamp > STAMP_NANOSECONDS
-            if self._seen_stamps.get(shard.name) != stamp:
-                changed += list_sessions(shard)
-            if is_old:
-                stamps[shard.name] = stamp
+        sessions = self._root / "sessions"
+        with explaining(sessions, "Reading"):
+            try:
+                with os.scandir(sessions) as entries:
+                    written = {entry.name: entry.stat().st_mtime_ns for entry in entries}
+            except FileNotFoundError:
+                written = {}
+        for name, stamp in sorted(written.items()):
+            if self._seen_stamps.get(name) != stamp:
+                changed += list_sessions(sessions / name)
+            if time.time_ns() - stamp > STAMP_NANOSECONDS:
+                stamps[name] = stamp
         # A rebuilt index gets the sessions in about the order in which they were written.
         for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
             yield from self._session_news(connection, folder)

@@ -19,8 +19,9 @@ from context_compaction.archive.documents import (
     title_of,
 )
 from context_compaction.archive.files import explaining, read_at
-from context_compaction.archive.log import LoggedRecord, SegmentPart, read_body, session_folder
+from context_compaction.archive.log import LoggedRecord, SegmentPart, session_folder
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.records import BLOB_MARK, decode_body, restore
 from context_compaction.archive.shards import (
     FILLER,
     MIN_DOC_TERMS,
@@ -199,7 +200,7 @@ def _take_in(
     """Note the session and how far its segment is indexed; give the rows to insert."""
     folder = session_folder(root, news.session_key)
     part = news.part
-    texts = list(_texts(folder, blobs, part.records))
+    texts = list(_texts(folder, blobs, news))
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
     (segment,) = connection.execute(
         _UPSERT_SEGMENT, (session, news.segment, part.end, part.tail_length, part.tail_crc)
@@ -226,25 +227,28 @@ def _take_in(
             )
 
 
-def _texts(
-    folder: Path, blobs: BlobStore, records: Sequence[LoggedRecord]
-) -> Iterator[list[IndexedPart]]:
+def _texts(folder: Path, blobs: BlobStore, news: News) -> Iterator[list[IndexedPart]]:
     """What is found of each record: nothing but messages and outputs.
 
     A result is found under the paths of its call where both were appended together, as hosts do.
     """
     paths: dict[str, tuple[str, ...]] = {}
-    for record in records:
+    path = folder / news.segment
+    with explaining(path, "Reading"):
+        lines = read_at(path, news.start, news.part.end - news.start)
+    for record in news.part.records:
         head = record.head
+        start = record.place.offset - news.start
+        line = lines[start : start + record.place.length]
         try:
             if head["kind"] == "message":
-                body = read_body(folder, record.place, blobs.read_whole)
+                body = _body(line, blobs)
                 stored = read_stored(body, head["format"])
                 paths |= stored.called_paths
                 about = [path for call in stored.answered_calls for path in paths.get(call, ())]
                 yield [IndexedPart(stored.text, paths=tuple(about))]
             elif head["kind"] == "output":
-                body = read_body(folder, record.place, blobs.read_whole)
+                body = _body(line, blobs)
                 data = StoredOutput(info_of(head, ""), body, blobs).read_whole()
                 about = list(paths.get(head["call"], ()))
                 parts = output_parts(decode_text(data) or "")
@@ -254,6 +258,11 @@ def _texts(
         except (ArchiveDamagedError, NotFoundError):
             # A damaged blob hides its own text only; the doctor reports it.
             yield [IndexedPart("")]
+
+
+def _body(line: bytes, blobs: BlobStore) -> Any:
+    body = decode_body(line)
+    return restore(body, blobs.read_whole) if BLOB_MARK in line else body
 
 
 def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str, Any]:
@@ -289,12 +298,12 @@ def _part_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
 def _terms_row(doc_id: int, row: _Row) -> TermsRow:
     terms = terms_of(row.part.text)
     paths = terms_of("\n".join(row.part.paths))
-    missing = MIN_DOC_TERMS - len(terms.words) - len(terms.parts) - len(row.tokens)
+    missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(row.tokens)
     meta = [*row.tokens, *[FILLER] * missing]
     return (
         doc_id,
-        " ".join(terms.words),
+        terms.words,
         " ".join(terms.parts),
         " ".join(meta),
-        " ".join(paths.words),
+        paths.words,
     )

@@ -27,15 +27,15 @@ from context_compaction.archive.shards import (
     load_shards,
     newest_ids,
 )
-from context_compaction.archive.terms import Unit, likely_names, terms_of, word_places
+from context_compaction.archive.terms import Unit, likely_names, phrase_words, word_places
 
 CANDIDATES = 1000  # matches of one word that are ranked, the newest; measured: 3 to 10 ms
 NEIGHBOURS_OF = 200  # of the best rows
 NEIGHBOUR_SHARE = 0.2
 COVERAGE_GAIN = 0.5
 PROXIMITY_GAIN = 1.0
-REREAD = 20
-REREAD_CHARS = 12_000
+REREAD = 16
+REREAD_CHARS = 8_000
 # What a small word ("how", "before") is worth beside the rarity of others; it never finds a row.
 SMALL_WORD_WORTH = 0.8
 # BM25's constants, as FTS5 has them, and the length of an average text, for the small words alone.
@@ -104,9 +104,10 @@ class Ranker:
         for unit in units:
             matches = self._matches(unit)
             # The pieces of a name are of interest only where the name itself is found nowhere.
-            found += [matches] if matches.shares else map(self._matches, unit.pieces)
+            found += [matches] if matches.shares else self._pieces(unit)
         found = self._completed([matches for matches in found if matches.shares])
-        names = [self._matches(unit) for unit in likely_names(text)]
+        is_found_name = len(found) == 1 and len(units[0].runs) > 1
+        names = [] if is_found_name else [self._matches(unit) for unit in likely_names(text)]
         scores = _scores(found, [matches for matches in names if matches.shares])
         matched = len(scores)
         is_exact = all(matches.is_whole for matches in found)
@@ -146,6 +147,15 @@ class Ranker:
         estimate = rows_with * self._doc_count / max(searched, 1)
         idf = math.log(1 + (self._doc_count - estimate + 0.5) / (estimate + 0.5))
         return _Matches(unit, shares, idf, is_whole)
+
+    def _pieces(self, unit: Unit) -> list[_Matches]:
+        """What the pieces of a unit find, where they are worth enough of it together."""
+        pieces = [self._matches(piece) for piece in unit.pieces]
+        total = sum(matches.worth for matches in pieces)
+        known = sum(matches.worth for matches in pieces if matches.shares)
+        # A run of an unspaced script is a whole sentence, of which a few words are enough.
+        least = 0.5 if unit.runs[0].isascii() else MIN_COVERAGE
+        return pieces if known >= least * total else []
 
     def _count(self, shard: Shard, expression: str, known: int | None) -> int:
         """How many rows of a table hold `expression`, whatever the filter."""
@@ -199,7 +209,7 @@ class Ranker:
         self, ids: Sequence[int], text: str, found: Sequence[_Matches], scores: dict[int, float]
     ) -> None:
         """Read rows and add what small words and words that stand close together are worth."""
-        asked = terms_of(text).words
+        asked = phrase_words(text)
         worth = dict.fromkeys(asked, SMALL_WORD_WORTH)
         worth |= {word: matches.worth for matches in found for word in matches.unit.words}
         small = {word for word in asked if worth[word] == SMALL_WORD_WORTH}

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import islice
-from os.path import commonprefix
 
 from context_compaction.archive.terms import Unit, phrase_words
 
@@ -20,7 +20,12 @@ class Locator:
 
     def __init__(self, units: Sequence[Unit]) -> None:
         self._asked = _Finder(units)
-        self._pieces = _Finder([piece for unit in units for piece in unit.pieces])
+        self._smaller = [piece for unit in units for piece in unit.pieces]
+
+    @cached_property
+    def _pieces(self) -> "_Finder":
+        # Seldom needed, and slow to compile.
+        return _Finder(self._smaller)
 
     def find(self, text: str) -> int | None:
         """Where the best piece of `text` begins to match; None where nothing is found."""
@@ -69,9 +74,16 @@ def _pattern_of(unit: Unit) -> str:
     *before, last = unit.runs
     runs = [*map(re.escape, before), re.escape(last)]
     if last.isascii() and last.isalpha():
-        stem = commonprefix([unit.words[-1], last.lower()])
+        stem = _common_start(unit.words[-1], last.lower())
         runs[-1] = f"{last if unit.is_prefix else stem}[a-z]*"
     return r"[\W_]*".join(runs)
+
+
+def _common_start(one: str, other: str) -> str:
+    end = next(
+        (at for at, pair in enumerate(zip(one, other, strict=False)) if len({*pair}) > 1), None
+    )
+    return one[: min(len(one), len(other)) if end is None else end]
 
 
 def _closeness(unit: Unit, text: str, match: "re.Match[str]") -> float:

@@ -1,0 +1,245 @@
+"""What the index costs and how fast it answers, beside a plain FTS5 table and a linear scan.
+
+Run: python benchmarks/search.py [--messages 100000] [--folder EMPTY_FOLDER]
+
+The archive is made of slices of this Python's own library and documents, logs with identifiers,
+paths and error codes, a little Chinese, and planted needles: about 1 KB a message, median 0.3 KB.
+Times are CPU of the whole process; the plain table holds the same texts and ranks by its own bm25.
+"""
+
+import argparse
+import random
+import sqlite3
+import statistics
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import anyio
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from context_compaction import wire
+from context_compaction.archive import Query, SearchPage
+from context_compaction.archive.index import SearchIndex
+from context_compaction.archive.local import LocalArchive, open_archive
+from context_compaction.archive.search import search
+
+SESSION_MESSAGES = 500
+APPEND_MESSAGES = 100
+ROUNDS = 20
+CHINESE = (
+    "压缩上下文之前先归档全部消息。",
+    "工具结果太大时保存到磁盘。",
+    "摘要必须保留用户的约束。",
+    "模型可以搜索历史记录。",
+    "索引损坏时自动重建。",
+    "数据库连接被拒绝。",
+)
+COMMON = ("error", "return", "file", "message", "import")
+RARE_COUNT = 40
+
+
+def texts(count: int, seed: int) -> Iterator[str]:
+    """`count` texts; the same on every run of one Python installation."""
+    dice = random.Random(seed)
+    library = Path(sysconfig.get_paths()["stdlib"])
+    sources = [
+        path.read_text(encoding="utf-8", errors="replace") for path in sorted(library.glob("*.py"))
+    ]
+    needles = {number * count // RARE_COUNT + count // 97: number for number in range(RARE_COUNT)}
+    for at in range(count):
+        kind = dice.random()
+        size = min(int(dice.lognormvariate(5.7, 1.5)), 100_000)
+        if kind < 0.02:
+            text = "".join(dice.choices(CHINESE, k=max(size // 15, 1)))
+        elif kind < 0.3:
+            text = "\n".join(log_line(dice) for _ in range(max(size // 120, 1)))
+        else:
+            source = dice.choice(sources)
+            start = dice.randrange(max(len(source) - size, 1))
+            text = source[start : start + size]
+        if at in needles:
+            text += f"\n{needle_path(needles[at])} raises {needle_name(needles[at])}"
+        yield text
+
+
+def log_line(dice: random.Random) -> str:
+    level = dice.choice(("INFO", "INFO", "WARNING", "ERROR"))
+    return (
+        f"2026-11-{dice.randrange(1, 29):02} {dice.randrange(24):02}:{dice.randrange(60):02} "
+        f"{level} "
+        f"worker-{dice.randrange(64)} request {dice.getrandbits(64):016x} to /srv/app/"
+        f"{dice.choice(COMMON)}_{dice.randrange(400)}.py:{dice.randrange(900)} "
+        f"{dice.choice(('connection refused', 'timeout after 30 s', 'done', 'retry scheduled'))}"
+    )
+
+
+def needle_name(number: int) -> str:
+    return f"ZXPlant{number}QuirkError"
+
+
+def needle_path(number: int) -> str:
+    return f"src/zeta/bar_baz{number}.py:{number}"
+
+
+QUERIES: dict[str, list[Query]] = {
+    "rare path:line": [Query(needle_path(number)) for number in range(RARE_COUNT)],
+    "rare name": [Query(needle_name(number)) for number in range(RARE_COUNT)],
+    "absent word": [Query(f"quuxplugh{number}") for number in range(RARE_COUNT)],
+    "common word": [Query(word) for word in COMMON],
+    "common word, newest first": [Query(word, order="recent") for word in COMMON],
+    "three words": [
+        Query("connection refused worker"),
+        Query("parse the header message"),
+        Query("timeout after retry"),
+    ],
+    "question": [
+        Query("how does the parser find the encoding of a file?"),
+        Query("why was the connection refused by the worker?"),
+    ],
+    "phrase": [Query("connection refused", kind="phrase"), Query("import sys", kind="phrase")],
+    "prefix": [Query("authent*"), Query("deseri*"), Query("conne*")],
+    "Chinese word": [Query("压缩"), Query("摘要"), Query("数据库")],
+    "in a session": [Query("error", session_id="s3"), Query("import", session_id="s7")],
+    "role and day": [Query("error", role="user", since_seconds=0.0, until_seconds=4e9)],
+    "regex with a word": [Query(r"raises ZXPlant\d+QuirkError", kind="regex")],
+}
+
+
+async def fill(archive: LocalArchive, count: int) -> int:
+    """Append `count` messages; their texts' size in bytes."""
+    made = texts(count, seed=5)
+    size_bytes = 0
+    for number in range(-(-count // SESSION_MESSAGES)):
+        raws: list[dict[str, Any]] = []
+        for text in (text for _, text in zip(range(SESSION_MESSAGES), made, strict=False)):
+            size_bytes += len(text.encode("utf-8", "replace"))
+            raws.append({"role": ("user", "assistant")[len(raws) % 2], "content": text})
+        messages = wire.parse(raws, format="anthropic")
+        for stop in range(APPEND_MESSAGES, len(messages) + APPEND_MESSAGES, APPEND_MESSAGES):
+            await archive.append(f"s{number}", messages[:stop], format="anthropic")
+    return size_bytes
+
+
+def plain_table(path: Path, count: int) -> sqlite3.Connection:
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("CREATE VIRTUAL TABLE t USING fts5 (text, tokenize='porter unicode61')")
+    made = texts(count, seed=5)
+    while batch := [(text,) for _, text in zip(range(5000), made, strict=False)]:
+        with connection:
+            connection.executemany("INSERT INTO t VALUES (?)", batch)
+    return connection
+
+
+def ask_plain(connection: sqlite3.Connection, query: Query) -> int:
+    words = "".join(letter if letter.isalnum() else " " for letter in query.text).split()
+    star = "*" if query.text.endswith("*") else ""
+    is_phrase = query.kind == "phrase" or ":" in query.text
+    match = (
+        f'"{" ".join(words)}"' if is_phrase else " OR ".join(f'"{word}"{star}' for word in words)
+    )
+    order = "rowid DESC" if query.order == "recent" else "bm25(t)"
+    return len(
+        connection.execute(
+            f"SELECT rowid, snippet(t, 0, '', '', '...', 40) FROM t WHERE t MATCH ?"
+            f" ORDER BY {order} LIMIT 10",
+            (match,),
+        ).fetchall()
+    )
+
+
+def scan_lines(root: Path, query: Query) -> int:
+    """The floor of all: every byte of the log."""
+    wanted = query.text.encode()
+    return sum(path.read_bytes().count(wanted) for path in root.glob("sessions/*/*/*.jsonl"))
+
+
+def cpu_ms(work: Callable[[], Any]) -> float:
+    before = time.process_time()
+    work()
+    return (time.process_time() - before) * 1000
+
+
+def row(times: Sequence[float]) -> str:
+    ordered = sorted(times)
+    return f"{statistics.median(ordered):.1f} / {ordered[int(0.95 * (len(ordered) - 1))]:.1f}"
+
+
+async def measure(folder: Path, count: int) -> None:
+    async with open_archive(folder / "archive", index_root=folder / "index") as archive:
+        before = time.process_time()
+        raw_bytes = await fill(archive, count)
+        appended = time.process_time() - before
+    index = SearchIndex(folder / "archive", folder / "index")
+    with closing(index):
+        before = time.process_time()
+        search(index, Query("warm"))
+        indexed = time.process_time() - before
+    megabytes = raw_bytes / 1e6
+    before = time.process_time()
+    plain = plain_table(folder / "plain.db", count)
+    plain_seconds = time.process_time() - before
+    print(f"## {count} messages, {megabytes:.0f} MB of text\n")
+    print("| | CPU MB/s | size / text |\n|---|---|---|")
+    print(f"| append (log, durable) | {megabytes / appended:.1f} | |")
+    print(f"| index | {megabytes / indexed:.1f} | {size_of(folder / 'index') / raw_bytes:.2f} |")
+    print(f"| append and index | {megabytes / (appended + indexed):.1f} | |")
+    plain_size = size_of(folder, "plain.db") / raw_bytes
+    print(f"| plain FTS5, text inside | {megabytes / plain_seconds:.1f} | {plain_size:.2f} |")
+    with closing(SearchIndex(folder / "archive", folder / "index")) as index, closing(plain):
+        search(index, Query("warm"))
+        again = [cpu_ms(lambda: index.run(lambda _: None)) for _ in range(20)]
+        print(f"\nCatching up with nothing new: {row(again)} ms (p50 / p95)\n")
+        ask_all(index, plain, folder)
+
+
+def ask_all(index: SearchIndex, plain: sqlite3.Connection, folder: Path) -> None:
+    print("| CPU ms, p50 / p95, 10 hits | search_transcript | plain FTS5 | found by both |")
+    print("|---|---|---|---|")
+    for name, queries in QUERIES.items():
+        ours: list[float] = []
+        theirs: list[float] = []
+        pages: list[SearchPage] = []
+        counts: list[int] = []
+        for round_number in range(max(1, ROUNDS // len(queries))):
+            for query in queries:
+                ours.append(cpu_ms(partial(append_page, pages, index, query)))
+                if query.kind != "regex" and round_number < 2:
+                    theirs.append(cpu_ms(partial(append_count, counts, plain, query)))
+        found = f"{sum(bool(page.hits) for page in pages) / len(pages):.0%}"
+        found += f", {sum(map(bool, counts)) / len(counts):.0%}" if counts else ""
+        print(f"| {name} | {row(ours)} | {row(theirs) if theirs else ''} | {found} |")
+    scanned = cpu_ms(partial(scan_lines, folder / "archive", Query(needle_name(3))))
+    print(f"\nLinear scan of the log's bytes for one name: {scanned:.0f} ms")
+
+
+def append_page(pages: list[SearchPage], index: SearchIndex, query: Query) -> None:
+    pages.append(search(index, query))
+
+
+def append_count(counts: list[int], plain: sqlite3.Connection, query: Query) -> None:
+    counts.append(ask_plain(plain, query))
+
+
+def size_of(folder: Path, pattern: str = "**/*") -> int:
+    return sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file())
+
+
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("--messages", type=int, default=100_000)
+parser.add_argument("--folder", type=Path)
+arguments = parser.parse_args()
+if arguments.folder is None:
+    with TemporaryDirectory() as temporary:
+        anyio.run(measure, Path(temporary), arguments.messages)
+else:
+    anyio.run(measure, arguments.folder, arguments.messages)
