@@ -1,6 +1,6 @@
 """What a whole session costs under each policy, and what the model still knows.
 
-Run: python benchmarks/simulator.py [quick]
+Run: python benchmarks/simulator.py [number of a case ...]
 
 Every session is replayed call by call as its host would send it (server/.../replay.py), with a
 prompt cache like Anthropic's: reads at 0.1, writes at 1.25 of the plain price, prefixes from 1,024
@@ -51,34 +51,27 @@ class Run:
     replay: Replay
 
 
-def cases(quick: bool) -> list[Case]:
-    [real] = [t.payload for t in all_transcripts() if t.name == "pi/session"]
-    scale = 10 if quick else 1
-    return [
-        Case("real coding session (pi), 32K window", real, "pi", 32_000),
-        Case("real coding session (pi), 64K window", real, "pi", 64_000),
-        Case(
-            "generated, 2M tokens, 200K window",
-            synthetic_session(2_000_000 // scale, 1),
-            "anthropic",
-            200_000,
-        ),
-        Case(
-            "generated, 2M tokens, 32K window",
-            synthetic_session(2_000_000 // scale, 2),
-            "anthropic",
-            32_000,
-        ),
-    ]
+def real_session() -> list[Any]:
+    [session] = [t.payload for t in all_transcripts() if t.name == "pi/session"]
+    return session
+
+
+CASES = (
+    Case("real coding session, 32K window", real_session(), "pi", 32_000),
+    Case("real coding session, 64K window", real_session(), "pi", 64_000),
+    Case(
+        "generated, 2M tokens, 200K window", synthetic_session(2_000_000, 1), "anthropic", 200_000
+    ),
+    Case("generated, 1M tokens, 32K window", synthetic_session(1_000_000, 2), "anthropic", 32_000),
+)
 
 
 def variants(window: int) -> list[tuple[str, str, dict[str, Any]]]:
     """Label, policy and constants of each run."""
     named: list[tuple[str, str, dict[str, Any]]] = [("default", "default", {})]
     named += [(name, name, {}) for name in ("gentle", *PAPERS)]
-    for fraction in (0.4, 0.25):
-        named.append((f"default, target {fraction}", "default", {"target_fraction": fraction}))
-    for share, fraction in ((0.5, 0.5), (0.3, 0.5), (0.2, 0.5)):
+    named.append(("default, target 0.35", "default", {"target_fraction": 0.35}))
+    for share, fraction in ((0.45, 0.4), (0.25, 0.4)):
         trigger = int(window * share)
         label = f"default, trigger {trigger // 1000}K, target {fraction}"
         named.append((label, "default", {"trigger_tokens": trigger, "target_fraction": fraction}))
@@ -166,23 +159,40 @@ def picture(case: Case, runs: Sequence[Run]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def write(number: int, case: Case, runs: Sequence[Run]) -> None:
+    """This case's picture, and its section of the page, beside those of the other cases."""
+    calls = len(runs[0].replay.calls)
+    picture_name = f"simulator-{number}.svg"
+    section = [
+        f"## {number}. {case.name} ({len(case.payload):,} messages, {calls:,} calls)",
+        "",
+        *table(runs),
+        "",
+        f"![cost against recall]({picture_name})",
+        "",
+    ]
+    page = RESULTS / "simulator.md"
+    old = page.read_text(encoding="utf-8").split("\n## ")[1:] if page.exists() else []
+    sections = {f"## {text}".splitlines()[0].split(".")[0]: f"## {text}" for text in old}
+    sections[f"## {number}"] = "\n".join(section)
+    about = ["# Session simulator", "", (__doc__ or "").strip(), ""]
+    ordered = [sections[key].rstrip() + "\n" for key in sorted(sections)]
+    page.write_text("\n".join([*about, *ordered]), encoding="utf-8")
+    (RESULTS / picture_name).write_text(picture(case, runs), encoding="utf-8")
+
+
 async def main() -> None:
-    quick = "quick" in sys.argv[1:]
-    page = ["# Session simulator", "", (__doc__ or "").strip().replace("\n\n", "\n"), ""]
-    for number, case in enumerate(cases(quick), 1):
-        runs: list[Run] = []
+    wanted = [int(argument) for argument in sys.argv[1:]]
+    for number, case in enumerate(CASES, 1):
+        if wanted and number not in wanted:
+            continue
+        runs = [await uncompacted(case)]
         for label, policy, settings in variants(case.window):
             runs.append(await run(case, label, policy, settings))
-            print(case.name, *table([runs[0], runs[-1]])[-1:], flush=True)
-        runs.append(await uncompacted(case))
-        lines = table(runs)
-        print("\n".join(lines), flush=True)
-        calls = len(runs[0].replay.calls)
-        page += [f"## {case.name} ({len(case.payload):,} messages, {calls:,} calls)", "", *lines]
-        page += ["", f"![cost against recall](simulator-{number}.svg)", ""]
-        if not quick:
-            (RESULTS / f"simulator-{number}.svg").write_text(picture(case, runs), encoding="utf-8")
-            (RESULTS / "simulator.md").write_text("\n".join(page), encoding="utf-8")
+            print(f"{case.name}: {label}", flush=True)
+        runs = [*runs[1:], runs[0]]
+        print("\n".join(table(runs)), flush=True)
+        write(number, case, runs)
 
 
 anyio.run(main)

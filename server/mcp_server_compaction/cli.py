@@ -85,6 +85,44 @@ def compact(context: click.Context, /, file: Path, **options: Any) -> None:
 
 
 @main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def policies(as_json: bool) -> None:
+    """List the policies with their layers, constants and sources."""
+    from mcp_server_compaction.cli_policies import run_policies
+
+    run_policies(as_json=as_json)
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--policies", "names", metavar="A,B", help="Names; all if left out.")
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens; half of the file's if left out."
+)
+@click.option("--model", metavar="M", help="Model, for its tokenizer.")
+@click.option(
+    "--price",
+    type=click.FloatRange(0),
+    default=3.0,
+    show_default=True,
+    metavar="USD",
+    help="Of a million input tokens.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with charts."
+)
+@click.pass_context
+def compare(context: click.Context, /, file: Path, **options: Any) -> None:
+    """Show side by side what each policy makes of the conversation in FILE."""
+    from mcp_server_compaction.cli_compare import CompareFile, run_compare
+
+    job = CompareFile(file=file, **options)
+    config = _config(context)
+    _run(lambda: run_compare(job, config))
+
+
+@main.command()
 @click.argument("query")
 @click.option("--session", metavar="S", help="Only in this session.")
 @click.option("--role", type=click.Choice(["system", "user", "assistant"]))

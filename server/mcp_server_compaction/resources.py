@@ -26,12 +26,14 @@ from mcp_types import (
 )
 
 from mcp_server_compaction.arguments import short_schema
+from mcp_server_compaction.policy_list import policies_document
 from mcp_server_compaction.schemas import CompactOptions
 from mcp_server_compaction.sessions import iso_time, session_document
 from mcp_server_compaction.text_source import json_line, open_source, rest_of
 from mcp_server_compaction.tools.spec import RequestContext, dump
 
 OPTIONS_URI = "options://compact_messages"
+POLICIES_URI = "policies://compact_messages"
 PAGE_SIZE = 25
 # Clients of the handshake era refuse events of more than 1 MiB over HTTP.
 MAX_RESOURCE_BYTES = 900_000
@@ -82,7 +84,7 @@ TEMPLATES = (
 async def list_resources(
     context: RequestContext, params: PaginatedRequestParams | None
 ) -> ListResourcesResult:
-    """Handle `resources/list`: what `options` may hold, then sessions, newest first."""
+    """Handle `resources/list`: names for `options` and `policy`, then sessions, newest first."""
     cursor = params.cursor if params else None
     archive = await _archive(context)
     try:
@@ -91,7 +93,7 @@ async def list_resources(
         )
     except CompactionError as error:
         raise MCPError(INVALID_PARAMS, f"{error} Start again without a cursor.") from error
-    first = [] if cursor else [_options_resource()]
+    first = [] if cursor else [_options_resource(), _policies_resource()]
     return ListResourcesResult(
         resources=[*first, *(_session_resource(session) for session in sessions)],
         next_cursor=_encode_cursor(next_cursor) if next_cursor else None,
@@ -133,6 +135,8 @@ async def unsubscribe(context: RequestContext, params: UnsubscribeRequestParams)
 async def _contents(context: RequestContext, uri: str) -> list[Any]:
     if uri == OPTIONS_URI:
         return [TextResourceContents(uri=uri, mime_type=_JSON, text=dump(options_document()))]
+    if uri == POLICIES_URI:
+        return [TextResourceContents(uri=uri, mime_type=_JSON, text=dump(policies_document()))]
     archive = await context.lifespan_context.archive()
     if found := _TRANSCRIPT.match(uri):
         return await _transcript(archive, uri, found.group(1))
@@ -215,6 +219,16 @@ def _options_resource() -> Resource:
         name="options",
         title="Options of compact_messages",
         description="Every field of `options`, with its default.",
+        mime_type=_JSON,
+    )
+
+
+def _policies_resource() -> Resource:
+    return Resource(
+        uri=POLICIES_URI,
+        name="policies",
+        title="Policies of compact_messages",
+        description="What `policy` may name: layers, constants, sources.",
         mime_type=_JSON,
     )
 

@@ -199,3 +199,39 @@ def test_a_root_that_is_no_folder_is_a_usage_error(run: Run) -> None:
 
 def test_the_version_is_told(run: Run) -> None:
     assert "mcp-server-compaction" in run("--version").stdout
+
+
+def test_policies_lists_each_with_its_source_and_constants(run: Run) -> None:
+    shown = run("policies").stdout
+    assert "claude-code (S0, and the production constants in S3)" in shown
+    assert "trigger_tokens=50000" in shown
+    document = json.loads(run("policies", "--json").stdout)
+    assert [policy["name"] for policy in document["policies"]][:2] == ["default", "gentle"]
+
+
+def test_compare_shows_policies_side_by_side_and_leaves_the_archive_alone(
+    run: Run, transcript: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    shown = run("compare", transcript, "--policies", "default,three-layer", "--html", page).stdout
+    assert "default" in shown
+    assert "three-layer" in shown
+    html = page.read_text(encoding="utf-8")
+    assert html.count("<svg") == 5
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert not (tmp_path / "archive").exists()
+
+
+def test_compare_answers_in_json(run: Run, transcript: Path) -> None:
+    done = run("compare", transcript, "--policies", "default", "--window", 8_000, "--json")
+    report = json.loads(done.stdout)
+    assert report["window"] == 8_000
+    [row] = report["policies"]
+    assert row["tokens_after"] < row["tokens_before"]
+    assert row["calls_over"] == 0
+    assert 0 < row["recall"] <= 1
+
+
+def test_compare_refuses_a_policy_that_does_not_exist(run: Run, transcript: Path) -> None:
+    done = run("compare", transcript, "--policies", "defualt", code=1)
+    assert "There is no policy 'defualt'" in done.stderr

@@ -4,6 +4,7 @@ import json
 
 import anyio
 import pytest
+from context_compaction.policies import POLICIES
 from context_compaction.settings import Settings
 from mcp import Client
 from mcp.client.session import IncomingMessage
@@ -43,8 +44,8 @@ async def test_sessions_are_listed_newest_first_and_page_by_page(config: Config,
         assert first.next_cursor
         second = await client.list_resources(cursor=first.next_cursor)
     uris = [str(item.uri) for item in [*first.resources, *second.resources]]
-    assert uris[0] == "options://compact_messages"
-    assert uris[1:] == [f"transcript://{name}" for name in reversed(names)]
+    assert uris[:2] == ["options://compact_messages", "policies://compact_messages"]
+    assert uris[2:] == [f"transcript://{name}" for name in reversed(names)]
     assert second.next_cursor is None
 
 
@@ -119,6 +120,18 @@ async def test_a_resource_that_is_not_there_is_invalid_and_named(
             await client.read_resource(uri)
     assert refused.value.error.code == -32602
     assert refused.value.error.data == {"uri": uri}
+
+
+async def test_the_policies_resource_names_layers_constants_and_sources(config: Config) -> None:
+    async with connect(config) as client:
+        (text,) = _texts(await client.read_resource("policies://compact_messages"))
+    policies = {policy["name"]: policy for policy in json.loads(text)["policies"]}
+    assert set(policies) == set(POLICIES)
+    assert policies["default"]["constants"] == {}
+    assert policies["three-layer"]["constants"]["trigger_tokens"] == 50_000
+    assert policies["four-layer"]["layers"] == ["persist", "snip", "microcompact", "summarize"]
+    papers = [policy for name, policy in policies.items() if name not in ("default", "gentle")]
+    assert all(policy["differences_from_source"] for policy in papers)
 
 
 async def test_the_options_resource_describes_every_option_and_constant(config: Config) -> None:

@@ -1,0 +1,133 @@
+"""`compare FILE`: the policies side by side, as a table, as JSON, or as a page with charts."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import anyio
+import click
+from context_compaction import wire
+from context_compaction.compaction import CompactRequest
+from context_compaction.errors import SettingsError
+from context_compaction.policies import POLICIES, policy_named
+from context_compaction.tokens import counter_for
+
+from mcp_server_compaction.compaction_call import input_of_file
+from mcp_server_compaction.comparison import Row, Share, compare
+from mcp_server_compaction.comparison_page import page
+from mcp_server_compaction.config import Config
+
+_HEADINGS = (
+    "policy", "tokens after", "saved by layer", "user turns", "results", "files", "seconds",
+    "compactions", "calls over", "recall", "cache hits", "re-billed", "cost USD",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CompareFile:
+    """What the command line asks for; see `cli.compare` for each option."""
+
+    file: Path
+    names: str | None
+    window: int | None
+    model: str | None
+    price: float
+    as_json: bool
+    html: Path | None
+
+
+def run_compare(job: CompareFile, config: Config) -> None:
+    """Replay the file under each policy and show what came of it.
+
+    Raises:
+        CompactionError: The file holds no conversation, or a policy does not exist.
+    """
+    names = [name.strip() for name in (job.names or ",".join(POLICIES)).split(",") if name.strip()]
+    for name in names:
+        policy_named(name)
+    rows, window = anyio.run(_compare, job, names, config)
+    cells = [_cells(row) for row in rows]
+    if job.html is not None:
+        _write(job.html, page(rows, _HEADINGS, cells))
+    if job.as_json:
+        report = {"file": job.file.name, "window": window, "policies": [asdict(r) for r in rows]}
+        click.echo(json.dumps(report, indent=1))
+        return
+    _print_table(cells)
+    first = rows[0] if rows else None
+    if first is not None:
+        click.echo(
+            f"{first.tokens_before:,} tokens and {first.calls} calls through a window of "
+            f"{window:,} tokens. Cost: input at ${job.price:g} a million, cache reads at 0.1 and "
+            "writes at 1.25 of it, without summaries of a model. Recall: of the names that the "
+            "model used again, the part that stood in its request."
+        )
+    if job.html is not None:
+        click.echo(f"Page written to {job.html}")
+
+
+async def _compare(job: CompareFile, names: list[str], config: Config) -> tuple[list[Row], int]:
+    data = await anyio.Path(job.file).read_bytes()
+    given = await input_of_file(data, job.file.name)
+    model = job.model or given.model or config.model
+    format_name = given.format or wire.detect(given.payload)
+    count = counter_for(model)
+    overhead = count.overhead(system=given.system, tools=given.tools)
+    tokens = count.messages(wire.parse(given.payload, format=format_name)) + overhead
+    window = job.window or max(1_000, tokens // 2)
+    request = CompactRequest(
+        format=format_name,
+        model=model,
+        context_window=window,
+        system=given.system,
+        tools=given.tools,
+        summarizer="extractive",
+    )
+    return await compare(given.payload, request, names, job.price), window
+
+
+def _cells(row: Row) -> list[str]:
+    layers = ", ".join(f"{name} {saved:,}" for name, saved in row.saved_by_layer.items())
+    return [
+        row.policy,
+        f"{row.tokens_after:,}" + ("" if row.fits else " (too many)"),
+        layers or "-",
+        _share(row.user_turns),
+        _share(row.results),
+        _share(row.files),
+        f"{row.compact_seconds:.2f}",
+        str(row.compactions),
+        str(row.calls_over),
+        f"{row.recall:.3f}",
+        f"{row.cache_hit_share:.1%}",
+        f"{row.rebilled_tokens:,}",
+        f"{row.cost_usd:.2f}",
+    ]
+
+
+def _share(share: Share) -> str:
+    return f"{share.kept}/{share.total}"
+
+
+def _print_table(cells: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="Policies compared")
+    for at, heading in enumerate(_HEADINGS):
+        table.add_column(heading, justify="left" if at in (0, 2) else "right", overflow="fold")
+    for line in cells:
+        table.add_row(*line)
+    # A pipe has no width of its own: the table must not be squeezed into 80 columns.
+    Console(width=None if sys.stdout.isatty() else 180).print(table)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be written: {error.strerror}. Choose another place for --html."
+        ) from error
