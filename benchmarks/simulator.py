@@ -21,9 +21,17 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from context_compaction import wire
 from context_compaction.archive.local import open_archive
 from context_compaction.compaction import CompactRequest
-from mcp_server_compaction.replay import Replay, replay
+from context_compaction.tokens import counter_for
+from mcp_server_compaction.replay import (
+    READ_PRICE,
+    WRITE_PRICE,
+    Replay,
+    call_positions,
+    replay,
+)
 
 from tests.support.corpus import all_transcripts
 from tests.support.synthetic import synthetic_session
@@ -92,9 +100,16 @@ async def run(case: Case, label: str, policy: str, settings: dict[str, Any]) -> 
             return Run(label, await replay(case.payload, request, archive))
 
 
-async def uncompacted(case: Case) -> Run:
-    """The floor: everything is sent, as if no window were there."""
-    return await run(Case(case.name, case.payload, case.format, 100_000_000), "none", "gentle", {})
+def uncompacted(case: Case) -> str:
+    """The floor, by arithmetic: everything is sent, as if no window were there."""
+    sizes = list(map(counter_for().message, wire.parse(case.payload, format=case.format)))
+    read = written = sent = 0
+    for stop in call_positions(case.payload, case.format):
+        total = sum(sizes[:stop])
+        read, written, sent = read + sent, written + total - sent, total
+    billed = read * READ_PRICE + written * WRITE_PRICE
+    share = read / (read + written)
+    return f"| no compaction, no window | {billed:,.0f} | - | 1.000 | {share:.1%} | - | - | - | - | - |"
 
 
 def breaks_within(replay: Replay) -> int:
@@ -125,16 +140,15 @@ def table(runs: Sequence[Run]) -> list[str]:
 def picture(case: Case, runs: Sequence[Run]) -> str:
     """Cost against recall as SVG; the line joins the runs of `default`."""
     width, height, margin = 760, 440, 60
-    shown = [item for item in runs if item.label != "none"]
-    most = max(item.replay.billed_tokens for item in shown) * 1.08
-    least = min(item.replay.recall for item in shown) * 0.95
+    most = max(item.replay.billed_tokens for item in runs) * 1.08
+    least = min(item.replay.recall for item in runs) * 0.95
 
     def place(item: Run) -> tuple[float, float]:
         x = margin + (width - 2 * margin) * item.replay.billed_tokens / most
         y = height - margin - (height - 2 * margin) * (item.replay.recall - least) / (1 - least)
         return round(x, 1), round(y, 1)
 
-    ours = sorted(place(item) for item in shown if item.label.startswith("default"))
+    ours = sorted(place(item) for item in runs if item.label.startswith("default"))
     line = " ".join(f"{x},{y}" for x, y in ours)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -149,7 +163,7 @@ def picture(case: Case, runs: Sequence[Run]) -> str:
         f'text-anchor="middle">recall ({least:.2f} to 1)</text>',
         f'<polyline points="{line}" fill="none" stroke="#2a7" stroke-dasharray="4 3"/>',
     ]
-    for item in shown:
+    for item in runs:
         x, y = place(item)
         color = "#2a7" if item.label.startswith("default") else "#c43"
         parts.append(f'<circle cx="{x}" cy="{y}" r="5" fill="{color}"/>')
@@ -167,6 +181,7 @@ def write(number: int, case: Case, runs: Sequence[Run]) -> None:
         f"## {number}. {case.name} ({len(case.payload):,} messages, {calls:,} calls)",
         "",
         *table(runs),
+        uncompacted(case),
         "",
         f"![cost against recall]({picture_name})",
         "",
@@ -186,11 +201,10 @@ async def main() -> None:
     for number, case in enumerate(CASES, 1):
         if wanted and number not in wanted:
             continue
-        runs = [await uncompacted(case)]
+        runs: list[Run] = []
         for label, policy, settings in variants(case.window):
             runs.append(await run(case, label, policy, settings))
             print(f"{case.name}: {label}", flush=True)
-        runs = [*runs[1:], runs[0]]
         print("\n".join(table(runs)), flush=True)
         write(number, case, runs)
 

@@ -129,7 +129,7 @@ async def replay(
     sent: list[JsonObject] = []
     known: set[str] = set()
     at = 0
-    for stop in _call_positions(payload, format_name):
+    for stop in call_positions(payload, format_name):
         new = list(payload[at:stop])
         result = await compact([*context, *new], request, archive=archive)
         for message in new:
@@ -142,7 +142,7 @@ async def replay(
     return Replay(request.policy, tuple(calls))
 
 
-def _call_positions(payload: Sequence[JsonObject], format_name: str) -> list[int]:
+def call_positions(payload: Sequence[JsonObject], format_name: str) -> list[int]:
     """Where the assistant begins to speak: before each of them a request was sent."""
     roles = ["user"] * len(payload)
     for message in wire.parse(payload, format=format_name):
