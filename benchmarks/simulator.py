@@ -77,13 +77,13 @@ CASES = (
 def variants(window: int) -> list[tuple[str, str, dict[str, Any]]]:
     """Label, policy and constants of each run."""
     named: list[tuple[str, str, dict[str, Any]]] = [("default", "default", {})]
-    named += [(name, name, {}) for name in ("gentle", *PAPERS)]
+    named += [(name, name, {}) for name in PAPERS]
     named.append(("default, target 0.35", "default", {"target_fraction": 0.35}))
     for share, fraction in ((0.45, 0.4), (0.25, 0.4)):
         trigger = int(window * share)
         label = f"default, trigger {trigger // 1000}K, target {fraction}"
         named.append((label, "default", {"trigger_tokens": trigger, "target_fraction": fraction}))
-    return named
+    return [*named, ("gentle", "gentle", {})]
 
 
 async def run(case: Case, label: str, policy: str, settings: dict[str, Any]) -> Run:
@@ -109,7 +109,8 @@ def uncompacted(case: Case) -> str:
         read, written, sent = read + sent, written + total - sent, total
     billed = read * READ_PRICE + written * WRITE_PRICE
     share = read / (read + written)
-    return f"| no compaction, no window | {billed:,.0f} | - | 1.000 | {share:.1%} | - | - | - | - | - |"
+    rest = " - |" * 5
+    return f"| no compaction, no window | {billed:,.0f} | - | 1.000 | {share:.1%} |{rest}"
 
 
 def breaks_within(replay: Replay) -> int:
@@ -205,8 +206,8 @@ async def main() -> None:
         for label, policy, settings in variants(case.window):
             runs.append(await run(case, label, policy, settings))
             print(f"{case.name}: {label}", flush=True)
+            write(number, case, runs)
         print("\n".join(table(runs)), flush=True)
-        write(number, case, runs)
 
 
 anyio.run(main)
