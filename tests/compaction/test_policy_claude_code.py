@@ -174,7 +174,7 @@ async def test_five_files_come_back_newest_read_first_each_once() -> None:
 
 async def test_files_that_were_only_written_do_not_come_back() -> None:
     written = answered("w", "write_file", "ok", path="w.py", content=chars(200))
-    payload = [user("Work."), *written, *files(["r.py"])[0], user("More of " + chars(4_000))]
+    payload = [user("Work."), *written, *files(["r.py"])[0], assistant("More of " + chars(4_000))]
     result = await under("claude-code", payload, mode="full", **WINDOW)
     assert result.restored == ("r.py",)
 
