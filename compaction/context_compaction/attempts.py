@@ -16,7 +16,7 @@ from context_compaction.messages import Message, Messages
 from context_compaction.policies import Policy
 from context_compaction.repair import label_misplaced_system, open_with_user
 from context_compaction.restore import FileText, restore
-from context_compaction.rungs import Limits, Rung, clear, cut, ladder
+from context_compaction.rungs import Limits, Rung, clear, cut, ladder, words_reserve
 from context_compaction.settings import Settings
 from context_compaction.summary import (
     acknowledge,
@@ -29,8 +29,8 @@ from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
 
-# A checkpoint inside the running turn gets this part of the summary's budget beside a summary.
-_CHECKPOINT_SHARE = 0.4
+# Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
+_LEAST_SHARE = 0.25
 # Words may come to this part of what they stand for, and files may be put back up to this part of
 # the whole: a list that was to be made smaller must come out smaller, however short it was.
 _SUMMARY_SHARE = 0.5
@@ -112,11 +112,14 @@ def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = Fal
             if fits(task, shape.draft.messages):
                 return shape
             continue
-        shape = _with_cut(task, shape, where)
-        bare = finish(task, shape, summary="", checkpoint="", files=())
-        room = shape.summary_tokens + shape.checkpoint_tokens
-        if fits(task, bare.messages, spare_tokens=room):
-            return shape
+        reserved = words_reserve(rung, task.limits.tokens)
+        shape = _with_cut(task, shape, where, reserved)
+        bare = finish(task, shape, summary="", checkpoint="", files=()).messages
+        if fits(task, bare, spare_tokens=reserved):
+            # What the cut leaves free is the words' too, up to their bound.
+            free_tokens = task.limits.tokens - task.count.messages(bare)
+            bound_tokens = rung.settings.summary_tokens
+            return _with_cut(task, shape, where, min(bound_tokens, free_tokens))
     return shape
 
 
@@ -162,6 +165,12 @@ def fits(task: Task, messages: Messages, *, spare_tokens: int = 0) -> bool:
     return task.count.request_bytes(messages) <= task.limits.bytes
 
 
+def excess_tokens(task: Task, shape: Shape, summary: str, checkpoint: str) -> int:
+    """How far `shape` with these words is above the limit; 0 and less where it fits."""
+    done = finish(task, shape, summary=summary, checkpoint=checkpoint, files=())
+    return task.count.messages(done.messages) - task.limits.tokens
+
+
 def span_of(task: Task, messages: Messages) -> Span:
     """The archived originals that `messages` stand for, summaries of ours unfolded."""
     numbers: list[int] = []
@@ -180,17 +189,19 @@ def full_rungs(task: Task) -> tuple[Rung, ...]:
     return (Rung(replace(first.settings, keep_recent_turns=0), 0.0), *harder[2:])
 
 
-def _with_cut(task: Task, shape: Shape, where: CutPoint) -> Shape:
-    history = history_of(shape.draft.messages, where)
-    prefix = turn_prefix_of(shape.draft.messages, where)
-    gone_tokens = sum(map(task.count.message, (*history, *prefix)))
+def _with_cut(task: Task, shape: Shape, where: CutPoint, tokens: int) -> Shape:
+    """`shape` cut at `where`, `tokens` shared between the words for history and for the turn."""
+    parts = history_of(shape.draft.messages, where), turn_prefix_of(shape.draft.messages, where)
+    history_size, prefix_size = (sum(map(task.count.message, part)) for part in parts)
+    gone_tokens = history_size + prefix_size
     kept_tokens = task.count.messages(shape.draft.messages) - gone_tokens
     replaced_tokens = max(0, task.count.messages(task.messages) - kept_tokens)
-    tokens = min(shape.rung.settings.summary_tokens, int(replaced_tokens * _SUMMARY_SHARE))
-    has_history, has_prefix = bool(history), bool(prefix)
-    checkpoint_tokens = 0
-    if has_prefix:
-        checkpoint_tokens = int(tokens * _CHECKPOINT_SHARE) if has_history else tokens
+    tokens = min(tokens, int(replaced_tokens * _SUMMARY_SHARE))
+    of_prefix = prefix_size / max(1, gone_tokens)
+    if all(parts):
+        of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
+    checkpoint_tokens = int(tokens * of_prefix)
+    summary_tokens = tokens - checkpoint_tokens if parts[0] else 0
     summary_tokens = tokens - checkpoint_tokens if has_history else 0
     return Shape(shape.draft, shape.rung, where, summary_tokens, checkpoint_tokens)
 

@@ -6,7 +6,7 @@ parts and the receipt are made of it.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from context_compaction import markers
@@ -28,15 +28,42 @@ _EXIT_STATUS = re.compile(
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
 _COMMAND_CHARS = 160
+# Commands that change something which no undo of a file brings back.
+_EFFECT_COMMAND = re.compile(
+    r"\bgit\s+(commit|push|merge|rebase|reset|tag|revert|cherry-pick|checkout\s+-b|branch\s+-[dD])\b"
+    r"|\b(npm|pnpm|yarn|pip3?|uv|cargo|gem|go|apt(-get)?|brew|conda|poetry)\s+(\w+\s+)?"
+    r"(install|add|remove|uninstall|publish|upgrade|update)\b"
+    r"|\b(migrate|alembic|flyway|terraform\s+(apply|destroy)|kubectl\s+(apply|delete|scale)|"
+    r"helm\s+(install|upgrade)|docker\s+(push|run|rm|compose\s+(up|down))|twine\s+upload|"
+    r"gh\s+(pr|issue|release)\s+(create|merge|close|comment)|systemctl|createdb|dropdb|psql\s|"
+    r"mail|sendmail|scp|rsync)\b"
+    r"|\bcurl\b.*(-X\s*(POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
+    r"|\b(DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
+)
+# Verbs in the names of tools that act outside the conversation.
+_EFFECT_WORDS = frozenset(
+    "send book cancel update create delete remove pay transfer refund post submit modify exchange "
+    "return publish deploy merge approve reject assign add set schedule order charge invite "
+    "reserve close reopen comment reply upload change".split()
+)
+_DELETE_COMMAND = re.compile(r"(?:^|[;&|]\s*)(?:git\s+)?rm\s+((?:-\w+\s+)*)([^;&|<>\n]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One command that was run. `failed` is None where the answer is missing."""
+    """One command or call, and how it ended.
+
+    Attributes:
+        command: The command, or the call with its arguments, on one line.
+        failed: Whether it failed; None where the answer is missing.
+        error: The line that says what failed.
+        resolved: Whether the same command ran without failing later.
+    """
 
     command: str
     failed: bool | None
     error: str = ""
+    resolved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +74,10 @@ class Digest:
         read: Paths of files that were read, oldest first.
         written: Paths of files that were created or overwritten.
         edited: Paths of files that were changed.
+        deleted: Paths that commands removed.
         runs: Commands, with how they ended.
+        effects: Of commands and calls those that changed something outside the conversation
+            and its files: commits, installs, messages, bookings. They must not be repeated.
         errors: What failed besides commands: tool and the telling line.
         memory_reads: Queries of memory tools.
         other_calls: How often each other tool was called.
@@ -59,7 +89,9 @@ class Digest:
     read: tuple[str, ...] = ()
     written: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
     runs: tuple[Run, ...] = ()
+    effects: tuple[Run, ...] = ()
     errors: tuple[str, ...] = ()
     memory_reads: tuple[str, ...] = ()
     other_calls: tuple[tuple[str, int], ...] = ()
@@ -74,8 +106,13 @@ class Digest:
                 "read": list(self.read),
                 "written": list(self.written),
                 "edited": list(self.edited),
+                "deleted": list(self.deleted),
             },
-            "runs": [{"command": run.command, "failed": run.failed} for run in self.runs],
+            "runs": [
+                {"command": run.command, "failed": run.failed, "resolved": run.resolved}
+                for run in self.runs
+            ],
+            "effects": [{"call": run.command, "failed": run.failed} for run in self.effects],
             "errors": list(self.errors),
             "memory_reads": list(self.memory_reads),
             "other_calls": dict(self.other_calls),
@@ -96,6 +133,8 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
     }
     files: dict[str, dict[str, None]] = {"read": {}, "write": {}, "edit": {}}
     runs: list[Run] = []
+    effects: list[Run] = []
+    deleted: dict[str, None] = {}
     errors: list[str] = []
     memory: list[str] = []
     others: dict[str, int] = {}
@@ -110,7 +149,15 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         failed = _failed(result)
         if use.kind == "execute" and use.command:
             error = error_line(result_text(result)) if failed and result else ""
-            runs.append(Run(_one_line(use.command), failed, error))
+            run = Run(_one_line(use.command), failed, error)
+            runs.append(run)
+            if _EFFECT_COMMAND.search(use.command):
+                effects.append(run)
+            if not failed:
+                deleted.update(dict.fromkeys(_deleted_by(use.command)))
+        elif use.kind == "other" and words_of(call.name) & _EFFECT_WORDS:
+            error = error_line(result_text(result)) if failed and result else ""
+            effects.append(Run(_short(call, use), failed, error))
         elif failed and result is not None:
             errors.append(f"{_short(call, use)}: {error_line(result_text(result))}")
         elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
@@ -123,7 +170,9 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         tuple(files["read"]),
         tuple(files["write"]),
         tuple(files["edit"]),
-        tuple(runs),
+        tuple(deleted),
+        _with_resolved(runs),
+        tuple(effects),
         tuple(errors),
         tuple(memory),
         tuple(others.items()),
@@ -131,6 +180,27 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         tuple(in_flight),
         tuple(result_text(result) for result in results.values() if markers.is_placeholder(result)),
     )
+
+
+def _with_resolved(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs; one that failed is resolved where the same command passed later."""
+    passed: set[str] = set()
+    out: list[Run] = []
+    for run in reversed(runs):
+        if run.failed is False:
+            passed.add(run.command)
+        out.append(replace(run, resolved=True) if run.failed and run.command in passed else run)
+    return tuple(reversed(out))
+
+
+def _deleted_by(command: str) -> list[str]:
+    """The paths that `command` removes."""
+    return [
+        path
+        for match in _DELETE_COMMAND.finditer(command)
+        for path in match[2].split()
+        if not path.startswith("-")
+    ]
 
 
 def _failed(result: ToolResult | None) -> bool | None:

@@ -32,7 +32,8 @@ ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 _NAMED = re.compile(r"\A\[[^\n]{0,400}\] \[kept: \d+ chars; read_persisted_output o_[0-9a-f]{24}")
 
 _SPAN = re.compile(
-    r'\A<(?:context_summary|turn_context) session="([A-Za-z0-9_.:-]+)" messages="(\d+)-(\d+)">'
+    r'\A<(?:context_summary|turn_context) '
+    r'originals="transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)">'
 )
 
 
@@ -90,20 +91,16 @@ def offloaded(kind: str, media_type: str, blob: Blob) -> str:
 def summary(span: Span, body: str) -> str:
     """The message that stands for history."""
     return (
-        f'<context_summary session="{span.session_id}" '
-        f'messages="{span.start_seq}-{span.stop_seq}">\n'
-        "The earlier part of this conversation, condensed. It is secondhand: check what matters.\n"
-        f"Originals: {span.pointer} (read_persisted_output), or search_transcript.\n"
-        f"{body}\n</context_summary>"
+        f'<context_summary originals="{span.pointer}">\n'
+        f"Condensed, secondhand; read_persisted_output has all.\n{body}\n</context_summary>"
     )
 
 
 def turn_context(span: Span, body: str) -> str:
     """The checkpoint inside the running turn: what was done for the request above."""
     return (
-        f'<turn_context session="{span.session_id}" messages="{span.start_seq}-{span.stop_seq}">\n'
-        f"Turn Context (split turn): what was done so far for the request above, condensed.\n"
-        f"Originals: {span.pointer} (read_persisted_output).\n{body}\n</turn_context>"
+        f'<turn_context originals="{span.pointer}">\n'
+        f"Turn Context (split turn): done so far.\n{body}\n</turn_context>"
     )
 
 

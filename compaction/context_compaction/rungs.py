@@ -82,7 +82,7 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
     )
     tighter = replace(
         tight,
-        summary_tokens=min(settings.summary_tokens, max(100, limit_tokens // 8)),
+        summary_fraction=min(settings.summary_fraction, 0.125),
         restore_files=0,
     )
     last = replace(
@@ -92,7 +92,7 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
         persist_result_tokens=max(50, limit_tokens // 10),
         preview_chars=200,
         clip_argument_chars=100,
-        summary_tokens=0,
+        summary_fraction=0.0,
     )
     return (
         first_rung(settings),
@@ -100,6 +100,12 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
         Rung(tighter, 0.0, needs_minimum=False),
         Rung(last, 0.0, may_keep_nothing=True, needs_minimum=False, clears_all=True),
     )
+
+
+def words_reserve(rung: Rung, limit_tokens: int) -> int:
+    """Tokens that a cut at this rung leaves free for the words that take history's place."""
+    settings = rung.settings
+    return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
 
 
 def clear(
@@ -159,7 +165,7 @@ def cut(
         return cut_keeping(draft.messages, rules, keep_messages=rung.keep_messages)
     if settings.replace_all:
         return cut_all(draft.messages, rules)
-    room_tokens = limits.tokens - settings.summary_tokens
+    room_tokens = limits.tokens - words_reserve(rung, limits.tokens)
     base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
     found = find_cut(
         draft.messages,

@@ -64,7 +64,8 @@ class Settings:
             or folds it into the "summary" with the rest of what stood before the cut.
         reactive_keep_messages: After a refusal keep this many newest messages first; 0 leaves it
             to the budget.
-        summary_tokens: Upper bound of a summary.
+        summary_tokens: Upper bound of a summary ...
+        summary_fraction: ... and the part of the target that a cut keeps free for it at least.
         user_text_tokens: Of which at most this much are the user's own words.
         restore_kinds: Kinds of tools whose files count as used.
         restore_files: At most so many recently used files are put back after a cut ...
@@ -100,12 +101,13 @@ class Settings:
     tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     replace_all: bool = False
     acknowledge: bool = False
-    keep_recent_fraction: float = 0.7
+    keep_recent_fraction: float = 0.5
     keep_recent_of: KeepBase = "target"
     keep_recent_turns: int = 6
     split_turn: SplitTurnRule = "checkpoint"
     reactive_keep_messages: int = 0
-    summary_tokens: int = 4_000
+    summary_tokens: int = 5_000
+    summary_fraction: float = 0.5
     user_text_tokens: int = 2_000
     restore_kinds: tuple[str, ...] = ("read", "write", "edit")
     restore_files: int = 5
@@ -132,8 +134,6 @@ class Settings:
             min_result_tokens=shrink(self.min_result_tokens, 50),
             min_savings_tokens=shrink(self.min_savings_tokens, 100),
             clip_argument_chars=shrink(self.clip_argument_chars, 200),
-            # A summary needs room to say anything at all: it shrinks to a fifth of the target.
-            summary_tokens=min(self.summary_tokens, max(150, target_tokens // 5)),
             user_text_tokens=min(self.user_text_tokens, max(75, target_tokens // 10)),
             restore_file_tokens=shrink(self.restore_file_tokens, 200),
             restore_total_tokens=shrink(self.restore_total_tokens, 0),

@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from context_compaction import markers, wire
 from context_compaction.archive import Archive
-from context_compaction.attempts import Shape, Task, span_of
+from context_compaction.attempts import Shape, Task, excess_tokens, span_of
 from context_compaction.compaction import CompactRequest, SummaryPrompt
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.digest import digest
@@ -42,6 +42,7 @@ from context_compaction.summarizers.prompt import (
 _PROSE_SHARE = 0.7
 _RECORD_TITLE = "# From the record, word for word"
 _MIN_RECORD_TOKENS = 60
+_FITTINGS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +54,14 @@ class Record:
         since: Those messages that no earlier summary stood for.
         earlier: The text of earlier summaries in it.
         lost: The text of those whose originals are not in the archive.
+        later: Requests of the user that stay in the context after it.
     """
 
     messages: Messages = ()
     since: Messages = ()
     earlier: str = ""
     lost: str = ""
+    later: Messages = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,8 @@ async def sources_of(
     """
     if shape.cut is None:
         return Sources()
+    staying = shape.draft.messages[shape.cut.goes_on_at :]
+    later = tuple(message for message in staying if markers.is_request(message))
 
     async def record_of(messages: Messages) -> Record:
         originals: list[Message] = []
@@ -115,7 +120,8 @@ async def sources_of(
             earlier.append(text_of(message.blocks))
             if not found:
                 lost.append(earlier[-1])
-        return Record(tuple(originals), tuple(since), "\n".join(earlier), "\n".join(lost))
+        texts = "\n".join(earlier), "\n".join(lost)
+        return Record(tuple(originals), tuple(since), *texts, later)
 
     return Sources(
         await record_of(history_of(shape.draft.messages, shape.cut)),
@@ -127,11 +133,23 @@ def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ..
     """The words for `shape` without any model."""
     # A request that is folded away with its turn must be told like any other.
     stays = shape.cut is not None and not shape.cut.folds_request
-    return Words(
-        _extract(task, sources.history, shape.summary_tokens),
-        _extract(task, sources.prefix, shape.checkpoint_tokens, is_prefix=stays),
-        warnings=warnings,
-    )
+    summary_tokens, checkpoint_tokens = shape.summary_tokens, shape.checkpoint_tokens
+    words = Words("", "", warnings=warnings)
+    # A text counts a little more inside its message, and much more beside another script.
+    for _ in range(_FITTINGS if shape.cut else 0):
+        words = replace(
+            words,
+            summary=_extract(task, sources.history, summary_tokens),
+            checkpoint=_extract(task, sources.prefix, checkpoint_tokens, is_prefix=stays),
+        )
+        excess = excess_tokens(task, shape, words.summary, words.checkpoint)
+        if excess <= 0 or not (words.summary or words.checkpoint):
+            return words
+        written = task.count.text(words.summary) + task.count.text(words.checkpoint)
+        shrink = max(0.0, 1 - (excess + 4) / max(1, written))
+        summary_tokens = int(min(summary_tokens, task.count.text(words.summary)) * shrink)
+        checkpoint_tokens = int(min(checkpoint_tokens, task.count.text(words.checkpoint)) * shrink)
+    return replace(words, summary="", checkpoint="")
 
 
 def host_words(task: Task, shape: Shape, sources: Sources, request: CompactRequest) -> Words:
@@ -341,7 +359,12 @@ def _extract(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = F
         return ""
     inventory = digest(record.messages, task.settings.tool_kinds)
     asked = SummaryRequest(
-        record.messages, inventory, max_tokens, previous=record.lost, is_turn_prefix=is_prefix
+        record.messages,
+        inventory,
+        max_tokens,
+        previous=record.lost,
+        later=record.later,
+        is_turn_prefix=is_prefix,
     )
     return extractive.write(asked, task.count)
 

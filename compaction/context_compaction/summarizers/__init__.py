@@ -20,6 +20,7 @@ class SummaryRequest:
         messages: What the summary stands for, originals where the archive has them.
         digest: The inventory of `messages`.
         max_tokens: What the text may count.
+        later: What the user says after `messages`, in what stays: it may correct them.
         previous: The text of the summary that stood before, where its originals are not at hand.
         instructions: What the user wants it to dwell on.
         is_turn_prefix: Whether it is the beginning of the running turn, whose request stays in
@@ -29,6 +30,7 @@ class SummaryRequest:
     messages: Messages
     digest: Digest
     max_tokens: int
+    later: Messages = ()
     previous: str = ""
     instructions: str = ""
     is_turn_prefix: bool = False

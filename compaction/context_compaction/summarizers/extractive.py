@@ -1,238 +1,134 @@
-"""The writer that needs no model: verbatim extracts in the fixed structure, deterministic.
+"""The writer that needs no model: verbatim extracts in a fixed structure, deterministic.
 
-It spends its budget on two goals: what binds (the user's requests, rules and corrections) and what
-will be needed by name (lines that carry paths, identifiers, numbers and errors, each whole enough
-to be understood, greedily covering the most not yet covered per token). The ledger of files,
-commands and plans comes from the digest. Cost is linear in the text.
+It spends its budget on two goals that pull apart: what binds (the user's requests, rules and
+corrections) and what will be needed by name. The ledger of files, commands and plans comes from
+the digest. Each section has a share of the budget; what the others leave goes to the facts. Cost
+is linear in the text.
 """
 
-import heapq
-import math
 import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from context_compaction import markers
-from context_compaction.messages import Message, Messages, Text, ToolResult, text_of
-from context_compaction.summarizers import SummaryRequest
-from context_compaction.summarizers.ledger import lines as ledger_lines
-from context_compaction.summarizers.ledger import shortened, within
+from context_compaction.messages import Messages, text_of
+from context_compaction.summarizers import SummaryRequest, ledger
+from context_compaction.summarizers.binding import Bindings, bindings_of
+from context_compaction.summarizers.facts import fact_lines
+from context_compaction.summarizers.lines import LineIndex, index_lines
+from context_compaction.summarizers.requests import request_lines
+from context_compaction.summarizers.shortening import cost_of, within
 from context_compaction.tokens import MessageCounter
 
-# Shares of the budget, in the order of the sections. What a section leaves goes to the facts.
-_REQUEST_SHARE = 0.28
-_BINDING_SHARE = 0.17
-_DECISION_SHARE = 0.08
-_LEDGER_SHARE = 0.17
-_NEXT_SHARE = 0.08
+REQUESTS = "Goal, requests"
+BINDING = "Constraints, preferences"
+DECISIONS = "Decisions and findings"
+LEDGER = "Done, files, plan"
+PREVIOUS = "From the summary before"
+FACTS = "Facts, errors, values"
+NEXT = "Where the work stood"
+
+# Shares of the budget. They are bounds: what a section does not use goes to the facts.
+_REQUEST_SHARE = 0.12
+_BINDING_SHARE = 0.45
+_BINDING_TOKENS = 900  # rules of more than this are a document, not speech
+_DECISION_SHARE = 0.06
+_LEDGER_SHARE = 0.16
+_NEXT_SHARE = 0.06
+_PREVIOUS_SHARE = 0.5
+# Below this many tokens a section of its own costs more than its lines are worth.
+_SMALL_TOKENS = 600
+_TITLE_TOKENS = 6
+_CLOSING_LINES = 6
 _MIN_LINE_CHARS = 12
 _MAX_LINE_CHARS = 240
-_MAX_RESULT_LINES = 4_000  # of one result: beyond it, its head and tail speak for it
+# A sentence of the user below this rank is no rule by any pattern (binding.py); a small summary
+# takes only those that are one by more than politeness.
+_RULE_RANK = 0.5
+_SURE_RANK = 1.5
 
-_BINDING = re.compile(
-    r"\b(must|never|always|don'?t|do not|should(n'?t| not)?|only|prefer|avoid|instead|no longer|"
-    r"please|make sure|ensure|keep|require[sd]?|forbid|allowed|not allowed|remember|from now on|"
-    r"actually|rather|without|deadline|at (most|least)|no more than|"
-    r"nunca|siempre|debe|no debes|prefiero|niemals|immer|muss|darf nicht|bitte|"
-    r"jamais|toujours|doit|нельзя|всегда|никогда|нужно)\b"
-    r"|不要|必须|请|务必|只能|不能|禁止|记住|してください|しないで|必ず|禁止|ないで",
-    re.IGNORECASE,
-)
 _DECISION = re.compile(
     r"\b(decided|decision|chose|choose|going with|we('ll| will) use|i('ll| will) use|instead of|"
-    r"because|root cause|the (problem|issue|bug|fix) (is|was)|turns out|approach)\b",
+    r"because|root cause|the (problem|issue|bug|fix) (is|was)|turns out|approach|rejected|"
+    r"ruled out|won't work|doesn't work|the (answer|result|flag|cause) is)\b"
+    r"|因为|决定|原因|理由|決定|weil|Ursache|entschieden|porque|decidido|parce que|потому что|решил",
     re.IGNORECASE,
 )
-# What an agent will name again: paths, identifiers with inner structure, numbers, quoted strings.
-_ENTITY = re.compile(
-    r"[\w.~-]*/[\w./-]+|\b\w+[._-]\w[\w.-]*|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*"
-    r"|\b[A-Z0-9_]{4,}\b|\b\d[\d.,:]{2,}\b|\"[^\"\n]{3,40}\"|`[^`\n]{2,60}`|#\d+"
-)
-_FAILURE = re.compile(r"\b(error|failed|failure|exception|traceback|denied|not found)\b", re.I)
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A candidate line: where it stands, who says it, what it names, its weight per token."""
-
-    order: int
-    speaker: str
-    text: str
-    entities: tuple[str, ...]
-    weight: float
 
 
 def write(request: SummaryRequest, count: MessageCounter) -> str:
     """The text of a summary, at most `request.max_tokens` by `count`; may be empty."""
     budget = request.max_tokens
-    sections: list[tuple[str, list[str]]] = []
-    used: set[str] = set()
+    bindings = bindings_of(request.messages, later=request.later)
+    index = index_lines(request.messages)
+    sections: dict[str, list[str]] = {}
+    left = budget
 
-    def add(title: str, lines: Iterable[str], tokens: float) -> int:
-        chosen = within(lines, int(tokens), count)
+    def add(title: str, lines: Iterable[str], share: float) -> None:
+        nonlocal left
+        allowed = min(left, int(budget * share)) - _TITLE_TOKENS
+        chosen = within(lines, allowed, count) if allowed > 0 else []
         if chosen:
-            sections.append((title, chosen))
-            used.update(line.strip() for line in chosen)
-        return _cost(chosen, count)
+            sections[title] = chosen
+            left -= cost_of(chosen, count) + _TITLE_TOKENS
 
-    spent = 0
-    if not request.is_turn_prefix:
-        requests = _requests(request.messages, int(budget * _REQUEST_SHARE), count)
-        spent += add("Goal and latest request (verbatim)", requests, budget * _REQUEST_SHARE)
-        binding = _matching(request.messages, _BINDING, "user", used)
-        spent += add("Constraints and preferences (verbatim)", binding, budget * _BINDING_SHARE)
-    decisions = _matching(request.messages, _DECISION, "assistant", used)
-    spent += add("Decisions and findings", decisions, budget * _DECISION_SHARE)
-    spent += add("Files, commands, plan", ledger_lines(request.digest), budget * _LEDGER_SHARE)
-    closing = _closing(request.messages, used)
-    next_lines = within(closing, int(budget * _NEXT_SHARE), count)
-    spent += _cost(next_lines, count)
+    if budget > 0 and not request.is_turn_prefix:
+        asked = request_lines(
+            request.messages, int(budget * _REQUEST_SHARE), count, bindings.superseded
+        )
+        add(REQUESTS, asked, _REQUEST_SHARE)
+        least_rank = _RULE_RANK if budget >= _SMALL_TOKENS else _SURE_RANK
+        share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
+        add(BINDING, _binding_lines(bindings, sections, least_rank), share)
+        _in_order(sections, bindings)
+    if budget >= _SMALL_TOKENS:
+        add(LEDGER, ledger.lines(request.digest), _LEDGER_SHARE)
+        add(DECISIONS, _decision_lines(index), _DECISION_SHARE)
+        add(NEXT, _closing_lines(request.messages), _NEXT_SHARE)
     if request.previous:
-        spent += add("From the summary before", request.previous.splitlines(), (budget - spent) / 2)
-    facts = _facts(request.messages, budget - spent - 40, count, used)
-    add("Facts, errors and exact values (verbatim lines)", facts, budget - spent)
-    if next_lines:
-        sections.append(("Where the work stood", next_lines))
-    return _assembled(sections, budget, count)
+        add(PREVIOUS, request.previous.splitlines(), _PREVIOUS_SHARE)
+    told = "\n".join(line for lines in sections.values() for line in lines)
+    facts = fact_lines(index, left - _TITLE_TOKENS, count, told, bindings.superseded)
+    if facts:
+        sections[FACTS] = facts
+    order = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT)
+    return _assembled([(title, sections[title]) for title in order if title in sections], budget, count)
 
 
-def _requests(messages: Messages, budget: int, count: MessageCounter) -> list[str]:
-    """The first and the last request whole where they fit, then the others, newest first."""
-    texts = [
-        (at, text_of(message.blocks).strip())
-        for at, message in enumerate(messages)
-        if markers.is_request(message)
+def _binding_lines(
+    bindings: Bindings, sections: dict[str, list[str]], least_rank: float
+) -> Iterable[str]:
+    """What binds, best first, without what the requests already say."""
+    asked = "\n".join(sections.get(REQUESTS, ()))
+    for binding in bindings.standing:
+        if binding.rank >= least_rank and binding.text not in asked:
+            yield f"- {binding.text}"
+
+
+def _in_order(sections: dict[str, list[str]], bindings: Bindings) -> None:
+    """What binds, in the order in which it was said."""
+    orders = {f"- {binding.text}": binding.order for binding in bindings.standing}
+    if BINDING in sections:
+        sections[BINDING].sort(key=lambda line: orders.get(line, 0))
+
+
+def _decision_lines(index: LineIndex) -> list[str]:
+    """The agent's lines that give reasons, newest first."""
+    return [
+        f"- {line.text}"
+        for line in reversed(index.lines)
+        if line.speaker == "assistant" and _DECISION.search(line.text)
     ]
-    texts = [(at, text) for at, text in texts if text]
-    if not texts:
-        return []
-    order = [texts[0], *([texts[-1]] if len(texts) > 1 else []), *reversed(texts[1:-1])]
-    chosen: dict[int, str] = {}
-    left = budget
-    for rank, (at, text) in enumerate(order):
-        share = left // 2 if rank == 0 and len(order) > 1 else left
-        shown = shortened(" ".join(text.split("\n")), share, count)
-        if not shown:
-            break
-        chosen[at] = f"- {shown}"
-        left -= count.text(shown) + 4
-    return [chosen[at] for at in sorted(chosen)]
 
 
-def _matching(messages: Messages, pattern: re.Pattern[str], role: str, used: set[str]) -> list[str]:
-    """Lines of one role that match, newest first, each once."""
-    found: dict[str, None] = {}
+def _closing_lines(messages: Messages) -> list[str]:
+    """The agent's last words: what it was about to do."""
     for message in reversed(messages):
-        if message.role != role or markers.is_made(message):
-            continue
-        for line in reversed(_sentences(text_of(message.blocks))):
-            if len(line) >= _MIN_LINE_CHARS and pattern.search(line) and f"- {line}" not in used:
-                found.setdefault(f"- {line[:_MAX_LINE_CHARS]}")
-    return list(found)
-
-
-def _sentences(text: str) -> list[str]:
-    """Lines, the long ones cut into sentences."""
-    out: list[str] = []
-    for line in text.splitlines():
-        stripped = line.strip(" \t-*>")
-        if len(stripped) <= _MAX_LINE_CHARS:
-            out.append(stripped)
-        else:
-            out.extend(part.strip() for part in re.split(r"(?<=[.!?。！？])\s*", stripped))
-    return [line for line in out if line]
-
-
-def _closing(messages: Messages, used: set[str]) -> list[str]:
-    """The assistant's last words: what it was about to do."""
-    for message in reversed(messages):
-        if message.role == "assistant" and (text := text_of(message.blocks).strip()):
-            lines = [f"- {line[:_MAX_LINE_CHARS]}" for line in _sentences(text)]
-            return [line for line in lines[-6:] if line not in used]
+        if message.role == "assistant" and not markers.is_made(message):
+            lines = [line.strip() for line in text_of(message.blocks).splitlines()]
+            closing = [line[:_MAX_LINE_CHARS] for line in lines if len(line) >= _MIN_LINE_CHARS]
+            if closing:
+                return [f"- {line}" for line in closing[-_CLOSING_LINES:]]
     return []
-
-
-def _facts(messages: Messages, budget: int, count: MessageCounter, used: set[str]) -> list[str]:
-    """Lines that name things, chosen to cover the most not yet covered per token."""
-    if budget <= 0:
-        return []
-    lines = _candidates(messages, used)
-    frequency = Counter(entity for line in lines for entity in line.entities)
-    size = max(1, len(lines))
-    # What each name not yet covered is worth. One that recurs is worked with; one that stands
-    # everywhere is noise.
-    worth = {
-        entity: 1 + math.log(times)
-        for entity, times in frequency.items()
-        if times <= max(8, size // 20)
-    }
-
-    def gain(line: _Line) -> float:
-        recent = 0.6 + 0.4 * line.order / size
-        names = sum(worth.get(entity, 0.0) for entity in line.entities)
-        return names * recent * line.weight
-
-    heap = [(-gain(line), line.order, line) for line in lines]
-    heap = [entry for entry in heap if entry[0] < 0]
-    heapq.heapify(heap)
-    chosen: list[_Line] = []
-    left = budget
-    while heap and left > 12:
-        _, order, line = heapq.heappop(heap)
-        now = gain(line)
-        if now <= 0:
-            continue
-        if heap and -now > heap[0][0]:
-            heapq.heappush(heap, (-now, order, line))
-            continue
-        cost = count.text(line.text) + 3
-        if cost > left:
-            continue
-        chosen.append(line)
-        for entity in line.entities:
-            worth.pop(entity, None)
-        left -= cost
-    chosen.sort(key=lambda line: line.order)
-    return [f"- {line.speaker}: {line.text}" for line in chosen]
-
-
-def _candidates(messages: Messages, used: set[str]) -> list[_Line]:
-    lines: list[_Line] = []
-    seen: set[str] = {line.removeprefix("- ") for line in used}
-    for message in messages:
-        if markers.is_made(message):
-            continue
-        for speaker, text in _spoken(message):
-            raw = text.splitlines()
-            if len(raw) > _MAX_RESULT_LINES:
-                half = _MAX_RESULT_LINES // 2
-                raw = raw[:half] + raw[-half:]
-            for part in raw:
-                line = part.strip()[:_MAX_LINE_CHARS]
-                if len(line) < _MIN_LINE_CHARS or line in seen:
-                    continue
-                seen.add(line)
-                # A tuple, not a set: sums over it must not depend on the hash seed.
-                entities = tuple(dict.fromkeys(_ENTITY.findall(line)))
-                if entities:
-                    weight = (1.4 if _FAILURE.search(line) else 1.0) / (6 + len(line) / 3.5)
-                    lines.append(_Line(len(lines), speaker, line, entities, weight))
-    return lines
-
-
-def _spoken(message: Message) -> Iterable[tuple[str, str]]:
-    for block in message.blocks:
-        if isinstance(block, Text):
-            yield message.role, block.text
-        elif isinstance(block, ToolResult) and not markers.is_placeholder(block):
-            for part in block.content:
-                if isinstance(part, Text):
-                    yield "tool", part.text
-
-
-def _cost(lines: Sequence[str], count: MessageCounter) -> int:
-    return sum(count.text(line) + 1 for line in lines)
 
 
 def _assembled(

@@ -1,9 +1,11 @@
-"""The machine's ledger of a summary: plan, files, commands and errors, as lines within a budget."""
-
-from collections.abc import Iterable
+"""The machine's ledger of a summary: plan, side effects, failures and files, one line a fact."""
 
 from context_compaction.digest import Digest
-from context_compaction.tokens import MessageCounter
+from context_compaction.summarizers.shortening import shortened, within
+
+__all__ = ["lines", "shortened", "within"]
+
+_MANY_PATHS = 24
 
 
 def lines(digest: Digest) -> list[str]:
@@ -11,44 +13,25 @@ def lines(digest: Digest) -> list[str]:
     found = [f"- plan: {item}" for item in digest.plan]
     if digest.in_flight:
         found.append("- in flight: " + "; ".join(digest.in_flight[-5:]))
+    for effect in reversed(digest.effects):
+        state = {True: "failed", False: "done, do not repeat", None: "unanswered"}[effect.failed]
+        found.append(f"- {state}: {effect.command}" + (f" -> {effect.error}" if effect.error else ""))
     for title, paths in (
         ("changed", digest.edited),
-        ("written", digest.written),
-        ("read", digest.read),
+        ("created", digest.written),
+        ("deleted", digest.deleted),
     ):
         if paths:
-            found.append(f"- {title}: " + ", ".join(reversed(paths)))
-    for run in reversed(digest.runs):
-        state = "unanswered" if run.failed is None else "failed" if run.failed else "done"
-        found.append(f"- ran ({state}): {run.command}" + (f" -> {run.error}" if run.error else ""))
+            found.append(f"- {title}: " + ", ".join(list(reversed(paths))[:_MANY_PATHS]))
+    open_runs = [run for run in digest.runs if run.failed and not run.resolved]
+    found.extend(f"- failed: {run.command} -> {run.error}" for run in reversed(open_runs))
     found.extend(f"- failed: {error}" for error in reversed(digest.errors))
-    if digest.other_calls:
-        calls = ", ".join(f"{name} x{number}" for name, number in digest.other_calls)
-        found.append(f"- other calls: {calls}")
+    if digest.read:
+        found.append("- read: " + ", ".join(list(reversed(digest.read))[:_MANY_PATHS]))
+    effects = {effect.command for effect in digest.effects}
+    for run in reversed(digest.runs):
+        if run.command in effects or (run.failed and not run.resolved):
+            continue
+        state = "failed, later passed" if run.failed else "unanswered" if run.failed is None else "ok"
+        found.append(f"- ran ({state}): {run.command}")
     return found
-
-
-def within(lines: Iterable[str], tokens: int, count: MessageCounter) -> list[str]:
-    """The first lines that fit; a first line that is too long is shortened."""
-    chosen: list[str] = []
-    left = tokens
-    for line in lines:
-        cost = count.text(line) + 1
-        if cost <= left:
-            chosen.append(line)
-            left -= cost
-        elif not chosen and (shorter := shortened(line, left - 2, count)):
-            return [shorter]
-        if left < 8:
-            break
-    return chosen
-
-
-def shortened(text: str, tokens: int, count: MessageCounter) -> str:
-    """`text`, or its beginning and end where it is too long; empty where even that is too much."""
-    if count.text(text) <= tokens:
-        return text
-    if tokens < 12:
-        return ""
-    chars = max(8, len(text) * tokens // (count.text(text) + 1) * 9 // 10)
-    return f"{text[: chars * 2 // 3]} […] {text[len(text) - chars // 3 :]}"

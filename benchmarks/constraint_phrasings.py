@@ -1,0 +1,60 @@
+"""Rules as people put them, to be found again after a compaction.
+
+`BUILDING` was at hand while the writer was built. `HELD_BACK` was written after it was finished,
+and the writer was not changed for it. A correction is an older rule, the newer one that takes its
+place, and both must not stand side by side.
+"""
+
+BUILDING = (
+    "Never touch the files under vendor/, they are synced from upstream.",
+    "Please keep the public API of the parser exactly as it is.",
+    "All commit messages have to start with the ticket number.",
+    "We don't support anything older than Python 3.9 any more.",
+    "I'd rather have three small functions than one clever one.",
+    "The release goes out on Thursday, so everything must be in by Wednesday noon.",
+    "Use tabs, not spaces, in the Makefile.",
+    "Whatever you do, leave the billing tables alone.",
+    "My budget for the hotel is 900 euros, not a cent more.",
+    "I am allergic to peanuts, so no meal with nuts.",
+    "Only Dana may approve refunds above 200 dollars.",
+    "Ask me before you install anything.",
+    "Stick with SQLite; we are not running a database server.",
+    "The tests should finish in under two minutes.",
+    "No emojis in user-facing texts.",
+    "Remember that the staging server is shared with the design team.",
+    "Avoid any flight that leaves before nine in the morning.",
+    "We agreed that error codes stay in the 4000 range.",
+    "Don't send the mail until Peter has signed it off.",
+    "It has to work without network access.",
+    "Nunca borres los registros de auditoría.",
+    "Prefiero que los comentarios estén en español.",
+    "Bitte keine neuen Abhängigkeiten einführen.",
+    "Die Schnittstelle darf sich nicht ändern.",
+    "Il faut toujours garder une copie avant de modifier un fichier.",
+    "N'utilise jamais la base de production pour les essais.",
+    "Все сообщения об ошибках должны быть на русском языке.",
+    "Не трогай каталог с миграциями.",
+    "不要修改配置文件里的端口号。",
+    "所有的日期必须使用UTC时间。",
+    "本番環境には絶対に接続しないでください。",
+    "変数名は必ず英語にしてください。",
+    "테스트 데이터는 절대 삭제하지 마세요.",
+    "Non cancellare mai la cartella dei backup.",
+    "Sempre responda em português, por favor.",
+)
+
+CORRECTIONS = (
+    ("The service must listen on port 8080.", "Actually, the service must listen on port 9191 instead."),
+    ("Use the blue theme for the dashboard.", "Change of plan: use the green theme for the dashboard."),
+    ("The deadline for the report is May 3.", "The deadline for the report has moved to May 17."),
+    ("Please book the hotel for 2 nights.", "Scratch that, book the hotel for 4 nights."),
+    ("Always store the uploads in the bucket acme-raw.", "From now on store the uploads in the bucket acme-clean."),
+    ("Keep the retry limit at 3 attempts.", "The retry limit should be 7 attempts, not 3."),
+    ("请把超时时间设为30秒。", "超时时间改为90秒。"),
+    ("Der Bericht soll auf Englisch sein.", "Der Bericht soll doch auf Deutsch sein, nicht auf Englisch."),
+    ("Usa siempre la rama develop para los cambios.", "Mejor usa siempre la rama release para los cambios."),
+    ("We will deploy with Docker Compose.", "We will no longer deploy with Docker Compose but with Nomad."),
+)  # fmt: skip
+
+HELD_BACK: tuple[str, ...] = ()
+HELD_BACK_CORRECTIONS: tuple[tuple[str, str], ...] = ()

@@ -1,0 +1,219 @@
+"""Whether what the user laid down is still in the context after compaction, word for word.
+
+Run: python benchmarks/constraints.py [building | held-back]
+
+Into real histories of about 40,000 tokens (a coding session, joined runs of a coding agent, joined
+calls of a service agent) rules are put at the top, in the middle and at the bottom, half of them
+as turns of their own, half inside another request. The default pipeline brings each history to
+2,000 tokens: at once, and in five rounds on the growing transcript. A rule is kept where the output
+has it word for word. A correction leaves its older rule *standing* where the words of the compaction still have it (a
+message of the user that is kept as it was is not ours to change).
+The controls get the same number of tokens. Tokens are those of o200k_base.
+"""
+
+import random
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from context_compaction import markers, wire
+from context_compaction.compaction import CompactRequest
+from context_compaction.pipeline import compact
+from context_compaction.tokens import counter_for
+
+from benchmarks.constraint_phrasings import (
+    BUILDING,
+    CORRECTIONS,
+    HELD_BACK,
+    HELD_BACK_CORRECTIONS,
+)
+from benchmarks.controls import CONTROLS
+from benchmarks.needed import spoken
+from tests.support.corpus import all_transcripts
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+
+MODEL = "gpt-4o"
+HISTORY_TOKENS = 40_000
+TARGET_TOKENS = 2_000
+ROUNDS = 5
+POSITIONS = {"top": 0.04, "middle": 0.5, "bottom": 0.85}
+RULES_EACH = 5  # rules at each position of one history
+CORRECTIONS_EACH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """What was put into one history: rules by position, and corrections."""
+
+    payload: list[Json]
+    format: str
+    rules: dict[str, list[str]]
+    corrections: list[tuple[str, str]]
+
+
+def histories() -> Iterator[tuple[str, list[Json]]]:
+    """Real histories of the wished size, by format."""
+    transcripts = all_transcripts()
+    pi = next(item for item in transcripts if item.format == "pi")
+    for start in (0, 250, 500):
+        yield "pi", _of_size("pi", pi.payload[start:])
+    for prefix, skip in (("swe-agent/", 0), ("swe-agent/", 9), ("tau-bench/airline-task", 0),
+                         ("tau-bench/airline-task", 40), ("tau-bench/airline-task", 75)):  # fmt: skip
+        runs = [item.payload for item in transcripts if item.name.startswith(prefix)][skip:]
+        joined = [message for run in runs for message in run if message["role"] != "system"]
+        yield "openai-chat", _of_size("openai-chat", joined)
+
+
+def _of_size(format: str, payload: list[Json]) -> list[Json]:
+    """From the first request on, as many messages as make `HISTORY_TOKENS`; ends with an answer."""
+    start = next(at for at, message in enumerate(payload) if message["role"] == "user")
+    payload = payload[start:]
+    count = counter_for(MODEL)
+    total = stop = 0
+    for stop, message in enumerate(wire.parse(payload, format=format)):
+        total += count.message(message)
+        if total > HISTORY_TOKENS:
+            break
+    while payload[stop]["role"] != "assistant":
+        stop -= 1
+    return payload[:stop]
+
+
+def lay(
+    format: str,
+    payload: list[Json],
+    rules: Sequence[str],
+    corrections: Sequence[tuple[str, str]],
+    draw: random.Random,
+) -> Laid:
+    """`payload` with some of the rules and corrections put into it."""
+    chosen = draw.sample(list(rules), RULES_EACH * len(POSITIONS))
+    pairs = draw.sample(list(corrections), CORRECTIONS_EACH)
+    texts: list[tuple[float, str]] = []
+    by_position: dict[str, list[str]] = {}
+    for name, share in POSITIONS.items():
+        mine = [chosen.pop() for _ in range(RULES_EACH)]
+        by_position[name] = mine
+        texts += [(share + 0.01 * step, rule) for step, rule in enumerate(mine)]
+    for step, (older, newer) in enumerate(pairs):
+        texts += [(0.15 + 0.05 * step, older), (0.6 + 0.05 * step, newer)]
+    inserted: dict[int, list[str]] = {}
+    for share, text in texts:
+        inserted.setdefault(_request_at(payload, int(len(payload) * share)), []).append(text)
+    out: list[Json] = []
+    for at, message in enumerate(payload):
+        said = inserted.get(at, [])
+        apart, inside = said[::2], said[1::2]
+        for text in apart:
+            out += [_message(format, "user", text), _message(format, "assistant", "Understood.")]
+        out.append(_with_text(message, inside) if inside else message)
+    return Laid(out, format, by_position, pairs)
+
+
+def _request_at(payload: list[Json], at: int) -> int:
+    """The first message of the user from `at` on; the last one before it where there is none."""
+    places = [place for place, message in enumerate(payload) if message["role"] == "user"]
+    return next((place for place in places if place >= at), places[-1])
+
+
+def _message(format: str, role: str, text: str) -> Json:
+    if format == "pi":
+        return {"role": role, "content": [{"type": "text", "text": text}]}
+    return {"role": role, "content": text}
+
+
+def _with_text(message: Json, texts: list[str]) -> Json:
+    content = message["content"]
+    more = " ".join(texts)
+    if isinstance(content, str):
+        return {**message, "content": f"{content}\n\n{more}"}
+    return {**message, "content": [*content, {"type": "text", "text": more}]}
+
+
+async def compacted(laid: Laid, rounds: int) -> list[Json]:
+    """The output of the default pipeline, after one or several rounds on the growing list."""
+    stops = [_answer_at(laid.payload, len(laid.payload) * n // rounds) for n in range(1, rounds)]
+    bounds = [0, *stops, len(laid.payload)]
+    context: list[Json] = []
+    async with temporary_archive() as archive:
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            context = [*context, *laid.payload[start:stop]]
+            request = CompactRequest(
+                format=laid.format, model=MODEL, target_tokens=TARGET_TOKENS, session_id="bench"
+            )
+            context = (await compact(context, request, archive=archive)).messages
+    return context
+
+
+def _answer_at(payload: list[Json], at: int) -> int:
+    while payload[at]["role"] != "assistant":
+        at += 1
+    return at
+
+
+def flat(text: str) -> str:
+    """`text` on one line, for comparison."""
+    return " ".join(text.split())
+
+
+def main() -> None:
+    held_back = "held-back" in sys.argv
+    rules = HELD_BACK if held_back else BUILDING
+    corrections = HELD_BACK_CORRECTIONS if held_back else CORRECTIONS
+    kept: dict[tuple[str, str], list[bool]] = {}
+    standing: dict[str, list[bool]] = {}
+    sizes: list[int] = []
+    count = counter_for(MODEL)
+    lost: list[str] = []
+    for number, (format, payload) in enumerate(histories()):
+        for trial in range(3):
+            draw = random.Random(number * 100 + trial)
+            laid = lay(format, payload, rules, corrections, draw)
+            parsed = wire.parse(laid.payload, format=format)
+            lines = [line for text in spoken(parsed) for line in text.splitlines() if line.strip()]
+            texts: dict[str, str] = {}
+            written: dict[str, str] = {}
+            for rounds in (1, ROUNDS):
+                output = wire.parse(anyio.run(compacted, laid, rounds), format=format)
+                sizes.append(count.messages(output))
+                name = f"ours, {rounds} round{'s' if rounds > 1 else ''}"
+                texts[name] = "\n".join(spoken(output))
+                written[name] = "\n".join(
+                    spoken(tuple(message for message in output if markers.is_made(message)))
+                )
+            if trial == 0:
+                for name in ("random lines", "keep last", "head + tail", "TextRank (sumy)"):
+                    texts[name] = "\n".join(CONTROLS[name](lines, sizes[-2], count))
+            for method, text in texts.items():
+                text = flat(text)
+                for position, mine in laid.rules.items():
+                    found = [flat(rule) in text for rule in mine]
+                    kept.setdefault((method, position), []).extend(found)
+                    if method.startswith("ours"):
+                        lost += [f"{method}, {position}: {r}" for r, f in zip(mine, found, strict=True) if not f]
+                for older, newer in laid.corrections:
+                    both = flat(older) in flat(written.get(method, text))
+                    standing.setdefault(method, []).append(both)
+                    kept.setdefault((method, "corrections"), []).append(flat(newer) in text)
+                    if method.startswith("ours") and both:
+                        lost.append(f"{method}, standing: {older}")
+    print(f"{'held-back' if held_back else 'building'} set, {statistics.fmean(sizes):,.0f} tokens out\n")
+    places = (*POSITIONS, "corrections")
+    print("| method | " + " | ".join(places) + " | replaced rules left standing |")
+    print("| --- " * (len(places) + 2) + "|")
+    for method in dict.fromkeys(method for method, _ in kept):
+        cells = [f"{statistics.fmean(kept[method, place]):.3f}" for place in places]
+        print(f"| {method} | " + " | ".join(cells) + f" | {statistics.fmean(standing[method]):.3f} |")
+    if "--lost" in sys.argv:
+        print("\n".join(sorted(lost)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""How much of what an agent goes on to use is still in its context after a compaction.
+
+Run: python benchmarks/recall.py [PROCESSES]        (needs the dependency group `bench`)
+
+A real transcript is cut before an answer of the agent. *Needed* are the strings that the agent
+itself writes in the next 80 messages, that stood before the cut and that nothing shows it again
+first (needed.py). The default pipeline compacts what stands before the cut; every control gets the
+same number of tokens (controls.py). System prompts are given apart, as hosts do, and count as
+always in sight. Tokens are those of o200k_base.
+
+Two definitions of needed: rare tokens (the headline) and entities by pattern. The figure of a
+transcript is the share of its needed strings that are kept with their context; that of a group is
+the mean over its transcripts, with a 95 % interval by bootstrap over transcripts (over cuts, in
+the one long session).
+"""
+
+import random
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import anyio
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from context_compaction import wire
+from context_compaction.compaction import CompactRequest
+from context_compaction.messages import Messages
+from context_compaction.microcompact import microcompact
+from context_compaction.pipeline import compact
+from context_compaction.settings import Settings
+from context_compaction.tokens import MessageCounter, counter_for
+
+from benchmarks.controls import CONTROLS, keep_last
+from benchmarks.needed import (
+    Past,
+    is_entity,
+    is_rare,
+    kept,
+    needed_after,
+    ordinary_words,
+    past_of,
+    spoken,
+)
+from tests.support.corpus import Transcript, all_transcripts
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+
+MODEL = "gpt-4o"
+HORIZON_MESSAGES = 80
+MIN_NEEDED = 3
+SAMPLES = 2_000
+OURS = "ours (default)"
+CLEARED_TAIL = "microcompact + tail"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One transcript cut at one place, to be brought to `target_tokens` or to `share`."""
+
+    group: str
+    transcript: str
+    cut_at: int
+    share: float | None
+    target_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The shares kept of one case, by definition and method; sizes in tokens."""
+
+    case: Case
+    needed: dict[str, int]
+    recall: dict[tuple[str, str], float]
+    before_tokens: int
+    after_tokens: int
+    target_tokens: int
+
+
+def cases() -> list[Case]:
+    """Where each transcript is cut. Only transcripts with something before and after it count."""
+    found: list[Case] = []
+    for transcript in all_transcripts():
+        size = len(transcript.payload)
+        if transcript.name.startswith("pi/"):
+            places = [_agent_turn(transcript, at) for at in range(150, size - 60, 75)]
+            for at in places:
+                found.append(Case("pi session at 8,000", transcript.name, at, None, 8_000))
+        elif transcript.name.startswith("tau-bench/airline-task") and size >= 24:
+            at = _agent_turn(transcript, size * 3 // 5)
+            found.append(Case("tau-bench at 20 %", transcript.name, at, 0.2, None))
+        elif transcript.name.startswith("swe-agent/") and size >= 15:
+            at = _agent_turn(transcript, size * 3 // 5)
+            found.append(Case("swe-agent at 20 %", transcript.name, at, 0.2, None))
+    return found
+
+
+def run(case: Case) -> Outcome | None:
+    """One case; None where hardly anything is needed."""
+    transcript = _by_name()[case.transcript]
+    ordinary = _ordinary()
+    parsed = wire.parse(transcript.payload, format=transcript.format)
+    before = tuple(message for message in parsed[: case.cut_at] if message.role != "system")
+    system = "\n".join(spoken(tuple(message for message in parsed if message.role == "system")))
+    after = parsed[case.cut_at : case.cut_at + HORIZON_MESSAGES]
+    past = past_of("\n".join(spoken(before)), ordinary)
+    definitions = {"rare": is_rare(past, ordinary), "entity": is_entity}
+    needed = {
+        name: needed_after(past, after, system, wanted) for name, wanted in definitions.items()
+    }
+    if len(needed["rare"]) < MIN_NEEDED:
+        return None
+    count = counter_for(MODEL)
+    sizes = count.estimate(before)
+    target_tokens = case.target_tokens or int(sizes.upper * (case.share or 1.0))
+    payload = _without_system(transcript, case.cut_at)
+    output = anyio.run(_compacted, payload, transcript.format, target_tokens)
+    tokens = count.messages(output)
+    texts = {OURS: "\n".join(spoken(output))}
+    lines = [line for text in spoken(before) for line in text.splitlines() if line.strip()]
+    for name, control in CONTROLS.items():
+        texts[name] = "\n".join(control(lines, tokens, count))
+    texts[CLEARED_TAIL] = "\n".join(_cleared_tail(before, tokens, count))
+    recall: dict[tuple[str, str], float] = {}
+    for method, text in texts.items():
+        held = past_of(text, ordinary)
+        for name, strings in needed.items():
+            recall[name, method] = _share(kept(strings, past, held))
+    numbers = {name: len(strings) for name, strings in needed.items()}
+    return Outcome(case, numbers, recall, sizes.tokens, tokens, target_tokens)
+
+
+async def _compacted(payload: list[Json], format: str, target_tokens: int) -> Messages:
+    async with temporary_archive() as archive:
+        request = CompactRequest(format=format, model=MODEL, target_tokens=target_tokens)
+        result = await compact(payload, request, archive=archive)
+    return wire.parse(result.messages, format=format)
+
+
+def _cleared_tail(before: Messages, tokens: int, count: MessageCounter) -> list[str]:
+    """Old results cleared as far as that goes, then the newest lines of what is left."""
+    settings = Settings(min_result_tokens=50)
+    cleared = microcompact(before, count=count, settings=settings, needs_minimum=False).messages
+    lines = [line for text in spoken(cleared) for line in text.splitlines() if line.strip()]
+    return keep_last(lines, tokens, count)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The middle 95 % of the means of resamples."""
+    draw = random.Random(7)
+    means = sorted(
+        statistics.fmean(draw.choices(values, k=len(values))) for _ in range(SAMPLES)
+    )
+    return means[int(SAMPLES * 0.025)], means[int(SAMPLES * 0.975)]
+
+
+def _share(flags: Sequence[bool]) -> float:
+    return sum(flags) / len(flags) if flags else 0.0
+
+
+def _agent_turn(transcript: Transcript, at: int) -> int:
+    """The next position from `at` on where the agent is about to speak."""
+    payload = transcript.payload
+    while at < len(payload) - 1 and payload[at]["role"] != "assistant":
+        at += 1
+    return at
+
+
+def _without_system(transcript: Transcript, stop: int) -> list[Json]:
+    return [message for message in transcript.payload[:stop] if message["role"] != "system"]
+
+
+@cache
+def _by_name() -> dict[str, Transcript]:
+    return {transcript.name: transcript for transcript in all_transcripts()}
+
+
+@cache
+def _ordinary() -> frozenset[str]:
+    texts = (
+        "\n".join(spoken(wire.parse(item.payload, format=item.format)))
+        for item in all_transcripts()
+    )
+    return ordinary_words(texts)
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """The tables, as Markdown."""
+    lines: list[str] = []
+    for group in dict.fromkeys(outcome.case.group for outcome in outcomes):
+        chosen = [outcome for outcome in outcomes if outcome.case.group == group]
+        before = statistics.fmean(outcome.before_tokens for outcome in chosen)
+        after = statistics.fmean(outcome.after_tokens for outcome in chosen)
+        numbers = sum(outcome.needed["rare"] for outcome in chosen)
+        lines += [
+            f"\n## {group}: {len(chosen)} cuts, {before:,.0f} tokens before, {after:,.0f} after, "
+            f"{numbers} needed strings\n",
+            "| method | rare tokens | 95 % | entities | 95 % |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for method in (OURS, *CONTROLS, CLEARED_TAIL):
+            cells = [method]
+            for name in ("rare", "entity"):
+                values = [o.recall[name, method] for o in chosen if o.needed[name] >= MIN_NEEDED]
+                if not values:
+                    cells += ["-", "-"]
+                    continue
+                low, high = interval(values)
+                cells += [f"{statistics.fmean(values):.3f}", f"{low:.3f}-{high:.3f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    processes = int(sys.argv[1]) if len(sys.argv) > 1 else 2
+    started = time.perf_counter()
+    with ProcessPoolExecutor(processes) as pool:
+        outcomes = [done for done in pool.map(run, cases(), chunksize=4) if done is not None]
+    print(report(outcomes))
+    print(f"\n{len(outcomes)} cuts in {time.perf_counter() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""What will be needed by name: the lines that cover the most names not yet covered, per token.
+
+What a name is worth follows what agents were seen to use again in real sessions: one that many
+messages share, that was used lately, or that the agent wrote itself, is several times as likely to
+be written again. A name that stands everywhere is covered by any line.
+"""
+
+import heapq
+import re
+from collections.abc import Collection
+
+from context_compaction.summarizers.lines import Line, LineIndex, NameUse, names_of
+from context_compaction.tokens import MessageCounter
+
+_COMMON_SHARE = 0.3
+_MANY_MESSAGES = 6
+_AGENT_WEIGHT = 3.0
+_WORD_WEIGHT = 0.6
+_SHORT_WORD_WEIGHT = 0.2
+_LONG_WORD_CHARS = 7
+_NO_CONTEXT_WEIGHT = 0.3
+_OLDEST_WEIGHT = 0.15
+_CHARS_PER_TOKEN = 3.3
+_LINE_TOKENS = 3
+
+_LOWER_WORD = re.compile(r"[^\W\d_A-Z]+")
+# The signs of JSON cost a third of its tokens and say nothing that its words do not.
+_JSON_FIELD = re.compile(r'"[\w-]+": ')
+_JSON_SIGNS = re.compile(r'["{}\[\]]')
+_BULLETS = " -*\t"
+_PREFIXES = {"user": "user: ", "assistant": "agent: "}
+
+
+def fact_lines(
+    index: LineIndex, budget: int, count: MessageCounter, told: str, gone: Collection[str]
+) -> list[str]:
+    """Lines of `index` in their order, within `budget` tokens.
+
+    Args:
+        index: The lines to choose from.
+        budget: Tokens for all of them.
+        count: The token counter.
+        told: What the summary says already: its names need no other line.
+        gone: Sentences of the user that no longer hold.
+    """
+    worth = {name: _worth(name, use, index.message_count) for name, use in index.uses.items()}
+    for name in names_of(told):
+        worth.pop(name, None)
+
+    def gain(line: Line) -> float:
+        names = sum(worth.get(name, 0.0) for name in line.names)
+        weight = 1.0 if line.has_context else _NO_CONTEXT_WEIGHT
+        return names * weight / (_LINE_TOKENS + len(shown[line.order]) / _CHARS_PER_TOKEN)
+
+    lines = [line for line in index.lines if not _says(line, gone)]
+    shown = {line.order: _shown(line) for line in lines}
+    heap = [(-gain(line), line.order, line) for line in lines]
+    heapq.heapify(heap)
+    chosen: list[Line] = []
+    left = budget
+    while heap and left > _LINE_TOKENS * 3:
+        _, order, line = heapq.heappop(heap)
+        now = gain(line)
+        if now <= 0:
+            continue
+        if heap and -now > heap[0][0]:
+            heapq.heappush(heap, (-now, order, line))
+            continue
+        cost = count.text(shown[order]) + 1
+        if cost > left:
+            continue
+        chosen.append(line)
+        left -= cost
+        for name in line.names:
+            worth.pop(name, None)
+    chosen.sort(key=lambda line: line.order)
+    return [shown[line.order] for line in chosen]
+
+
+def _says(line: Line, gone: Collection[str]) -> bool:
+    return line.speaker == "user" and any(
+        sentence in line.text or line.text in sentence for sentence in gone
+    )
+
+
+def _shown(line: Line) -> str:
+    text = line.text
+    if _JSON_FIELD.search(text):
+        text = _JSON_SIGNS.sub("", text)
+    return f"- {_PREFIXES.get(line.speaker, '')}{text.strip(_BULLETS)}"
+
+
+def _worth(name: str, use: NameUse, message_count: int) -> float:
+    if use.messages > max(_MANY_MESSAGES, message_count * _COMMON_SHARE):
+        return 0.0
+    recent = (use.last + 1) / message_count
+    worth = min(use.messages, _MANY_MESSAGES) * (
+        _OLDEST_WEIGHT + (1 - _OLDEST_WEIGHT) * recent**3
+    )
+    if use.by_agent:
+        worth *= _AGENT_WEIGHT
+    if _LOWER_WORD.fullmatch(name):
+        worth *= _WORD_WEIGHT if len(name) >= _LONG_WORD_CHARS else _SHORT_WORD_WEIGHT
+    return worth

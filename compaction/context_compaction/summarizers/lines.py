@@ -1,0 +1,157 @@
+"""The lines of a conversation as a writer sees them: who says each, where, and what it names.
+
+One pass, linear in the text. A line that stands many times is kept once; how often and how lately
+its names were used is counted all the same.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+from context_compaction import markers
+from context_compaction.messages import Message, Messages, Text, ToolCall, ToolResult
+
+MIN_LINE_CHARS = 12
+# A longer line is cut into pieces of about this size: what makes a name understood stands near it.
+PIECE_CHARS = 120
+# Of one text: beyond it, its head and its tail speak for it.
+MAX_TEXT_LINES = 4_000
+MAX_LINE_CHARS = 20_000
+
+_NAME = re.compile(r"[^\W_][\w./:@#-]{2,}\w")
+_PLAIN_WORD = re.compile(r"(?<![^\s\"'(\[{])[^\W\d_]{3,}(?![^\s\"'.,;:!?)\]}])")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A candidate line, each distinct one once, where it stood last.
+
+    Attributes:
+        order: Its place among the lines.
+        message: Position of its message.
+        speaker: "user", "assistant", "call" or "tool".
+        text: The line, stripped.
+        names: The distinct names in it.
+        has_context: Whether it has the words that make its names understood.
+    """
+
+    order: int
+    message: int
+    speaker: str
+    text: str
+    names: tuple[str, ...]
+    has_context: bool
+
+
+@dataclass(slots=True)
+class NameUse:
+    """How a name was used: in how many messages, where last, and whether by the agent itself."""
+
+    messages: int = 0
+    last: int = -1
+    by_agent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LineIndex:
+    """All lines of a conversation and the use of their names."""
+
+    lines: tuple[Line, ...]
+    uses: dict[str, NameUse]
+    message_count: int
+
+
+def index_lines(messages: Messages) -> LineIndex:
+    """The lines of `messages`; texts that a compaction put there are left out."""
+    uses: dict[str, NameUse] = {}
+    found: dict[str, Line] = {}
+    order = 0
+    for at, message in enumerate(messages):
+        if markers.is_made(message):
+            continue
+        for speaker, text in spoken(message):
+            for piece in _pieces(text):
+                known = found.pop(piece, None)
+                names = known.names if known else tuple(dict.fromkeys(_NAME.findall(piece)))
+                if not names:
+                    continue
+                by_agent = speaker in ("assistant", "call")
+                for name in names:
+                    use = uses.get(name)
+                    if use is None:
+                        use = uses[name] = NameUse()
+                    use.by_agent |= by_agent
+                    if use.last != at:
+                        use.messages += 1
+                        use.last = at
+                order += 1
+                context = known.has_context if known else _has_context(piece)
+                found[piece] = Line(order, at, speaker, piece, names, context)
+    return LineIndex(tuple(found.values()), uses, len(messages))
+
+
+def names_of(text: str) -> list[str]:
+    """The names in `text`: words, numbers, paths and identifiers of four characters and more."""
+    return _NAME.findall(text)
+
+
+def spoken(message: Message) -> Iterator[tuple[str, str]]:
+    """Who speaks and what: text, calls as `name(key=value, …)`, results that were not cleared."""
+    for block in message.blocks:
+        match block:
+            case Text():
+                yield message.role, block.text
+            case ToolCall():
+                yield "call", call_text(block)
+            case ToolResult() if not markers.is_placeholder(block):
+                for part in block.content:
+                    if isinstance(part, Text):
+                        yield "tool", part.text
+            case _:
+                continue
+
+
+def call_text(call: ToolCall) -> str:
+    """A call as one text; its string arguments keep their lines."""
+    arguments: Any = call.arguments
+    if not isinstance(arguments, dict):
+        return f"{call.name}({arguments})"
+    named = cast("dict[str, Any]", arguments)
+    return f"{call.name}({', '.join(f'{key}={value}' for key, value in named.items())})"
+
+
+def _pieces(text: str) -> Iterator[str]:
+    lines = text.splitlines()
+    if len(lines) > MAX_TEXT_LINES:
+        half = MAX_TEXT_LINES // 2
+        lines = lines[:half] + lines[-half:]
+    for line in lines:
+        stripped = line.strip()
+        if len(stripped) < MIN_LINE_CHARS:
+            continue
+        if len(stripped) <= PIECE_CHARS * 3 // 2:
+            yield stripped
+        else:
+            yield from _cut(stripped[:MAX_LINE_CHARS])
+
+
+def _cut(line: str) -> Iterator[str]:
+    """A long line in pieces of about `PIECE_CHARS`, cut where a part of it ends."""
+    start = 0
+    while len(line) - start > PIECE_CHARS * 3 // 2:
+        stop = start + PIECE_CHARS
+        for mark in (". ", "。", "; ", ", ", " "):
+            at = line.rfind(mark, start + PIECE_CHARS // 2, stop)
+            if at >= 0:
+                stop = at + len(mark)
+                break
+        yield line[start:stop].strip()
+        start = stop
+    if rest := line[start:].strip():
+        yield rest
+
+
+def _has_context(piece: str) -> bool:
+    found = _PLAIN_WORD.finditer(piece)
+    return next(found, None) is not None and next(found, None) is not None

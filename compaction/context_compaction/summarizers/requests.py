@@ -1,0 +1,56 @@
+"""The user's requests in their own words: the first, the newest, then as many as fit."""
+
+from collections.abc import Collection
+
+from context_compaction import markers
+from context_compaction.messages import Messages, text_of
+from context_compaction.summarizers.binding import sentences_of
+from context_compaction.summarizers.shortening import shortened
+from context_compaction.tokens import MessageCounter
+
+GONE = "[replaced later]"
+# Beyond the first and the newest a request is only quoted where it is short: the rest of what it
+# says is found by what binds and by the facts.
+_SHORT_TOKENS = 60
+
+
+def request_lines(
+    messages: Messages, budget: int, count: MessageCounter, superseded: Collection[str]
+) -> list[str]:
+    """Requests in their order, within `budget` tokens; superseded sentences are marked as such."""
+    texts = [
+        (at, _current(text_of(message.blocks), superseded))
+        for at, message in enumerate(messages)
+        if markers.is_request(message)
+    ]
+    texts = [(at, text) for at, text in texts if text]
+    if not texts:
+        return []
+    chosen: dict[int, str] = {}
+    left = budget
+
+    def take(at: int, text: str, tokens: int) -> None:
+        nonlocal left
+        shown = shortened(text, tokens, count)
+        if shown:
+            chosen[at] = f"- {shown}"
+            left -= count.text(chosen[at]) + 1
+
+    first, *others = texts
+    take(*first, left // 2 if others else left)
+    if others:
+        take(*others[-1], left)
+    for at, text in reversed(others[:-1]):
+        if left < _SHORT_TOKENS // 2:
+            break
+        if count.text(text) <= min(left, _SHORT_TOKENS):
+            take(at, text, left)
+    return [chosen[at] for at in sorted(chosen)]
+
+
+def _current(text: str, superseded: Collection[str]) -> str:
+    flat = " ".join(text.split())
+    gone = [sentence for sentence in sentences_of(text) if sentence in superseded]
+    for sentence in gone:
+        flat = flat.replace(" ".join(sentence.split()), GONE)
+    return flat
