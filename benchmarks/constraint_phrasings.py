@@ -44,17 +44,35 @@ BUILDING = (
 )
 
 CORRECTIONS = (
-    ("The service must listen on port 8080.", "Actually, the service must listen on port 9191 instead."),
-    ("Use the blue theme for the dashboard.", "Change of plan: use the green theme for the dashboard."),
+    (
+        "The service must listen on port 8080.",
+        "Actually, the service must listen on port 9191 instead.",
+    ),
+    (
+        "Use the blue theme for the dashboard.",
+        "Change of plan: use the green theme for the dashboard.",
+    ),
     ("The deadline for the report is May 3.", "The deadline for the report has moved to May 17."),
     ("Please book the hotel for 2 nights.", "Scratch that, book the hotel for 4 nights."),
-    ("Always store the uploads in the bucket acme-raw.", "From now on store the uploads in the bucket acme-clean."),
+    (
+        "Always store the uploads in the bucket acme-raw.",
+        "From now on store the uploads in the bucket acme-clean.",
+    ),
     ("Keep the retry limit at 3 attempts.", "The retry limit should be 7 attempts, not 3."),
     ("请把超时时间设为30秒。", "超时时间改为90秒。"),
-    ("Der Bericht soll auf Englisch sein.", "Der Bericht soll doch auf Deutsch sein, nicht auf Englisch."),
-    ("Usa siempre la rama develop para los cambios.", "Mejor usa siempre la rama release para los cambios."),
-    ("We will deploy with Docker Compose.", "We will no longer deploy with Docker Compose but with Nomad."),
-)  # fmt: skip
+    (
+        "Der Bericht soll auf Englisch sein.",
+        "Der Bericht soll doch auf Deutsch sein, nicht auf Englisch.",
+    ),
+    (
+        "Usa siempre la rama develop para los cambios.",
+        "Mejor usa siempre la rama release para los cambios.",
+    ),
+    (
+        "We will deploy with Docker Compose.",
+        "We will no longer deploy with Docker Compose but with Nomad.",
+    ),
+)
 
 HELD_BACK: tuple[str, ...] = ()
 HELD_BACK_CORRECTIONS: tuple[tuple[str, str], ...] = ()

@@ -6,16 +6,18 @@ Into real histories of about 40,000 tokens (a coding session, joined runs of a c
 calls of a service agent) rules are put at the top, in the middle and at the bottom, half of them
 as turns of their own, half inside another request. The default pipeline brings each history to
 2,000 tokens: at once, and in five rounds on the growing transcript. A rule is kept where the output
-has it word for word. A correction leaves its older rule *standing* where the words of the compaction still have it (a
-message of the user that is kept as it was is not ours to change).
+has it word for word. A correction leaves its older rule *standing* where the words of the
+compaction still have it (a message of the user that is kept as it was is not ours to change).
 The controls get the same number of tokens. Tokens are those of o200k_base.
 """
 
 import random
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import anyio
@@ -46,6 +48,19 @@ ROUNDS = 5
 POSITIONS = {"top": 0.04, "middle": 0.5, "bottom": 0.85}
 RULES_EACH = 5  # rules at each position of one history
 CORRECTIONS_EACH = 3
+# Joined histories: which transcripts, from which of them on.
+JOINED = (
+    ("swe-agent/", 0),
+    ("swe-agent/", 9),
+    ("tau-bench/airline-task", 0),
+    ("tau-bench/airline-task", 40),
+    ("tau-bench/airline-task", 75),
+)
+TRIALS = 3  # draws of rules for each history
+OURS = "ours"
+STANDING = "older rules left standing"
+COLUMNS = (*POSITIONS, "corrections", STANDING)
+NAMED_CONTROLS = ("random lines", "keep last", "head + tail", "TextRank (sumy)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +79,7 @@ def histories() -> Iterator[tuple[str, list[Json]]]:
     pi = next(item for item in transcripts if item.format == "pi")
     for start in (0, 250, 500):
         yield "pi", _of_size("pi", pi.payload[start:])
-    for prefix, skip in (("swe-agent/", 0), ("swe-agent/", 9), ("tau-bench/airline-task", 0),
-                         ("tau-bench/airline-task", 40), ("tau-bench/airline-task", 75)):  # fmt: skip
+    for prefix, skip in JOINED:
         runs = [item.payload for item in transcripts if item.name.startswith(prefix)][skip:]
         joined = [message for run in runs for message in run if message["role"] != "system"]
         yield "openai-chat", _of_size("openai-chat", joined)
@@ -76,11 +90,8 @@ def _of_size(format: str, payload: list[Json]) -> list[Json]:
     start = next(at for at, message in enumerate(payload) if message["role"] == "user")
     payload = payload[start:]
     count = counter_for(MODEL)
-    total = stop = 0
-    for stop, message in enumerate(wire.parse(payload, format=format)):
-        total += count.message(message)
-        if total > HISTORY_TOKENS:
-            break
+    sizes = accumulate(count.message(message) for message in wire.parse(payload, format=format))
+    stop = sum(1 for total in sizes if total <= HISTORY_TOKENS) - 1
     while payload[stop]["role"] != "assistant":
         stop -= 1
     return payload[:stop]
@@ -143,7 +154,7 @@ async def compacted(laid: Laid, rounds: int) -> list[Json]:
     bounds = [0, *stops, len(laid.payload)]
     context: list[Json] = []
     async with temporary_archive() as archive:
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in pairwise(bounds):
             context = [*context, *laid.payload[start:stop]]
             request = CompactRequest(
                 format=laid.format, model=MODEL, target_tokens=TARGET_TOKENS, session_id="bench"
@@ -158,59 +169,61 @@ def _answer_at(payload: list[Json], at: int) -> int:
     return at
 
 
-def flat(text: str) -> str:
-    """`text` on one line, for comparison."""
-    return " ".join(text.split())
+def flat(*texts: str) -> str:
+    """`texts` on one line, for comparison."""
+    return " ".join(" ".join(texts).split())
+
+
+def texts_of(laid: Laid, *, with_controls: bool) -> Iterator[tuple[str, str, str]]:
+    """Each method's name, its output, and what of that the compaction itself wrote."""
+    count = counter_for(MODEL)
+    tokens = 0
+    for rounds in (1, ROUNDS):
+        output = wire.parse(anyio.run(compacted, laid, rounds), format=laid.format)
+        tokens = tokens or count.messages(output)
+        made = tuple(message for message in output if markers.is_made(message))
+        yield f"{OURS}, rounds: {rounds}", flat(*spoken(output)), flat(*spoken(made))
+    parsed = wire.parse(laid.payload, format=laid.format)
+    lines = [line for text in spoken(parsed) for line in text.splitlines() if line.strip()]
+    for name in NAMED_CONTROLS if with_controls else ():
+        text = flat(*CONTROLS[name](lines, tokens, count))
+        yield name, text, text
+
+
+def report(scores: Mapping[tuple[str, str], list[bool]]) -> str:
+    """The table, as Markdown."""
+    rows = [
+        "| method | " + " | ".join(COLUMNS) + " |",
+        "| --- " * (len(COLUMNS) + 1) + "|",
+    ]
+    for method in dict.fromkeys(method for method, _ in scores):
+        cells = [f"{statistics.fmean(scores[method, column]):.3f}" for column in COLUMNS]
+        rows.append(f"| {method} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
 
 
 def main() -> None:
     held_back = "held-back" in sys.argv
     rules = HELD_BACK if held_back else BUILDING
     corrections = HELD_BACK_CORRECTIONS if held_back else CORRECTIONS
-    kept: dict[tuple[str, str], list[bool]] = {}
-    standing: dict[str, list[bool]] = {}
-    sizes: list[int] = []
-    count = counter_for(MODEL)
+    scores: defaultdict[tuple[str, str], list[bool]] = defaultdict(list)
     lost: list[str] = []
     for number, (format, payload) in enumerate(histories()):
-        for trial in range(3):
+        for trial in range(TRIALS):
             draw = random.Random(number * 100 + trial)
             laid = lay(format, payload, rules, corrections, draw)
-            parsed = wire.parse(laid.payload, format=format)
-            lines = [line for text in spoken(parsed) for line in text.splitlines() if line.strip()]
-            texts: dict[str, str] = {}
-            written: dict[str, str] = {}
-            for rounds in (1, ROUNDS):
-                output = wire.parse(anyio.run(compacted, laid, rounds), format=format)
-                sizes.append(count.messages(output))
-                name = f"ours, {rounds} round{'s' if rounds > 1 else ''}"
-                texts[name] = "\n".join(spoken(output))
-                written[name] = "\n".join(
-                    spoken(tuple(message for message in output if markers.is_made(message)))
-                )
-            if trial == 0:
-                for name in ("random lines", "keep last", "head + tail", "TextRank (sumy)"):
-                    texts[name] = "\n".join(CONTROLS[name](lines, sizes[-2], count))
-            for method, text in texts.items():
-                text = flat(text)
-                for position, mine in laid.rules.items():
-                    found = [flat(rule) in text for rule in mine]
-                    kept.setdefault((method, position), []).extend(found)
-                    if method.startswith("ours"):
-                        lost += [f"{method}, {position}: {r}" for r, f in zip(mine, found, strict=True) if not f]
-                for older, newer in laid.corrections:
-                    both = flat(older) in flat(written.get(method, text))
-                    standing.setdefault(method, []).append(both)
-                    kept.setdefault((method, "corrections"), []).append(flat(newer) in text)
-                    if method.startswith("ours") and both:
-                        lost.append(f"{method}, standing: {older}")
-    print(f"{'held-back' if held_back else 'building'} set, {statistics.fmean(sizes):,.0f} tokens out\n")
-    places = (*POSITIONS, "corrections")
-    print("| method | " + " | ".join(places) + " | replaced rules left standing |")
-    print("| --- " * (len(places) + 2) + "|")
-    for method in dict.fromkeys(method for method, _ in kept):
-        cells = [f"{statistics.fmean(kept[method, place]):.3f}" for place in places]
-        print(f"| {method} | " + " | ".join(cells) + f" | {statistics.fmean(standing[method]):.3f} |")
+            for method, text, made in texts_of(laid, with_controls=trial == 0):
+                wanted = [(place, rule) for place, mine in laid.rules.items() for rule in mine]
+                wanted += [("corrections", newer) for _, newer in laid.corrections]
+                for place, rule in wanted:
+                    scores[method, place].append(flat(rule) in text)
+                    if method.startswith(OURS) and not scores[method, place][-1]:
+                        lost.append(f"{method}, {place}: {rule}")
+                for older, _ in laid.corrections:
+                    scores[method, STANDING].append(flat(older) in made)
+                    if method.startswith(OURS) and scores[method, STANDING][-1]:
+                        lost.append(f"{method}, {STANDING}: {older}")
+    print(f"{'Held-back' if held_back else 'Building'} set\n\n{report(scores)}")
     if "--lost" in sys.argv:
         print("\n".join(sorted(lost)))
 

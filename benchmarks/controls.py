@@ -7,6 +7,7 @@ keeps, in order. None sees what is needed later.
 import random
 import re
 from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from typing import Any, TypeAlias
 
 from context_compaction.tokens import MessageCounter
@@ -82,13 +83,12 @@ def _runs(lines: Sequence[str], size: int) -> list[Sequence[str]]:
 
 def _textrank_order(lines: Sequence[str]) -> list[int]:
     """Positions of `lines`, best first, by sumy's TextRank."""
-    from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence
-    from sumy.summarizers.text_rank import TextRankSummarizer
+    models: Any = import_module("sumy.models.dom")
+    ranking: Any = import_module("sumy.summarizers.text_rank")
 
-    document: Any = ObjectDocumentModel([
-        Paragraph([Sentence(line, _Words()) for line in lines])
-    ])
-    ratings = TextRankSummarizer().rate_sentences(document)
+    sentences = [models.Sentence(line, _Words()) for line in lines]
+    document: Any = models.ObjectDocumentModel([models.Paragraph(sentences)])
+    ratings = ranking.TextRankSummarizer().rate_sentences(document)
     scores = [ratings[sentence] for sentence in document.sentences]
     return sorted(range(len(lines)), key=lambda at: (-scores[at], at))
 

@@ -20,8 +20,6 @@ CONTEXT_CHARS = 160
 CONTEXT_WORDS = 2
 # A token that stands in more of the conversations than this part is an ordinary word.
 ORDINARY_SHARE = 0.05
-# One that stood more often than this before the cut is not rare in its own conversation.
-RARE_TIMES = 10**9
 
 _TOKEN = re.compile(r"[^\W_][\w./:@#-]{2,}\w")
 _WORD = re.compile(r"(?<![^\s\"'(\[{])[A-Za-z][a-z]{2,}(?![^\s\"'.,;:!?)\]}])")
@@ -113,13 +111,9 @@ def is_entity(token: str) -> bool:
     return _ENTITY.fullmatch(token) is not None
 
 
-def is_rare(past: Past, ordinary: frozenset[str]) -> Definition:
-    """Whether a token is rare: in few conversations, and few times in this one."""
-
-    def rare(token: str) -> bool:
-        return token.lower() not in ordinary and len(past.places.get(token, ())) <= RARE_TIMES
-
-    return rare
+def is_rare(ordinary: frozenset[str]) -> Definition:
+    """Whether a token is rare: in hardly any other conversation."""
+    return lambda token: token.lower() not in ordinary
 
 
 def needed_after(past: Past, after: Messages, visible: str, wanted: Definition) -> list[str]:
@@ -135,9 +129,7 @@ def needed_after(past: Past, after: Messages, visible: str, wanted: Definition) 
     needed: dict[str, None] = {}
     for message in after:
         written = {
-            match[0]
-            for text in spoken((message,), agent_only=True)
-            for match in tokens_of(text)
+            match[0] for text in spoken((message,), agent_only=True) for match in tokens_of(text)
         }
         for token in sorted(written - shown):
             if token in past.places and wanted(token):

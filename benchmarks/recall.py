@@ -38,7 +38,6 @@ from context_compaction.tokens import MessageCounter, counter_for
 
 from benchmarks.controls import CONTROLS, keep_last
 from benchmarks.needed import (
-    Past,
     is_entity,
     is_rare,
     kept,
@@ -54,6 +53,12 @@ from tests.support.promises import temporary_archive
 MODEL = "gpt-4o"
 HORIZON_MESSAGES = 80
 MIN_NEEDED = 3
+CUT_SHARES = (0.45, 0.6, 0.75)  # of a short transcript's messages
+TITLES = {
+    "pi": "pi session at 8,000 tokens",
+    "tau-bench": "tau-bench at 20 % of the tokens",
+    "swe-agent": "swe-agent at 20 % of the tokens",
+}
 SAMPLES = 2_000
 OURS = "ours (default)"
 CLEARED_TAIL = "microcompact + tail"
@@ -66,8 +71,13 @@ class Case:
     group: str
     transcript: str
     cut_at: int
-    share: float | None
-    target_tokens: int | None
+    share: float = 1.0
+    target_tokens: int = 0
+
+    @property
+    def unit(self) -> str:
+        """What the bootstrap draws: transcripts; in the one long session its cuts."""
+        return f"{self.cut_at}" if self.group == "pi" else self.transcript
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +99,14 @@ def cases() -> list[Case]:
         size = len(transcript.payload)
         if transcript.name.startswith("pi/"):
             places = [_agent_turn(transcript, at) for at in range(150, size - 60, 75)]
-            for at in places:
-                found.append(Case("pi session at 8,000", transcript.name, at, None, 8_000))
-        elif transcript.name.startswith("tau-bench/airline-task") and size >= 24:
-            at = _agent_turn(transcript, size * 3 // 5)
-            found.append(Case("tau-bench at 20 %", transcript.name, at, 0.2, None))
-        elif transcript.name.startswith("swe-agent/") and size >= 15:
-            at = _agent_turn(transcript, size * 3 // 5)
-            found.append(Case("swe-agent at 20 %", transcript.name, at, 0.2, None))
+            found.extend(Case("pi", transcript.name, at, target_tokens=8_000) for at in places)
+        for group, prefix, least in (
+            ("tau-bench", "tau-bench/airline-task", 24),
+            ("swe-agent", "swe-agent/", 15),
+        ):
+            if transcript.name.startswith(prefix) and size >= least:
+                places = [_agent_turn(transcript, int(size * share)) for share in CUT_SHARES]
+                found.extend(Case(group, transcript.name, at, share=0.2) for at in places)
     return found
 
 
@@ -109,7 +119,7 @@ def run(case: Case) -> Outcome | None:
     system = "\n".join(spoken(tuple(message for message in parsed if message.role == "system")))
     after = parsed[case.cut_at : case.cut_at + HORIZON_MESSAGES]
     past = past_of("\n".join(spoken(before)), ordinary)
-    definitions = {"rare": is_rare(past, ordinary), "entity": is_entity}
+    definitions = {"rare": is_rare(ordinary), "entity": is_entity}
     needed = {
         name: needed_after(past, after, system, wanted) for name, wanted in definitions.items()
     }
@@ -117,7 +127,7 @@ def run(case: Case) -> Outcome | None:
         return None
     count = counter_for(MODEL)
     sizes = count.estimate(before)
-    target_tokens = case.target_tokens or int(sizes.upper * (case.share or 1.0))
+    target_tokens = case.target_tokens or int(sizes.upper * case.share)
     payload = _without_system(transcript, case.cut_at)
     output = anyio.run(_compacted, payload, transcript.format, target_tokens)
     tokens = count.messages(output)
@@ -153,9 +163,7 @@ def _cleared_tail(before: Messages, tokens: int, count: MessageCounter) -> list[
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """The middle 95 % of the means of resamples."""
     draw = random.Random(7)
-    means = sorted(
-        statistics.fmean(draw.choices(values, k=len(values))) for _ in range(SAMPLES)
-    )
+    means = sorted(statistics.fmean(draw.choices(values, k=len(values))) for _ in range(SAMPLES))
     return means[int(SAMPLES * 0.025)], means[int(SAMPLES * 0.975)]
 
 
@@ -192,28 +200,35 @@ def _ordinary() -> frozenset[str]:
 def report(outcomes: Sequence[Outcome]) -> str:
     """The tables, as Markdown."""
     lines: list[str] = []
-    for group in dict.fromkeys(outcome.case.group for outcome in outcomes):
+    for group, title in TITLES.items():
         chosen = [outcome for outcome in outcomes if outcome.case.group == group]
         before = statistics.fmean(outcome.before_tokens for outcome in chosen)
         after = statistics.fmean(outcome.after_tokens for outcome in chosen)
-        numbers = sum(outcome.needed["rare"] for outcome in chosen)
+        needed = sum(outcome.needed["rare"] for outcome in chosen)
+        units = len({outcome.case.unit for outcome in chosen})
         lines += [
-            f"\n## {group}: {len(chosen)} cuts, {before:,.0f} tokens before, {after:,.0f} after, "
-            f"{numbers} needed strings\n",
+            f"\n## {title}\n\n{len(chosen)} cuts in {units} units, {before:,.0f} tokens before, "
+            f"{after:,.0f} after, {needed} needed strings\n",
             "| method | rare tokens | 95 % | entities | 95 % |",
             "| --- | --- | --- | --- | --- |",
         ]
         for method in (OURS, *CONTROLS, CLEARED_TAIL):
             cells = [method]
             for name in ("rare", "entity"):
-                values = [o.recall[name, method] for o in chosen if o.needed[name] >= MIN_NEEDED]
-                if not values:
-                    cells += ["-", "-"]
-                    continue
+                values = _by_unit(chosen, name, method)
                 low, high = interval(values)
                 cells += [f"{statistics.fmean(values):.3f}", f"{low:.3f}-{high:.3f}"]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _by_unit(outcomes: Sequence[Outcome], name: str, method: str) -> list[float]:
+    """The mean share of each unit, over its cuts at which enough is needed."""
+    units: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        if outcome.needed[name] >= MIN_NEEDED:
+            units.setdefault(outcome.case.unit, []).append(outcome.recall[name, method])
+    return [statistics.fmean(values) for values in units.values()]
 
 
 def main() -> None:

@@ -41,11 +41,12 @@ _EFFECT_COMMAND = re.compile(
     r"|\b(DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
 )
 # Verbs in the names of tools that act outside the conversation.
-_EFFECT_WORDS = frozenset(
-    "send book cancel update create delete remove pay transfer refund post submit modify exchange "
-    "return publish deploy merge approve reject assign add set schedule order charge invite "
-    "reserve close reopen comment reply upload change".split()
-)
+_EFFECT_WORDS = frozenset({
+    "add", "approve", "assign", "book", "cancel", "change", "charge", "close", "comment",
+    "create", "delete", "deploy", "exchange", "invite", "merge", "modify", "order", "pay",
+    "post", "publish", "refund", "reject", "remove", "reopen", "reply", "reserve", "return",
+    "schedule", "send", "set", "submit", "transfer", "update", "upload",
+})  # fmt: skip
 _DELETE_COMMAND = re.compile(r"(?:^|[;&|]\s*)(?:git\s+)?rm\s+((?:-\w+\s+)*)([^;&|<>\n]+)")
 
 
@@ -198,7 +199,7 @@ def _deleted_by(command: str) -> list[str]:
     return [
         path
         for match in _DELETE_COMMAND.finditer(command)
-        for path in match[2].split()
+        for path in match[2]
         if not path.startswith("-")
     ]
 

@@ -32,7 +32,7 @@ ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 _NAMED = re.compile(r"\A\[[^\n]{0,400}\] \[kept: \d+ chars; read_persisted_output o_[0-9a-f]{24}")
 
 _SPAN = re.compile(
-    r'\A<(?:context_summary|turn_context) '
+    r"\A<(?:context_summary|turn_context) "
     r'originals="transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)">'
 )
 

@@ -30,7 +30,7 @@ NEXT = "Where the work stood"
 # Shares of the budget. They are bounds: what a section does not use goes to the facts.
 _REQUEST_SHARE = 0.12
 _BINDING_SHARE = 0.45
-_BINDING_TOKENS = 900  # rules of more than this are a document, not speech
+_BINDING_TOKENS = 900
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
 _NEXT_SHARE = 0.06
@@ -50,7 +50,8 @@ _DECISION = re.compile(
     r"\b(decided|decision|chose|choose|going with|we('ll| will) use|i('ll| will) use|instead of|"
     r"because|root cause|the (problem|issue|bug|fix) (is|was)|turns out|approach|rejected|"
     r"ruled out|won't work|doesn't work|the (answer|result|flag|cause) is)\b"
-    r"|因为|决定|原因|理由|決定|weil|Ursache|entschieden|porque|decidido|parce que|потому что|решил",
+    r"|因为|决定|原因|理由|決定"
+    r"|weil|Ursache|entschieden|porque|decidido|parce que|потому что|решил",
     re.IGNORECASE,
 )
 
@@ -91,7 +92,9 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     if facts:
         sections[FACTS] = facts
     order = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT)
-    return _assembled([(title, sections[title]) for title in order if title in sections], budget, count)
+    return _assembled(
+        [(title, sections[title]) for title in order if title in sections], budget, count
+    )
 
 
 def _binding_lines(

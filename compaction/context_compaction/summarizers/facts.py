@@ -94,9 +94,7 @@ def _worth(name: str, use: NameUse, message_count: int) -> float:
     if use.messages > max(_MANY_MESSAGES, message_count * _COMMON_SHARE):
         return 0.0
     recent = (use.last + 1) / message_count
-    worth = min(use.messages, _MANY_MESSAGES) * (
-        _OLDEST_WEIGHT + (1 - _OLDEST_WEIGHT) * recent**3
-    )
+    worth = min(use.messages, _MANY_MESSAGES) * (_OLDEST_WEIGHT + (1 - _OLDEST_WEIGHT) * recent**3)
     if use.by_agent:
         worth *= _AGENT_WEIGHT
     if _LOWER_WORD.fullmatch(name):

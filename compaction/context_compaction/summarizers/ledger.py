@@ -1,11 +1,10 @@
 """The machine's ledger of a summary: plan, side effects, failures and files, one line a fact."""
 
-from context_compaction.digest import Digest
-from context_compaction.summarizers.shortening import shortened, within
-
-__all__ = ["lines", "shortened", "within"]
+from context_compaction.digest import Digest, Run
 
 _MANY_PATHS = 24
+_EFFECT_STATES = {True: "failed", False: "done, do not repeat", None: "unanswered"}
+_RUN_STATES = {None: "unanswered", False: "ok"}
 
 
 def lines(digest: Digest) -> list[str]:
@@ -13,9 +12,10 @@ def lines(digest: Digest) -> list[str]:
     found = [f"- plan: {item}" for item in digest.plan]
     if digest.in_flight:
         found.append("- in flight: " + "; ".join(digest.in_flight[-5:]))
-    for effect in reversed(digest.effects):
-        state = {True: "failed", False: "done, do not repeat", None: "unanswered"}[effect.failed]
-        found.append(f"- {state}: {effect.command}" + (f" -> {effect.error}" if effect.error else ""))
+    found.extend(
+        f"- {_EFFECT_STATES[effect.failed]}: {_with_error(effect)}"
+        for effect in reversed(digest.effects)
+    )
     for title, paths in (
         ("changed", digest.edited),
         ("created", digest.written),
@@ -24,7 +24,7 @@ def lines(digest: Digest) -> list[str]:
         if paths:
             found.append(f"- {title}: " + ", ".join(list(reversed(paths))[:_MANY_PATHS]))
     open_runs = [run for run in digest.runs if run.failed and not run.resolved]
-    found.extend(f"- failed: {run.command} -> {run.error}" for run in reversed(open_runs))
+    found.extend(f"- failed: {_with_error(run)}" for run in reversed(open_runs))
     found.extend(f"- failed: {error}" for error in reversed(digest.errors))
     if digest.read:
         found.append("- read: " + ", ".join(list(reversed(digest.read))[:_MANY_PATHS]))
@@ -32,6 +32,10 @@ def lines(digest: Digest) -> list[str]:
     for run in reversed(digest.runs):
         if run.command in effects or (run.failed and not run.resolved):
             continue
-        state = "failed, later passed" if run.failed else "unanswered" if run.failed is None else "ok"
+        state = "failed, later passed" if run.failed else _RUN_STATES[run.failed]
         found.append(f"- ran ({state}): {run.command}")
     return found
+
+
+def _with_error(run: Run) -> str:
+    return f"{run.command} -> {run.error}" if run.error else run.command

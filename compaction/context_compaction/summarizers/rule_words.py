@@ -1,0 +1,109 @@
+"""The signs of a rule, a wish, a correction: patterns in many languages, for binding.py.
+
+They only rank what the user said; nothing depends on their being complete.
+"""
+
+import re
+
+RULE = re.compile(
+    # English
+    r"\b(must(n'?t)?|never|always|do(es)? ?n[o']t|don'?t|won'?t|can'?t|cannot|can not|may not|"
+    r"should(n'?t)?|shall|only|prefer\w*|avoid\w*|ensure|make sure|be sure|forbid\w*|forbidden|"
+    r"prohibited|banned?|(not )?allowed|permitted|required?|requirement|mandatory|off[- ]limits|"
+    r"hands off|untouched|leave \w+|stick (to|with)|no longer|any ?more|from now on|going forward|"
+    r"henceforth|instead|rather|unless|except|regardless|whatever (you do|happens)|"
+    r"under no circumstances|no matter|at (most|least)|no (more|less|fewer|later) than|"
+    r"(max|min)(imum)?|limit(ed)?|capped?|budget|deadline|due (by|on|date)|until|"
+    r"by (mon|tues|wednes|thurs|fri|"
+    r"satur|sun)day|by (the )?end|by noon|by midnight|before (we|you|any)|remember|keep in mind|"
+    r"note that|bear in mind|important|crucial|critical|essential|strict\w*|exactly|insist|"
+    r"rules?|convention|(?<!\bi )(has|have|needs?) to|supposed to|expected to|refuse|"
+    r"rather than|instead of|without|stay\w*|keep|skip|drop|stop|refrain|consent|permission|"
+    r"approv\w+|confirm\w*|ask me|tell me|check with|run it by|sign[- ]?off|decided|agreed|settled|"
+    r"final|allerg\w+|hates?|dislikes?|"
+    r"switch\w* to|call (it|me)|name it|treat|assume|"
+    r"actually|scratch that|correction|change of plans?|changed my mind|on second thought|"
+    r"forget (about|what|the|that)|nothing but|every (time|single)|each time|"
+    r"not (to be|a single))\b"
+    # Romance languages
+    r"|\b(nunca|jam[aá]s|siempre|deb[eo]\w*|no (uses?|toques?|hagas|cambies|debes?|quiero|puede)|"
+    r"prefier\w+|evit\w+|obligatori\w+|prohibid\w+|solo|s[oó]lo|solamente|en lugar de|en vez de|"
+    r"a partir de ahora|recuerda|ten en cuenta|ya no|hasta|antes de(l)?|m[aá]ximo|"
+    r"jamais|toujours|doi(s|t|vent)|ne \w+ (pas|plus|jamais|rien)|n'\w+ (pas|plus|jamais|rien)|"
+    r"interdit\w*|uniquement|seulement|plut[oô]t|au lieu de|d[eé]sormais|"
+    r"il faut|veuillez|obligatoire|au (plus|moins)|avant (le|de)|"
+    r"mai|sempre|dev[ei]\w*|non (us|toc|far|devi|voglio)\w*|preferisc\w+|invece|d'ora in poi|"
+    r"vietat\w+|soltanto|entro|nao|n[aã]o \w+|nunca|sempre|deve\w*|prefiro|apenas|"
+    r"em vez de|proibid\w+|obrigat[oó]ri\w+|a partir de agora)\b"
+    # Germanic and Slavic languages, Turkish
+    r"|\b(nie(mals)?|immer|m[uü]ss\w*|darf\w*|d[uü]rf\w+|soll\w*|nicht|kein\w*|nur|"
+    r"ausschlie[sß]+lich|statt(dessen)?|lieber|bevorzug\w+|verboten|erlaubt|ab (jetzt|sofort)|"
+    r"vermeide\w*|h[oö]chstens|mindestens|sp[aä]testens|bis (zum|montag|freitag)|"
+    r"nooit|altijd|moet\w*|niet|geen|alleen|liever|voortaan|uiterlijk|"
+    r"aldrig|alltid|m[aå]ste|inte|ikke|alltid|"
+    r"nigdy|zawsze|musi\w*|nie wolno|tylko|zamiast|prosz[eę]|"
+    r"asla|her zaman|sadece|yerine|l[uü]tfen|gerek\w*|olmamal[iı]|yapma)\b"
+    r"|никогда|всегда|нельзя|нужно|надо|должн|обязательно|только|не (трогай|используй|меняй|надо|"
+    r"делай|пиши)|вместо|запрещ|предпочита|теперь|впредь|не позднее|максимум|ніколи|"
+    r"завжди|треба"
+    # Chinese, Japanese, Korean, Arabic, Hindi
+    r"|不要|不得|不能|不可|别(再|用|动|碰|改)|必须|必需|务必|一定|只(能|用|要|准|许)|禁止|严禁|"
+    r"记住|注意|切勿|从现在|以后|今后|改为|改用|改成|换成|而不是|优先|尽量|避免|最多|至少|之前|截止|"
+    r"總是|必須|請|記住|總|勿"
+    r"|ください|下さい|ないで|しないこと|必ず|絶対|禁止|べき|なければ|ねばなら|てはいけ|ではなく|"
+    r"代わりに|今後|以内|までに|だけ|のみ|避けて|してほしい|にして"
+    r"|하지 ?마|마세요|마십시오|말고|항상|반드시|절대|금지|대신|해야|앞으로|까지|만 사용"
+    r"|لا ت|يجب|دائم|أبد|فقط|ممنوع|بدلا|من فضلك|الرجاء|लेकिन|हमेशा|कभी|ज़रूर|केवल|मत|चाहिए|कृपया",
+    re.IGNORECASE,
+)
+# The surest signs of a rule, in the languages above.
+STRONG = re.compile(
+    r"\b(never|always|must(n'?t)?|avoid|forbid\w*|prohibited|strictly|under no circumstances|"
+    r"whatever you do|from now on|no longer|only .{1,40} (may|can|should)|prefer|i'?d rather|"
+    r"every time|at all times|remember|"
+    r"nunca|siempre|jam[aá]s|prefiero|jamais|toujours|pr[eé]f[eè]re|il faut|mai|sempre|preferisco|"
+    r"niemals|nie|immer|darf|d[uü]rfen|keine?n?|ausschlie[sß]lich|nooit|altijd|aldri[gk]?|alltid|"
+    r"nigdy|zawsze|asla|никогда|всегда|нельзя|должн\w+|обязательно|запрещ\w+)\b"
+    r"|\A(do not|don'?t|no \w{4,}|не \w+(й|йте|и|ите)|n'\w+ (pas|jamais)|no \w+e?s|non \w+re)\b"
+    r"|, not \w+|不要|不得|必须|必須|务必|禁止|严禁|绝不|切勿|绝对|绝|ないで|必ず|絶対|てはいけ|"
+    r"절대|반드시|마세요|항상|لا ت|يجب|हमेशा",
+    re.IGNORECASE,
+)
+# Politeness goes with rules and with every other wish: alone it weighs less.
+WISH = re.compile(
+    r"\b(please|let'?s|(i|we)( would|'d)? (rather|prefer|like|want|need))\b"
+    r"|por favor|bitte|per favore|s'il (te|vous) pla[iî]t|пожалуйста|请|お願い|주세요",
+    re.IGNORECASE,
+)
+CORRECTION = re.compile(
+    r"\b(actually|instead|no longer|any ?more|scratch that|correction|change of plans?|"
+    r"changed my mind|on second thoughts?|forget (about|what|the|that)|rather than|not .{2,40} but|"
+    r"switch\w* (to|over|from)|replac\w+|from now on|going forward|was wrong|i was mistaken|"
+    r"turns out|revised?|update:|updated?|new (plan|value|deadline|limit|date|one)|"
+    r"moved (to|up|back)|overrid\w+|supersed\w+|disregard|ignore what|now it'?s|is now|"
+    r"en lugar de|en vez de|ya no|mejor|cambi\w+|plut[oô]t|finalement|au lieu de|ne .{2,30} plus|"
+    r"doch|stattdessen|statt|nicht mehr|ge[aä]ndert|invece|non pi[uù]|em vez de|mudei)\b"
+    r"|вместо|теперь|больше не|передумал|на самом деле|改为|改成|改用|换成|而不是|不再|更正|其实|"
+    r"ではなく|代わりに|やっぱり|変更|訂正|대신|말고|변경",
+    re.IGNORECASE,
+)
+AGREEMENT = re.compile(
+    r"(yes|yep|yeah|ok(ay)?|sure|thanks?|thank you|great|perfect|no,|nope|hi|hello|go ahead|"
+    r"continue|proceed|done|sounds good|that'?s (right|all|correct))[\s,.!]",
+    re.IGNORECASE,
+)
+# Said of oneself these state no rule: "I don't have the number at hand", "I can't find it".
+ABOUT_ONESELF = re.compile(
+    r"\bi (really |just |also |actually )?(do(n'?t| not)|can'?t|cannot|could ?n'?t|did ?n'?t|"
+    r"must have|only|am not|'?m not)\b|\b(is|are|was|were|did|does|doesn'?t|didn'?t) (it|that|this|"
+    r"there)\b|\bi (need|have|had) to\b",
+    re.IGNORECASE,
+)
+IMPERATIVE = re.compile(
+    r"(use|make|keep|write|put|store|stick|ask|tell|wait|stop|leave|treat|check|test|follow|respect|"
+    r"return|limit|stay|work|speak|answer|reply|respond|format|sign|log|hold|save|target|pin|mark|"
+    r"no|all|any|every|everything|nothing|nobody|none|each|both|neither|when|if|whenever|once|after|"
+    r"for|in|on|our|we|my|i am|i'm|the|it|they|you|your|usa|utilise[rz]?|verwende\w*|benutze\w*|"
+    r"schreib\w*|используй\w*|пиши\w*)\b",
+    re.IGNORECASE,
+)
