@@ -276,7 +276,7 @@ def _assignment(
         since=record.since,
         previous=record.earlier,
         has_originals=not record.lost,
-        max_tokens=min(int(max_tokens * _PROSE_SHARE), record_tokens // 2),
+        max_tokens=min(int(max_tokens * _PROSE_SHARE), record_tokens // 3),
         pinned=request.pinned,
         instructions=request.instructions,
         language=speaker_language(_requests(task)),
@@ -357,11 +357,12 @@ def _with_extracts(
 def _extract(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
-    inventory = digest(record.messages, task.settings.tool_kinds)
+    # Larger extracts would save too little, and keep files from coming back.
+    record_tokens = task.count.messages(record.messages) + task.count.text(record.lost)
     asked = SummaryRequest(
         record.messages,
-        inventory,
-        max_tokens,
+        digest(record.messages, task.settings.tool_kinds),
+        min(max_tokens, record_tokens // 3),
         previous=record.lost,
         later=record.later,
         is_turn_prefix=is_prefix,
