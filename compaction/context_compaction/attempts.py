@@ -202,7 +202,6 @@ def _with_cut(task: Task, shape: Shape, where: CutPoint, tokens: int) -> Shape:
         of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
     checkpoint_tokens = int(tokens * of_prefix)
     summary_tokens = tokens - checkpoint_tokens if parts[0] else 0
-    summary_tokens = tokens - checkpoint_tokens if has_history else 0
     return Shape(shape.draft, shape.rung, where, summary_tokens, checkpoint_tokens)
 
 

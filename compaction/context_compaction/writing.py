@@ -357,12 +357,10 @@ def _with_extracts(
 def _extract(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
-    # Larger extracts would save too little, and keep files from coming back.
-    record_tokens = task.count.messages(record.messages) + task.count.text(record.lost)
     asked = SummaryRequest(
         record.messages,
         digest(record.messages, task.settings.tool_kinds),
-        min(max_tokens, record_tokens // 3),
+        max_tokens,
         previous=record.lost,
         later=record.later,
         is_turn_prefix=is_prefix,
