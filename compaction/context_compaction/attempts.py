@@ -33,8 +33,8 @@ from context_compaction.wire.rules import WireRules
 _LEAST_SHARE = 0.25
 # Words may come to this part of what they stand for, and files may be put back up to this part of
 # the whole: a list that was to be made smaller must come out smaller, however short it was.
-_SUMMARY_SHARE = 0.5
-_RESTORED_SHARE = 0.75
+_SUMMARY_SHARE = 0.2
+_RESTORED_SHARE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
