@@ -199,7 +199,7 @@ def _deleted_by(command: str) -> list[str]:
     return [
         path
         for match in _DELETE_COMMAND.finditer(command)
-        for path in match[2]
+        for path in match[2].split()
         if not path.startswith("-")
     ]
 

@@ -23,12 +23,13 @@ def lines(digest: Digest) -> list[str]:
     ):
         if paths:
             found.append(f"- {title}: " + ", ".join(list(reversed(paths))[:_MANY_PATHS]))
+    effects = {effect.command for effect in digest.effects}
     open_runs = [run for run in digest.runs if run.failed and not run.resolved]
+    open_runs = [run for run in open_runs if run.command not in effects]
     found.extend(f"- failed: {_with_error(run)}" for run in reversed(open_runs))
     found.extend(f"- failed: {error}" for error in reversed(digest.errors))
     if digest.read:
         found.append("- read: " + ", ".join(list(reversed(digest.read))[:_MANY_PATHS]))
-    effects = {effect.command for effect in digest.effects}
     for run in reversed(digest.runs):
         if run.command in effects or (run.failed and not run.resolved):
             continue

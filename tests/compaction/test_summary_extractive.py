@@ -1,0 +1,107 @@
+"""What the writer without a model keeps: what binds, and what must not be repeated."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from context_compaction import wire
+from context_compaction.digest import digest
+from context_compaction.summarizers import SummaryRequest, extractive
+from context_compaction.tokens import counter_for
+
+from tests.support.json_types import Json
+
+COUNT = counter_for("gpt-4o")
+NOISE = "\n".join(f"line {n}: module_{n}.py compiled in {n * 7} ms" for n in range(400))
+
+RULES = (
+    "Never touch the billing tables.",
+    "I am allergic to peanuts, so no meal with nuts.",
+    "Bitte keine neuen Abhängigkeiten einführen.",
+    "Nunca borres los registros de auditoría.",
+    "Не трогай каталог с миграциями.",
+    "不要修改配置文件里的端口号。",
+    "本番環境には絶対に接続しないでください。",
+)
+
+
+def written(messages: list[Json], max_tokens: int = 500, later: list[Json] | None = None) -> str:
+    parsed = wire.parse(messages, format="anthropic")
+    after = wire.parse(later, format="anthropic") if later else ()
+    request = SummaryRequest(parsed, digest(parsed), max_tokens, later=after)
+    return extractive.write(request, COUNT)
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def ran(call_id: str, command: str, output: str) -> list[Json]:
+    call = {"type": "tool_use", "id": call_id, "name": "bash", "input": {"command": command}}
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": output}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_of_the_user_is_kept_word_for_word(rule: str) -> None:
+    talk = [user("Fix the build."), *ran("a", "make", NOISE), user(rule), assistant("Understood.")]
+    talk += [*ran("b", "make test", NOISE), user("Go on."), assistant("I go on.")]
+    assert rule in written(talk)
+
+
+def test_a_corrected_rule_is_gone_and_the_newer_one_stays() -> None:
+    older, newer = "The service must listen on port 8080.", "It must listen on port 9191 instead."
+    text = written([
+        user(older), assistant("Understood."), user(newer.replace("It", "The service")),
+        assistant("Understood."),
+    ])  # fmt: skip
+    assert "9191" in text
+    assert older not in text
+
+
+def test_a_rule_that_a_kept_request_corrects_is_gone() -> None:
+    older = "Always store the uploads in the bucket acme-raw."
+    newer = "From now on store the uploads in the bucket acme-clean."
+    assert older not in written([user(older), assistant("Understood.")], later=[user(newer)])
+
+
+def test_side_effects_are_named_as_done_or_failed() -> None:
+    talk = [
+        user("Release it."),
+        *ran("a", "git push origin main", "ok"),
+        *ran("b", "npm publish", "npm error E403 forbidden\nexit code 1"),
+        *ran("c", "rm old.py", ""),
+    ]
+    text = written(talk, max_tokens=700)
+    assert "done, do not repeat: git push origin main" in text
+    assert "failed: npm publish" in text
+    assert "deleted: old.py" in text
+
+
+@pytest.mark.parametrize("max_tokens", [0, 5, 40, 120, 400, 2_000])
+def test_the_text_is_never_larger_than_asked(max_tokens: int) -> None:
+    talk = [user("Fix it. " + RULES[0]), *ran("a", "make", NOISE), assistant("Done.")]
+    assert COUNT.text(written(talk, max_tokens)) <= max_tokens
+
+
+def test_the_text_does_not_depend_on_the_hash_seed() -> None:
+    program = (
+        "from tests.compaction.test_summary_extractive import *\n"
+        "print(written([user('Fix it. ' + RULES[0]), *ran('a', 'make', NOISE)], 300))"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            check=True,
+            timeout=50,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(texts) == 1
