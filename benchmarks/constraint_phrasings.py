@@ -74,5 +74,63 @@ CORRECTIONS = (
     ),
 )
 
-HELD_BACK: tuple[str, ...] = ()
-HELD_BACK_CORRECTIONS: tuple[tuple[str, str], ...] = ()
+HELD_BACK = (
+    "Hands off the legacy importer, finance still runs it nightly.",
+    "I can't stand abbreviations in column names.",
+    "Nothing gets merged on a Friday.",
+    "Our customers read this on phones, so lines longer than 60 characters are out.",
+    "The intern account is for demos; real orders go through mine.",
+    "Call me Robin, not Mr. Carter.",
+    "We ship to Canada and Mexico, nowhere else.",
+    "Anything above 1500 dollars goes past my manager first.",
+    "You may read the payroll sheet but not write to it.",
+    "Seats have to be next to each other, my son is six.",
+    "Everything the bot says to customers needs a human to look at it beforehand.",
+    "Round prices up to the next 50 cents.",
+    "Let the old endpoint keep answering until June.",
+    "Cap the cache at 256 MB.",
+    "There is to be no telemetry in the community build.",
+    "Leave the copyright headers as they are.",
+    "My wife is vegetarian, mind that when you order.",
+    "Log in UTC, show in local time.",
+    "Before you delete a branch, check with Ines.",
+    "If a test is flaky, quarantine it; deleting it is not an option.",
+    "No se te ocurra tocar el servidor de correo.",
+    "Quiero que todas las funciones tengan pruebas.",
+    "Passwörter gehören nicht ins Protokoll.",
+    "Antworte mir künftig auf Deutsch.",
+    "Les montants sont toujours hors taxes.",
+    "Surtout, ne change pas les noms des colonnes.",
+    "Пиши комментарии только на английском.",
+    "Данные клиентов не должны покидать наш сервер.",
+    "只有管理员可以删除订单。",
+    "回复客户时请用敬语。",
+    "金額は税込みで表示すること。",
+    "既存のテストを消してはいけません。",
+    "배포는 반드시 승인을 받은 뒤에 하세요.",
+    "I prezzi devono restare in euro.",
+    "Não mexa na pasta de contratos.",
+)
+
+HELD_BACK_CORRECTIONS = (
+    (
+        "Set the batch size to 500 rows.",
+        "500 rows is too much, set the batch size to 120 rows from now on.",
+    ),
+    (
+        "The meeting room is booked for 10 people.",
+        "Correction: the meeting room is booked for 14 people.",
+    ),
+    (
+        "Name the new table customer_events.",
+        "Forget customer_events, name the new table client_events.",
+    ),
+    ("Ship the parcel to 12 Elm Street.", "Ship the parcel to 9 Oak Avenue instead."),
+    (
+        "Our minimum supported browser is Safari 14.",
+        "Our minimum supported browser is now Safari 16.",
+    ),
+    ("Bezahlt wird mit der Karte 4411.", "Bezahlt wird doch mit der Karte 8822, nicht mit 4411."),
+    ("会议改在星期三下午3点。", "会议不是3点，改为下午5点。"),
+    ("Quiero salir el 4 de mayo.", "Mejor quiero salir el 6 de mayo."),
+)
