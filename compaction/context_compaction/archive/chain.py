@@ -13,6 +13,7 @@ from typing import Any
 from context_compaction.memo import RecentMemo
 
 HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
+_canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 ROOT = ""  # the chain hash of the empty history
 
 
@@ -27,8 +28,7 @@ def content_hash(raw: Any) -> str:
 
 
 def _content_hash(raw: Any) -> str:
-    canonical = json.dumps(raw, sort_keys=True, separators=(",", ":"))
-    return blake2b(canonical.encode("ascii"), digest_size=HASH_BYTES).hexdigest()
+    return blake2b(_canonical_json(raw).encode("ascii"), digest_size=HASH_BYTES).hexdigest()
 
 
 _known: RecentMemo[str] = RecentMemo()

@@ -43,10 +43,10 @@ BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record to be written."""
+    """One record to be written; `body` is JSON text, as `externalise` gives it."""
 
     head: JsonObject
-    body: Any = None
+    body: str = "null"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +68,15 @@ def is_list(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
 
 
-def compact_json(value: Any) -> str:
-    """JSON without blanks, in ASCII, keys in their own order."""
-    return json.dumps(value, separators=(",", ":"))
+# JSON without blanks, in ASCII, keys in their own order. One encoder for all: `json.dumps` makes a
+# new one each time.
+compact_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode_line(record: Record, *, last: bool) -> bytes:
     """The line of `record`, with its newline."""
     head = record.head | {"last": True} if last else record.head
-    rest = compact_json(head)[1:-1] + _BODY.decode() + compact_json(record.body) + "}"
+    rest = compact_json(head)[1:-1] + _BODY.decode() + record.body + "}"
     data = rest.encode("ascii")
     return _OPENING + b'%08x",' % zlib.crc32(data) + data + b"\n"
 
@@ -119,16 +119,17 @@ def _verified_rest(line: bytes) -> bytes | None:
     return rest
 
 
-def externalise(value: Any, put: Callable[[bytes], str]) -> Any:
-    """`value` with every string above `INLINE_LIMIT_BYTES` replaced by `{"$blob": its hash}`.
+def externalise(value: Any, put: Callable[[bytes], str]) -> str:
+    """The JSON text of `value`, its long strings replaced.
 
-    `put` keeps the bytes (UTF-8, lone surrogates passed) and returns their hash. A key of the
-    host's own that looks like ours gets one more "$", which `restore` takes away.
+    A string above `INLINE_LIMIT_BYTES` becomes `{"$blob": its hash}`; `put` keeps its bytes (UTF-8,
+    lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
+    gets one more "$", which `restore` takes away.
     """
     text = compact_json(value)
     if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
-        return value
-    return _externalise(value, put)
+        return text
+    return compact_json(_externalise(value, put))
 
 
 def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:

@@ -44,6 +44,7 @@ from context_compaction.archive.records import (
     RECORD_VERSION,
     Place,
     Record,
+    compact_json,
     externalise,
 )
 from context_compaction.archive.retention import LOCK_NAME, delete_sessions
@@ -152,7 +153,7 @@ class TranscriptStore:
             for blob in blobs:
                 head = heads.pop(blob.output_id, None)
                 if head is not None and not _is_stored(state, head):
-                    body = encode_content(blob.data, self.blobs.put)
+                    body = compact_json(encode_content(blob.data, self.blobs.put))
                     records.append(Record({"kind": "output", "ts": now_seconds} | head, body))
             if receipt is not None:
                 body = externalise(receipt, self.blobs.put)
