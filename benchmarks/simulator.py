@@ -68,9 +68,13 @@ CASES = (
     Case("real coding session, 32K window", real_session(), "pi", 32_000),
     Case("real coding session, 64K window", real_session(), "pi", 64_000),
     Case(
+        "generated, 400K tokens, 200K window", synthetic_session(400_000, 1), "anthropic", 200_000
+    ),
+    Case("generated, 400K tokens, 32K window", synthetic_session(400_000, 2), "anthropic", 32_000),
+    # About 1,000 calls, and an hour of a quiet core for all policies.
+    Case(
         "generated, 2M tokens, 200K window", synthetic_session(2_000_000, 1), "anthropic", 200_000
     ),
-    Case("generated, 1M tokens, 32K window", synthetic_session(1_000_000, 2), "anthropic", 32_000),
 )
 
 

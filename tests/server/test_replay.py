@@ -1,0 +1,49 @@
+"""A session replayed call by call: its cost, what is still known, when the prefix breaks."""
+
+from context_compaction.compaction import CompactRequest
+from mcp_server_compaction.replay import READ_PRICE, WRITE_PRICE, Replay, replay
+
+from tests.support.promises import temporary_archive
+from tests.support.small import assistant, user
+from tests.support.synthetic import synthetic_session
+
+
+async def replayed(payload: list[dict[str, object]], **wishes: object) -> Replay:
+    request = CompactRequest(format="anthropic", **wishes)  # type: ignore[arg-type]
+    async with temporary_archive() as archive:
+        return await replay(payload, request, archive)
+
+
+async def test_without_a_compaction_each_request_reads_the_one_before_from_the_cache() -> None:
+    payload = [
+        user("word " * 3_000),
+        assistant("One."),
+        user("And src/app/main.py?"),
+        assistant("Two."),
+    ]
+    session = await replayed(payload)
+    first, second = session.calls
+    assert first.read_tokens == 0
+    assert second.read_tokens == first.written_tokens
+    assert session.compactions == 0
+    written = first.written_tokens + second.written_tokens
+    assert session.billed_tokens == second.read_tokens * READ_PRICE + written * WRITE_PRICE
+
+
+async def test_recall_counts_names_that_the_model_uses_again() -> None:
+    payload = [
+        user("Look at src/app/main.py and lib_util.c."),
+        assistant("I read src/app/main.py now."),
+    ]
+    session = await replayed(payload)
+    [call] = session.calls
+    assert (call.needed, call.found) == (1, 1)
+
+
+async def test_the_default_never_exceeds_the_window_and_breaks_the_prefix_rarely() -> None:
+    payload = synthetic_session(60_000, 5)
+    session = await replayed(payload, context_window=32_000)
+    assert session.calls_over == 0
+    assert session.compactions > 0
+    breaks = [call.breaks_prefix for call in session.calls]
+    assert sum(breaks) * 4 < len(breaks)
