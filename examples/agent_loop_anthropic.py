@@ -117,7 +117,7 @@ async def main() -> None:
             agent = Agent(model, compactor, tools)
             for question in (TASK, FOLLOW_UP):
                 print(f"Model: {await agent.ask(question)}")
-            back = await compactor.read_back(agent.messages)
+            back = await compactor.read_back()
             if back is not None:
                 output_id, text = back
                 same = "the very text" if text in agent.results else "NOT the text"

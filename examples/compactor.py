@@ -49,6 +49,7 @@ class Compactor:
         self._options: Json = {"model": model, "tools": list(tools), "system": system}
         self._usage: Json = {}
         self._session_id: str | None = None
+        self._output_id: str | None = None
 
     async def fit(self, messages: list[Json], *, mode: str = "auto") -> list[Json]:
         """The list to send: the very same if it fits, else one that does.
@@ -71,6 +72,9 @@ class Compactor:
             return messages
         # The provider's figure belongs to the old list.
         self._usage = {}
+        # A later summary may leave the pointer out; the output stays in the archive all the same.
+        if self._output_id is None and (found := _OUTPUT_ID.search(json.dumps(answer["messages"]))):
+            self._output_id = found.group()
         return answer["messages"]
 
     def learn(self, usage: Json, message_index: int) -> None:
@@ -81,13 +85,13 @@ class Compactor:
         """The text that a tool of the server answers; the model reads errors too."""
         return "\n".join(_texts(await self._client.call_tool(name, arguments)))
 
-    async def read_back(self, messages: Sequence[Json]) -> tuple[str, str] | None:
-        """The first output id that stands in `messages`, and the whole text behind it."""
-        found = _OUTPUT_ID.search(json.dumps(messages))
-        if found is None:
+    async def read_back(self) -> tuple[str, str] | None:
+        """The first output id that a compacted list named, and the whole text behind it."""
+        if self._output_id is None:
             return None
-        result = await self._client.call_tool("read_persisted_output", {"output_id": found.group()})
-        return found.group(), _texts(result)[0]
+        arguments = {"output_id": self._output_id}
+        result = await self._client.call_tool("read_persisted_output", arguments)
+        return self._output_id, _texts(result)[0]
 
 
 def _answer(result: CallToolResult) -> Json:
