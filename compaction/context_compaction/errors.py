@@ -10,6 +10,7 @@ The tree::
     + VocabularyError          the shipped tokenizer vocabulary is missing or damaged
     + SummaryError             a summary writer failed; compaction goes on without it
       - PromptTooLongError     the writer's model takes less than it was given
+    + HookError                a hook of the caller raised; the archive has everything
     + ArchiveError
       - NotFoundError          no such session, message or output
       - ArchiveFullError       the disk is full; the log ends at the last whole line
@@ -63,6 +64,18 @@ class SummaryError(CompactionError):
 
 class PromptTooLongError(SummaryError):
     """A prompt is longer than the writer's model takes; a shorter one may do."""
+
+
+class HookError(CompactionError):
+    """A hook of the caller raised, which is this error's cause.
+
+    Attributes:
+        result: The `CompactResult`, where it stood already; None where nothing was edited.
+    """
+
+    def __init__(self, message: str, result: object = None) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class ArchiveError(CompactionError):

@@ -5,9 +5,8 @@ write -> restore -> check -> commit -> render. Only this file calls both layers 
 """
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from anyio import to_thread
 
@@ -23,13 +22,21 @@ from context_compaction.attempts import (
     shape_that_fits,
 )
 from context_compaction.compaction import (
-    CompactionStats,
     CompactRequest,
     CompactResult,
 )
 from context_compaction.draft import Draft
 from context_compaction.edits import Step
 from context_compaction.goal import Goal, after_estimate, goal_of
+from context_compaction.hooks import (
+    Hook,
+    ReportProgress,
+    chars_teller,
+    done_line,
+    silent,
+    tell_after,
+    tell_before,
+)
 from context_compaction.messages import JsonObject, Messages
 from context_compaction.microcompact import microcompact
 from context_compaction.outcome import Verdict, answer, judge, stats_of
@@ -42,7 +49,7 @@ from context_compaction.restore_files import ReadFile, file_texts
 from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
 from context_compaction.session import identify
 from context_compaction.settings import Settings, override
-from context_compaction.summarizers.model import SummaryModel, TellChars
+from context_compaction.summarizers.model import SummaryModel
 from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter, counter_for
 from context_compaction.wire.rules import WireRules
@@ -58,14 +65,8 @@ from context_compaction.writing import (
     sources_of,
 )
 
-# Told the fraction done (0 to 1) and a short word for the step.
-ReportProgress: TypeAlias = Callable[[float, str], Awaitable[None]]
-# A growing text is reported after so many more characters of it.
-_REPORTED_CHARS = 500
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
-# Told what is about to be compacted, or was.
-Hook: TypeAlias = Callable[[CompactionStats], Awaitable[None]]
 
 
 async def compact(
@@ -92,7 +93,7 @@ async def compact(
             and "reactive".
         report_progress: Told how far the work is.
         before_compaction: Told once it is certain that something is to be compacted, before a
-            summary is written.
+            summary is written; not where a host's summary is still wanted.
         after_compaction: Told when the result stands.
 
     Raises:
@@ -101,11 +102,12 @@ async def compact(
         SettingsError: An option is out of range, nothing was written; or `continuation` does not
             belong to this conversation, which is archived then and nothing more.
         ArchiveError: The originals could not be kept; nothing was edited.
+        HookError: A hook raised; the error says what was done, and has it.
 
     Cancellation leaves the originals archived or not at all, never in part.
     """
     request = request or CompactRequest()
-    tell = report_progress or _silent
+    tell = report_progress or silent
     call = await to_thread.run_sync(_prepare, payload, request)
     await tell(0.2, "counted")
     session_id = await identify(
@@ -126,11 +128,11 @@ async def compact(
         shape = await to_thread.run_sync(_shape, call, task, request)
     await tell(0.6, "cleared")
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
-    if acts and before_compaction is not None:
-        await before_compaction(stats_of(task, call.goal, shape, None))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
     if _asks_host(request) and request.summary is None and shape.summary_tokens:
         return await _needs_summary(payload, call, task, shape, sources, request, archive)
+    if acts:
+        await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
     words = await _words(task, shape, sources, request, archive, model, tell)
     await tell(0.8, "written")
     files = await _files(task, shape, read_file)
@@ -162,9 +164,10 @@ async def compact(
         # What a model took is told even where nothing came of it, and the same list is not sent to
         # it again.
         await archive.commit(session_id, receipt=receipt)
-    if acts and after_compaction is not None:
-        await after_compaction(stats_of(task, call.goal, shape, verdict.draft.messages))
-    await tell(1.0, "done")
+    stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
+    if stats is not None:
+        await tell_after(after_compaction, stats, result)
+    await tell(1.0, done_line(stats))
     return result
 
 
@@ -179,10 +182,6 @@ class _Call:
     settings: Settings
     count: MessageCounter
     goal: Goal
-
-
-async def _silent(fraction: float, step: str) -> None:
-    """Nobody listens."""
 
 
 def _prepare(payload: Sequence[JsonObject], request: CompactRequest) -> _Call:
@@ -371,20 +370,5 @@ async def _words(
         model,
         receipts=await archive.receipts(task.session_id),
         now_seconds=time.time(),
-        tell=_teller(tell),
+        tell=chars_teller(tell),
     )
-
-
-def _teller(tell: ReportProgress) -> TellChars:
-    """Tells of a text that grows, never backwards, however many are written at once."""
-    written = reported = 0
-
-    async def tell_chars(chars: int) -> None:
-        nonlocal written, reported
-        written += chars
-        if written - reported >= _REPORTED_CHARS:
-            reported = written
-            # Between "cleared" and "written", ever slower: nobody knows how long it will get.
-            await tell(0.8 - 0.2 * 0.5 ** (written / 4_000), f"writing, {written} characters")
-
-    return tell_chars

@@ -1,0 +1,109 @@
+"""Hooks and progress: told of the same moments, and what a hook raises loses nothing."""
+
+from typing import Any
+
+import pytest
+from context_compaction import HookError
+from context_compaction.compaction import CompactionStats, CompactRequest, CompactResult
+from context_compaction.pipeline import compact
+
+from tests.support.promises import temporary_archive
+from tests.support.story import story
+
+FULL = CompactRequest(mode="full", format="anthropic", session_id="s")
+WINDOW = CompactRequest(format="anthropic", session_id="s", context_window=200_000)
+
+
+class Told:
+    """What was told, in order."""
+
+    def __init__(self) -> None:
+        self.moments: list[tuple[str, Any]] = []
+
+    async def before(self, stats: CompactionStats) -> None:
+        self.moments.append(("before", stats))
+
+    async def after(self, stats: CompactionStats) -> None:
+        self.moments.append(("after", stats))
+
+    async def progress(self, fraction: float, step: str) -> None:
+        self.moments.append((step.partition(" ")[0], fraction))
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.moments]
+
+
+async def failing(_stats: CompactionStats) -> None:
+    raise ValueError("no disk for the log")
+
+
+async def test_hooks_and_progress_are_told_of_the_same_moments() -> None:
+    told = Told()
+    async with temporary_archive() as archive:
+        result = await compact(
+            story(),
+            FULL,
+            archive=archive,
+            before_compaction=told.before,
+            after_compaction=told.after,
+            report_progress=told.progress,
+        )
+    assert told.names == [
+        "counted", "archived", "cleared", "compacting", "before", "written", "after", "done:",
+    ]  # fmt: skip
+    stats = dict(told.moments)["after"]
+    assert stats.tokens_before == result.tokens.before
+    assert stats.tokens_after == result.tokens.after
+    assert stats.compacted_blocks > 0
+    assert stats.summary_block_count == str(result.messages).count("<context_summary ") + str(
+        result.messages
+    ).count("<turn_context ")
+
+
+async def test_a_call_that_finds_nothing_to_do_tells_no_hook() -> None:
+    told = Told()
+    async with temporary_archive() as archive:
+        for mode in ("auto", "record", "plan"):
+            request = CompactRequest(mode=mode, format="anthropic", context_window=200_000)
+            await compact(
+                story(),
+                request,
+                archive=archive,
+                before_compaction=told.before,
+                after_compaction=told.after,
+            )
+    assert told.moments == []
+
+
+async def test_the_hooks_wait_for_the_summary_that_a_host_still_writes() -> None:
+    told = Told()
+    asks = CompactRequest(mode="full", format="anthropic", session_id="s", summarizer="host")
+    async with temporary_archive() as archive:
+        asked = await compact(story(), asks, archive=archive, before_compaction=told.before)
+    assert asked.status == "needs_summary"
+    assert told.moments == []
+
+
+async def test_a_hook_that_raises_before_leaves_everything_as_it_was_and_archived() -> None:
+    async with temporary_archive() as archive:
+        with pytest.raises(HookError, match=r"before_compaction raised ValueError: no disk") as got:
+            await compact(story(), FULL, archive=archive, before_compaction=failing)
+        assert isinstance(got.value.__cause__, ValueError)
+        assert got.value.result is None
+        assert len(await archive.read_messages("s", 0, 999)) == len(story())
+        assert await archive.receipts("s") == []
+        result = await compact(story(), FULL, archive=archive)
+    assert result.status == "compacted"
+
+
+async def test_a_hook_that_raises_afterwards_hands_over_the_result_that_stands() -> None:
+    async with temporary_archive() as archive:
+        with pytest.raises(HookError, match=r"after_compaction raised ValueError") as got:
+            await compact(story(), FULL, archive=archive, after_compaction=failing)
+        result = got.value.result
+        assert isinstance(result, CompactResult)
+        assert result.status == "compacted"
+        assert len(await archive.receipts("s")) == 1
+        _, context = await archive.context("s")
+        assert context == result.messages
