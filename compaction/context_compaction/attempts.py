@@ -51,6 +51,7 @@ class Task:
         count: The token counter.
         rules: The provider's rules.
         pinned: Texts that a summary carries verbatim.
+        instructions: What a summary should dwell on.
     """
 
     messages: Messages
@@ -62,6 +63,7 @@ class Task:
     count: MessageCounter
     rules: WireRules
     pinned: tuple[str, ...] = ()
+    instructions: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ write -> restore -> check -> commit -> render. Only this file calls both layers 
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anyio import to_thread
 
@@ -21,13 +21,13 @@ from context_compaction.attempts import (
     shape_by_clearing,
     shape_that_fits,
 )
+from context_compaction.call import Call, call_of, task_of
 from context_compaction.compaction import (
     CompactRequest,
     CompactResult,
 )
 from context_compaction.draft import Draft
-from context_compaction.edits import Step
-from context_compaction.goal import Goal, after_estimate, goal_of
+from context_compaction.goal import after_estimate
 from context_compaction.hooks import (
     Hook,
     ReportProgress,
@@ -37,22 +37,16 @@ from context_compaction.hooks import (
     tell_after,
     tell_before,
 )
-from context_compaction.messages import JsonObject, Messages
+from context_compaction.messages import JsonObject
 from context_compaction.microcompact import microcompact
 from context_compaction.outcome import Verdict, answer, judge, stats_of
 from context_compaction.persist import persist
-from context_compaction.policies import Policy, policy_named
 from context_compaction.receipt import context_entries, repeat_key, token_report
-from context_compaction.repair import repair
 from context_compaction.restore import FileText, recent_files
 from context_compaction.restore_files import ReadFile, file_texts
 from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
 from context_compaction.session import identify
-from context_compaction.settings import Settings, override
 from context_compaction.summarizers.model import SummaryModel
-from context_compaction.thinking import strip_void_thinking
-from context_compaction.tokens import MessageCounter, counter_for
-from context_compaction.wire.rules import WireRules
 from context_compaction.writing import (
     Sources,
     Words,
@@ -108,7 +102,7 @@ async def compact(
     """
     request = request or CompactRequest()
     tell = report_progress or silent
-    call = await to_thread.run_sync(_prepare, payload, request)
+    call = await to_thread.run_sync(call_of, payload, request)
     await tell(0.2, "counted")
     session_id = await identify(
         call.parsed, format=call.format, named=request.session_id, archive=archive
@@ -121,7 +115,7 @@ async def compact(
         dry_run=request.mode == "plan",
     )
     await tell(0.4, "archived")
-    task = _task(call, request, session_id, appended.seqs)
+    task = task_of(call, request, session_id, appended.seqs)
     if appended.written == 0 and await _is_repeated(payload, request, session_id, archive):
         shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
     else:
@@ -171,64 +165,7 @@ async def compact(
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """One call after everything that cannot fail later has been checked."""
-
-    parsed: Messages
-    format: str
-    repaired: Step
-    policy: Policy
-    settings: Settings
-    count: MessageCounter
-    goal: Goal
-
-
-def _prepare(payload: Sequence[JsonObject], request: CompactRequest) -> _Call:
-    policy = policy_named(request.policy)
-    settings = override(policy.settings, request.settings)
-    format_name = request.format or (wire.detect(payload) if payload else "anthropic")
-    parsed = wire.parse(payload, format=format_name)
-    count = counter_for(request.model, estimator=settings.estimator).for_one_call()
-    goal = goal_of(request, settings, parsed, count)
-    acts = goal.is_over or request.mode in ("micro", "full", "reactive")
-    rules = wire.FORMATS[format_name].rules
-    repaired = _repaired(parsed, rules, count, settings, unique_ids=acts)
-    scaled = settings.scaled(goal.target_tokens)
-    return _Call(parsed, format_name, repaired, policy, scaled, count, goal)
-
-
-def _repaired(
-    parsed: Messages,
-    rules: WireRules,
-    count: MessageCounter,
-    settings: Settings,
-    *,
-    unique_ids: bool,
-) -> Step:
-    """The valid list; a repair makes bound thinking void just as any other edit does."""
-    repaired = repair(parsed, rules, unique_ids=unique_ids)
-    if not rules.thinking_is_bound or repaired.messages is parsed:
-        return repaired
-    stripped = strip_void_thinking(parsed, repaired.messages, count=count, rule=settings.thinking)
-    return Step(stripped.messages, (*repaired.edits, *stripped.edits))
-
-
-def _task(call: _Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Task:
-    return Task(
-        call.repaired.messages,
-        session_id,
-        seqs,
-        call.policy,
-        call.settings,
-        call.goal.limits,
-        call.count,
-        wire.FORMATS[call.format].rules,
-        request.pinned,
-    )
-
-
-def _shape(call: _Call, task: Task, request: CompactRequest) -> Shape:
+def _shape(call: Call, task: Task, request: CompactRequest) -> Shape:
     """What the mode asks for, everything decided but the words."""
     gentle = first_rung(call.settings)
     harder = ladder(call.settings, task.limits.tokens)
@@ -304,7 +241,7 @@ async def _files(task: Task, shape: Shape, read_file: ReadFile | None) -> list[F
 
 
 def _verdict(
-    call: _Call,
+    call: Call,
     task: Task,
     shape: Shape,
     words: Words,
@@ -317,7 +254,7 @@ def _verdict(
 
 async def _needs_summary(
     payload: Sequence[JsonObject],
-    call: _Call,
+    call: Call,
     task: Task,
     shape: Shape,
     sources: Sources,

@@ -363,6 +363,7 @@ def _extract(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = F
         max_tokens,
         previous=record.lost,
         later=record.later,
+        instructions=task.instructions,
         is_turn_prefix=is_prefix,
     )
     return extractive.write(asked, task.count)

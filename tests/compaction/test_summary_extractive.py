@@ -26,10 +26,17 @@ RULES = (
 )
 
 
-def written(messages: list[Json], max_tokens: int = 500, later: list[Json] | None = None) -> str:
+def written(
+    messages: list[Json],
+    max_tokens: int = 500,
+    later: list[Json] | None = None,
+    instructions: str = "",
+) -> str:
     parsed = wire.parse(messages, format="anthropic")
     after = wire.parse(later, format="anthropic") if later else ()
-    request = SummaryRequest(parsed, digest(parsed), max_tokens, later=after)
+    request = SummaryRequest(
+        parsed, digest(parsed), max_tokens, later=after, instructions=instructions
+    )
     return extractive.write(request, COUNT)
 
 
@@ -105,3 +112,53 @@ def test_the_text_does_not_depend_on_the_hash_seed() -> None:
         for seed in ("0", "1")
     }
     assert len(texts) == 1
+
+
+# What each of these looks into is told in lines of the same form, so that nothing but the focus
+# decides whose lines go first.
+SUBJECTS = ("login timeouts", "invoice rounding", "webhook retries", "locale fallback")
+
+
+def inquiry() -> list[Json]:
+    """A talk of one request and many findings on each subject in turn."""
+    talk = [user("Find out what is wrong.")]
+    for n in range(160):
+        subject = SUBJECTS[n % len(SUBJECTS)]
+        talk += ran(f"c{n}", f"probe {n}", f"the {subject} came from handler_{n * 7} in unit_{n}")
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("focus", "subject"),
+    [
+        ("Keep everything about the login timeouts.", "login timeouts"),
+        ("Focus on how invoices are rounded, please: invoiceRounding.", "invoice rounding"),
+        ("Behalte vor allem die Webhook-Retries.", "webhook retries"),
+        ("dwell on: locales and their fallbacks", "locale fallback"),
+    ],
+)
+def test_the_lines_that_match_the_focus_go_first(focus: str, subject: str) -> None:
+    plain = written(inquiry()).count(subject)
+    steered = written(inquiry(), instructions=focus)
+    assert steered.count(subject) >= 2 * plain
+    others = [steered.count(other) for other in SUBJECTS if other != subject]
+    assert steered.count(subject) > 2 * max(others)
+
+
+def test_a_focus_on_what_is_nowhere_said_changes_nothing() -> None:
+    assert written(inquiry(), instructions="Keep the Kubernetes manifests.") == written(inquiry())
+
+
+def test_a_focus_in_a_script_without_spaces_steers_too() -> None:
+    talk = [user("请检查。")]
+    for n in range(120):
+        what = "登录超时" if n % 4 == 0 else f"模块{n % 4}正常"
+        talk += ran(f"c{n}", f"probe {n}", f"{what}: handler_{n * 7} unit_{n} checked in turn")
+    plain = written(talk).count("登录超时")
+    assert written(talk, instructions="请保留登录超时的内容").count("登录超时") > plain
+
+
+def test_a_rule_stays_whatever_the_focus_is() -> None:
+    rule = "Never touch the billing tables."
+    talk = [user("Fix the build."), user(rule), assistant("Understood."), *inquiry()[1:]]
+    assert rule in written(talk, instructions="Keep everything about the login timeouts.")

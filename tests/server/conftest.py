@@ -1,5 +1,6 @@
 """Fixtures of the server's tests: both eras of the protocol, and folders of their own."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -28,3 +29,13 @@ def config(tmp_path: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> Conf
     """A server with an archive of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return Config(archive_folder=tmp_path / "archive", roots=roots_of([files]))
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a server process that touches nothing outside the test's folder."""
+    return {
+        **os.environ,
+        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }

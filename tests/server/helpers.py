@@ -1,6 +1,7 @@
 """Clients, conversations and readers that the server's tests share."""
 
 import json
+import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
@@ -8,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 import anyio
 import mcp_types as types
 from mcp import Client
+from mcp.client.stdio import StdioServerParameters
 from mcp_server_compaction.app import build_server
 from mcp_server_compaction.config import Config
 from mcp_types import CallToolResult, TextContent
@@ -24,6 +26,17 @@ async def connect(config: Config, era: Era = "modern", **options: Any) -> AsyncG
     mode = "legacy" if era == "legacy" else "auto"
     with anyio.fail_after(TIMEOUT_SECONDS):
         async with Client(build_server(config), mode=mode, **options) as client:
+            yield client
+
+
+@asynccontextmanager
+async def spawned(environment: dict[str, str]) -> AsyncGenerator[Client]:
+    """A client of a server process of its own; whatever is done with it is bounded in time."""
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "mcp_server_compaction"], env=environment
+    )
+    with anyio.fail_after(50):
+        async with Client(server, mode="legacy") as client:
             yield client
 
 

@@ -1,18 +1,11 @@
 """Keeping, reading and finding over real stdio: every way in, each to its last page."""
 
-import os
-import sys
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import anyio
-import pytest
 from mcp import Client
-from mcp.client.stdio import StdioServerParameters
 
-from .helpers import Json, answer_of, error_of, text_of
+from .helpers import Json, answer_of, error_of, spawned, text_of
 
 LINES = [f"{n:05} зона-{n} 値 module_{n % 7}: ok 🙂" for n in range(1, 1_501)]
 OUTPUT = "\n".join(LINES) + "\n"
@@ -26,27 +19,6 @@ SAID = [
     "結合テストが失敗しました。",
     "The gateway of the payment provider is another matter.",
 ]
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    """Of a server that touches nothing outside the test's folder."""
-    return {
-        **os.environ,
-        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-    }
-
-
-@asynccontextmanager
-async def spawned(environment: dict[str, str]) -> AsyncGenerator[Client]:
-    """A client of a server process of its own; whatever is done with it is bounded in time."""
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "mcp_server_compaction"], env=environment
-    )
-    with anyio.fail_after(50):
-        async with Client(server, mode="legacy") as client:
-            yield client
 
 
 async def stored(client: Client) -> str:

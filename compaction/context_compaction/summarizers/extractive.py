@@ -1,9 +1,9 @@
 """The writer that needs no model: verbatim extracts in a fixed structure, deterministic.
 
 It spends its budget on two goals that pull apart: what binds (the user's requests, rules and
-corrections) and what will be needed by name. The ledger of files, commands and plans comes from
-the digest. Each section has a share of the budget; what the others leave goes to the facts. Cost
-is linear in the text.
+corrections) and what will be needed by name, what the caller wants dwelt on first. The ledger of
+files, commands and plans comes from the digest. Each section has a share of the budget; what the
+others leave goes to the facts. Cost is linear in the text.
 """
 
 import re
@@ -14,6 +14,7 @@ from context_compaction.messages import Messages, text_of
 from context_compaction.summarizers import SummaryRequest, ledger
 from context_compaction.summarizers.binding import Bindings, bindings_of
 from context_compaction.summarizers.facts import fact_lines
+from context_compaction.summarizers.focus import focus_of
 from context_compaction.summarizers.lines import LineIndex, index_lines
 from context_compaction.summarizers.requests import request_lines
 from context_compaction.summarizers.shortening import cost_of, within
@@ -61,6 +62,7 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     budget = request.max_tokens
     bindings = bindings_of(request.messages, later=request.later)
     index = index_lines(request.messages)
+    focus = focus_of(request.instructions, [line.text for line in index.lines])
     sections: dict[str, list[str]] = {}
     left = budget
 
@@ -83,12 +85,12 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
         _in_order(sections, bindings)
     if budget >= _SMALL_TOKENS:
         add(LEDGER, ledger.lines(request.digest), _LEDGER_SHARE)
-        add(DECISIONS, _decision_lines(index), _DECISION_SHARE)
+        add(DECISIONS, sorted(_decision_lines(index), key=focus, reverse=True), _DECISION_SHARE)
         add(NEXT, _closing_lines(request.messages), _NEXT_SHARE)
     if request.previous:
         add(PREVIOUS, request.previous.splitlines(), _PREVIOUS_SHARE)
     told = "\n".join(line for lines in sections.values() for line in lines)
-    facts = fact_lines(index, left - _TITLE_TOKENS, count, told, bindings.superseded)
+    facts = fact_lines(index, left - _TITLE_TOKENS, count, told, bindings.superseded, focus)
     if facts:
         sections[FACTS] = facts
     order = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT)

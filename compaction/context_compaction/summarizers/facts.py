@@ -9,6 +9,7 @@ import heapq
 import re
 from collections.abc import Collection
 
+from context_compaction.summarizers.focus import Focus
 from context_compaction.summarizers.lines import Line, LineIndex, NameUse, names_of
 from context_compaction.tokens import MessageCounter
 
@@ -32,7 +33,12 @@ _PREFIXES = {"user": "user: ", "assistant": "agent: "}
 
 
 def fact_lines(
-    index: LineIndex, budget: int, count: MessageCounter, told: str, gone: Collection[str]
+    index: LineIndex,
+    budget: int,
+    count: MessageCounter,
+    told: str,
+    gone: Collection[str],
+    focus: Focus,
 ) -> list[str]:
     """Lines of `index` in their order, within `budget` tokens.
 
@@ -42,6 +48,7 @@ def fact_lines(
         count: The token counter.
         told: What the summary says already: its names need no other line.
         gone: Sentences of the user that no longer hold.
+        focus: How much more a line weighs than another, for what the caller wants dwelt on.
     """
     worth = {name: _worth(name, use, index.message_count) for name, use in index.uses.items()}
     for name in names_of(told):
@@ -50,10 +57,16 @@ def fact_lines(
     def gain(line: Line) -> float:
         names = sum(worth.get(name, 0.0) for name in line.names)
         weight = 1.0 if line.has_context else _NO_CONTEXT_WEIGHT
-        return names * weight / (_LINE_TOKENS + len(shown[line.order]) / _CHARS_PER_TOKEN)
+        return (
+            names
+            * weight
+            * wanted[line.order]
+            / (_LINE_TOKENS + len(shown[line.order]) / _CHARS_PER_TOKEN)
+        )
 
     lines = [line for line in index.lines if not _says(line, gone)]
     shown = {line.order: _shown(line) for line in lines}
+    wanted = {line.order: focus(line.text) for line in lines}
     heap = [(-gain(line), line.order, line) for line in lines]
     heapq.heapify(heap)
     chosen: list[Line] = []

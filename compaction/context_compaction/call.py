@@ -1,0 +1,83 @@
+"""One call, read and checked: its messages, made valid, and what they are to come to. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from context_compaction import wire
+from context_compaction.attempts import Task
+from context_compaction.compaction import CompactRequest
+from context_compaction.edits import Step
+from context_compaction.goal import Goal, goal_of
+from context_compaction.messages import JsonObject, Messages
+from context_compaction.policies import Policy, policy_named
+from context_compaction.repair import repair
+from context_compaction.settings import Settings, override
+from context_compaction.thinking import strip_void_thinking
+from context_compaction.tokens import MessageCounter, counter_for
+from context_compaction.wire.rules import WireRules
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call after everything that cannot fail later has been checked."""
+
+    parsed: Messages
+    format: str
+    repaired: Step
+    policy: Policy
+    settings: Settings
+    count: MessageCounter
+    goal: Goal
+
+
+def call_of(payload: Sequence[JsonObject], request: CompactRequest) -> Call:
+    """The call that `request` makes for `payload`.
+
+    Raises:
+        InvalidMessageError: A message is malformed.
+        UnknownFormatError: The format cannot be found.
+        SettingsError: An option is out of range.
+    """
+    policy = policy_named(request.policy)
+    settings = override(policy.settings, request.settings)
+    format_name = request.format or (wire.detect(payload) if payload else "anthropic")
+    parsed = wire.parse(payload, format=format_name)
+    count = counter_for(request.model, estimator=settings.estimator).for_one_call()
+    goal = goal_of(request, settings, parsed, count)
+    acts = goal.is_over or request.mode in ("micro", "full", "reactive")
+    rules = wire.FORMATS[format_name].rules
+    repaired = _repaired(parsed, rules, count, settings, unique_ids=acts)
+    scaled = settings.scaled(goal.target_tokens)
+    return Call(parsed, format_name, repaired, policy, scaled, count, goal)
+
+
+def task_of(call: Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Task:
+    """What the layers need to know of `call`, whose messages are archived under `seqs`."""
+    return Task(
+        call.repaired.messages,
+        session_id,
+        seqs,
+        call.policy,
+        call.settings,
+        call.goal.limits,
+        call.count,
+        wire.FORMATS[call.format].rules,
+        request.pinned,
+        request.instructions,
+    )
+
+
+def _repaired(
+    parsed: Messages,
+    rules: WireRules,
+    count: MessageCounter,
+    settings: Settings,
+    *,
+    unique_ids: bool,
+) -> Step:
+    """The valid list; a repair makes bound thinking void just as any other edit does."""
+    repaired = repair(parsed, rules, unique_ids=unique_ids)
+    if not rules.thinking_is_bound or repaired.messages is parsed:
+        return repaired
+    stripped = strip_void_thinking(parsed, repaired.messages, count=count, rule=settings.thinking)
+    return Step(stripped.messages, (*repaired.edits, *stripped.edits))

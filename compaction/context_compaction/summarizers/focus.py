@@ -1,0 +1,70 @@
+"""What the caller wants a summary to dwell on: how much a line speaks of it.
+
+Instructions are a sentence or two in any language ("Keep what we found out about the login
+timeouts"). Their words are sought in the lines by their beginnings, so that "timeouts" finds
+"timeout=30" and "loginTimeout" too. Words that say what a summary is, and words that stand nearly
+everywhere, say nothing about a line.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+# A line with all of the focus weighs so many times more than one with none.
+FOCUS_WEIGHT = 9.0
+_MIN_STEM_CHARS = 5  # "logi" would find "logic" for "login"
+_COMMON_SHARE = 0.3
+_FEW_LINES = 3  # so many are never "nearly everywhere", however short the list
+_WORD = re.compile(r"[^\W_]{3,}")
+_EAST_ASIAN_PAIR = re.compile(r"(?=([\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]{2}))")
+_NOT_A_SUBJECT = frozenset({
+    "about", "above", "also", "always", "and", "any", "anything", "are", "aspect", "aspects",
+    "attention", "carry", "compact", "concentrate", "context", "conversation", "detail", "details",
+    "discussed", "dwell", "each", "emphasis", "emphasize", "especially", "every", "everything",
+    "exact", "exactly", "focus", "for", "from", "have", "include", "important", "information",
+    "keep", "learned", "learnt", "make", "mention", "more", "most", "our", "out", "particular",
+    "particularly", "pay", "please", "preserve", "related", "remember", "retain", "said", "short",
+    "should", "such", "summaries", "summarise", "summarize", "summary", "sure", "that", "the",
+    "them", "there", "these", "they", "things", "this", "those", "was", "were", "what", "when",
+    "where", "which", "while", "with", "word", "words", "work", "you", "your",
+})  # fmt: skip
+
+# How much more a line weighs than another, from 1 to `FOCUS_WEIGHT`.
+Focus: TypeAlias = Callable[[str], float]
+
+
+def focus_of(instructions: str, lines: Sequence[str]) -> Focus:
+    """How much each of `lines` weighs for a caller who gave `instructions`; 1 where none match."""
+    sought = {stem: _pattern(stem) for stem in _stems(instructions)}
+    times = {
+        stem: sum(1 for line in lines if pattern.search(line)) for stem, pattern in sought.items()
+    }
+    most = max(_FEW_LINES, len(lines) * _COMMON_SHARE)
+    found = [sought[stem] for stem in sought if 0 < times[stem] <= most]
+
+    def weight(line: str) -> float:
+        hits = sum(1 for pattern in found if pattern.search(line))
+        return 1 + (FOCUS_WEIGHT - 1) * hits / len(found) if hits else 1.0
+
+    return weight
+
+
+def _stems(instructions: str) -> list[str]:
+    """The beginnings of the words that name a subject, and pairs of East Asian signs."""
+    text = instructions.lower()
+    words = (word for word in _WORD.findall(text) if word not in _NOT_A_SUBJECT)
+    stems = (_stem(word) for word in words if word < "\u2e80")
+    return list(dict.fromkeys((*stems, *_EAST_ASIAN_PAIR.findall(text))))
+
+
+def _stem(word: str) -> str:
+    singular = word[:-1] if len(word) > _MIN_STEM_CHARS - 1 and word.endswith("s") else word
+    return singular[: max(_MIN_STEM_CHARS, len(singular) - 3)]
+
+
+def _pattern(stem: str) -> re.Pattern[str]:
+    """Finds `stem` where a word begins, or a part of a camelCase name."""
+    if stem >= "\u2e80":
+        return re.compile(re.escape(stem))
+    here = re.escape(stem)
+    return re.compile(rf"(?<![^\W_])(?i:{here})|(?<=[a-z0-9]){re.escape(stem.capitalize())}")
