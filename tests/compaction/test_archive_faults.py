@@ -1,5 +1,7 @@
 """Torn, damaged and full files: what was acknowledged stays readable, and damage is reported."""
 
+import errno
+import fcntl
 import importlib
 import os
 import resource
@@ -21,7 +23,6 @@ from context_compaction.errors import (
     ArchiveFullError,
     NotFoundError,
 )
-from filelock import FileLock
 
 from tests.compaction.archive_contract import add, found, parsed, transcript, user
 
@@ -198,6 +199,24 @@ def test_a_full_disk_keeps_every_earlier_call_and_none_of_the_failed_one(tmp_pat
     anyio.run(check)
 
 
+async def test_a_device_that_refuses_to_sync_keeps_nothing_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        for session_id, raws in (("new", []), ("known", RAWS[:3])):
+            if raws:
+                await add(archive, session_id, *raws)
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "fdatasync", refuse)
+                with pytest.raises(ArchiveFullError, match="Nothing of this call was kept"):
+                    await add(archive, session_id, *raws, user("refused"))
+            await add(archive, session_id, *raws, user("taken"))
+            assert await transcript(archive, session_id) == [*raws, user("taken")]
+
+
 def test_a_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
     blob = make_blob("".join(f"{number * 7919}\n" for number in range(200_000)))
 
@@ -231,8 +250,13 @@ async def test_a_lock_that_is_never_released_is_an_error_that_names_it(
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await add(archive, "s", RAWS[0])
         (lock,) = [path async for path in anyio.Path(tmp_path).glob("archive/sessions/*/*/lock")]
-        with FileLock(str(lock)), pytest.raises(ArchiveBusyError, match="has held"):
-            await add(archive, "s", *RAWS)
+        handle = os.open(lock, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            with pytest.raises(ArchiveBusyError, match="has held"):
+                await add(archive, "s", *RAWS)
+        finally:
+            os.close(handle)
         assert await transcript(archive, "s") == RAWS[:1]
         assert await add(archive, "s", *RAWS) == tuple(range(10))
 

@@ -11,8 +11,9 @@ import anyio
 from context_compaction.archive import ContextEntry
 from context_compaction.archive.local import open_archive
 from context_compaction.edits import Blob, make_blob
+from context_compaction.errors import NotFoundError
 
-from tests.compaction.archive_contract import add, found, transcript, user
+from tests.compaction.archive_contract import add, found, parsed, transcript, user
 from tests.support.power_loss import Disk, recording
 
 ROUNDS = int(os.environ.get("ARCHIVE_POWER_ROUNDS", "12"))
@@ -95,6 +96,101 @@ def test_power_loss_at_any_moment_takes_nothing_that_was_acknowledged(tmp_path: 
         assert len(life.images) > 5
         for index in range(len(life.images)):
             anyio.run(_check, life, index)
+
+
+async def _write_together(root: Path, index: Path, disk: Disk, seed: int) -> list[Any]:
+    """Two archives at once append to one session, each now and then upon the other's messages.
+
+    Returns images of the disk, each with the contents acknowledged before it was taken.
+    """
+    rng = Random(seed)
+    acknowledged: list[list[dict[str, Any]]] = []
+    images: list[tuple[Path, int]] = []
+
+    def lose_power() -> None:
+        if rng.random() < 0.3:
+            target = root.with_name(f"image{len(images)}")
+            images.append((target, len(acknowledged)))
+            disk.image(root, target, rng)
+
+    async def write(name: str) -> None:
+        async with open_archive(root, index_root=index) as archive:
+            raws: list[dict[str, Any]] = []
+            for count in range(8):
+                if count and rng.random() < 0.5:
+                    _, raws = await archive.context("s")
+                raws = [*raws, user(f"{name} {count}")]
+                await add(archive, "s", *raws)
+                acknowledged.append(raws)
+
+    disk.before_sync = lose_power
+    async with anyio.create_task_group() as tasks:
+        for name in ("one", "two"):
+            tasks.start_soon(write, name)
+    return [(image, acknowledged[:count]) for image, count in images]
+
+
+def test_power_loss_takes_nothing_that_another_process_has_built_upon(tmp_path: Path) -> None:
+    async def check(image: Path, acknowledged: list[list[dict[str, Any]]]) -> None:
+        async with open_archive(image, index_root=tmp_path / "index") as archive:
+            try:
+                await archive.context("s")  # nothing is there without what it goes on from
+            except NotFoundError:
+                assert not acknowledged
+                return
+            stored = await transcript(archive, "s")
+            for raws in acknowledged:
+                assert all(raw in stored for raw in raws)
+                assert (await archive.append("s", parsed(*raws), format="anthropic")).written == 0
+
+    for seed in range(max(3, ROUNDS // 4)):
+        folder = tmp_path / str(seed)
+        folder.mkdir()
+        with recording() as disk:
+            images = anyio.run(_write_together, folder / "archive", folder / "index", disk, seed)
+        assert len(images) > 3
+        for image, acknowledged in images:
+            anyio.run(check, image, acknowledged)
+
+
+def test_who_builds_upon_what_another_has_not_synced_yet_syncs_it_first(tmp_path: Path) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    raws = [user("zero"), user("one"), user("two")]
+    images: list[tuple[Path, int]] = []
+
+    def lose_power(disk: Disk, least: int) -> None:
+        for seed in range(6):  # of what is not synced, another share survives each time
+            images.append((tmp_path / f"image{len(images)}", least))
+            disk.image(root, images[-1][0], Random(seed))
+
+    async def live(disk: Disk) -> None:
+        async with (
+            open_archive(root, index_root=index) as slow,
+            open_archive(root, index_root=index) as fast,
+        ):
+
+            def overtake() -> None:
+                """Runs when `slow` has written "one" and is about to sync it."""
+                disk.before_sync = lambda: lose_power(disk, 1)
+                anyio.from_thread.run(add, fast, "s", *raws)
+                disk.before_sync = lambda: None
+                lose_power(disk, 3)
+
+            await add(slow, "s", *raws[:1])
+            disk.before_sync = overtake
+            await add(slow, "s", *raws[:2])
+
+    async def context(image: Path) -> list[dict[str, Any]]:
+        async with open_archive(image, index_root=index) as archive:
+            return (await archive.context("s"))[1]
+
+    with recording() as disk:
+        anyio.run(live, disk)
+    assert len(images) > 12
+    for image, least in images:
+        kept = anyio.run(context, image)
+        assert kept == raws[: len(kept)]
+        assert len(kept) >= least
 
 
 def test_what_a_killed_process_left_unsynced_is_made_durable_before_it_is_acknowledged(

@@ -139,7 +139,7 @@ async def test_a_deletion_waits_for_writers_and_says_who_holds_it_up(
         try:
             fcntl.flock(handle, fcntl.LOCK_SH)
             await add(archive, "s", user("one"), user("two"))  # writers share it
-            with pytest.raises(ArchiveBusyError, match="has been held"):
+            with pytest.raises(ArchiveBusyError, match="has held"):
                 await archive.delete(["s"])
             assert len(await transcript(archive, "s")) == 2
         finally:

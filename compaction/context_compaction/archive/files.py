@@ -13,13 +13,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-LOCK_POLL_SECONDS = 0.002
+LOCK_POLL_SECONDS = 0.001
 # Long enough for a queue of writers behind a slow disk, short enough for a caller to learn of it.
 LOCK_TIMEOUT_SECONDS = 20.0
 
@@ -47,67 +45,45 @@ def explaining(path: Path, doing: str) -> Generator[None]:
 
 
 @contextmanager
-def locked(path: Path) -> Generator[None]:
-    """Hold the lock file `path` against other processes and threads.
-
-    Raises:
-        ArchiveBusyError: Somebody else held it for longer than `LOCK_TIMEOUT_SECONDS`.
-        ArchiveError: The lock file cannot be opened.
-    """
-    lock = FileLock(
-        path,
-        timeout=LOCK_TIMEOUT_SECONDS,
-        mode=FILE_MODE,
-        thread_local=False,
-        poll_interval=LOCK_POLL_SECONDS,
-    )
-    try:
-        lock.acquire()
-    except Timeout as error:  # an OSError too, so it goes first
-        raise ArchiveBusyError(
-            f"Another process has held {path} for {LOCK_TIMEOUT_SECONDS:g} seconds. Nothing was "
-            "written; call again, or stop the process that hangs."
-        ) from error
-    except OSError as error:
-        raise explain(error, path, "Locking") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def shared_lock(path: Path, *, exclusive: bool = False) -> Generator[None]:
-    """Hold the lock file `path` together with others, or alone.
+def locked(path: Path, *, shared: bool = False) -> Generator[None]:
+    """Hold the lock file `path` against other processes and threads, or together with others.
 
     Raises:
         ArchiveBusyError: It could not be had for longer than `LOCK_TIMEOUT_SECONDS`.
         ArchiveError: The lock file cannot be opened.
     """
-    with explaining(path, "Locking"):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
+    deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+    while (handle := try_lock(path, shared=shared)) is None:
+        if time.monotonic() > deadline:
+            raise ArchiveBusyError(
+                f"Another process has held {path} for {LOCK_TIMEOUT_SECONDS:g} seconds. Nothing "
+                "was changed; call again, or stop the process that hangs."
+            )
+        time.sleep(LOCK_POLL_SECONDS)
     try:
-        kind = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
-        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
-        while not _try_lock(handle, kind, path):
-            if time.monotonic() > deadline:
-                raise ArchiveBusyError(
-                    f"{path} has been held for {LOCK_TIMEOUT_SECONDS:g} seconds. Nothing was "
-                    "changed; call again when the other process has finished."
-                )
-            time.sleep(LOCK_POLL_SECONDS)
         yield
     finally:
         os.close(handle)
 
 
-def _try_lock(handle: int, kind: int, path: Path) -> bool:
-    with explaining(path, "Locking"):
+def try_lock(path: Path, *, shared: bool = False) -> int | None:
+    """An open file that holds the lock file `path` until it is closed; None where others hold it.
+
+    Raises:
+        ArchiveError: The lock file cannot be opened.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
-            fcntl.flock(handle, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(handle)
+            raise
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        raise explain(error, path, "Locking") from error
+    return handle
 
 
 def sync_file(handle: int) -> None:

@@ -14,13 +14,11 @@ import platform
 import re
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock, Timeout
 
 from context_compaction.archive.files import (
     FILE_MODE,
@@ -29,6 +27,7 @@ from context_compaction.archive.files import (
     read_at,
     sync_file,
     sync_folders,
+    try_lock,
     write_all,
 )
 from context_compaction.archive.records import (
@@ -70,7 +69,7 @@ def session_key(session_id: str) -> str:
 
 def session_folder(root: Path, key: str) -> Path:
     """Where the segments of a session stand, given its key."""
-    return root / "sessions" / key[:2] / key
+    return root.joinpath("sessions", key[:2], key)
 
 
 def segment_sizes(folder: Path) -> dict[str, int]:
@@ -201,10 +200,10 @@ def list_sessions(shard: Path) -> list[Path]:
 def append_records(
     root: Path, key: str, segment: str, expected_size: int, records: Sequence[Record]
 ) -> list[Place]:
-    """Append `records` as one call to a segment, made when it is missing; durable on return.
+    """Append `records` as one call to a segment, made when it is missing; not durable yet.
 
-    The caller holds the session's lock and the writer's. `expected_size` is where the last whole
-    call ended.
+    The caller holds the session's lock and the writer's, and syncs the segment when it has let go
+    of the session's. `expected_size` is where the last whole call ended.
 
     Raises:
         ArchiveFullError: The disk is full; the segment ends where it ended.
@@ -220,14 +219,11 @@ def append_records(
         try:
             try:
                 write_all(handle, b"".join(lines))
-                sync_file(handle)
             except OSError:
                 os.ftruncate(handle, expected_size)
                 raise
         finally:
             os.close(handle)
-        if not expected_size:
-            sync_folders(folder, root)
         # Tells searchers that this shard has news, since a file's growth does not show in any
         # folder; in nanoseconds, as the kernel's own stamps are only as fine as its ticks.
         now = time.time_ns()
@@ -240,12 +236,11 @@ def append_records(
     return places
 
 
-def sync_segments(root: Path, key: str, segments: Sequence[str], *, with_names: bool) -> None:
-    """Bring to the device what other processes wrote to a session.
+def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names: bool) -> None:
+    """Bring to the device what was written to a session; `with_names` for a segment that is new.
 
     A process may have been killed, or be waiting, between its write and its sync; what it wrote can
-    be read already, so whoever builds upon it makes it durable first; `with_names` for segments
-    that are new to the caller.
+    be read already, so whoever builds upon it makes it durable first.
 
     Raises:
         ArchiveError: A segment cannot be opened or synced.
@@ -264,6 +259,16 @@ def sync_segments(root: Path, key: str, segments: Sequence[str], *, with_names: 
             sync_folders(folder, root)
 
 
+def cut_segment(folder: Path, segment: str, size: int) -> None:
+    """Take away what follows byte `size` of a segment; the caller is its writer.
+
+    Raises:
+        ArchiveError: The segment cannot be written.
+    """
+    with explaining(folder / segment, "Writing"):
+        os.truncate(folder / segment, size)
+
+
 class Writer:
     """This process's name as a writer, held by a lock file until `release`.
 
@@ -271,13 +276,14 @@ class Writer:
     than leave a file of its own behind for each call.
     """
 
-    def __init__(self, name: str, lock: FileLock) -> None:
+    def __init__(self, name: str, lock: int) -> None:
+        """`lock` is the open lock file."""
         self.name = name
         self._lock = lock
 
     def release(self) -> None:
         """Let another process be this writer."""
-        self._lock.release()
+        os.close(self._lock)
 
 
 def claim_writer(root: Path) -> Writer:
@@ -293,12 +299,9 @@ def claim_writer(root: Path) -> Writer:
         make_folder(folder)
         for slot in range(WRITER_SLOTS):
             name = f"{machine}-{slot:03x}"
-            lock = FileLock(folder / f"{name}.lock", mode=FILE_MODE, thread_local=False)
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                continue
-            return Writer(name, lock)
+            lock = try_lock(folder / f"{name}.lock")
+            if lock is not None:
+                return Writer(name, lock)
     raise ArchiveBusyError(
         f"{WRITER_SLOTS} processes of this machine write to {root} already. "
         "Stop those that are no longer needed."

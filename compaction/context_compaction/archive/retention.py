@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from context_compaction.archive import SessionUsage, Usage
-from context_compaction.archive.files import explaining, make_folder, shared_lock, sync_folder
+from context_compaction.archive.files import explaining, locked, make_folder, sync_folder
 from context_compaction.archive.log import (
     list_sessions,
     list_shards,
@@ -133,7 +133,7 @@ def delete_sessions(root: Path, keys: Sequence[str]) -> int:
     references.update()
     trash = root / _TRASH_NAME
     freed = 0
-    with shared_lock(root / LOCK_NAME, exclusive=True), explaining(root, "Deleting in"):
+    with locked(root / LOCK_NAME), explaining(root, "Deleting in"):
         references.update()
         if trash.exists():  # a deletion was killed here
             shutil.rmtree(trash)

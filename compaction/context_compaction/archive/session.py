@@ -13,6 +13,7 @@ from pathlib import Path
 
 from context_compaction.archive.chain import ROOT, chain_hash
 from context_compaction.archive.log import LoggedRecord, read_segment, segment_sizes
+from context_compaction.archive.records import Place
 from context_compaction.errors import ArchiveDamagedError
 
 NO_SEQ = -1
@@ -25,10 +26,12 @@ class Node:
     Attributes:
         seq: The message's number; of a context's entry its original's, or -1.
         parent: Chain hash of the history without its last message.
+        place: Where the message's record stands; None for an entry of a context.
     """
 
     seq: int
     parent: str
+    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +54,10 @@ class SessionState:
     """The heads of one session, kept up to date by `refresh`. Not safe for several threads.
 
     Attributes:
+        sizes: By segment, how large it was when last looked at.
         read_to: By segment, up to where it was read.
         synced_to: By segment, up to where this process knows it to be on the device.
+        durable: Histories of which this process knows that all of them is on the device.
         nodes: Known histories by chain hash.
         messages: Message records by number.
         outputs: Output records by id.
@@ -69,8 +74,10 @@ class SessionState:
     folder: Path
     session_id: str = ""
     parent_session_id: str | None = None
+    sizes: dict[str, int] = field(default_factory=dict[str, int])
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
+    durable: set[str] = field(default_factory=set[str])
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
@@ -94,6 +101,22 @@ class SessionState:
             if name not in self.nodes:
                 return count
         return len(chain)
+
+    def unsynced(self) -> set[str]:
+        """The segments that hold what is not known to be on the device."""
+        return {name for name, end in self.read_to.items() if self.synced_to.get(name, 0) < end}
+
+    def unsynced_under(self, head: str) -> set[str]:
+        """Those of the `unsynced` segments that hold a part of the history `head`."""
+        found: set[str] = set()
+        while head != ROOT and head not in self.durable:
+            node = self.nodes.get(head)
+            if node is None or node.place is None:  # a context names messages of any segment
+                return self.unsynced()
+            if self.synced_to.get(node.place.segment, 0) < node.place.offset + node.place.length:
+                found.add(node.place.segment)
+            head = node.parent
+        return found
 
     def learn(self, record: LoggedRecord) -> None:
         """Take in one record."""
@@ -121,7 +144,7 @@ class SessionState:
     def _learn_message(self, record: LoggedRecord) -> None:
         seq: int = record.head["seq"]
         parent: str = record.head["parent"]
-        self.nodes[chain_hash(parent, record.head["hash"])] = Node(seq, parent)
+        self.nodes[chain_hash(parent, record.head["hash"])] = Node(seq, parent, record.place)
         self.messages[seq] = record
         self.next_seq = max(self.next_seq, seq + 1)
 
@@ -183,6 +206,7 @@ def refresh(state: SessionState) -> SessionState:
     sizes = segment_sizes(state.folder)
     if any(sizes.get(segment, 0) < read_to for segment, read_to in state.read_to.items()):
         state = SessionState(state.folder)
+    state.sizes = sizes
     for segment, size in sizes.items():
         read_to = state.read_to.get(segment, 0)
         if size > read_to:

@@ -4,7 +4,7 @@ Everything blocks and runs in one thread at a time; `local.py` sees to that.
 """
 
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from math import isfinite
 from pathlib import Path
@@ -20,7 +20,7 @@ from context_compaction.archive import (
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.chain import ROOT, chain_hashes, content_hash
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
-from context_compaction.archive.files import explaining, locked, make_folder, shared_lock
+from context_compaction.archive.files import explaining, locked, make_folder
 from context_compaction.archive.log import (
     SEGMENT_BYTES,
     LoggedRecord,
@@ -28,8 +28,8 @@ from context_compaction.archive.log import (
     append_records,
     check_session_id,
     claim_writer,
+    cut_segment,
     read_body,
-    segment_sizes,
     session_folder,
     session_key,
     sync_segments,
@@ -52,6 +52,7 @@ from context_compaction.archive.session import NO_SEQ, SessionState, refresh
 from context_compaction.edits import Blob
 from context_compaction.errors import (
     ArchiveDamagedError,
+    ArchiveError,
     InvalidMessageError,
     NotFoundError,
     QueryError,
@@ -106,11 +107,13 @@ class TranscriptStore:
         known = state.match(chain)
         if dry_run:
             return AppendResult(_seqs(state, chain, known), len(chain) - known, head)
+        self._sync_history(state, chain[known - 1] if known else after)
         if known == len(chain):
-            self._sync(state)
             return AppendResult(_seqs(state, chain, known), 0, head)
         with self._writing(session_id) as state:
             known = state.match(chain)
+            # Again, for what came since. Nothing may reach the device before what it builds upon.
+            self._sync_history(state, chain[known - 1] if known else after)
             seqs = _seqs(state, chain, known)
             tools = tools_of(messages)
             self._write(
@@ -134,6 +137,7 @@ class TranscriptStore:
                     for index in range(known, len(messages))
                 ],
             )
+        state.durable.add(head)
         return AppendResult(seqs, len(chain) - known, head)
 
     def commit(
@@ -149,6 +153,7 @@ class TranscriptStore:
         check_session_id(session_id)
         heads = {blob.output_id: describe_blob(blob) for blob in blobs}
         with self._writing(session_id) as state:
+            self._sync(state, state.unsynced())
             records: list[Record] = []
             for blob in blobs:
                 head = heads.pop(blob.output_id, None)
@@ -164,8 +169,6 @@ class TranscriptStore:
                 records.append(Record(head, externalise(made, self.blobs.put)))
             if records:
                 self._write(state, session_id, None, records)
-            else:
-                self._sync(state)
 
     def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
@@ -234,6 +237,7 @@ class TranscriptStore:
         """See `Archive.pin`."""
         self._existing(session_id)
         with self._writing(session_id) as state:
+            self._sync(state, state.unsynced())
             if state.is_pinned != pinned:
                 # With the time of the last message: a pin does not make a session newer.
                 then = state.last_seconds
@@ -291,13 +295,26 @@ class TranscriptStore:
 
     @contextmanager
     def _writing(self, session_id: str) -> Generator[SessionState]:
-        """Hold the session's lock, with what the log says now."""
+        """Hold the session's lock, with what the log says now; what was written is durable then.
+
+        Others write to the session while this process waits for the device.
+        """
         folder = session_folder(self.root, session_key(session_id))
-        with shared_lock(self.root / LOCK_NAME):
+        with locked(self.root / LOCK_NAME, shared=True):
             with explaining(folder, "Making"):
                 make_folder(folder)
             with locked(folder / "lock"):
-                yield self._state(session_id)
+                state = self._state(session_id)
+                before = dict(state.read_to)
+                yield state
+            written = {name for name, end in state.read_to.items() if end > before.get(name, 0)}
+            try:
+                self._sync(state, written)
+            except ArchiveError:
+                with locked(folder / "lock"):
+                    for name in written:
+                        cut_segment(folder, name, before.get(name, 0))
+                raise
 
     def _write(
         self,
@@ -306,7 +323,7 @@ class TranscriptStore:
         parent_session_id: str | None,
         records: Sequence[Record],
     ) -> None:
-        """Number `records`, append them as one call, and learn them."""
+        """Number `records`, append them as one call, and learn them; `_writing` syncs them."""
         if self._writer is None:
             self._writer = claim_writer(self.root)
         segment, size = _segment_to_append(state, self._writer.name)
@@ -325,28 +342,28 @@ class TranscriptStore:
             Record({"n": state.next_number + count} | record.head, record.body)
             for count, record in enumerate(records)
         ]
-        self._sync(state)
         places = append_records(self.root, state.folder.name, segment, size, numbered)
         for record, place in zip(numbered, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
-        state.synced_to[segment] = state.read_to[segment]
 
-    def _sync(self, state: SessionState) -> None:
-        """Make durable what was read of a session, so that it may be acknowledged."""
-        news = [name for name, end in state.read_to.items() if state.synced_to.get(name, 0) < end]
-        is_new = any(name not in state.synced_to for name in news)
-        sync_segments(self.root, state.folder.name, news, with_names=is_new)
-        state.synced_to |= {name: state.read_to[name] for name in news}
+    def _sync_history(self, state: SessionState, head: str) -> None:
+        """Make durable the history `head`, so that it may be acknowledged and built upon."""
+        self._sync(state, state.unsynced_under(head))
+        state.durable.add(head)
+
+    def _sync(self, state: SessionState, segments: Collection[str]) -> None:
+        """Make durable what was read of `segments`."""
+        if not segments:
+            return
+        is_new = any(name not in state.synced_to for name in segments)
+        sync_segments(self.root, state.folder.name, segments, with_names=is_new)
+        state.synced_to |= {name: state.read_to[name] for name in segments}
 
 
 def _segment_to_append(state: SessionState, writer: str) -> tuple[str, int]:
     """This writer's segment and its size: the newest, or a new one where that is full or torn."""
-    own = {
-        name: size
-        for name, size in segment_sizes(state.folder).items()
-        if name.startswith(f"{writer}-")
-    }
+    own = {name: size for name, size in state.sizes.items() if name.startswith(f"{writer}-")}
     newest = max(own, default=None)
     if newest is not None:
         size = own[newest]
