@@ -107,6 +107,7 @@ POLICIES: Mapping[str, Policy] = {
                 idle_clear_seconds=3_600,  # S3: 60 minutes
                 replace_all=True,
                 acknowledge=True,
+                summary_outline="nine_sections",  # S3: nine sections, analysis and summary
                 summary_tokens=2_000,  # S0: max_tokens of the summary's call
                 # S0: from reads, newest first, unique paths, 5 files, 5 000 each, 50 000 in all.
                 restore_kinds=("read",),

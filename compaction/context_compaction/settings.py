@@ -19,6 +19,7 @@ ToolKind: TypeAlias = Literal[
 EstimatorName: TypeAlias = Literal["auto", "chars/4", "chars/3"]
 KeepBase: TypeAlias = Literal["target", "window"]
 SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
+SummaryOutline: TypeAlias = Literal["summary", "nine_sections"]
 
 # The target that the unscaled thresholds belong to: 0.6 of the trigger of a 200K window.
 REFERENCE_TARGET_TOKENS = 102_369
@@ -64,6 +65,8 @@ class Settings:
             or folds it into the "summary" with the rest of what stood before the cut.
         reactive_keep_messages: After a refusal keep this many newest messages first; 0 leaves it
             to the budget.
+        summary_outline: The headings that a model writes under: our "summary", or Claude Code's
+            "nine_sections" after an analysis that is thrown away.
         summary_tokens: Upper bound of a summary ...
         summary_fraction: ... and the part of the target that a cut keeps free for it at least.
         user_text_tokens: Of which at most this much are the user's own words.
@@ -106,6 +109,7 @@ class Settings:
     keep_recent_turns: int = 6
     split_turn: SplitTurnRule = "checkpoint"
     reactive_keep_messages: int = 0
+    summary_outline: SummaryOutline = "summary"
     summary_tokens: int = 5_000
     summary_fraction: float = 0.5
     user_text_tokens: int = 2_000
@@ -146,6 +150,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "estimator": get_args(EstimatorName),
     "keep_recent_of": get_args(KeepBase),
     "split_turn": get_args(SplitTurnRule),
+    "summary_outline": get_args(SummaryOutline),
 }
 
 

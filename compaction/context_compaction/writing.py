@@ -281,6 +281,7 @@ def _assignment(
         instructions=request.instructions,
         language=speaker_language(_requests(task)),
         is_turn_prefix=is_prefix,
+        outline=task.settings.summary_outline,
     )
 
 

@@ -23,6 +23,7 @@ from context_compaction.messages import (
     ToolCall,
     ToolResult,
 )
+from context_compaction.settings import SummaryOutline
 from context_compaction.summarizers.model import ModelPrompt
 from context_compaction.tokens import MessageCounter
 
@@ -59,6 +60,7 @@ class Assignment:
         instructions: What the user wants it to dwell on.
         language: The language that the user writes in, where that is plain.
         is_turn_prefix: Whether it is the beginning of the running turn.
+        outline: Which headings it has: "summary" or "nine_sections", a file of `prompts/`.
     """
 
     messages: Messages
@@ -70,6 +72,7 @@ class Assignment:
     instructions: str = ""
     language: str | None = None
     is_turn_prefix: bool = False
+    outline: SummaryOutline = "summary"
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +263,8 @@ def _length_and_language(assignment: Assignment) -> dict[str, str]:
 
 
 def _system(assignment: Assignment) -> str:
-    return _file("turn_prefix_system.md" if assignment.is_turn_prefix else "summary_system.md")
+    name = "turn_prefix" if assignment.is_turn_prefix else assignment.outline
+    return _file(f"{name}_system.md")
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:

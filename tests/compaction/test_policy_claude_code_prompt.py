@@ -1,0 +1,99 @@
+"""The prompt of policy claude-code: nine sections, thought through first (S3, "what does the
+compression prompt look like"), for a model that is asked and for the host's own."""
+
+import re
+from pathlib import Path
+
+import anyio
+import pytest
+from context_compaction import AnthropicModel, CompactRequest, CompactResult, compact, open_archive
+
+from tests.support.messages_api import MessagesApi, Says, serve
+from tests.support.story import GOAL, RULE, story
+
+SECTIONS = [
+    "Primary request and intent",
+    "Key technical concepts",
+    "Files and code sections",
+    "Errors and fixes",
+    "Problem solving",
+    "All user messages",
+    "Pending tasks",
+    "Current work",
+    "Next step",
+]
+TOLD = {
+    "Primary request and intent": f'The user wants: "{GOAL}".',
+    "Files and code sections": "billing/round.py holds round_half_even; ticket INV-4711; 0.005.",
+    "All user messages": f'- "{RULE}"',
+    "Next step": "Write the release note.",
+}
+SUMMARY = "\n".join(f"## {name}\n{TOLD.get(name, '(none)')}" for name in SECTIONS)
+ANSWER = f"<analysis>\nsecret plan: first billing.\n</analysis>\n<summary>\n{SUMMARY}\n</summary>"
+REQUEST = CompactRequest(
+    mode="full", policy="claude-code", target_tokens=8_000, session_id="nine-sections"
+)
+
+
+async def summarised(folder: Path, request: CompactRequest) -> tuple[CompactResult, MessagesApi]:
+    with anyio.fail_after(50), serve(lambda _: Says(ANSWER)) as api:
+        async with open_archive(folder / "archive") as archive:
+            model = AnthropicModel("test-key", base_url=api.url)
+            return await compact(story(), request, archive=archive, model=model), api
+
+
+def headings(text: str) -> list[str]:
+    return re.findall(r"^## (.+)$", text, re.MULTILINE)
+
+
+def assert_nine_sections(system: str) -> None:
+    assert headings(system) == SECTIONS
+    assert system.index("<analysis>") < system.index("<summary>")
+    first, *_, last = system.splitlines()
+    assert "no tools" in first
+    assert "no tools" in last
+    assert "untrusted data" in system
+
+
+async def test_a_model_is_asked_for_an_analysis_and_nine_sections(tmp_path: Path) -> None:
+    _, api = await summarised(tmp_path, REQUEST)
+    (request,) = api.requests
+    assert_nine_sections(request["system"][0]["text"])
+
+
+async def test_the_analysis_is_thrown_away_and_the_nine_sections_stay(tmp_path: Path) -> None:
+    result, _ = await summarised(tmp_path, REQUEST)
+    summary = result.summary or ""
+    assert result.receipt["writer"] == "anthropic"
+    assert headings(summary)[:9] == SECTIONS
+    assert "secret plan" not in summary
+    assert "<summary>" not in summary
+
+
+async def test_the_host_is_asked_for_the_same_nine_sections(tmp_path: Path) -> None:
+    asked = CompactRequest(
+        mode="full", policy="claude-code", target_tokens=8_000, session_id="h", summarizer="host"
+    )
+    result, api = await summarised(tmp_path, asked)
+    assert result.status == "needs_summary"
+    assert result.summary_prompt is not None
+    assert_nine_sections(result.summary_prompt.system)
+    assert not api.requests
+
+
+@pytest.mark.parametrize(
+    ("policy", "settings", "is_nine"),
+    [
+        ("default", {}, False),
+        ("default", {"summary_outline": "nine_sections"}, True),
+        ("claude-code", {"summary_outline": "summary"}, False),
+    ],
+)
+async def test_every_policy_may_choose_its_headings(
+    tmp_path: Path, policy: str, settings: dict[str, str], is_nine: bool
+) -> None:
+    wishes = CompactRequest(
+        mode="full", policy=policy, target_tokens=8_000, session_id="s", settings=settings
+    )
+    _, api = await summarised(tmp_path, wishes)
+    assert (headings(api.requests[0]["system"][0]["text"]) == SECTIONS) is is_nine
