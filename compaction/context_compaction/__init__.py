@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         CompactResult,
         LayerReport,
         Piece,
+        Prepared,
         SummaryPrompt,
         TokenReport,
     )
@@ -94,6 +95,7 @@ __all__ = [
     "PathNotAllowedError",
     "Piece",
     "Policy",
+    "Prepared",
     "PromptTooLongError",
     "Query",
     "QueryError",
@@ -135,6 +137,7 @@ _NAMES_BY_MODULE = {
         "CompactionStats",
         "LayerReport",
         "Piece",
+        "Prepared",
         "SummaryPrompt",
         "TokenReport",
     ),

@@ -44,9 +44,9 @@ def call_of(payload: Sequence[JsonObject], request: CompactRequest) -> Call:
     parsed = wire.parse(payload, format=format_name)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
     goal = goal_of(request, settings, parsed, count)
-    acts = goal.is_over or request.mode in ("micro", "full", "reactive")
+    replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     rules = wire.FORMATS[format_name].rules
-    repaired = _repaired(parsed, rules, count, settings, unique_ids=acts)
+    repaired = _repaired(parsed, rules, count, settings, unique_ids=goal.is_over or replaces)
     scaled = settings.scaled(goal.target_tokens)
     return Call(parsed, format_name, repaired, policy, scaled, count, goal)
 

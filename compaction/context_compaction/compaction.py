@@ -8,7 +8,7 @@ from context_compaction.edits import Edit
 from context_compaction.messages import JsonObject
 
 Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
-Status: TypeAlias = Literal["unchanged", "compacted", "needs_summary", "no_progress"]
+Status: TypeAlias = Literal["unchanged", "compacted", "prepared", "needs_summary", "no_progress"]
 SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
 
 
@@ -43,6 +43,8 @@ class CompactRequest:
         summary: The summary's prose, written by the host.
         continuation: What `SummaryPrompt` had: ties `summary` to the messages that it stands for.
         idle_seconds: How long the conversation rested before this call.
+        prepare: Keep the outcome in the archive instead of handing it back; see `Prepared`.
+        apply: A `prepared_id`: replace the messages that it was prepared for, and nothing else.
     """
 
     mode: Mode = "auto"
@@ -66,6 +68,8 @@ class CompactRequest:
     summary: str | None = None
     continuation: str | None = None
     idle_seconds: float = 0.0
+    prepare: bool = False
+    apply: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +166,31 @@ class SummaryPrompt:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A compaction of the first messages of a list, kept in the archive until it is applied.
+
+    Attributes:
+        prepared_id: For `CompactRequest.apply`, in the same session, from any process.
+        message_count: So many first messages it will replace; the list may grow behind them.
+        prefix_hash: Names those messages, which must then be the same.
+        expires_seconds: Until when it can be applied, in Unix time.
+    """
+
+    prepared_id: str
+    message_count: int
+    prefix_hash: str
+    expires_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
 class CompactResult:
     """The answer of `compact`.
 
     Attributes:
         session_id: The session in the archive.
         format: The wire format of `messages`.
-        status: "unchanged" (the list is what came in), "compacted", "needs_summary" (write it by
+        status: "unchanged" (the list is what came in), "compacted", "prepared" (the list is what
+            came in; the rest tells what applying will do), "needs_summary" (write it by
             `summary_prompt` and call again with `summary`), or "no_progress" (nothing useful could
             be saved; the list is what came in and `warnings` say why).
         messages: The list for the provider; untouched messages are the host's own objects.
@@ -184,6 +206,7 @@ class CompactResult:
         warnings: Everything a caller should know: repairs, stripped thinking, missing files.
         summary: The summary's text, if one was made.
         summary_prompt: For "needs_summary".
+        prepared: For "prepared".
         receipt: All of this as JSON, as it stands in the archive.
     """
 
@@ -202,4 +225,5 @@ class CompactResult:
     warnings: tuple[str, ...] = ()
     summary: str | None = None
     summary_prompt: SummaryPrompt | None = None
+    prepared: Prepared | None = None
     receipt: JsonObject = field(default_factory=dict[str, Any])

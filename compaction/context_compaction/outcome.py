@@ -94,7 +94,7 @@ def answer(
         restored=tuple(edit.note for edit in draft.edits if edit.layer == "restore"),
         irreducible=() if verdict.fits else irreducible_pieces(draft.messages, goal, task.count),
         warnings=(*_repair_warnings(repaired), *verdict.warnings, *words.warnings),
-        summary=_summary_of(draft.messages) if went_through else None,
+        summary=summary_of(draft.messages) if went_through else None,
     )
     cache = cache_effect(parsed, draft.messages, task.count) if changed else None
     writer = words.writer if went_through else ""
@@ -118,6 +118,12 @@ def stats_of(task: Task, goal: Goal, shape: Shape, after: Messages | None) -> Co
         replaced or cleared,
         sum(1 for message in shown if markers.span_of(message) is not None),
     )
+
+
+def summary_of(messages: Messages) -> str | None:
+    """The texts of the summaries and checkpoints of ours in `messages`; None without any."""
+    texts = [text_of(m.blocks) for m in messages if markers.span_of(m) is not None]
+    return "\n".join(texts) or None
 
 
 def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict:
@@ -201,8 +207,3 @@ def _with_pointers(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
 def _pointer(task: Task, index: int) -> str:
     seq = task.seqs[index]
     return f"transcript://{task.session_id}/messages/{seq}-{seq}"
-
-
-def _summary_of(messages: Messages) -> str | None:
-    texts = [text_of(m.blocks) for m in messages if markers.span_of(m) is not None]
-    return "\n".join(texts) or None

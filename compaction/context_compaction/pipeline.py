@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from anyio import to_thread
 
-from context_compaction import wire
-from context_compaction.archive import Archive
+from context_compaction import background, wire
+from context_compaction.archive import Archive, ContextEntry
 from context_compaction.attempts import (
     Shape,
     Task,
@@ -93,14 +93,16 @@ async def compact(
     Raises:
         InvalidMessageError: A message is malformed; nothing was written.
         UnknownFormatError: The format cannot be found; nothing was written.
-        SettingsError: An option is out of range, nothing was written; or `continuation` does not
-            belong to this conversation, which is archived then and nothing more.
+        SettingsError: An option is out of range, nothing was written; or `continuation` or `apply`
+            does not belong to this conversation, which is archived then and nothing more.
+        NotFoundError: The session holds nothing prepared under the name that `apply` gives.
         ArchiveError: The originals could not be kept; nothing was edited.
         HookError: A hook raised; the error says what was done, and has it.
 
     Cancellation leaves the originals archived or not at all, never in part.
     """
     request = request or CompactRequest()
+    background.check(request)
     tell = report_progress or silent
     call = await to_thread.run_sync(call_of, payload, request)
     await tell(0.2, "counted")
@@ -115,8 +117,17 @@ async def compact(
         dry_run=request.mode == "plan",
     )
     await tell(0.4, "archived")
-    task = task_of(call, request, session_id, appended.seqs)
-    if appended.written == 0 and await _is_repeated(payload, request, session_id, archive):
+    given = payload
+    if request.prepare:
+        count = background.settled_count(call.parsed, wire.FORMATS[call.format].rules)
+        request = background.settled_request(request, count, call.format)
+        payload = payload[:count]
+        call = await to_thread.run_sync(call_of, payload, request)
+    task = task_of(call, request, session_id, appended.seqs[: len(payload)])
+    applied = await _applied(payload, request, session_id, archive)
+    if applied is not None:
+        shape = await to_thread.run_sync(background.applied_shape, task, applied, call.format)
+    elif appended.written == 0 and await _is_repeated(payload, request, session_id, archive):
         shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
     else:
         shape = await to_thread.run_sync(_shape, call, task, request)
@@ -124,7 +135,7 @@ async def compact(
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
     if _asks_host(request) and request.summary is None and shape.summary_tokens:
-        return await _needs_summary(payload, call, task, shape, sources, request, archive)
+        return await _needs_summary(given, call, task, shape, sources, request, archive)
     if acts:
         await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
     words = await _words(task, shape, sources, request, archive, model, tell)
@@ -146,18 +157,14 @@ async def compact(
     )
     if request.mode == "plan":
         return replace(result, messages=list(payload), changed=False)
-    receipt = {**result.receipt, "repeat_key": repeat_key(result.messages, request)}
-    if result.changed:
-        await archive.commit(
-            session_id,
-            blobs=verdict.draft.blobs,
-            receipt=receipt,
-            context=context_entries(verdict.draft.messages, rendered, task.seqs),
+    if applied is not None:
+        result = background.applied_result(result, verdict, applied)
+    if request.prepare:
+        result = background.prepared_result(
+            result, given, len(payload), call.repaired, verdict, rendered, time.time()
         )
-    elif words.model is not None:
-        # What a model took is told even where nothing came of it, and the same list is not sent to
-        # it again.
-        await archive.commit(session_id, receipt=receipt)
+    context = context_entries(verdict.draft.messages, rendered, task.seqs)
+    await _keep(result, verdict, words, context, request, archive)
     stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
     if stats is not None:
         await tell_after(after_compaction, stats, result)
@@ -220,6 +227,38 @@ def _below_trigger(task: Task, rung: Rung, idle_seconds: float) -> Shape:
     return Shape(draft, rung)
 
 
+async def _applied(
+    payload: Sequence[JsonObject], request: CompactRequest, session_id: str, archive: Archive
+) -> JsonObject | None:
+    """The receipt of what is to be applied, if anything is."""
+    if request.apply is None:
+        return None
+    receipts = await archive.receipts(session_id)
+    return background.find(receipts, request.apply, payload, session_id, time.time())
+
+
+async def _keep(
+    result: CompactResult,
+    verdict: Verdict,
+    words: Words,
+    context: Sequence[ContextEntry],
+    request: CompactRequest,
+    archive: Archive,
+) -> None:
+    """Make durable what `result` rests on."""
+    blobs = verdict.draft.blobs
+    receipt = {**result.receipt, "repeat_key": repeat_key(result.messages, request)}
+    if result.prepared is not None:
+        # The context stays as it is until this is applied.
+        await archive.commit(result.session_id, blobs=blobs, receipt=result.receipt)
+    elif result.changed:
+        await archive.commit(result.session_id, blobs=blobs, receipt=receipt, context=context)
+    elif words.model is not None:
+        # What a model took is told even where nothing came of it, and the same list is not sent to
+        # it again.
+        await archive.commit(result.session_id, receipt=receipt)
+
+
 async def _is_repeated(
     payload: Sequence[JsonObject], request: CompactRequest, session_id: str, archive: Archive
 ) -> bool:
@@ -227,7 +266,8 @@ async def _is_repeated(
     if not payload or request.mode == "reactive":
         return False
     receipts = await archive.receipts(session_id)
-    return bool(receipts) and receipts[-1].get("repeat_key") == repeat_key(payload, request)
+    keys = (receipt["repeat_key"] for receipt in reversed(receipts) if "repeat_key" in receipt)
+    return next(keys, None) == repeat_key(payload, request)
 
 
 async def _files(task: Task, shape: Shape, read_file: ReadFile | None) -> list[FileText]:

@@ -21,8 +21,10 @@ from mcp_server_compaction.schemas import (
     CompactArguments,
     CompactOptions,
     LayerFigures,
+    PreparedFigures,
     TokenFigures,
 )
+from mcp_server_compaction.sessions import iso_time
 from mcp_server_compaction.writers import library_writer, wanted_writer
 
 SETTING_NAMES = tuple(item.name for item in fields(Settings))
@@ -126,6 +128,8 @@ def request_of(arguments: CompactArguments, given: Input, config: Config) -> Com
         summary=arguments.summary,
         continuation=options.continuation,
         idle_seconds=options.idle_seconds,
+        prepare=options.prepare,
+        apply=options.apply,
     )
 
 
@@ -181,8 +185,11 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         summary=result.summary,
         receipt=_rest_of_receipt(result.receipt),
         receipt_pointer=(
-            f"transcript://{result.session_id}/receipts" if wrote and result.changed else None
+            f"transcript://{result.session_id}/receipts"
+            if wrote and (result.changed or result.prepared)
+            else None
         ),
+        prepared=_prepared(result),
     )
 
 
@@ -199,6 +206,17 @@ def irreducible_lines(result: CompactResult) -> list[str]:
         + (f" (message {piece.index})" if piece.index is not None else "")
         for piece in result.irreducible
     ]
+
+
+def _prepared(result: CompactResult) -> PreparedFigures | None:
+    if result.prepared is None:
+        return None
+    return PreparedFigures(
+        prepared_id=result.prepared.prepared_id,
+        message_count=result.prepared.message_count,
+        prefix_hash=result.prepared.prefix_hash,
+        expires=iso_time(result.prepared.expires_seconds),
+    )
 
 
 def _boundary(result: CompactResult) -> BoundaryFigures | None:

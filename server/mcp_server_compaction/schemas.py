@@ -93,6 +93,14 @@ class CompactOptions(Arguments):
         default=None, description="With summary: what summary_request had under this name."
     )
     idle_seconds: float = Field(default=0.0, ge=0, description="How long the conversation rested.")
+    prepare: bool = Field(
+        default=False,
+        description="Compact what stands there now, but keep the outcome for a later apply.",
+    )
+    apply: str | None = Field(
+        default=None,
+        description="A prepared_id: replace the messages that it was prepared for, and no others.",
+    )
 
 
 class PersistArguments(Arguments):
@@ -216,6 +224,15 @@ class SummaryRequest(Answer):
     continuation: str = Field(description="Ties the summary to these messages; for an hour.")
 
 
+class PreparedFigures(Answer):
+    """What is kept to be applied later."""
+
+    prepared_id: str
+    message_count: int = Field(description="First messages that it replaces.")
+    prefix_hash: str
+    expires: str
+
+
 class CompactAnswer(Answer):
     """Answer of `compact_messages`."""
 
@@ -234,6 +251,7 @@ class CompactAnswer(Answer):
     message_count: int = Field(description="Messages of the list that goes out.")
     summary: str | None = None
     summary_request: SummaryRequest | None = None
+    prepared: PreparedFigures | None = None
     receipt: dict[str, Any] | None = Field(
         default=None, description="What else it says, shortened; whole under receipt_pointer."
     )

@@ -57,6 +57,7 @@ def test_the_public_names_are_these() -> None:
         "PathNotAllowedError",
         "Piece",
         "Policy",
+        "Prepared",
         "PromptTooLongError",
         "Query",
         "QueryError",

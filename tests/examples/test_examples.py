@@ -65,6 +65,13 @@ def test_the_library_example_brings_a_real_session_within_its_target(tmp_path: P
     assert '{"role": "user"' in kept
 
 
+def test_the_background_example_replaces_only_what_it_prepared(tmp_path: Path) -> None:
+    came_in, goes_out, same = run_example("background_compaction.py", tmp_path).splitlines()
+    assert came_in.startswith("914 messages")
+    assert int(goes_out.split()[0]) in range(214, 400)
+    assert same.endswith("True")
+
+
 def test_every_example_is_run_here() -> None:
     programs = {
         path.name
@@ -74,5 +81,6 @@ def test_every_example_is_run_here() -> None:
     assert programs == {
         "agent_loop_anthropic.py",
         "agent_loop_openai_format.py",
+        "background_compaction.py",
         "library_use.py",
     }

@@ -49,7 +49,7 @@ async def check_promises(
     assert not any("would have been refused" in warning for warning in result.warnings)
     _check_fit(result, request)
     _check_untouched(payload, result)
-    await _check_readback(payload, result, request.format, archive)
+    await check_readback(payload, result, request.format, archive)
     await _check_stability(payload, request, result, archive)
     return result
 
@@ -84,7 +84,7 @@ def _check_untouched(payload: list[Json], result: CompactResult) -> None:
         assert not missing, f"a message without an edit is gone: {str(missing[0])[:200]}"
 
 
-async def _check_readback(
+async def check_readback(
     payload: list[Json], result: CompactResult, format: str, archive: LocalArchive
 ) -> None:
     """Everything that left can be read by the pointers in the answer, to the byte."""

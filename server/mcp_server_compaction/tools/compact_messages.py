@@ -81,6 +81,12 @@ async def _reply(
         else:
             beside["summary_request"] = answer.summary_request.model_dump()
             answer.summary_request = None
+    elif result.prepared is not None:
+        answer.next_step = (
+            "Go on with your list, only adding to it. To replace its first "
+            f"{result.prepared.message_count} messages, call again with all of it and "
+            f"options={{'apply': '{result.prepared.prepared_id}'}}."
+        )
     elif result.changed and reply == "messages":
         beside["messages"] = result.messages
         answer.next_step = "Send structuredContent.messages to the model instead of your list."
