@@ -1,10 +1,11 @@
-"""Faults and concurrency at size: many writers, kills at random points, full disks, ranged reads.
+"""Faults and concurrency at size: many writers, kills, full disks, deletions, ranged reads.
 
-Run: python benchmarks/archive_faults.py [concurrency kills full range]
+Run: python benchmarks/archive_faults.py [concurrency kills full delete range]
 
 Kills are `kill -9` at 200 random moments. A full disk and a full inode table are a small tmpfs,
-which only root can mount; without it these two say so. Floors of the same run: for an append, one
-write and fdatasync of the same bytes to one file; for a range, `pread` of the uncompressed file.
+which only root can mount; without it these two say so. Floors of the same run: for an append, as
+many processes that only write and fdatasync the same bytes, each to a file of its own; for a
+deletion, making the index anew; for a range, `pread` of the uncompressed file.
 """
 
 import json
@@ -33,6 +34,8 @@ SEARCH_PAUSE_SECONDS = 0.1  # far busier than an agent, without taking the write
 KILLS = 200
 OUTPUT_BYTES = 50_000_000
 RANGE_BYTES = 4_096
+DELETE_SESSIONS = 40
+DELETE_MESSAGES = 500  # in each
 
 
 def text_of(name: str, number: int) -> str:
@@ -71,6 +74,20 @@ async def write(root: Path, session_id: str, name: str, count: int, *, tell: boo
         sys.stdout.write(json.dumps(taken))
 
 
+def write_bare(path: Path, count: int) -> None:
+    """The floor of `write`: the same bytes, and nothing known of them."""
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    taken: list[float] = []
+    for number in range(count):
+        line = json.dumps({"role": "user", "content": text_of(path.name, number)}).encode() + b"\n"
+        began = time.perf_counter()
+        os.write(handle, line)
+        os.fdatasync(handle)
+        taken.append(time.perf_counter() - began)
+    os.close(handle)
+    sys.stdout.write(json.dumps(taken))
+
+
 async def search_until_told(root: Path) -> None:
     """Search words of all writers until the file `stop` is there; print what each took."""
     taken: list[float] = []
@@ -93,7 +110,8 @@ def start(*arguments: str) -> subprocess.Popen[bytes]:
 
 def measure_concurrency(root: Path) -> None:
     """Half of the writers share one session; each of the others has its own."""
-    floor = measure_floor(root / "floor")
+    bare = [start("bare", str(root / f"bare{n}"), str(APPENDS)) for n in range(WRITERS)]
+    floor = [value for process in bare for value in json.loads(process.communicate()[0])]
     began = time.perf_counter()
     searchers = [start("search", str(root)) for _ in range(SEARCHERS)]
     sessions = ["shared" if n < WRITERS // 2 else f"own{n}" for n in range(WRITERS)]
@@ -119,23 +137,11 @@ def measure_concurrency(root: Path) -> None:
             f"- append to {where}: p50 {middle:.1f} ms, p99 {slow:.1f} ms, max {max(values):.0f} ms"
         )
     print("  (target: p99 <= 100 ms)")
-    print(f"- floor, one process alone: write + fdatasync p50 {floor * 1e3:.2f} ms")
+    middle, slow = percentile(floor, 0.5) * 1e3, percentile(floor, 0.99) * 1e3
+    print(f"- floor, {WRITERS} processes that only write and fdatasync: ", end="")
+    print(f"p50 {middle:.1f} ms, p99 {slow:.1f} ms")
     found = [value for output in searches if output for value in json.loads(output)]
     print(f"- {len(found):,} searches meanwhile, p50 {percentile(found, 0.5) * 1e3:.0f} ms\n")
-
-
-def measure_floor(path: Path) -> float:
-    """Median seconds of a bare write and fdatasync of one such line."""
-    line = json.dumps({"role": "user", "content": text_of("floor", 1)}).encode() + b"\n"
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    taken: list[float] = []
-    for _ in range(500):
-        began = time.perf_counter()
-        os.write(handle, line)
-        os.fdatasync(handle)
-        taken.append(time.perf_counter() - began)
-    os.close(handle)
-    return statistics.median(taken)
 
 
 async def check_all(root: Path, sessions: Sequence[str]) -> tuple[int, int]:
@@ -246,6 +252,33 @@ async def fail(archive: LocalArchive, kept: list[tuple[str, int]]) -> ArchiveErr
     raise AssertionError("it never became full")
 
 
+def measure_delete(root: Path) -> None:
+    anyio.run(delete_one, root)
+
+
+async def delete_one(root: Path) -> None:
+    async with open_archive(root / "archive", index_root=root / "index") as archive:
+        for session in range(DELETE_SESSIONS):
+            raws = [
+                {"role": "user", "content": text_of(f"s{session}", number)}
+                for number in range(DELETE_MESSAGES)
+            ]
+            messages = wire.parse(raws, format="anthropic")
+            await archive.append(f"s{session}", messages, format="anthropic")
+        began = time.process_time()
+        await archive.search(Query("step1"))
+        index_seconds = time.process_time() - began
+        began = time.process_time()
+        await archive.delete([f"s{DELETE_SESSIONS // 2}"])
+        await archive.search(Query("step1"))
+        delete_seconds = time.process_time() - began
+    print(f"## Deleting one session of {DELETE_SESSIONS}, {DELETE_MESSAGES} messages each\n")
+    print(
+        f"- {delete_seconds:.2f} s of CPU with the search after it; making the index anew: "
+        f"{index_seconds:.2f} s, {index_seconds / delete_seconds:.1f}x\n"
+    )
+
+
 def measure_range(root: Path) -> None:
     anyio.run(read_ranges, root)
 
@@ -316,6 +349,7 @@ MEASURES = {
     "concurrency": measure_concurrency,
     "kills": measure_kills,
     "full": measure_full,
+    "delete": measure_delete,
     "range": measure_range,
 }
 
@@ -325,6 +359,8 @@ def main(arguments: Sequence[str]) -> None:
         case ["write" | "tell" as kind, root, session_id, name, count]:
             tell = kind == "tell"
             anyio.run(lambda: write(Path(root), session_id, name, int(count), tell=tell))
+        case ["bare", path, count]:
+            write_bare(Path(path), int(count))
         case ["search", root]:
             anyio.run(search_until_told, Path(root))
         case names:

@@ -43,17 +43,33 @@ def role_of(message: Message) -> str:
     return message.role
 
 
-def tools_of(messages: Sequence[Message]) -> list[list[str]]:
-    """For each message, the names of the tools that it calls or that answer in it."""
-    names: dict[str, str] = {}
+def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
+    """For each message from `start`, the names of the tools that it calls or that answer in it."""
+    new = messages[start:]
+    names = _names_of_answered(messages[:start], new)
     tools: list[list[str]] = []
-    for message in messages:
+    for message in new:
         calls = tool_calls(message)
         names.update({call.call_id: call.name for call in calls})
         answers = [result.name or names.get(result.call_id) for result in tool_results(message)]
         used = [call.name for call in calls] + [name for name in answers if name]
         tools.append(list(dict.fromkeys(used)))
     return tools
+
+
+def _names_of_answered(before: Sequence[Message], new: Sequence[Message]) -> dict[str, str]:
+    """By call id, the tools of the calls in `before` that `new` answers."""
+    missing = {result.call_id for message in new for result in tool_results(message)}
+    missing -= {call.call_id for message in new for call in tool_calls(message)}
+    names: dict[str, str] = {}
+    for message in reversed(before):
+        if not missing:
+            break
+        for call in tool_calls(message):
+            if call.call_id in missing:
+                names[call.call_id] = call.name
+                missing.discard(call.call_id)
+    return names
 
 
 def message_text(raw: JsonObject, format: str) -> str:

@@ -38,6 +38,7 @@ from context_compaction.archive.log import (
     session_folder,
 )
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.purging import is_mostly_dead, remove_dead_rows
 from context_compaction.archive.records import (
     BLOB_MARK,
     Place,
@@ -119,9 +120,22 @@ class SearchIndex:
         """Close the database."""
         self._file.close()
 
-    def discard(self) -> None:
-        """Remove the index from the disk; the next search makes it anew."""
-        self._file.discard()
+    def forget(self) -> None:
+        """Take whatever the log no longer holds out of the index, and its bytes off the disk."""
+        if not self.folder.is_dir():
+            return
+
+        def clean(connection: sqlite3.Connection) -> bool:
+            with self._file.transaction(connection):
+                drop_stale_rows(connection, self._root)
+                if is_mostly_dead(connection):
+                    return False
+                remove_dead_rows(connection)
+            self._file.rewrite(connection)
+            return True
+
+        if not self._file.run(clean):
+            self._file.discard()
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Catch up with the log, then do `work`; see `IndexFile.run` for what it raises."""

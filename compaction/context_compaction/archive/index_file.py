@@ -100,6 +100,12 @@ class IndexFile:
             if path.exists() and not _log_of(path).exists():
                 put_file(self.folder / "SEAL", _seal(path).encode())
 
+    def rewrite(self, connection: sqlite3.Connection) -> None:
+        """Write the file anew without what was deleted: SQLite leaves that in its free pages."""
+        with locked(self.folder / "index.lock"):
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+
     def discard(self) -> None:
         """Remove the database; whoever has it open begins a new one with its next work."""
         if not self.folder.is_dir():

@@ -218,16 +218,14 @@ class LocalArchive:
         return await self._on_index(partial(measure, self._root))
 
     async def delete(self, session_ids: Sequence[str]) -> int:
-        """See `Archive.delete`. The search index is made anew by the next search.
+        """See `Archive.delete`.
 
         Raises:
             NotFoundError: There is no such session; nothing was deleted.
             ArchiveBusyError: Others kept writing for too long.
         """
         freed = await self._on_log(partial(self._transcripts.delete, session_ids))
-        if session_ids:
-            # Without the words of what was deleted, which could not be taken out of it.
-            await self._on_index(lambda: self._opened_index().discard())
+        await self._on_index(lambda: self._opened_index().forget())
         return freed
 
     async def health(self) -> Health:

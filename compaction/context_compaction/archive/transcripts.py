@@ -115,7 +115,7 @@ class TranscriptStore:
             # Again, for what came since. Nothing may reach the device before what it builds upon.
             self._sync_history(state, chain[known - 1] if known else after)
             seqs = _seqs(state, chain, known)
-            tools = tools_of(messages)
+            tools = tools_of(messages, known)
             self._write(
                 state,
                 session_id,
@@ -130,7 +130,7 @@ class TranscriptStore:
                             "parent": chain[index - 1] if index else after,
                             "format": format,
                             "role": role_of(messages[index]),
-                            "tools": tools[index],
+                            "tools": tools[index - known],
                         },
                         externalise(messages[index].source, self.blobs.put),
                     )
