@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from context_compaction.messages import Message, Messages
     from context_compaction.pipeline import compact
     from context_compaction.policies import POLICIES, Policy
-    from context_compaction.roots import Roots, roots_of
+    from context_compaction.roots import DiskFile, Roots, roots_of
     from context_compaction.settings import Settings
     from context_compaction.splices import Splice, apply_splices, make_splices
     from context_compaction.summarizers.anthropic import AnthropicModel
@@ -79,6 +79,7 @@ __all__ = [
     "CompactionError",
     "CompactionStats",
     "Conversation",
+    "DiskFile",
     "Edit",
     "Hit",
     "HookError",
@@ -162,7 +163,7 @@ _NAMES_BY_MODULE = {
     "messages": ("Message", "Messages"),
     "pipeline": ("compact",),
     "policies": ("POLICIES", "Policy"),
-    "roots": ("Roots", "roots_of"),
+    "roots": ("DiskFile", "Roots", "roots_of"),
     "settings": ("Settings",),
     "summarizers.anthropic": ("AnthropicModel",),
     "summarizers.model": ("ModelAnswer", "ModelPrompt", "ModelUsage", "SummaryModel"),

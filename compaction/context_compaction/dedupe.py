@@ -1,13 +1,14 @@
 """Layer: clear what a later result makes worthless, before anything of value goes.
 
-Three cases: an older read of a file that a later whole read or a later edit supersedes; an
-unchanged repeated read; and any call repeated with the same arguments and the same answer. The
-newest of equals stays, where the model's attention is.
+Three cases: an older read of a file that a later read (of the whole, or of the same range) or a
+later edit supersedes; an unchanged repeated read, whatever tool made it; and any call repeated with
+the same arguments and the same answer. The newest of equals stays, where the model's attention is.
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from context_compaction import markers
 from context_compaction.edits import Step
 from context_compaction.kept_results import result_text
 from context_compaction.messages import Messages, ToolCall, ToolResult
@@ -17,8 +18,9 @@ from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
 from context_compaction.tool_kinds import ToolUse, classify, is_steering
 
-SAME_AGAIN = "FILE_UNCHANGED: the same content stands further down"
-REPEATED = "the same output stands further down"
+# True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.
+SAME_AGAIN = "FILE_UNCHANGED: read again further down with the same content"
+REPEATED = "the same call gave the same output further down"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,43 +58,58 @@ def _answered_calls(messages: Messages, index: CallIndex, settings: Settings) ->
     return seen
 
 
+@dataclass(slots=True)
+class _Newer:
+    """What the results after the one that is looked at have shown.
+
+    Attributes:
+        texts: By path and range ("" is the whole) the text of the newest read.
+        contents: Path and text of every read, whatever its range was called.
+        changed: Paths that were edited or written.
+        outputs: Tool, arguments and text of every answer.
+    """
+
+    texts: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    changed: set[str] = field(default_factory=set[str])
+    outputs: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+
+    def learn(self, item: _Seen) -> None:
+        path, text = item.use.path, result_text(item.result)
+        if path and item.use.kind in ("edit", "write", "notebook"):
+            self.changed.add(path)
+        elif markers.is_placeholder(item.result):
+            return  # its text stands here no more
+        elif path and item.use.kind == "read":
+            self.texts.setdefault((path, item.use.range), text)
+            self.contents.add((path, text))
+        self.outputs.add(_signature(item))
+
+
 def _superseded(seen: list[_Seen]) -> list[tuple[_Seen, str]]:
     """Walk from the newest to the oldest, and name what something newer makes worthless."""
-    read_whole: dict[str, str] = {}  # path -> text of the newest whole read
-    changed: set[str] = set()
-    outputs: set[tuple[str, str, str]] = set()
+    newer = _Newer()
     found: list[tuple[_Seen, str]] = []
     for item in reversed(seen):
-        reason = _reason(item, read_whole, changed, outputs)
+        if item.result.is_error:
+            continue  # nothing was read or changed
+        reason = _reason(item, newer)
         if reason:
             found.append((item, reason))
-        if item.result.is_error:
-            continue
-        path = item.use.path
-        if path and item.use.kind in ("edit", "write", "notebook"):
-            changed.add(path)
-        elif path and item.use.kind == "read" and not item.use.is_partial:
-            read_whole.setdefault(path, result_text(item.result))
-        outputs.add(_signature(item))
+        newer.learn(item)
     return found
 
 
-def _reason(
-    item: _Seen,
-    read_whole: dict[str, str],
-    changed: set[str],
-    outputs: set[tuple[str, str, str]],
-) -> str:
-    if item.result.is_error:
-        return ""
+def _reason(item: _Seen, newer: _Newer) -> str:
     path = item.use.path
     if item.use.kind == "read" and path:
-        if path in read_whole:
-            same = read_whole[path] == result_text(item.result)
-            return SAME_AGAIN if same else f"superseded by a later read of {path}"
-        if path in changed:
+        if (path, result_text(item.result)) in newer.contents:
+            return SAME_AGAIN
+        if (path, "") in newer.texts or (path, item.use.range) in newer.texts:
+            return f"superseded by a later read of {path}"
+        if path in newer.changed:
             return f"superseded by a later edit of {path}"
-    return REPEATED if _signature(item) in outputs else ""
+    return REPEATED if _signature(item) in newer.outputs else ""
 
 
 def _signature(item: _Seen) -> tuple[str, str, str]:

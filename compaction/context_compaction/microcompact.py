@@ -35,8 +35,9 @@ def microcompact(
     Args:
         messages: The list.
         count: The token counter.
-        settings: `compactable_kinds`, `keep_recent_results`, `min_result_tokens`,
-            `min_result_chars`, `min_savings_tokens`, `clip_argument_chars`, `protected_tools`.
+        settings: `compactable_kinds`, `keep_recent_results`, `keep_recent_result_tokens`,
+            `min_result_tokens`, `min_result_chars`, `min_savings_tokens`, `clip_argument_chars`,
+            `protected_tools`.
         limit_tokens: What the messages may count; 0 clears everything that may be cleared.
         needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
     """
@@ -64,7 +65,7 @@ def _candidates(
     """What may be replaced, oldest first."""
     index = index_calls(messages)
     protected = {name.lower() for name in settings.protected_tools}
-    recent = _recent_call_ids(messages, index, settings)
+    recent = _recent_call_ids(messages, index, count, settings)
     for position, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
             if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
@@ -92,15 +93,29 @@ def _is_compactable(call_id: str, index: CallIndex, settings: Settings) -> bool:
     )
 
 
-def _recent_call_ids(messages: Messages, index: CallIndex, settings: Settings) -> frozenset[str]:
-    """The call ids of the newest results among those that might be cleared."""
+def _recent_call_ids(
+    messages: Messages, index: CallIndex, count: MessageCounter, settings: Settings
+) -> frozenset[str]:
+    """The call ids of the newest results among those that might be cleared.
+
+    They are kept by their number, and beyond it for as long as together they stay within
+    `keep_recent_result_tokens`.
+    """
     newest: list[str] = []
+    tokens = 0
     for message in reversed(messages):
         for block in reversed(message.blocks):
-            if len(newest) >= settings.keep_recent_results:
+            if not isinstance(block, ToolResult):
+                continue
+            if not _is_compactable(block.call_id, index, settings):
+                continue
+            tokens += content_tokens(block, count)
+            if (
+                len(newest) >= settings.keep_recent_results
+                and tokens > settings.keep_recent_result_tokens
+            ):
                 return frozenset(newest)
-            if isinstance(block, ToolResult) and _is_compactable(block.call_id, index, settings):
-                newest.append(block.call_id)
+            newest.append(block.call_id)
     return frozenset(newest)
 
 

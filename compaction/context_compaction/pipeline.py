@@ -7,6 +7,7 @@ write -> restore -> check -> commit -> render. Only this file calls both layers 
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from anyio import to_thread
 
@@ -16,10 +17,6 @@ from context_compaction.attempts import (
     Shape,
     Task,
     finish,
-    fits,
-    full_rungs,
-    shape_by_clearing,
-    shape_that_fits,
 )
 from context_compaction.call import Call, call_of, task_of
 from context_compaction.compaction import (
@@ -27,6 +24,7 @@ from context_compaction.compaction import (
     CompactResult,
 )
 from context_compaction.draft import Draft
+from context_compaction.errors import NotFoundError
 from context_compaction.goal import after_estimate
 from context_compaction.hooks import (
     Hook,
@@ -38,13 +36,19 @@ from context_compaction.hooks import (
     tell_before,
 )
 from context_compaction.messages import JsonObject
-from context_compaction.microcompact import microcompact
+from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
-from context_compaction.persist import persist
-from context_compaction.receipt import context_entries, repeat_key, token_report
-from context_compaction.restore import FileText, recent_files
-from context_compaction.restore_files import ReadFile, file_texts
-from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
+from context_compaction.past import Past, files_for, kept, past_of, paths_to_look_at, told
+from context_compaction.receipt import (
+    context_entries,
+    earlier_receipts,
+    repeat_key,
+    token_report,
+)
+from context_compaction.restore import FileText
+from context_compaction.restore_files import files_on_disk
+from context_compaction.roots import ReadFile
+from context_compaction.rungs import Rung
 from context_compaction.session import identify
 from context_compaction.summarizers.model import SummaryModel
 from context_compaction.writing import (
@@ -130,7 +134,7 @@ async def compact(
     elif appended.written == 0 and await _is_repeated(payload, request, session_id, archive):
         shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
     else:
-        shape = await to_thread.run_sync(_shape, call, task, request)
+        shape = await to_thread.run_sync(shape_for, task, call.goal, request)
     await tell(0.6, "cleared")
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
@@ -140,7 +144,8 @@ async def compact(
         await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
     words = await _words(task, shape, sources, request, archive, model, tell)
     await tell(0.8, "written")
-    files = await _files(task, shape, read_file)
+    past = await _past(call, task, shape, request, archive, read_file)
+    files = files_for(past, task, shape)
     verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request)
     rendered = [wire.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
     result = answer(
@@ -155,76 +160,27 @@ async def compact(
         words=words,
         format=call.format,
     )
-    if request.mode == "plan":
-        return replace(result, messages=list(payload), changed=False)
     if applied is not None:
         result = background.applied_result(result, verdict, applied)
+    result = told(result, past, task)
+    if request.mode == "plan":
+        return replace(result, messages=list(payload), changed=False)
     if request.prepare:
         result = background.prepared_result(
             result, given, len(payload), call.repaired, verdict, rendered, time.time()
         )
     context = context_entries(verdict.draft.messages, rendered, task.seqs)
-    await _keep(result, verdict, words, context, request, archive)
+    receipt = {
+        **result.receipt,
+        **kept(past, task, verdict.draft.messages),
+        "repeat_key": repeat_key(result.messages, request),
+    }
+    await _keep(result, verdict, words, context, receipt, archive)
     stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
     if stats is not None:
         await tell_after(after_compaction, stats, result)
     await tell(1.0, done_line(stats))
     return result
-
-
-def _shape(call: Call, task: Task, request: CompactRequest) -> Shape:
-    """What the mode asks for, everything decided but the words."""
-    gentle = first_rung(call.settings)
-    harder = ladder(call.settings, task.limits.tokens)
-    keeps = bool(call.settings.reactive_keep_messages)
-    may_replace = "summarize" in call.policy.layers
-    match request.mode:
-        case "record":
-            return Shape(Draft(task.messages), gentle)
-        case "micro":
-            wants_all = request.target_tokens is None
-            return shape_by_clearing(
-                task, replace(gentle, needs_minimum=False, clears_all=wants_all)
-            )
-        case "full" if may_replace:
-            return shape_that_fits(task, full_rungs(task), always_cut=True)
-        case "reactive" if may_replace:
-            return shape_that_fits(
-                task, reactive_ladder(call.settings, task.limits.tokens), always_cut=keeps
-            )
-        case _ if not call.goal.is_over and request.mode in ("auto", "plan"):
-            return _below_trigger(task, gentle, request.idle_seconds)
-        case _ if not may_replace:
-            return shape_by_clearing(task, gentle)
-        case _:
-            cleared = shape_by_clearing(task, gentle)
-            done = finish(task, cleared, summary="", checkpoint="", files=())
-            return cleared if fits(task, done.messages) else shape_that_fits(task, harder)
-
-
-def _below_trigger(task: Task, rung: Rung, idle_seconds: float) -> Shape:
-    """Only what is not cached yet may be edited; or, after a long pause, anything old."""
-    settings = rung.settings
-    is_idle = idle_seconds > settings.idle_clear_seconds
-    if settings.clear_every_turn:
-        return shape_by_clearing(task, replace(rung, needs_minimum=not is_idle))
-    draft = Draft(task.messages)
-    if "persist" in task.policy.layers:
-        step = persist(
-            draft.messages,
-            count=task.count,
-            result_tokens=settings.persist_result_tokens,
-            newest_chars=settings.persist_newest_chars,
-            preview_chars=settings.preview_chars,
-            only_newest=True,
-        )
-        draft = draft.then("persist", step, task.count)
-    if is_idle and "microcompact" in task.policy.layers:
-        step = microcompact(
-            draft.messages, count=task.count, settings=settings, needs_minimum=False
-        )
-        draft = draft.then("microcompact", step, task.count)
-    return Shape(draft, rung)
 
 
 async def _applied(
@@ -242,12 +198,11 @@ async def _keep(
     verdict: Verdict,
     words: Words,
     context: Sequence[ContextEntry],
-    request: CompactRequest,
+    receipt: JsonObject,
     archive: Archive,
 ) -> None:
     """Make durable what `result` rests on."""
     blobs = verdict.draft.blobs
-    receipt = {**result.receipt, "repeat_key": repeat_key(result.messages, request)}
     if result.prepared is not None:
         # The context stays as it is until this is applied.
         await archive.commit(result.session_id, blobs=blobs, receipt=result.receipt)
@@ -270,14 +225,26 @@ async def _is_repeated(
     return next(keys, None) == repeat_key(payload, request)
 
 
-async def _files(task: Task, shape: Shape, read_file: ReadFile | None) -> list[FileText]:
-    if shape.cut is None or "restore" not in task.policy.layers:
-        return []
-    settings = task.settings
-    recent = recent_files(
-        task.messages, shape.cut.first_kept, settings.tool_kinds, settings.restore_kinds
-    )
-    return await file_texts(recent, read_file, shape.rung.settings.restore_files)
+async def _past(
+    call: Call,
+    task: Task,
+    shape: Shape,
+    request: CompactRequest,
+    archive: Archive,
+    read_file: ReadFile | None,
+) -> Past:
+    """What earlier compactions know, where this call may be one."""
+    if shape.cut is None and not shape.draft.edits and not call.goal.is_over:
+        return Past()
+    try:
+        receipts = earlier_receipts(await archive.receipts(task.session_id), task.seqs)
+    except NotFoundError:  # a plan for a session that is not archived yet
+        receipts = ()
+    paths = await to_thread.run_sync(paths_to_look_at, task, receipts)
+    on_disk = await files_on_disk(paths, read_file)
+    # What is only prepared empties no context yet.
+    look_back = partial(past_of, is_over=call.goal.is_over and not request.prepare)
+    return await to_thread.run_sync(look_back, task, receipts, on_disk)
 
 
 def _verdict(

@@ -82,7 +82,7 @@ def recent_files(
         if use.kind not in ("read", "write", "edit"):
             continue
         at = index.call_at[call_id]
-        text = None if use.is_partial else _content(call, result, use.kind)
+        text = None if use.is_partial else file_content(call, result, use.kind)
         if use.path in stale:
             text = None
         if use.kind == "edit":
@@ -97,6 +97,19 @@ def recent_files(
         elif known.seen_text is None and text is not None:
             used[use.path] = RecentFile(use.path, text, known.at)
     return [file for file in used.values() if file.path not in shown and file.seen_text != ""]
+
+
+def file_content(call: ToolCall, result: ToolResult, kind: str) -> str | None:
+    """The text that this call or its result shows of the file; None where none stands there."""
+    if kind == "read":
+        return None if markers.is_placeholder(result) else result_text(result)
+    if kind == "write":
+        arguments = named_arguments(call)
+        for key in ("content", "file_text", "contents", "text"):
+            value = arguments.get(key)
+            if isinstance(value, str) and not markers.is_clipped(value):
+                return value
+    return None
 
 
 def restore(
@@ -141,16 +154,3 @@ def _part(file: FileText) -> str:
     if file.text is None:
         return f"File: {file.path}{note}"
     return f"File: {file.path}{note}\n{file.text}\nEnd of file: {file.path}"
-
-
-def _content(call: ToolCall, result: ToolResult, kind: str) -> str | None:
-    """The whole text of the file after this call, where the call or its result shows it."""
-    if kind == "read":
-        return None if markers.is_placeholder(result) else result_text(result)
-    if kind == "write":
-        arguments = named_arguments(call)
-        for key in ("content", "file_text", "contents", "text"):
-            value = arguments.get(key)
-            if isinstance(value, str) and not markers.is_clipped(value):
-                return value
-    return None

@@ -1,30 +1,32 @@
-"""Reads what `restore` may put back: from disk where that is allowed, else as last seen."""
+"""Reads the files that a conversation used: from disk where that is allowed, else as last seen."""
 
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Mapping, Sequence
 
+from context_compaction.read_state import FileState
 from context_compaction.restore import CHANGED, FROM_TRANSCRIPT, FileText, RecentFile
-
-# Reads the text of a file that lies inside the configured roots; None when it may not or cannot.
-ReadFile: TypeAlias = Callable[[str], Awaitable[str | None]]
+from context_compaction.roots import DiskFile, ReadFile
 
 
-async def file_texts(
-    files: list[RecentFile], read_file: ReadFile | None, most: int
+async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dict[str, DiskFile]:
+    """Those of `paths` that lie inside the roots and can be read, by path."""
+    if read_file is None:
+        return {}
+    found = {path: await read_file(path) for path in paths}
+    return {path: file for path, file in found.items() if file is not None}
+
+
+def file_texts(
+    files: Sequence[RecentFile],
+    states: Mapping[str, FileState],
+    on_disk: Mapping[str, DiskFile],
 ) -> list[FileText]:
-    """The texts of the first `most` files; one that nobody has the text of stays a path."""
-    return [await _text_of(file, read_file) for file in files[:most]]
+    """What to put back of `files`; one that nobody has the text of stays a path."""
+    return [_text_of(file, states.get(file.path), on_disk.get(file.path)) for file in files]
 
 
-async def _text_of(file: RecentFile, read_file: ReadFile | None) -> FileText:
-    on_disk = await read_file(file.path) if read_file is not None else None
+def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
     if on_disk is None:
         note = FROM_TRANSCRIPT if file.seen_text is not None else "not at hand; read it again"
         return FileText(file.path, file.seen_text, note)
-    same = file.seen_text is None or _same(file.seen_text, on_disk)
-    return FileText(file.path, on_disk, "" if same else CHANGED)
-
-
-def _same(seen: str, on_disk: str) -> bool:
-    """Whether every line of the file stands in what was seen: tools number lines, or frame them."""
-    return all(line.strip() in seen for line in on_disk.splitlines())
+    is_changed = state is not None and state.is_changed
+    return FileText(file.path, on_disk.text, CHANGED if is_changed else "")

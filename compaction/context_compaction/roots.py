@@ -11,6 +11,7 @@ import stat
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from anyio import to_thread
 
@@ -21,6 +22,23 @@ MAX_RESTORED_BYTES = 1_000_000  # a bigger file would be restored as its path on
 
 # Where known hosts keep their session transcripts, below the home folder.
 HOST_TRANSCRIPT_FOLDERS = (".claude/projects", ".codex/sessions", ".pi/agent/sessions")
+
+
+@dataclass(frozen=True, slots=True)
+class DiskFile:
+    """A text file as it stands on disk.
+
+    Attributes:
+        text: Its content.
+        modified_seconds: When it was last written to, in Unix time.
+    """
+
+    text: str
+    modified_seconds: float
+
+
+# Reads the text of a file that lies inside the configured roots; None when it may not or cannot.
+ReadFile: TypeAlias = Callable[[str], Awaitable[DiskFile | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +54,7 @@ class Roots:
             PathNotAllowedError: The path lies outside the roots, leads to no regular file, cannot
                 be opened, or the file is larger than `max_bytes`.
         """
-        descriptor = await to_thread.run_sync(self._open, Path(path), max_bytes)
-        import aiofiles  # a server that reads no file starts without it
-
-        async with aiofiles.open(descriptor, "rb") as file:
-            data = await file.read(max_bytes + 1)
-        if len(data) > max_bytes:  # it grew after it was measured
-            raise _too_large(path, len(data), max_bytes)
+        data, _ = await self._read(path, max_bytes)
         return data
 
     async def read_text(self, path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> str:
@@ -51,31 +63,38 @@ class Roots:
         Raises:
             PathNotAllowedError: As `read_bytes`, or the file is not UTF-8 text.
         """
-        data = await self.read_bytes(path, max_bytes=max_bytes)
-        try:
-            return data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise PathNotAllowedError(
-                f"{path} is not UTF-8 text (byte {error.start}). Convert it to UTF-8 first."
-            ) from error
+        data, _ = await self._read(path, max_bytes)
+        return _decoded(data, path)
 
-    def reader(self, folder: str | None = None) -> Callable[[str], Awaitable[str | None]]:
+    def reader(self, folder: str | None = None) -> ReadFile:
         """A function that reads a text file, or answers None where it may not or cannot.
 
         Args:
             folder: What relative paths start from; the working folder if left out.
         """
 
-        async def read_file(path: str) -> str | None:
+        async def read_file(path: str) -> DiskFile | None:
             try:
-                return await self.read_text(Path(folder or "") / path, max_bytes=MAX_RESTORED_BYTES)
+                data, modified = await self._read(Path(folder or "") / path, MAX_RESTORED_BYTES)
+                return DiskFile(_decoded(data, path), modified)
             except PathNotAllowedError:
                 return None
 
         return read_file
 
-    def _open(self, path: Path, max_bytes: int) -> int:
-        """A descriptor of the regular file at `path`, which lies inside a root."""
+    async def _read(self, path: str | Path, max_bytes: int) -> tuple[bytes, float]:
+        """The content of a file, and when it was last written to."""
+        descriptor, modified = await to_thread.run_sync(self._open, Path(path), max_bytes)
+        import aiofiles  # a server that reads no file starts without it
+
+        async with aiofiles.open(descriptor, "rb") as file:
+            data = await file.read(max_bytes + 1)
+        if len(data) > max_bytes:  # it grew after it was measured
+            raise _too_large(path, len(data), max_bytes)
+        return data, modified
+
+    def _open(self, path: Path, max_bytes: int) -> tuple[int, float]:
+        """A descriptor of the regular file at `path` inside a root, and its time of writing."""
         try:
             resolved = path.expanduser().resolve(strict=True)
             root = self._root_of(path, resolved)
@@ -86,7 +105,7 @@ class Roots:
             ) from error
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes:
-            return descriptor
+            return descriptor, status.st_mtime
         os.close(descriptor)
         if stat.S_ISREG(status.st_mode):
             raise _too_large(path, status.st_size, max_bytes)
@@ -137,6 +156,15 @@ def _open_beneath(root: Path, relative: Path) -> int:
         return os.open(relative.name, flags, dir_fd=folder)
     finally:
         os.close(folder)
+
+
+def _decoded(data: bytes, path: str | Path) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PathNotAllowedError(
+            f"{path} is not UTF-8 text (byte {error.start}). Convert it to UTF-8 first."
+        ) from error
 
 
 def _reason(error: Exception) -> str:

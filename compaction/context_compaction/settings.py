@@ -48,6 +48,7 @@ class Settings:
         compactable_kinds: Kinds of tools whose results `microcompact` clears; empty means all.
         cleared_text: What stands before the pointer of a cleared result; {tool} is its name.
         keep_recent_results: `microcompact` leaves this many newest results alone ...
+        keep_recent_result_tokens: ... and the newest ones that come to this together, at most ...
         min_result_tokens: ... and every result of at most so many tokens ...
         min_result_chars: ... or of at most so many characters ...
         min_savings_tokens: ... and does nothing unless it saves this much.
@@ -74,6 +75,9 @@ class Settings:
         restore_files: At most so many recently used files are put back after a cut ...
         restore_file_tokens: ... each of at most this size, bigger ones as a path only ...
         restore_total_tokens: ... and all of them together.
+        thrash_turns: The context thrashes where it is at its trigger again within this many
+            answers of the model ...
+        thrash_times: ... so many times in a row; 0 never says so.
         min_progress_fraction: A result that misses the target must save at least this part.
         thinking: What to do with thinking blocks that an earlier edit makes void.
         scale_to_budget: Whether the thresholds shrink with a smaller budget.
@@ -95,6 +99,7 @@ class Settings:
     compactable_kinds: tuple[str, ...] = ()
     cleared_text: str = ""
     keep_recent_results: int = 3
+    keep_recent_result_tokens: int = 0
     min_result_tokens: int = 1_000
     min_result_chars: int = 0
     min_savings_tokens: int = 20_000
@@ -117,6 +122,8 @@ class Settings:
     restore_files: int = 5
     restore_file_tokens: int = 5_000
     restore_total_tokens: int = 50_000
+    thrash_turns: int = 3
+    thrash_times: int = 3
     min_progress_fraction: float = 0.1
     thinking: ThinkingRule = "strip"
     scale_to_budget: bool = True
@@ -135,6 +142,7 @@ class Settings:
             persist_result_tokens=shrink(self.persist_result_tokens, 400),
             persist_newest_chars=shrink(self.persist_newest_chars, 2_000),
             preview_chars=shrink(self.preview_chars, 400),
+            keep_recent_result_tokens=shrink(self.keep_recent_result_tokens, 0),
             min_result_tokens=shrink(self.min_result_tokens, 50),
             min_savings_tokens=shrink(self.min_savings_tokens, 100),
             clip_argument_chars=shrink(self.clip_argument_chars, 200),

@@ -4,6 +4,8 @@ Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions
 is cut to its last segment and into words; verbs decide, and arguments settle what verbs leave open.
 """
 
+import json
+import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,15 +54,20 @@ class ToolUse:
 
     Attributes:
         kind: The kind of tool.
-        path: The file it concerns, as the call names it, or None.
+        path: The file it concerns, as the call names it but for "./" and the like, or None.
         command: The command line or code it runs, or None.
-        is_partial: Whether a read names a range rather than the whole file.
+        range: The part that a read asks for, as its arguments name it; "" for the whole file.
     """
 
     kind: ToolKind
     path: str | None = None
     command: str | None = None
-    is_partial: bool = False
+    range: str = ""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a read names a range rather than the whole file."""
+        return bool(self.range)
 
 
 def words_of(name: str) -> frozenset[str]:
@@ -77,13 +84,19 @@ def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> To
     kind = _kind(call.name, arguments, path, extra_kinds or {})
     if kind != "execute":
         command = None
-    partial = kind == "read" and any(arguments.get(key) is not None for key in _RANGE_KEYS)
-    return ToolUse(kind, path, command, partial)
+    named = [key for key in _RANGE_KEYS if kind == "read" and arguments.get(key) is not None]
+    part = ",".join(f"{key}={json.dumps(arguments[key])}" for key in named)
+    return ToolUse(kind, path and _plain_path(path), command, part)
 
 
 def is_steering(name: str) -> bool:
     """Whether the tool asks the user, keeps the plan, or loads a skill: never cleared."""
     return bool(words_of(name) & _STEERING_WORDS)
+
+
+def _plain_path(path: str) -> str:
+    """`path` without "./" and doubled slashes: two spellings of a file are one file."""
+    return path if "://" in path else posixpath.normpath(path)
 
 
 def _kind(

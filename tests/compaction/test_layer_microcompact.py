@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from context_compaction.edits import Step
+from context_compaction.kept_results import content_tokens
 from context_compaction.messages import Text, ToolCall
 from context_compaction.microcompact import microcompact
 from context_compaction.settings import Settings
@@ -49,6 +50,31 @@ def run(payload: list[Json], settings: Settings = PLAIN, **more: Any) -> Step:
 def test_the_newest_results_are_kept(keep: int) -> None:
     step = run([user("go"), *steps(6)], replace(PLAIN, keep_recent_results=keep))
     assert cleared(step) == [2 * n + 2 for n in range(max(0, 6 - keep))]
+
+
+@pytest.mark.parametrize(
+    ("results", "tokens_of", "kept"),
+    [(0, 2, 2), (1, 3, 3), (4, 2, 4), (2, 0, 2), (0, 2.9, 2), (0, 0, 0)],
+)
+def test_the_newest_results_are_kept_up_to_a_number_of_tokens_too(
+    results: int, tokens_of: float, kept: int
+) -> None:
+    payload = [user("go"), *steps(6)]
+    each = content_tokens(result_of(read(payload), "c5"), COUNT)
+    step = run(
+        payload,
+        replace(
+            PLAIN,
+            keep_recent_results=results,
+            keep_recent_result_tokens=int(each * tokens_of),
+        ),
+    )
+    assert cleared(step) == [2 * n + 2 for n in range(6 - kept)]
+
+
+def test_the_tokens_that_stay_shrink_with_a_smaller_budget() -> None:
+    settings = Settings(keep_recent_result_tokens=40_000)
+    assert settings.scaled(51_185).keep_recent_result_tokens == 20_000
 
 
 def test_oldest_go_first_and_only_until_the_limit_is_met() -> None:
@@ -158,6 +184,20 @@ async def test_after_a_long_pause_old_results_go_though_nothing_is_over_the_trig
     assert cold.status == "compacted"
     assert [edit.index for edit in cold.edits] == [2, 4, 6]
     assert [layer.name for layer in cold.layers] == ["microcompact"]
+
+
+async def test_a_pause_that_the_caller_allows_for_may_be_longer_or_shorter() -> None:
+    payload = [user("go"), *steps(6, size_lines=900), user("I am back")]
+    for idle, status in ((60.0, "unchanged"), (61.0, "compacted")):
+        answer = await compacted(payload, idle_seconds=idle, settings={"idle_clear_seconds": 60})
+        assert answer.status == status
+
+
+async def test_after_a_long_pause_what_repeats_itself_goes_first() -> None:
+    again = [answered(f"r{n}", "Read", lines("file", 60), file_path="x.py") for n in range(2)]
+    payload = [user("go"), *again[0], *steps(4, size_lines=900), *again[1], user("I am back")]
+    cold = await compacted(payload, idle_seconds=3_601.0)
+    assert [layer.name for layer in cold.layers] == ["dedupe", "microcompact"]
 
 
 async def test_micro_mode_clears_now_and_replaces_no_history() -> None:

@@ -7,8 +7,7 @@ from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.edits import Step
 from context_compaction.pipeline import compact
 from context_compaction.restore import FileText, recent_files, restore
-from context_compaction.restore_files import file_texts
-from context_compaction.roots import roots_of
+from context_compaction.roots import DiskFile, roots_of
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
@@ -100,22 +99,38 @@ def test_a_read_that_failed_restores_nothing() -> None:
 async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
     disk = {"same.py": "one\ntwo\n", "changed.py": "one\nthree\n"}
 
-    async def read_file(path: str) -> str | None:
-        return disk.get(path)
+    async def read_file(path: str) -> DiskFile | None:
+        return DiskFile(disk[path], 1.0) if path in disk else None
 
-    messages = read([
-        user("go"),
+    used = [
         *answered("a", "Read", "1\tone\n2\ttwo\n", file_path="same.py"),
-        *answered("b", "Read", "1\tone\n2\ttwo\n", file_path="changed.py"),
+        *answered("b", "Read", "1\tone\n2\ttwo\n", file_path="./changed.py"),
         *answered("c", "Read", "as it was", file_path="gone.py"),
         *answered("d", "Edit", "ok", file_path="edited.py", old_string="1", new_string="2"),
-    ])
-    files = recent_files(messages, first_kept=len(messages))
-    assert await file_texts(files, read_file, 9) == [
-        FileText("edited.py", None, "not at hand; read it again"),
-        FileText("gone.py", "as it was", "as last seen in the conversation"),
-        FileText("changed.py", "one\nthree\n", "changed on disk since it was last read here"),
-        FileText("same.py", "one\ntwo\n", ""),
+    ]
+    payload = session("unknown.py")
+    answer = await full([payload[0], *used, *payload[1:]], read_file=read_file)
+    [said] = [text for text in texts(answer) if text.startswith("<restored_files>")]
+    assert said.partition("instructions.\n")[2] == (
+        "File: unknown.py (as last seen in the conversation)\nseen text\n"
+        "End of file: unknown.py\n"
+        "File: edited.py (not at hand; read it again)\n"
+        "File: gone.py (as last seen in the conversation)\nas it was\nEnd of file: gone.py\n"
+        "File: changed.py (changed on disk since it was last read here)\none\nthree\n\n"
+        "End of file: changed.py\n"
+        "File: same.py\none\ntwo\n\nEnd of file: same.py\n"
+        "</restored_files>"
+    )
+
+
+def texts(answer: CompactResult) -> list[str]:
+    """The plain messages of the user."""
+    return [m["content"] for m in answer.messages if isinstance(m["content"], str)] + [
+        block["text"]
+        for m in answer.messages
+        if isinstance(m["content"], list)
+        for block in m["content"]
+        if block["type"] == "text"
     ]
 
 

@@ -268,3 +268,13 @@ async def test_a_full_compaction_of_a_short_chat_comes_out_smaller(turns: int) -
     answer = await compacted([*chat, user("And now?")], mode="full")
     assert answer.status == "compacted"
     assert answer.tokens.after < answer.tokens.before * 0.75
+
+
+async def test_a_refusal_clears_what_a_minimum_would_have_spared() -> None:
+    constants = {"scale_to_budget": False, "min_savings_tokens": 20_000, "min_result_tokens": 100}
+    wish: dict[str, Any] = {"policy": "gentle", "settings": constants, "target_tokens": 100}
+    spared = await compacted(session(5), **wish)
+    answer = await compacted(session(5), mode="reactive", **wish)
+    assert spared.status == "no_progress"
+    assert answer.status == "compacted"
+    assert {edit.action for edit in answer.edits} == {"cleared"}

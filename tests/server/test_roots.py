@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from context_compaction.errors import PathNotAllowedError
-from context_compaction.roots import default_folders, roots_of
+from context_compaction.roots import DiskFile, default_folders, roots_of
 
 
 @pytest.fixture
@@ -86,7 +86,8 @@ async def test_without_roots_nothing_is_read(root: Path) -> None:
 
 async def test_a_reader_answers_none_for_what_it_may_not_read(root: Path) -> None:
     read_file = roots_of([root]).reader(str(root / "inner"))
-    assert await read_file("note.txt") == "Grüße\r\n"
+    note = root / "inner" / "note.txt"
+    assert await read_file("note.txt") == DiskFile("Grüße\r\n", note.stat().st_mtime)
     assert await read_file(str(root.parent / "secret.txt")) is None
 
 

@@ -1,0 +1,70 @@
+"""What each mode does: which layers run, how hard, and whether history may be replaced. Pure."""
+
+from dataclasses import replace
+
+from context_compaction.attempts import (
+    Shape,
+    Task,
+    finish,
+    fits,
+    full_rungs,
+    shape_by_clearing,
+    shape_that_fits,
+)
+from context_compaction.compaction import CompactRequest
+from context_compaction.draft import Draft
+from context_compaction.goal import Goal
+from context_compaction.persist import persist
+from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
+
+
+def shape_for(task: Task, goal: Goal, request: CompactRequest) -> Shape:
+    """What the mode asks for, everything decided but the words."""
+    is_idle = request.idle_seconds > task.settings.idle_clear_seconds
+    # After a pause the prompt cache is cold, and after a refusal it is of no use.
+    needs_minimum = not is_idle and request.mode != "reactive"
+    gentle = replace(first_rung(task.settings), needs_minimum=needs_minimum)
+    harder = ladder(task.settings, task.limits.tokens)
+    keeps = bool(task.settings.reactive_keep_messages)
+    may_replace = "summarize" in task.policy.layers
+    match request.mode:
+        case "record":
+            return Shape(Draft(task.messages), gentle)
+        case "micro":
+            wants_all = request.target_tokens is None
+            return shape_by_clearing(
+                task, replace(gentle, needs_minimum=False, clears_all=wants_all)
+            )
+        case "full" if may_replace:
+            return shape_that_fits(task, full_rungs(task), always_cut=True)
+        case "reactive" if may_replace:
+            return shape_that_fits(
+                task, reactive_ladder(task.settings, task.limits.tokens), always_cut=keeps
+            )
+        case _ if not goal.is_over and request.mode in ("auto", "plan"):
+            return _below_trigger(task, gentle, is_idle=is_idle)
+        case _ if not may_replace:
+            return shape_by_clearing(task, gentle)
+        case _:
+            cleared = shape_by_clearing(task, gentle)
+            done = finish(task, cleared, summary="", checkpoint="", files=())
+            return cleared if fits(task, done.messages) else shape_that_fits(task, harder)
+
+
+def _below_trigger(task: Task, rung: Rung, *, is_idle: bool) -> Shape:
+    """Only what is not cached yet may be edited; or, after a long pause, anything old."""
+    settings = rung.settings
+    if settings.clear_every_turn or is_idle:
+        return shape_by_clearing(task, replace(rung, clears_all=True))
+    draft = Draft(task.messages)
+    if "persist" in task.policy.layers:
+        step = persist(
+            draft.messages,
+            count=task.count,
+            result_tokens=settings.persist_result_tokens,
+            newest_chars=settings.persist_newest_chars,
+            preview_chars=settings.preview_chars,
+            only_newest=True,
+        )
+        draft = draft.then("persist", step, task.count)
+    return Shape(draft, rung)

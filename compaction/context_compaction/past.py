@@ -1,0 +1,108 @@
+"""What one call knows of the session's earlier compactions: the read state, and how it refilled.
+
+Both stand in the receipts and nowhere else, so that they hold across calls, processes and restarts.
+Pure: the pipeline reads the receipts and the disk.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from context_compaction import markers
+from context_compaction.attempts import Shape, Task
+from context_compaction.compaction import CompactResult
+from context_compaction.messages import JsonObject, Messages, text_of
+from context_compaction.read_state import (
+    FileState,
+    changed_warning,
+    checked,
+    refreshed,
+    states_from,
+    tracked_paths,
+    uses_of,
+)
+from context_compaction.receipt import stop_seq_of
+from context_compaction.restore import FileText, recent_files
+from context_compaction.restore_files import file_texts
+from context_compaction.roots import DiskFile
+from context_compaction.thrash import Refill, refill_of, thrash_warning
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The state before this call, brought up to its list.
+
+    Attributes:
+        states: The files that the conversation used, by path.
+        on_disk: Those of them that lie inside the roots, as they are now.
+        refill: How the context got above its trigger; None where it is below.
+    """
+
+    states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
+    on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
+    refill: Refill | None = None
+
+
+def paths_to_look_at(task: Task, receipts: Sequence[JsonObject]) -> list[str]:
+    """The files whose content on disk matters to this call, newest use first."""
+    uses = uses_of(task.messages, task.seqs, task.settings.tool_kinds)
+    return tracked_paths(uses, states_from(receipts))
+
+
+def past_of(
+    task: Task,
+    receipts: Sequence[JsonObject],
+    on_disk: Mapping[str, DiskFile],
+    *,
+    is_over: bool,
+) -> Past:
+    """The state as `receipts` have it, and what `task.messages` say beyond them.
+
+    Args:
+        task: The call.
+        receipts: The session's receipts of shorter lists than this one, oldest first.
+        on_disk: The files that may be read, by path.
+        is_over: Whether the list is above its trigger.
+    """
+    uses = uses_of(task.messages, task.seqs, task.settings.tool_kinds)
+    states = checked(uses, states_from(receipts), on_disk)
+    if not is_over:
+        return Past(states, on_disk)
+    refill = refill_of(task.messages, task.seqs, receipts, count=task.count, settings=task.settings)
+    return Past(states, on_disk, refill)
+
+
+def files_for(past: Past, task: Task, shape: Shape) -> list[FileText]:
+    """What `restore` may put back, most wanted first; nothing where no history is replaced."""
+    if shape.cut is None or "restore" not in task.policy.layers:
+        return []
+    settings = task.settings
+    recent = recent_files(
+        task.messages, shape.cut.first_kept, settings.tool_kinds, settings.restore_kinds
+    )
+    most = shape.rung.settings.restore_files
+    return file_texts(recent[:most], past.states, past.on_disk)
+
+
+def told(result: CompactResult, past: Past, task: Task) -> CompactResult:
+    """`result` with what the past has to say."""
+    notes = [changed_warning(past.states)]
+    receipt = result.receipt
+    if past.refill is not None:
+        notes.append(thrash_warning(past.refill, task.settings))
+        receipt = {**receipt, "refill": past.refill.as_json()}
+    warnings = (*result.warnings, *(note for note in notes if note is not None))
+    return replace(result, warnings=warnings, receipt={**receipt, "warnings": list(warnings)})
+
+
+def kept(past: Past, task: Task, messages: Messages) -> JsonObject:
+    """What the archived receipt carries to later calls; `messages` are those that go out."""
+    put_back = "\n".join(text_of(m.blocks) for m in messages if markers.is_made(m))
+    shown = [
+        path
+        for path, file in past.on_disk.items()
+        if f"File: {path}" in put_back and f"\n{file.text}\nEnd of file: {path}" in put_back
+    ]
+    return {
+        "stop_seq": stop_seq_of(task.seqs),
+        "read_state": refreshed(past.states, shown, past.on_disk),
+    }

@@ -1,0 +1,180 @@
+"""The read state: which files a conversation has seen, and which of them changed on disk since.
+
+Claude Code keeps such a state in memory and loses it with the process. Ours stands in the session's
+receipts: path, range, hash of what was seen, hash and time of the file that agreed with it. So a
+file that was read before three compactions by another process is still known. Pure: what stands on
+disk comes from `restore_files`, and only for files inside the roots.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from context_compaction.messages import JsonObject, Messages, ToolResult
+from context_compaction.pairing import index_calls
+from context_compaction.restore import file_content
+from context_compaction.roots import DiskFile
+from context_compaction.seen_text import still_says
+from context_compaction.tool_kinds import classify
+
+# The files used last; older ones are forgotten.
+TRACKED_FILES = 50
+_NAMED_FILES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """The newest use of a file in a list.
+
+    Attributes:
+        path: The path as the call names it.
+        range: Which part a read asked for; "" for all of it.
+        seq: Number of the message that showed it.
+        text: What was seen, or None where no text stands: after an edit, or where it was cleared.
+        by_edit: Whether the conversation itself changed the file and did not look since.
+    """
+
+    path: str
+    range: str
+    seq: int
+    text: str | None
+    by_edit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What is known of one file, as the receipt has it.
+
+    Attributes:
+        path: The path as the calls name it.
+        range: Which part was seen; "" for all of it.
+        seq: Number of the message that showed it.
+        seen_sha256: Of the text that was seen; "" where there was none.
+        disk_sha256: Of the file when it agreed with that; "" where it was not at hand.
+        modified_seconds: When that file had last been written to, in Unix time; 0 with "".
+        is_changed: Whether the file on disk is another now.
+    """
+
+    path: str
+    range: str
+    seq: int
+    seen_sha256: str
+    disk_sha256: str
+    modified_seconds: float
+    is_changed: bool
+
+
+def uses_of(
+    messages: Messages, seqs: Sequence[int], extra_kinds: Mapping[str, str]
+) -> dict[str, FileUse]:
+    """The newest use of each file that `messages` read, wrote or edited, oldest first.
+
+    A read of a part leaves an earlier look at the whole standing, as long as no edit came between.
+    """
+    index = index_calls(messages)
+    found: dict[str, FileUse] = {}
+    for message in messages:
+        for block in message.blocks:
+            if not isinstance(block, ToolResult) or block.is_error or message.index is None:
+                continue
+            call = index.calls.get(block.call_id)
+            if call is None:
+                continue
+            use = classify(call, extra_kinds)
+            if use.path is None or use.kind not in ("read", "write", "edit", "notebook"):
+                continue
+            by_edit = use.kind in ("edit", "notebook")
+            text = file_content(call, block, use.kind)
+            before = found.pop(use.path, None)
+            keeps = before is not None and not before.range and not before.by_edit
+            if use.range and keeps and before is not None and before.text is not None:
+                found[use.path] = replace(before, seq=seqs[message.index])
+            else:
+                found[use.path] = FileUse(use.path, use.range, seqs[message.index], text, by_edit)
+    return found
+
+
+def states_from(receipts: Sequence[JsonObject]) -> dict[str, FileState]:
+    """The state that the newest of `receipts` holds, by path."""
+    for receipt in reversed(receipts):
+        if "read_state" in receipt:
+            entries = cast("list[dict[str, Any]]", receipt["read_state"])
+            return {entry["path"]: FileState(**entry) for entry in entries}
+    return {}
+
+
+def tracked_paths(uses: Mapping[str, FileUse], earlier: Mapping[str, FileState]) -> list[str]:
+    """The files to look at, newest use first, `TRACKED_FILES` at most."""
+    older = sorted(earlier.values(), key=lambda state: -state.seq)
+    newest = dict.fromkeys((*reversed(list(uses)), *(state.path for state in older)))
+    return list(newest)[:TRACKED_FILES]
+
+
+def checked(
+    uses: Mapping[str, FileUse],
+    earlier: Mapping[str, FileState],
+    on_disk: Mapping[str, DiskFile],
+) -> dict[str, FileState]:
+    """The state of each tracked file, by path, newest use first."""
+    return {
+        path: _state(path, uses.get(path), earlier.get(path), on_disk.get(path))
+        for path in tracked_paths(uses, earlier)
+    }
+
+
+def refreshed(
+    states: Mapping[str, FileState], shown: Sequence[str], on_disk: Mapping[str, DiskFile]
+) -> list[JsonObject]:
+    """`states` for the receipt, after the files `shown` were put back as they are on disk."""
+    entries: list[JsonObject] = []
+    for path, state in states.items():
+        file = on_disk.get(path)
+        if path in shown and file is not None:
+            state = _agreeing(state, file)
+        entries.append(asdict(state))
+    return entries
+
+
+def changed_warning(states: Mapping[str, FileState]) -> str | None:
+    """What to tell of files that changed behind the conversation's back; None where none did."""
+    paths = [state.path for state in states.values() if state.is_changed]
+    if not paths:
+        return None
+    more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""
+    return (
+        f"Changed on disk since they were read here: {', '.join(paths[:_NAMED_FILES])}{more}. "
+        "Read them again before relying on what the conversation says of them."
+    )
+
+
+def _state(
+    path: str, use: FileUse | None, before: FileState | None, file: DiskFile | None
+) -> FileState:
+    if use is not None and use.text is not None:
+        state = FileState(path, use.range, use.seq, _sha256(use.text), "", 0.0, False)
+        if file is None:
+            return state
+        same = still_says(file.text, use.text, is_whole=not use.range)
+        return _agreeing(state, file) if same else replace(state, is_changed=True)
+    if before is not None and (use is None or not use.by_edit or use.seq <= before.seq):
+        if file is None or not before.disk_sha256:
+            return before
+        return replace(before, is_changed=_sha256(file.text) != before.disk_sha256)
+    # The conversation's own edit, or a text that we never saw: the file is taken as it is.
+    seq = use.seq if use else -1
+    state = FileState(path, use.range if use else "", seq, "", "", 0.0, False)
+    return state if file is None else _agreeing(state, file)
+
+
+def _agreeing(state: FileState, file: DiskFile) -> FileState:
+    return replace(
+        state,
+        disk_sha256=_sha256(file.text),
+        modified_seconds=file.modified_seconds,
+        is_changed=False,
+    )
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

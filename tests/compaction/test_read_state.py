@@ -1,0 +1,230 @@
+"""The read state: unchanged reads become notes, and a file that changed on disk is told of."""
+
+from pathlib import Path
+from typing import Any
+
+from context_compaction.archive.local import open_archive
+from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.kept_results import result_text
+from context_compaction.pipeline import compact
+from context_compaction.roots import roots_of
+from context_compaction.session import derived_id
+
+from tests.support.json_types import Json
+from tests.support.small import answered, assistant, compacted, lines, read, result_of, user
+
+TEXT = lines("file", 90)
+CHANGED = "Changed on disk since they were read here: "
+
+
+def numbered(text: str, first: int = 1) -> str:
+    return "\n".join(f"{n:>6}\t{line}" for n, line in enumerate(text.splitlines(), first))
+
+
+def chatter(name: str, calls: int = 9) -> list[Json]:
+    return [
+        message
+        for n in range(calls)
+        for message in answered(f"{name}{n}", "Bash", lines(f"{name}{n}", 90), command=f"run {n}")
+    ]
+
+
+async def call(
+    tmp_path: Path, payload: list[Json], *, with_roots: bool = True, **wishes: Any
+) -> CompactResult:
+    """One call by a process of its own: the archive is opened, and closed again."""
+    folder = tmp_path / "work"
+    folder.mkdir(exist_ok=True)
+    read_file = roots_of([folder]).reader(str(folder)) if with_roots else None
+    wishes = {"format": "anthropic", "session_id": "s", "target_tokens": 6_000, **wishes}
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        request = CompactRequest(**wishes)
+        return await compact(payload, request, archive=archive, read_file=read_file)
+
+
+async def receipts(tmp_path: Path) -> list[Json]:
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        return await archive.receipts("s")
+
+
+def changes(answer: CompactResult) -> list[str]:
+    return [warning for warning in answer.warnings if warning.startswith(CHANGED)]
+
+
+async def test_a_range_read_again_by_another_tool_becomes_one_line_with_its_pointer() -> None:
+    payload = [
+        user("go"),
+        *answered("a", "Read", TEXT, file_path="src/x.py", offset=10, limit=90),
+        *chatter("c", 3),
+        *answered("b", "fs__view_file", TEXT, path="./src/x.py", view_range=[10, 99]),
+        user("And now?"),
+    ]
+    answer = await compacted(payload, mode="micro", settings={"min_result_tokens": 100_000})
+    [note] = [m for m in answer.messages if "FILE_UNCHANGED" in str(m)]
+    said = note["content"][0]["content"]
+    assert said.startswith("[Old tool result cleared: Read,")
+    assert "FILE_UNCHANGED: read again further down with the same content" in said
+    assert "read_persisted_output o_" in said
+    assert "\n" not in said
+    assert result_text(result_of(read(answer.messages), "b")) == TEXT
+
+
+async def test_a_range_read_again_after_a_change_replaces_what_it_said_before() -> None:
+    payload = [
+        user("go"),
+        *answered("a", "Read", TEXT, file_path="x.py", offset=10, limit=90),
+        *answered("other", "Read", lines("other", 90), file_path="x.py", offset=200, limit=90),
+        *answered("b", "Read", TEXT.replace("37", "38"), file_path="x.py", offset=10, limit=90),
+        user("And now?"),
+    ]
+    answer = await compacted(payload, mode="micro", settings={"min_result_tokens": 100_000})
+    assert [edit.note for edit in answer.edits] == ["superseded by a later read of x.py"]
+    assert [edit.index for edit in answer.edits] == [2]
+
+
+async def test_what_was_only_a_placeholder_later_supersedes_nothing() -> None:
+    payload = [
+        user("go"),
+        *answered("a", "Read", TEXT, file_path="x.py"),
+        *answered(
+            "b", "Read", "[Old tool result cleared: Read, 9 chars; read_…]", file_path="x.py"
+        ),
+        user("And now?"),
+    ]
+    answer = await compacted(payload, mode="micro", settings={"min_result_tokens": 100_000})
+    assert answer.edits == ()
+
+
+async def test_nothing_is_noted_below_the_trigger_where_the_cache_is_warm() -> None:
+    payload = [
+        user("go"),
+        *answered("a", "Read", TEXT, file_path="x.py"),
+        *answered("b", "Read", TEXT, file_path="x.py"),
+        user("And now?"),
+    ]
+    assert (await compacted(payload)).status == "unchanged"
+
+
+async def test_a_file_read_before_a_compaction_is_known_to_have_changed_after_it(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text(TEXT, encoding="utf-8")
+    begun = [user("go"), *answered("r", "Read", numbered(TEXT), file_path="x.py"), *chatter("a")]
+    first = await call(tmp_path, begun, settings={"restore_files": 0})
+    assert first.status == "compacted"
+    assert changes(first) == []
+    assert TEXT.splitlines()[5] not in str(first.messages), "what was read has left the context"
+
+    file.write_text(TEXT + "\nmore", encoding="utf-8")
+    grown = [*first.messages, *chatter("b")]
+    second = await call(tmp_path, grown, settings={"restore_files": 0})
+    [warning] = changes(second)
+    assert "x.py" in warning
+    assert "Read them again" in warning
+    assert warning in second.receipt["warnings"]
+
+    # It stays true until the file is looked at again, whoever compacts.
+    third = await call(tmp_path, [*second.messages, *chatter("c")], settings={"restore_files": 0})
+    assert changes(third)
+    again = answered("r2", "Read", numbered(TEXT + "\nmore"), file_path="x.py")
+    fourth = await call(tmp_path, [*third.messages, *again, *chatter("d")])
+    assert changes(fourth) == []
+
+
+async def test_the_state_has_path_range_hashes_and_time(tmp_path: Path) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text(TEXT, encoding="utf-8")
+    part = "\n".join(TEXT.splitlines()[9:30])
+    payload = [
+        user("go"),
+        *answered("r", "Read", numbered(part, 10), file_path="x.py", offset=10, limit=21),
+        *answered("o", "Read", "elsewhere", file_path="/elsewhere/y.py"),
+        *chatter("a"),
+    ]
+    await call(tmp_path, payload)
+    [receipt] = await receipts(tmp_path)
+    states = {state["path"]: state for state in receipt["read_state"]}
+    inside, outside = states["x.py"], states["/elsewhere/y.py"]
+    assert inside["range"] == "offset=10,limit=21"
+    assert inside["seq"] == 2
+    assert len(inside["seen_sha256"]) == len(inside["disk_sha256"]) == 64
+    assert inside["modified_seconds"] == file.stat().st_mtime
+    assert outside["seen_sha256"]
+    assert outside["disk_sha256"] == ""
+    assert outside["modified_seconds"] == 0
+
+
+async def test_a_file_that_was_put_back_as_it_is_now_counts_as_seen(tmp_path: Path) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text("answer = 1\n", encoding="utf-8")
+    begun = [user("go"), *answered("r", "Read", "answer = 1\n", file_path="x.py"), *chatter("a")]
+    file.write_text("answer = 2\n", encoding="utf-8")
+    first = await call(tmp_path, begun, mode="full", target_tokens=None)
+    assert changes(first)
+    assert "x.py (changed on disk since it was last read here)\nanswer = 2" in str(
+        first.messages
+    ).replace("\\n", "\n")
+    again = await call(tmp_path, begun, mode="full", target_tokens=None)
+    assert again.messages == first.messages, "the same call gives the same bytes"
+    grown = [*first.messages, *chatter("b"), assistant("Done."), user("Go on.")]
+    second = await call(tmp_path, grown, mode="full", target_tokens=None)
+    assert changes(second) == []
+    file.write_text("answer = 3\n", encoding="utf-8")
+    third = await call(tmp_path, [*second.messages, *chatter("c")], mode="full", target_tokens=None)
+    assert changes(third)
+
+
+async def test_an_edit_of_the_conversation_is_no_change_behind_its_back(tmp_path: Path) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text("answer = 2\n", encoding="utf-8")
+    payload = [
+        user("go"),
+        *answered("r", "Read", "answer = 1\n", file_path="x.py"),
+        *answered("e", "Edit", "ok", file_path="x.py", old_string="1", new_string="2"),
+        *chatter("a"),
+    ]
+    first = await call(tmp_path, payload)
+    assert changes(first) == []
+    file.write_text("answer = 5\n", encoding="utf-8")
+    second = await call(tmp_path, [*first.messages, *chatter("b")])
+    assert changes(second)
+
+
+async def test_a_file_written_by_the_conversation_is_compared_with_what_it_wrote(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    written = answered("w", "Write", "ok", file_path="x.py", content="answer = 1\n")
+    file.write_text("answer = 1\n", encoding="utf-8")
+    assert changes(await call(tmp_path, [user("go"), *written, *chatter("a")])) == []
+    file.write_text("answer = 4\n", encoding="utf-8")
+    other = await call(tmp_path, [user("go"), *written, *chatter("a")], session_id="other")
+    assert changes(other)
+
+
+async def test_files_outside_the_roots_are_never_looked_at(tmp_path: Path) -> None:
+    outside = tmp_path / "x.py"
+    outside.write_text("answer = 2\n", encoding="utf-8")
+    payload = [
+        user("go"),
+        *answered("r", "Read", "answer = 1\n", file_path=str(outside)),
+        *chatter("a"),
+    ]
+    assert changes(await call(tmp_path, payload)) == []
+    assert changes(await call(tmp_path, payload, with_roots=False, session_id="other")) == []
+
+
+async def test_a_plan_tells_of_changes_too_and_knows_no_session(tmp_path: Path) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text("answer = 2\n", encoding="utf-8")
+    payload = [user("go"), *answered("r", "Read", "answer = 1\n", file_path="x.py"), *chatter("a")]
+    plan = await call(tmp_path, payload, mode="plan", session_id=None)
+    assert plan.session_id == derived_id(read(payload))
+    assert changes(plan)
