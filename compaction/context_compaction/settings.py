@@ -78,6 +78,9 @@ class Settings:
         thrash_turns: The context thrashes where it is at its trigger again within this many
             answers of the model ...
         thrash_times: ... so many times in a row; 0 never says so.
+        breaker_failures: A model that fails at a session's summaries so many times in a row (3, as
+            Claude Code's) is not asked any more; 0 is never ...
+        breaker_cool_down_seconds: ... until so much time has passed; then once, to see.
         min_progress_fraction: A result that misses the target must save at least this part.
         thinking: What to do with thinking blocks that an earlier edit makes void.
         scale_to_budget: Whether the thresholds shrink with a smaller budget.
@@ -124,6 +127,8 @@ class Settings:
     restore_total_tokens: int = 50_000
     thrash_turns: int = 3
     thrash_times: int = 3
+    breaker_failures: int = 3
+    breaker_cool_down_seconds: int = 900
     min_progress_fraction: float = 0.1
     thinking: ThinkingRule = "strip"
     scale_to_budget: bool = True

@@ -198,10 +198,16 @@ async def model_words(
     if not any(job.has_room_for_prose for job in jobs):
         return await to_thread.run_sync(extracts, task, shape, sources)
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
-    if wait := breaker.wait_seconds(receipts, now_seconds):
+    settings = task.settings
+    if wait := breaker.wait_seconds(
+        receipts,
+        now_seconds,
+        max_failures=settings.breaker_failures,
+        cool_down_seconds=settings.breaker_cool_down_seconds,
+    ):
         warning = (
             f"Verbatim extracts stand in the summary: {model.model} failed "
-            f"{breaker.MAX_FAILURES} times in a row and is left alone for {wait:.0f} seconds."
+            f"{settings.breaker_failures} times in a row and is left alone for {wait:.0f} seconds."
         )
         plain = await to_thread.run_sync(extracts, task, shape, sources, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})

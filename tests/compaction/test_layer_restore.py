@@ -5,6 +5,7 @@ from typing import Any
 
 from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.edits import Step
+from context_compaction.messages import Text
 from context_compaction.pipeline import compact
 from context_compaction.restore import FileText, recent_files, restore
 from context_compaction.roots import DiskFile, roots_of
@@ -110,7 +111,12 @@ async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
     ]
     payload = session("unknown.py")
     answer = await full([payload[0], *used, *payload[1:]], read_file=read_file)
-    [said] = [text for text in texts(answer) if text.startswith("<restored_files>")]
+    [said] = [
+        block.text
+        for message in read(answer.messages)
+        for block in message.blocks
+        if isinstance(block, Text) and block.text.startswith("<restored_files>")
+    ]
     assert said.partition("instructions.\n")[2] == (
         "File: unknown.py (as last seen in the conversation)\nseen text\n"
         "End of file: unknown.py\n"
@@ -121,17 +127,6 @@ async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
         "File: same.py\none\ntwo\n\nEnd of file: same.py\n"
         "</restored_files>"
     )
-
-
-def texts(answer: CompactResult) -> list[str]:
-    """The plain messages of the user."""
-    return [m["content"] for m in answer.messages if isinstance(m["content"], str)] + [
-        block["text"]
-        for m in answer.messages
-        if isinstance(m["content"], list)
-        for block in m["content"]
-        if block["type"] == "text"
-    ]
 
 
 def session(path: str) -> list[Json]:

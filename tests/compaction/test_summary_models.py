@@ -20,6 +20,7 @@ from context_compaction import (
     compact,
     open_archive,
 )
+from context_compaction.settings import Settings
 from context_compaction.summarizers import breaker
 
 from tests.support.messages_api import (
@@ -454,7 +455,7 @@ async def test_the_second_compaction_updates_the_first_summary(archive: Archive)
 
 async def test_three_failures_in_a_row_leave_the_model_alone(archive: Archive) -> None:
     messages = story()
-    for _ in range(breaker.MAX_FAILURES):
+    for _ in range(Settings().breaker_failures):
         result, api = await run(archive, always(Says("")), messages=messages)
         assert len(api.requests) == 1
         messages = [*result.messages, *story()[1:]]
@@ -475,15 +476,19 @@ def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
     worked: Json = {"model": {"requested": True, "failure": None, "at_seconds": 5}}
     skipped: Json = {"model": {"requested": False, "waits_seconds": 3}}
     without: Json = {"model": None}
-    assert breaker.wait_seconds([], 0) == 0
-    assert breaker.wait_seconds([failed(1), failed(2)], 3) == 0
-    assert breaker.wait_seconds([failed(1), worked, failed(2), failed(3)], 4) == 0
+    wait = partial(breaker.wait_seconds, max_failures=3, cool_down_seconds=900)
+    assert wait([], 0) == 0
+    assert wait([failed(1), failed(2)], 3) == 0
+    assert wait([failed(1), worked, failed(2), failed(3)], 4) == 0
     opened = [failed(1), without, failed(2), skipped, failed(3), {}]
-    assert breaker.wait_seconds(opened, 4) == breaker.COOL_DOWN_SECONDS - 1
-    later = 3 + breaker.COOL_DOWN_SECONDS
-    assert breaker.wait_seconds(opened, later) == 0
-    assert breaker.wait_seconds([*opened, failed(later)], later) == breaker.COOL_DOWN_SECONDS
-    assert breaker.wait_seconds([*opened, worked], later) == 0
+    assert wait(opened, 4) == 899
+    assert wait(opened, 902) == 1
+    assert wait(opened, 903) == 0
+    assert wait([*opened, failed(903)], 903) == 900
+    assert wait([*opened, worked], 903) == 0
+    assert wait(opened, 4, max_failures=4) == 0
+    assert wait(opened, 4, max_failures=0) == 0
+    assert wait(opened, 4, cool_down_seconds=0) == 0
 
 
 @pytest.mark.parametrize("mode", ["plan", "reactive", "micro", "record"])

@@ -10,17 +10,22 @@ from typing import cast
 
 from context_compaction.messages import JsonObject
 
-MAX_FAILURES = 3
-# After this one call is let through; if that fails too, the wait begins anew.
-COOL_DOWN_SECONDS = 900
 
-
-def wait_seconds(receipts: Sequence[JsonObject], now_seconds: float) -> float:
+def wait_seconds(
+    receipts: Sequence[JsonObject],
+    now_seconds: float,
+    *,
+    max_failures: int,
+    cool_down_seconds: float,
+) -> float:
     """How long the session's model is still left alone; 0 where it may be asked.
 
     Args:
         receipts: The session's receipts, oldest first.
         now_seconds: The time, as Unix time.
+        max_failures: So many failures in a row open the breaker; 0 is never.
+        cool_down_seconds: After this one call is let through; if that fails too, the wait begins
+            anew.
     """
     failures = 0
     last_seconds = 0.0
@@ -32,6 +37,6 @@ def wait_seconds(receipts: Sequence[JsonObject], now_seconds: float) -> float:
             break
         last_seconds = last_seconds or float(report.get("at_seconds", 0))
         failures += 1
-        if failures == MAX_FAILURES:
-            return max(0.0, last_seconds + COOL_DOWN_SECONDS - now_seconds)
+        if failures == max_failures:
+            return max(0.0, last_seconds + cool_down_seconds - now_seconds)
     return 0.0
