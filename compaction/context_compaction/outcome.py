@@ -101,7 +101,12 @@ def answer(
     return replace(
         result,
         receipt=receipt_of(
-            result, cache=cache, writer=writer, model=words.model, replaced=replaced
+            result,
+            cache=cache,
+            writer=writer,
+            model=words.model,
+            memory=words.memory if went_through else None,
+            replaced=replaced,
         ),
     )
 

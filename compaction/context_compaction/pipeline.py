@@ -50,6 +50,13 @@ from context_compaction.restore_files import files_on_disk
 from context_compaction.roots import ReadFile
 from context_compaction.rungs import Rung
 from context_compaction.session import identify
+from context_compaction.session_memory import (
+    Match,
+    memory_given,
+    memory_kept,
+    memory_that_reaches,
+    memory_words,
+)
 from context_compaction.summarizers.model import SummaryModel
 from context_compaction.writing import (
     Sources,
@@ -138,11 +145,13 @@ async def compact(
     await tell(0.6, "cleared")
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
-    if _asks_host(request) and request.summary is None and shape.summary_tokens:
+    memory = await _memory(task, shape, request, archive)
+    asks_host = _asks_host(request) and request.summary is None and memory is None
+    if asks_host and shape.summary_tokens:
         return await _needs_summary(given, call, task, shape, sources, request, archive)
     if acts:
         await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
-    words = await _words(task, shape, sources, request, archive, model, tell)
+    words = await _words(task, shape, sources, request, archive, model, memory, tell)
     await tell(0.8, "written")
     past = await _past(call, task, shape, request, archive, read_file)
     files = files_for(past, task, shape)
@@ -173,6 +182,7 @@ async def compact(
     receipt = {
         **result.receipt,
         **kept(past, task, verdict.draft.messages),
+        **memory_kept(task, shape, words, request, time.time()),
         "repeat_key": repeat_key(result.messages, request),
     }
     await _keep(result, verdict, words, context, receipt, archive)
@@ -204,14 +214,26 @@ async def _keep(
     """Make durable what `result` rests on."""
     blobs = verdict.draft.blobs
     if result.prepared is not None:
-        # The context stays as it is until this is applied.
-        await archive.commit(result.session_id, blobs=blobs, receipt=result.receipt)
+        # The context stays as it is until this is applied; what was written serves before.
+        written = {name: receipt[name] for name in ("memory",) if name in receipt}
+        receipt = {**result.receipt, **written}
+        await archive.commit(result.session_id, blobs=blobs, receipt=receipt)
     elif result.changed:
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt, context=context)
-    elif words.model is not None:
+    elif words.model is not None or words.prose:
         # What a model took is told even where nothing came of it, and the same list is not sent to
         # it again.
         await archive.commit(result.session_id, receipt=receipt)
+
+
+async def _memory(
+    task: Task, shape: Shape, request: CompactRequest, archive: Archive
+) -> Match | None:
+    """The summary written earlier that can stand in for a new one, if there is one."""
+    if shape.cut is None or request.mode == "plan":
+        return None
+    receipts = await archive.receipts(task.session_id)
+    return await to_thread.run_sync(memory_that_reaches, task, shape, request, receipts)
 
 
 async def _is_repeated(
@@ -295,9 +317,14 @@ async def _words(
     request: CompactRequest,
     archive: Archive,
     model: SummaryModel | None,
+    memory: Match | None,
     tell: ReportProgress,
 ) -> Words:
     """The words for `shape`, by whoever the request lets write."""
+    if memory is not None:
+        return await to_thread.run_sync(memory_words, task, shape, sources, memory)
+    if request.summary is not None and request.mode == "record":
+        return await to_thread.run_sync(memory_given, task, request)
     if request.summary is not None:
         now = time.time()
         notes = await continuation_warnings(task, shape, request, archive, now)

@@ -102,6 +102,7 @@ def receipt_of(
     cache: CacheEffect | None,
     writer: str,
     model: JsonObject | None,
+    memory: JsonObject | None,
     replaced: Messages,
 ) -> JsonObject:
     """The receipt as it is archived: everything but the messages."""
@@ -120,6 +121,7 @@ def receipt_of(
         "cache": asdict(cache) if cache else None,
         "writer": writer or None,
         "model": model,
+        "memory_used": memory,
     }
     if replaced:
         receipt["digest"] = digest(replaced).as_json()

@@ -71,6 +71,8 @@ class Settings:
         summary_tokens: Upper bound of a summary ...
         summary_fraction: ... and the part of the target that a cut keeps free for it at least.
         user_text_tokens: Of which at most this much are the user's own words.
+        memory_gap_tokens: A summary written earlier stands in for a new one where at most this lies
+            between its end and the cut.
         restore_kinds: Kinds of tools whose files count as used.
         restore_files: At most so many recently used files are put back after a cut ...
         restore_file_tokens: ... each of at most this size, bigger ones as a path only ...
@@ -121,6 +123,7 @@ class Settings:
     summary_tokens: int = 5_000
     summary_fraction: float = 0.5
     user_text_tokens: int = 2_000
+    memory_gap_tokens: int = 10_000
     restore_kinds: tuple[str, ...] = ("read", "write", "edit")
     restore_files: int = 5
     restore_file_tokens: int = 5_000
@@ -151,6 +154,7 @@ class Settings:
             min_result_tokens=shrink(self.min_result_tokens, 50),
             min_savings_tokens=shrink(self.min_savings_tokens, 100),
             clip_argument_chars=shrink(self.clip_argument_chars, 200),
+            memory_gap_tokens=shrink(self.memory_gap_tokens, 0),
             user_text_tokens=min(self.user_text_tokens, max(75, target_tokens // 10)),
             restore_file_tokens=shrink(self.restore_file_tokens, 200),
             restore_total_tokens=shrink(self.restore_total_tokens, 0),

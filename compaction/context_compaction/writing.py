@@ -39,7 +39,7 @@ from context_compaction.summarizers.prompt import (
 )
 
 # Prose may take this part of a summary's room; the rest is for extracts from the record.
-_PROSE_SHARE = 0.7
+PROSE_SHARE = 0.7
 _RECORD_TITLE = "# From the record, word for word"
 _MIN_RECORD_TOKENS = 60
 _FITTINGS = 4
@@ -82,6 +82,8 @@ class Words:
         writer: "extractive", "host", or the name of the model's provider.
         warnings: What the caller should know.
         model: What was asked of a model, for the receipt; None where none was.
+        prose: What of `summary` the host or a model wrote; with mode "record", what it gave.
+        memory: The summary written earlier that stands in it, for the receipt; None without one.
     """
 
     summary: str
@@ -89,6 +91,8 @@ class Words:
     writer: str = "extractive"
     warnings: tuple[str, ...] = ()
     model: JsonObject | None = None
+    prose: str = ""
+    memory: JsonObject | None = None
 
 
 async def sources_of(
@@ -139,8 +143,8 @@ def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ..
     for _ in range(_FITTINGS if shape.cut else 0):
         words = replace(
             words,
-            summary=_extract(task, sources.history, summary_tokens),
-            checkpoint=_extract(task, sources.prefix, checkpoint_tokens, is_prefix=stays),
+            summary=extract_of(task, sources.history, summary_tokens),
+            checkpoint=extract_of(task, sources.prefix, checkpoint_tokens, is_prefix=stays),
         )
         excess = excess_tokens(task, shape, words.summary, words.checkpoint)
         if excess <= 0 or not (words.summary or words.checkpoint):
@@ -158,14 +162,14 @@ def host_words(task: Task, shape: Shape, sources: Sources, request: CompactReque
     if not shape.summary_tokens:
         warning = "The summary that was given is not used: no history had to be replaced."
         return replace(plain, warnings=(warning,))
-    source = _source(task, sources.history, request)
+    source = source_for(task, sources.history, request)
     try:
         prose = host.accept(request.summary or "", source, shape.summary_tokens, task.count)
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return replace(plain, warnings=(warning,))
-    text = _with_extracts(task, prose, sources.history, shape.summary_tokens)
-    return replace(plain, summary=text, writer="host", warnings=prose.warnings)
+    text = with_extracts(task, prose.text, sources.history, shape.summary_tokens)
+    return replace(plain, summary=text, writer="host", warnings=prose.warnings, prose=prose.text)
 
 
 async def model_words(
@@ -232,6 +236,7 @@ async def model_words(
             *(warning for prose in written for warning in prose.warnings),
         ),
         report,
+        summary.prose.text if summary.prose else "",
     )
 
 
@@ -247,7 +252,7 @@ def prompt_for(
 
 async def issue_continuation(task: Task, shape: Shape, archive: Archive, now_seconds: float) -> str:
     """The token that ties the host's summary to the history of `shape`."""
-    span = _history_span(task, shape)
+    span = history_span(task, shape)
     return continuation.issue(span, await _raws(span, archive), now_seconds)
 
 
@@ -263,7 +268,7 @@ async def continuation_warnings(
         return ()
     given = continuation.parse(request.continuation, task.session_id, now_seconds)
     continuation.verify(given, await _raws(given.span, archive))
-    stop = _history_span(task, shape).stop_seq
+    stop = history_span(task, shape).stop_seq
     if not shape.summary_tokens or stop <= given.span.stop_seq:
         return ()
     return (
@@ -282,7 +287,7 @@ def _assignment(
         since=record.since,
         previous=record.earlier,
         has_originals=not record.lost,
-        max_tokens=min(int(max_tokens * _PROSE_SHARE), record_tokens // 3),
+        max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
         pinned=request.pinned,
         instructions=request.instructions,
         language=speaker_language(_requests(task)),
@@ -326,21 +331,22 @@ async def _text(job: _Job, calls: Calls, task: Task) -> _Written:
     """The text of one job: a model's where that can be had, else extracts."""
     failure = ""
     if job.has_room_for_prose:
-        source = await to_thread.run_sync(_source, task, job.record, job.request)
+        source = await to_thread.run_sync(source_for, task, job.record, job.request)
         try:
             prose = await write_prose(job.assignment, source, calls, task.count)
         except SummaryError as error:
             failure = str(error)
         else:
-            finish = partial(_with_extracts, is_prefix=job.is_prefix)
-            text = await to_thread.run_sync(finish, task, prose, job.record, job.max_tokens)
+            finish = partial(with_extracts, is_prefix=job.is_prefix)
+            text = await to_thread.run_sync(finish, task, prose.text, job.record, job.max_tokens)
             return _Written(text, prose)
-    extract = partial(_extract, is_prefix=job.is_prefix)
+    extract = partial(extract_of, is_prefix=job.is_prefix)
     text = await to_thread.run_sync(extract, task, job.record, job.max_tokens)
     return _Written(text, failure=failure)
 
 
-def _source(task: Task, record: Record, request: CompactRequest) -> check.Source:
+def source_for(task: Task, record: Record, request: CompactRequest) -> check.Source:
+    """What prose for `record` is held against."""
     # What the user says in the part that stays is no invention either.
     user_texts = (*_requests(task), *request.pinned, request.instructions)
     return check.source_of(record.messages, user_texts=user_texts, previous=record.earlier)
@@ -350,18 +356,19 @@ def _requests(task: Task) -> list[str]:
     return [text_of(m.blocks) for m in task.messages if markers.is_request(m)]
 
 
-def _with_extracts(
-    task: Task, prose: Prose, record: Record, max_tokens: int, *, is_prefix: bool = False
+def with_extracts(
+    task: Task, prose: str, record: Record, max_tokens: int, *, is_prefix: bool = False
 ) -> str:
     """The prose, and extracts from the record in the room that it leaves."""
-    left = max_tokens - task.count.text(f"{prose.text}\n{_RECORD_TITLE}\n") - 2
+    left = max_tokens - task.count.text(f"{prose}\n{_RECORD_TITLE}\n") - 2
     extract = ""
     if left >= _MIN_RECORD_TOKENS:
-        extract = _extract(task, record, left, is_prefix=is_prefix)
-    return f"{prose.text}\n{_RECORD_TITLE}\n{extract}" if extract else prose.text
+        extract = extract_of(task, record, left, is_prefix=is_prefix)
+    return f"{prose}\n{_RECORD_TITLE}\n{extract}" if extract else prose
 
 
-def _extract(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
+def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
+    """Verbatim extracts from the record, of at most `max_tokens`."""
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
     asked = SummaryRequest(
@@ -376,7 +383,8 @@ def _extract(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = F
     return extractive.write(asked, task.count)
 
 
-def _history_span(task: Task, shape: Shape) -> markers.Span:
+def history_span(task: Task, shape: Shape) -> markers.Span:
+    """The archived originals of the history that `shape` replaces."""
     if shape.cut is None:
         return span_of(task, ())
     return span_of(task, history_of(shape.draft.messages, shape.cut))

@@ -37,7 +37,9 @@ class CompactArguments(Arguments):
     target_tokens: Tokens | None = None
     policy: str | None = None
     summarizer: WriterName = Field(default="auto", description="host: you write the summary.")
-    summary: str | None = Field(default=None, description="Yours, after needs_summary.")
+    summary: str | None = Field(
+        default=None, description="Yours, after needs_summary; with record: for later."
+    )
     instructions: str | None = Field(default=None, description="What the summary should keep.")
     reply: Reply | None = Field(
         default=None, description="edits: splices on your list. With a path: receipt."

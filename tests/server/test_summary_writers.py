@@ -354,3 +354,24 @@ def test_doctor_says_which_writers_there_are_and_why_not(config: Config) -> None
     with_one = "\n".join(writer_lines(with_key(config, "https://example.org")))
     assert "anthropic: available; claude-haiku-5-5 at https://example.org" in with_one
     assert "test-key" not in with_one
+
+
+async def test_a_summary_handed_in_while_recording_is_used_when_history_goes(
+    config: Config, era: Era
+) -> None:
+    messages = story()
+    wish: Json = {"messages": messages, "session_id": "story", "reply": "receipt"}
+    async with connect(config, era) as client:
+        noted = answer_of(
+            await client.call_tool(
+                "compact_messages", {**wish, "mode": "record", "summary": SUMMARY}
+            )
+        )
+        full = {**wish, "mode": "full", "target_tokens": 8_000, "summarizer": "host"}
+        answer = answer_of(await client.call_tool("compact_messages", full))
+    assert noted["status"] == "unchanged"
+    assert PROSE not in json.dumps(noted)  # what the caller wrote does not come back to it
+    assert answer["status"] == "compacted"
+    assert PROSE in answer["summary"]
+    assert answer["receipt"]["writer"] == "memory"
+    assert answer["receipt"]["memory_used"]["writer"] == "host"

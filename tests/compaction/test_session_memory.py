@@ -1,0 +1,162 @@
+"""A summary written earlier stands in for a new one: when, with what beside it, and when not."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from context_compaction.archive import Archive
+from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.pipeline import compact
+from context_compaction.summarizers.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
+
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.small import answered, assistant, lines, user
+from tests.support.story import SUMMARY, story
+
+WORDS = "## Goal\nThe parser was mended by rewriting its lexer in handmade_lexer.py."
+ASK = CompactRequest(format="anthropic", session_id="s", summarizer="host", target_tokens=12_000)
+RECORD = replace(ASK, mode="record", summary=WORDS, target_tokens=None)
+
+
+@dataclass
+class Model:
+    """A library user's model that writes the same each time, and counts how often it is asked."""
+
+    writer: str = "test"
+    model: str = "test-1"
+    window_tokens: int = 200_000
+    timeout_seconds: float = 30
+    asked: int = 0
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        self.asked += 1
+        return ModelAnswer(SUMMARY, ModelUsage())
+
+
+def steps(name: str, calls: int) -> list[Json]:
+    return [
+        message
+        for n in range(calls)
+        for message in (
+            *answered(f"{name}{n}", "Bash", lines(f"{name}{n}", 60), command=f"{name} {n}"),
+            assistant(f"Step {name} {n} is done."),
+            user(f"Then {name} {n + 1}."),
+        )
+    ]
+
+
+def told(steps_of: list[Json]) -> list[Json]:
+    return [user("Mend the parser."), *steps_of]
+
+
+BEFORE, AFTER = told(steps("a", 8)), steps("b", 12)
+
+
+async def recorded(archive: Archive, payload: list[Json], **wishes: Any) -> CompactResult:
+    return await compact(payload, replace(RECORD, **wishes), archive=archive)
+
+
+async def test_a_summary_handed_in_meanwhile_is_used_instead_of_asking_for_one() -> None:
+    async with temporary_archive() as archive:
+        noted = await recorded(archive, BEFORE)
+        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
+    assert noted.status == "unchanged"
+    assert noted.warnings == ()
+    assert answer.status == "compacted"
+    assert WORDS in (answer.summary or "")
+    assert answer.receipt["writer"] == "memory"
+    used = answer.receipt["memory_used"]
+    assert used["writer"] == "host"
+    assert used["stop_seq"] == len(BEFORE) - 1
+
+
+# The cut of these conversations lies a few messages behind the memory's end.
+NEAR = {"memory_gap_tokens": 20_000, "scale_to_budget": False}
+
+
+async def test_what_came_between_the_memory_and_the_cut_is_told_by_extracts() -> None:
+    async with temporary_archive() as archive:
+        await recorded(archive, BEFORE)
+        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
+    assert answer.receipt["memory_used"]["messages_since"] > 0
+    since = (answer.summary or "").partition("# Since that was written, word for word")[2]
+    assert "value_b9_" in since.partition("# From the record")[0]
+
+
+async def test_without_one_the_host_is_asked_as_before() -> None:
+    async with temporary_archive() as archive:
+        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
+    assert answer.status == "needs_summary"
+
+
+@pytest.mark.parametrize(
+    "wishes",
+    [
+        {"settings": {**NEAR, "memory_gap_tokens": 0}},
+        {"instructions": "Dwell on the lexer.", "settings": NEAR},
+    ],
+    ids=["too much came since", "another focus is wanted"],
+)
+async def test_a_memory_that_does_not_serve_is_left_alone(wishes: Json) -> None:
+    async with temporary_archive() as archive:
+        await recorded(archive, BEFORE)
+        answer = await compact([*BEFORE, *AFTER], replace(ASK, **wishes), archive=archive)
+    assert answer.status == "needs_summary"
+
+
+async def test_a_memory_of_another_branch_is_not_used() -> None:
+    other = told(steps("z", 8))
+    async with temporary_archive() as archive:
+        await recorded(archive, BEFORE)
+        answer = await compact([*other, *AFTER], replace(ASK, settings=NEAR), archive=archive)
+    assert answer.status == "needs_summary"
+
+
+async def test_a_memory_that_reaches_beyond_the_cut_is_used_too() -> None:
+    payload = [*BEFORE, *AFTER]
+    async with temporary_archive() as archive:
+        await recorded(archive, payload)
+        answer = await compact(payload, replace(ASK, settings=NEAR), archive=archive)
+    assert answer.receipt["writer"] == "memory"
+    assert answer.receipt["memory_used"]["messages_since"] == 0
+
+
+async def test_what_a_model_wrote_once_is_not_asked_for_again() -> None:
+    wish = CompactRequest(format="anthropic", session_id="s", mode="full", target_tokens=8_000)
+    model = Model()
+    async with temporary_archive() as archive:
+        first = await compact(story(), wish, archive=archive, model=model)
+        asked = model.asked
+        second = await compact(story(), wish, archive=archive, model=model)
+    assert asked > 0
+    assert first.receipt["writer"] == "test"
+    assert second.receipt["writer"] == "memory"
+    assert second.receipt["memory_used"]["writer"] == "test"
+    assert model.asked == asked
+    assert "float arithmetic lost cents" in (second.summary or "")
+
+
+async def test_whoever_wants_extracts_gets_extracts() -> None:
+    async with temporary_archive() as archive:
+        await recorded(archive, BEFORE)
+        wish = replace(ASK, summarizer="extractive", settings=NEAR)
+        answer = await compact([*BEFORE, *AFTER], wish, archive=archive)
+    assert answer.receipt["writer"] == "extractive"
+    assert answer.receipt["memory_used"] is None
+
+
+async def test_an_unusable_summary_is_not_kept_and_it_says_why() -> None:
+    async with temporary_archive() as archive:
+        noted = await recorded(archive, BEFORE, summary="I'm sorry, I cannot help with that.")
+        answer = await compact([*BEFORE, *AFTER], replace(ASK, settings=NEAR), archive=archive)
+    assert any("is not kept" in warning for warning in noted.warnings)
+    assert answer.status == "needs_summary"
+
+
+async def test_every_promise_holds_with_a_memory() -> None:
+    async with temporary_archive() as archive:
+        await recorded(archive, BEFORE)
+        wish = replace(ASK, settings=NEAR, summarizer="auto")
+        answer = await check_promises([*BEFORE, *AFTER], wish, archive)
+    assert answer.receipt["writer"] == "memory"
