@@ -16,7 +16,7 @@ from context_compaction.roots import HOST_TRANSCRIPT_FOLDERS
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.import_journal import Journal
-from mcp_server_compaction.importing import Imported, Report, changed_files, import_file
+from mcp_server_compaction.importing import Imported, Report, changed_files, import_file, is_output
 
 _ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
@@ -40,12 +40,14 @@ def run_import(paths: Sequence[Path], config: Config, *, as_json: bool) -> bool:
         "failed": len(failed),
         "sessions": len({session for one in outcomes for session in one.sessions}),
         "messages_written": sum(one.written for one in outcomes),
+        "outputs": sum(one.outputs for one in outcomes),
     }
     if as_json:
         click.echo(json.dumps(figures))
     else:
         click.echo(
-            f"{figures['messages_written']:,} new messages in {figures['sessions']} sessions. "
+            f"{figures['messages_written']:,} new messages and {figures['outputs']} outputs in "
+            f"{figures['sessions']} sessions. "
             f"{len(files)} files: {figures['unchanged']} unchanged, {passed_over} without a "
             f"conversation, {len(failed)} failed."
         )
@@ -84,12 +86,13 @@ def _files(paths: Sequence[Path], archive_folder: Path) -> list[Path]:
                 folders.clear()
                 continue
             folders.sort()
-            found |= {Path(folder, name): None for name in sorted(names) if _may_be(name)}
+            inner = [Path(folder, name) for name in sorted(names)]
+            found |= dict.fromkeys(filter(_may_be, inner))
     return list(found)
 
 
-def _may_be(name: str) -> bool:
-    return name.endswith(_ENDINGS)
+def _may_be(path: Path) -> bool:
+    return path.name.endswith(_ENDINGS) or is_output(path)
 
 
 async def _import(files: Sequence[Path], config: Config) -> list[Imported]:

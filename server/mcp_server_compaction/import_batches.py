@@ -15,8 +15,9 @@ from context_compaction import wire
 from context_compaction.errors import InvalidMessageError
 from context_compaction.messages import Message
 from context_compaction.wire.conversation import Entry, Row
+from context_compaction.wire.files import decompress
 from context_compaction.wire.histories import READERS, History, settled_count
-from context_compaction.wire.reading import object_or_none, refuse_constant
+from context_compaction.wire.reading import list_or_none, object_or_none, refuse_constant
 
 from mcp_server_compaction.import_journal import Position
 
@@ -91,6 +92,22 @@ def batch_of(data: bytes, position: Position, at_end: bool) -> Batch:
     return Batch(rows, offsets, (offset, line), at_end, notes)
 
 
+def whole_batch(data: bytes, name: str) -> Batch:
+    """The rows of a whole file, which may be compressed: its lines, or those in its `loglines`.
+
+    Raises:
+        UnknownFormatError: The file is damaged or too large.
+    """
+    data = decompress(data, name)
+    document = object_or_none(_value(data)) or {}
+    lines = list_or_none(document.get("loglines"))
+    if lines is None:
+        return batch_of(data, Position((0, 0, 0)), at_end=True)
+    found = enumerate(map(object_or_none, lines), start=1)
+    rows = [Row(number, row) for number, row in found if row is not None]
+    return Batch(rows, {}, (len(data), len(lines)), at_end=True, notes=[])
+
+
 def _value(text: bytes) -> Any:
     """The JSON value of a line; None where it is none."""
     try:
@@ -106,7 +123,7 @@ def cut_batch(batch: Batch, position: Position, path: Path) -> Cut:
     """
     name = path.name
     histories = READERS[position.kind](batch.rows, name, position.offset == 0)
-    named = (item.session_id for item in histories if item.parent_session_id is None)
+    named = (item.session_id for item in histories if not item.is_aside)
     session_id = position.session_id or next(filter(None, named), None)
     notes = list(batch.notes)
     pieces = [_piece(history, session_id or path.stem, notes) for history in histories]
@@ -132,7 +149,7 @@ def _piece(history: History, session_id: str, notes: list[str]) -> Piece:
             notes.append(f"the message of line {left_out.line} is left out: {error.problem}")
     return Piece(
         history,
-        (history.session_id if history.parent_session_id else None) or session_id,
+        (history.session_id if history.is_aside else None) or session_id,
         tuple(map(_with_time, messages, entries)),
         tuple(entry.line or 0 for entry in entries),
         history.begins_anew,

@@ -1,8 +1,11 @@
 """Taking session files into the archive, each from where the last import of it stopped.
 
 Claude Code and Codex only ever add lines, so their files are followed: read in batches, and from
-where they were settled when they have grown. Other files are read as a whole when they change; the
-archive recognises what it holds.
+where they were settled when they have grown. Other files, compressed ones among them, are read as a
+whole when they change; the archive recognises what it holds.
+
+Claude Code keeps a large output beside the session's file, as `SESSION/tool-results/CALL.txt`, and
+leaves a preview in it: such a file becomes an output of that session.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,14 +16,16 @@ from pathlib import Path
 import aiofiles
 from anyio import to_thread
 from context_compaction.archive import Archive
+from context_compaction.edits import Blob, output_id_of
 from context_compaction.errors import (
     InvalidMessageError,
     NotFoundError,
+    SettingsError,
     UnknownFormatError,
 )
 from context_compaction.session import derived_id
 from context_compaction.wire.files import read_conversation
-from context_compaction.wire.histories import needs_whole
+from context_compaction.wire.histories import READERS, needs_whole
 from context_compaction.wire.sessions import kind_of
 
 from mcp_server_compaction.import_batches import (
@@ -30,6 +35,7 @@ from mcp_server_compaction.import_batches import (
     before,
     cut_batch,
     from_line,
+    whole_batch,
 )
 from mcp_server_compaction.import_journal import Journal, Position, resumable, stamp_of, tail_crc
 
@@ -48,6 +54,7 @@ class Imported:
         path: The file.
         sessions: The sessions that it holds messages of, as far as they were read.
         written: Messages that the archive did not hold yet.
+        outputs: Outputs that were stored; one may have been there already.
         notes: What was left out, for people.
         problem: Why nothing, or not all, was taken.
         is_conversation: Whether it holds one at all.
@@ -56,6 +63,7 @@ class Imported:
     path: Path
     sessions: set[str] = field(default_factory=set[str])
     written: int = 0
+    outputs: int = 0
     notes: list[str] = field(default_factory=list[str])
     problem: str = ""
     is_conversation: bool = True
@@ -79,7 +87,7 @@ async def import_file(
     try:
         stamp = await to_thread.run_sync(stamp_of, path)
         position = await _import_changed(archive, journal, stamp, outcome, report_bytes)
-    except InvalidMessageError as error:
+    except (InvalidMessageError, SettingsError) as error:
         outcome.problem = str(error)
     except OSError as error:
         outcome.problem = f"{path} cannot be read: {error.strerror or error}."
@@ -114,6 +122,11 @@ async def _import_changed(
         return Position(stamp, kind="none")
 
 
+def is_output(path: Path) -> bool:
+    """Whether a host keeps one output of a tool in the file `path`."""
+    return path.parent.name == "tool-results"
+
+
 def changed_files(journal: Journal, paths: Sequence[Path]) -> list[Path]:
     """Those of `paths` that are not as they were at their last import."""
 
@@ -129,6 +142,8 @@ def changed_files(journal: Journal, paths: Sequence[Path]) -> list[Path]:
 
 async def _kind_of_file(path: Path) -> str:
     """The sort of session file, found from its first lines; "messages" for all others."""
+    if is_output(path):
+        return "output"
     if path.suffix != ".jsonl":
         return "messages"
     start = Position((0, 0, 0))
@@ -143,22 +158,38 @@ async def _import(
 ) -> Position:
     if position.kind in _FOLLOWED:
         return await _follow(archive, position, outcome, report_bytes)
-    if position.kind == "pi":
-        batch = await _read_batch(outcome.path, replace(position, offset=0, line=0), -1)
-        cut = await to_thread.run_sync(cut_batch, batch, position, outcome.path)
-        await _append(archive, cut.pieces, {}, outcome)
-        outcome.notes += cut.notes
+    async with aiofiles.open(outcome.path, "rb") as file:
+        data = await file.read()
+    if position.kind == "output":
+        await _import_output(archive, data, outcome)
     else:
-        await _import_list(archive, outcome)
+        await _import_whole(archive, data, outcome, position)
     report_bytes(position.stamp[0])
     return position
 
 
-async def _import_list(archive: Archive, outcome: Imported) -> None:
-    """A plain list of messages, or any other file that holds one conversation as it stands."""
-    async with aiofiles.open(outcome.path, "rb") as file:
-        data = await file.read()
+async def _import_output(archive: Archive, data: bytes, outcome: Imported) -> None:
+    path = outcome.path
+    session_id = path.parent.parent.name
+    blob = Blob(output_id_of(data), data, "text/plain", call_id=path.stem)
+    await archive.commit(session_id, blobs=[blob])
+    outcome.sessions.add(session_id)
+    outcome.outputs += 1
+
+
+async def _import_whole(
+    archive: Archive, data: bytes, outcome: Imported, position: Position
+) -> None:
+    """A session file that is not followed, a plain list of messages, or any other conversation."""
     name = outcome.path.name
+    batch = await to_thread.run_sync(whole_batch, data, name)
+    kind = kind_of(batch.rows)
+    if kind in READERS:
+        whole = replace(position, kind=kind, offset=0, line=0)
+        cut = await to_thread.run_sync(cut_batch, batch, whole, outcome.path)
+        await _append(archive, cut.pieces, {}, outcome)
+        outcome.notes += cut.notes
+        return
     found = await to_thread.run_sync(partial(read_conversation, data, name=name))
     session_id = found.session_id or derived_id(found.messages)
     result = await archive.append(session_id, found.messages, format=found.format)

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 from click.testing import CliRunner, Result
+from context_compaction.archive import Query
 from context_compaction.archive.local import open_archive
 from mcp_server_compaction import importing
 from mcp_server_compaction.cli import main
@@ -166,6 +167,68 @@ def test_a_sub_agents_own_file_becomes_a_session_under_its_parent(tmp_path: Path
 
 
 @pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
+@pytest.mark.parametrize("kind", ["gz", "loglines"])
+def test_a_file_that_is_not_read_line_by_line_is_archived_as_whole_as_one_that_is(
+    rows: list[Row], kind: str, tmp_path: Path
+) -> None:
+    plain, other = tmp_path / "file.jsonl", tmp_path / f"other.{kind}"
+    plain.write_bytes(b"".join(lines_of(rows)))
+    if kind == "gz":
+        other.write_bytes(gzip.compress(plain.read_bytes()))
+    else:
+        other.write_text(json.dumps({"loglines": rows}, indent=1), encoding="utf-8")
+    imported(tmp_path / "a", plain)
+    imported(tmp_path / "b", other)
+    assert held(tmp_path / "b", tmp_path / "i") == held(tmp_path / "a", tmp_path / "i")
+    assert figures(imported(tmp_path / "b", other))["unchanged"] == 1
+
+
+def test_a_large_output_that_claude_code_kept_in_a_file_is_found_in_its_session(
+    tmp_path: Path,
+) -> None:
+    project = tmp_path / "project"
+    (project / "main" / "tool-results").mkdir(parents=True)
+    (project / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
+    output = "".join(f"line {number} of the quokka log\n" for number in range(5_000))
+    (project / "main" / "tool-results" / "a1.txt").write_text(output, encoding="utf-8")
+    assert figures(imported(tmp_path / "a", project))["outputs"] == 1
+    again = figures(imported(tmp_path / "a", project))
+    assert (again["files"], again["unchanged"]) == (2, 2)
+
+    async def check() -> None:
+        async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
+            (hit, *_) = (await archive.search(Query("quokka", session_id="main"))).hits
+            (info,) = await archive.outputs("main")
+            assert (hit.pointer, hit.kind) == (info.output_id, "output")
+            assert info.call_id == "a1"
+            assert (await archive.read_output(info.output_id)).data == output.encode()
+
+    anyio.run(check)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_codex_sub_agents_rollout_becomes_a_session_under_its_parent(
+    seed: int, tmp_path: Path
+) -> None:
+    rows = codex_rows()
+    spawn = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
+    rows[0]["payload"] |= {"id": "child", "source": spawn}
+    # Where it was forked from its parent, that one's own head comes after.
+    rows.insert(1, rows[0] | {"payload": {"id": "parent", "source": "cli"}})
+    lines = lines_of(rows)
+    file = tmp_path / "rollout.jsonl"
+    cut = Random(seed).randrange(4, len(lines))
+    for part in (lines[:cut], lines[cut:]):
+        with file.open("ab") as growing:
+            growing.write(b"".join(part))
+        imported(tmp_path / "a", file)
+    sessions = held(tmp_path / "a", tmp_path / "i")
+    assert list(sessions) == ["child"]
+    assert sessions["child"][2] == "parent"
+    assert len(sessions["child"][0]) == 4 * 4 + 2  # the summary, and "question 1" before it
+
+
+@pytest.mark.parametrize("rows", [claude_code_rows(), codex_rows()], ids=["claude-code", "codex"])
 @pytest.mark.parametrize("seed", range(4))
 def test_a_file_that_grows_line_by_line_ends_as_if_it_had_been_imported_at_once(
     rows: list[Row], seed: int, tmp_path: Path
@@ -277,7 +340,7 @@ def test_message_lists_are_taken_and_other_files_of_a_folder_passed_over(tmp_pat
     first = figures(imported(tmp_path / "a", folder))
     assert first == {
         "files": 4, "unchanged": 0, "passed_over": 2, "failed": 0, "sessions": 2,
-        "messages_written": 4,
+        "messages_written": 4, "outputs": 0,
     }  # fmt: skip
     assert figures(imported(tmp_path / "a", folder))["unchanged"] == 4
     named = imported(tmp_path / "b", folder / "settings.json", exit_code=1)

@@ -25,7 +25,7 @@ from context_compaction.wire.sessions import (
     refuse_line,
 )
 
-__all__ = ["MAX_TEXT_BYTES", "Conversation", "parse_file", "read_conversation"]
+__all__ = ["MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_conversation"]
 
 MAX_TEXT_BYTES = 512 * 1024 * 1024
 """How large a file may be once decompressed; the largest session seen in the field is 100 MB."""
@@ -51,7 +51,7 @@ def read_conversation(data: bytes, *, name: str) -> Conversation:
         InvalidMessageError: A line or message is broken.
         UnknownFormatError: The content is no conversation, is damaged, or is too large.
     """
-    text, torn = _decode(_decompress(data, name), name)
+    text, torn = _decode(decompress(data, name), name)
     conversation = parse_file(text, name=name)
     return replace(conversation, notes=(*conversation.notes, _TORN_NOTE)) if torn else conversation
 
@@ -106,7 +106,12 @@ def _with_time(message: Message, entry: Entry) -> Message:
     return replace(message, timestamp_seconds=entry.timestamp_seconds)
 
 
-def _decompress(data: bytes, name: str) -> bytes:
+def decompress(data: bytes, name: str) -> bytes:
+    """The content of a file that may be compressed with gzip.
+
+    Raises:
+        UnknownFormatError: It is damaged or too large.
+    """
     if data[:2] == _GZIP_MAGIC:
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:

@@ -27,6 +27,7 @@ class History:
         start_line: The first line that must be read to find this history again.
         begins_anew: Whether nothing stands before it. Otherwise it goes on with the newest history
             of its session.
+        is_aside: Whether it is a sub-agent's, in the file of the session that started it.
     """
 
     session_id: str | None
@@ -35,6 +36,7 @@ class History:
     entries: tuple[Entry, ...]
     start_line: int
     begins_anew: bool
+    is_aside: bool = False
 
 
 Reader: TypeAlias = Callable[[Sequence[Row], str, bool], list[History]]
@@ -65,6 +67,7 @@ def read_claude_code_histories(rows: Sequence[Row], name: str, is_whole: bool) -
                 session.entries,
                 part[0].line,
                 begins_anew=False,
+                is_aside=True,
             )
         )
     return found
@@ -84,12 +87,25 @@ def read_codex_histories(rows: Sequence[Row], name: str, is_whole: bool) -> list
     """
     found: list[History] = []
     position = 0
+    parent = _codex_parent(rows) if is_whole else None
     for begins, part in _split(rows, _is_codex_boundary):
         users = filter(_is_user_item, rows[:position]) if _lacks_history(part[0]) else ()
         session = read_codex([*users, *part], name)
-        found.append(_history(session, part, begins_anew=begins or is_whole))
+        found.append(_history(session, part, begins_anew=begins or is_whole, parent=parent))
         position += len(part)
     return found
+
+
+def _codex_parent(rows: Sequence[Row]) -> str | None:
+    """The session that started this one: Codex writes a sub-agent to a file of its own."""
+    metas = (row.value.get("payload") for row in rows if row.value.get("type") == "session_meta")
+    # The first is the file's own; a fork repeats its parent's after it.
+    meta = object_or_none(next(metas, None)) or {}
+    found = meta
+    for key in ("source", "subagent", "thread_spawn"):
+        found = object_or_none(found.get(key)) or {}
+    parent = text_or_none(found.get("parent_thread_id") or meta.get("parent_thread_id"))
+    return parent if parent != meta.get("id") else None
 
 
 def _is_codex_boundary(row: Row) -> bool:
@@ -156,10 +172,12 @@ def _split(rows: Sequence[Row], begins: Callable[[Row], bool]) -> list[tuple[boo
     ]
 
 
-def _history(session: Session, part: Sequence[Row], *, begins_anew: bool) -> History:
+def _history(
+    session: Session, part: Sequence[Row], *, begins_anew: bool, parent: str | None = None
+) -> History:
     return History(
         session.session_id,
-        None,
+        parent,
         session.format or "",
         session.entries,
         part[0].line,
