@@ -18,8 +18,15 @@ from context_compaction.persist import persist
 from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
 
 
-def shape_for(task: Task, goal: Goal, request: CompactRequest) -> Shape:
-    """What the mode asks for, everything decided but the words."""
+def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: int = 0) -> Shape:
+    """What the mode asks for, everything decided but the words.
+
+    Args:
+        task: The call.
+        goal: Its figures.
+        request: What is wished.
+        skipped_rungs: After a refusal: so many of the gentlest rungs have been tried in vain.
+    """
     is_idle = request.idle_seconds > task.settings.idle_clear_seconds
     # After a pause the prompt cache is cold, and after a refusal it is of no use.
     needs_minimum = not is_idle and request.mode != "reactive"
@@ -38,9 +45,9 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest) -> Shape:
         case "full" if may_replace:
             return shape_that_fits(task, full_rungs(task), always_cut=True)
         case "reactive" if may_replace:
-            return shape_that_fits(
-                task, reactive_ladder(task.settings, task.limits.tokens), always_cut=keeps
-            )
+            rungs = reactive_ladder(task.settings, task.limits.tokens)
+            left = rungs[min(skipped_rungs, len(rungs) - 1) :]
+            return shape_that_fits(task, left, always_cut=keeps and not skipped_rungs)
         case _ if not goal.is_over and request.mode in ("auto", "plan"):
             return _below_trigger(task, gentle, is_idle=is_idle)
         case _ if not may_replace:

@@ -45,6 +45,7 @@ from context_compaction.receipt import (
     repeat_key,
     token_report,
 )
+from context_compaction.refusals import Refusals, met, refusals_of
 from context_compaction.restore import FileText
 from context_compaction.restore_files import files_on_disk
 from context_compaction.roots import ReadFile
@@ -134,6 +135,7 @@ async def compact(
         request = background.settled_request(request, count, call.format)
         payload = payload[:count]
         call = await to_thread.run_sync(call_of, payload, request)
+    call, refusals = await _refused(call, payload, request, session_id, archive)
     task = task_of(call, request, session_id, appended.seqs[: len(payload)])
     applied = await _applied(payload, request, session_id, archive)
     if applied is not None:
@@ -141,7 +143,8 @@ async def compact(
     elif appended.written == 0 and await _is_repeated(payload, request, session_id, archive):
         shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
     else:
-        shape = await to_thread.run_sync(shape_for, task, call.goal, request)
+        skipped = refusals.harder_rungs
+        shape = await to_thread.run_sync(shape_for, task, call.goal, request, skipped)
     await tell(0.6, "cleared")
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
@@ -174,6 +177,7 @@ async def compact(
     result = told(result, past, task)
     if request.mode == "plan":
         return replace(result, messages=list(payload), changed=False)
+    result = met(result, payload, refusals)
     if request.prepare:
         result = background.prepared_result(
             result, given, len(payload), call.repaired, verdict, rendered, time.time()
@@ -191,6 +195,23 @@ async def compact(
         await tell_after(after_compaction, stats, result)
     await tell(1.0, done_line(stats))
     return result
+
+
+async def _refused(
+    call: Call,
+    payload: Sequence[JsonObject],
+    request: CompactRequest,
+    session_id: str,
+    archive: Archive,
+) -> tuple[Call, Refusals]:
+    """Where this call tells of a refusal: what is known of them, and the goal that is left."""
+    if request.mode != "reactive" or not payload:
+        return call, Refusals()
+    refusals = refusals_of(payload, await archive.receipts(session_id))
+    harder = refusals.harder(request)
+    if harder is not request:
+        call = await to_thread.run_sync(call_of, payload, harder)
+    return call, refusals
 
 
 async def _applied(
@@ -220,9 +241,9 @@ async def _keep(
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt)
     elif result.changed:
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt, context=context)
-    elif words.model is not None or words.prose:
+    elif words.model is not None or words.prose or "reactive" in receipt:
         # What a model took is told even where nothing came of it, and the same list is not sent to
-        # it again.
+        # it again; a refusal is a fact whatever came of it.
         await archive.commit(result.session_id, receipt=receipt)
 
 

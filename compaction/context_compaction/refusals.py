@@ -1,0 +1,107 @@
+"""What a provider has refused as too long: the state behind the mode "reactive". Pure.
+
+Every reactive call says that its list was refused, and its receipt keeps that, with the list that
+it gave instead. So no process gives back what was refused before, and each refusal of the same
+request is met one rung harder and with half of what was refused last: the ladder's length bounds
+the retries, and at its end the answer says that there is no use in another.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from context_compaction.background import prefix_hash
+from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.messages import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """What is known of one request that was refused.
+
+    Attributes:
+        key: Names the list that was refused now; "" where none was.
+        rejected: Names of all lists of the session that were refused, this one included.
+        versions: How many lists were refused for this request: this one, and those that it was
+            made from or that were made from it.
+        smallest_tokens: The smallest of those, by the estimate at the time; None where this is the
+            only one.
+    """
+
+    key: str = ""
+    rejected: frozenset[str] = frozenset()
+    versions: int = 1
+    smallest_tokens: int | None = None
+
+    @property
+    def harder_rungs(self) -> int:
+        """How many rungs have been tried in vain."""
+        return self.versions - 1
+
+    def harder(self, request: CompactRequest) -> CompactRequest:
+        """`request` with a target that no version of it met that was refused."""
+        if self.smallest_tokens is None:
+            return request
+        most = self.smallest_tokens // 2
+        return replace(request, target_tokens=max(1, min(request.target_tokens or most, most)))
+
+
+def refusals_of(payload: Sequence[JsonObject], receipts: Sequence[JsonObject]) -> Refusals:
+    """The refusals of `payload`, which a provider has just refused.
+
+    Args:
+        payload: The list.
+        receipts: All receipts of the session, in any order.
+    """
+    told = [cast("JsonObject", r["reactive"]) for r in receipts if r.get("reactive")]
+    key = prefix_hash(payload)
+    rejected = frozenset({key, *(item["request"] for item in told)})
+    # Lists of which one was made from the other, both of them refused.
+    links = [item for item in told if item["result"] in rejected]
+    versions = {key}
+    grows = True
+    while grows:
+        found = {
+            end
+            for item in links
+            if item["request"] in versions or item["result"] in versions
+            for end in (item["request"], item["result"])
+        }
+        grows = not found <= versions
+        versions |= found
+    sizes = [item["result_tokens"] for item in links if item["result"] in versions]
+    return Refusals(key, rejected, len(versions), min(sizes, default=None))
+
+
+def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals) -> CompactResult:
+    """`result` with its refusals in the receipt; "no_progress" where it was refused before."""
+    if not refusals.key:
+        return result
+    gives = prefix_hash(result.messages) if result.changed else None
+    warnings = result.warnings
+    if gives in refusals.rejected:
+        why = "No progress: the provider has refused what is left as well."
+        result = replace(
+            result, status="no_progress", messages=list(payload), changed=False, fits=False,
+            edits=(), boundary=None, restored=(), summary=None,
+        )  # fmt: skip
+        gives, warnings = None, (*warnings, why)
+    if result.status == "no_progress":
+        warnings = (
+            *warnings,
+            f"The provider has refused {refusals.versions} versions of this request. Do not send "
+            "it again as it is: shorten what cannot be made smaller, or begin a new conversation.",
+        )
+    told = {
+        "request": refusals.key,
+        "result": gives,
+        "result_tokens": result.tokens.after,
+        "versions": refusals.versions,
+    }
+    receipt = {
+        **result.receipt,
+        "status": result.status,
+        "warnings": list(warnings),
+        "reactive": told,
+    }
+    return replace(result, warnings=warnings, receipt=receipt)

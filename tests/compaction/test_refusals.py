@@ -1,0 +1,106 @@
+"""After a provider said "prompt too long": harder each time, never the same again, and an end."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from context_compaction.archive.local import open_archive
+from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.pipeline import compact
+from context_compaction.policies import POLICIES
+
+from tests.support.json_types import Json
+from tests.support.provider_rules import problems
+from tests.support.small import answered, assistant, lines, user
+
+REPLACING = [name for name, policy in POLICIES.items() if "summarize" in policy.layers]
+
+
+def session(calls: int = 24) -> list[Json]:
+    steps = [
+        message
+        for n in range(calls)
+        for message in answered(f"c{n}", "Bash", lines(f"n{n}", 120), command=f"run {n}")
+    ]
+    return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
+
+
+async def refused(tmp_path: Path, payload: list[Json], **wishes: Any) -> CompactResult:
+    """The provider refused `payload`; the call is made by a process of its own."""
+    wishes = {"format": "anthropic", "session_id": "s", "mode": "reactive", **wishes}
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        return await compact(payload, CompactRequest(**wishes), archive=archive)
+
+
+@pytest.mark.parametrize("policy", REPLACING)
+async def test_each_refusal_is_met_with_at_most_half_until_nothing_is_left_to_try(
+    tmp_path: Path, policy: str
+) -> None:
+    payload = session()
+    given = [payload]
+    for _ in range(9):
+        answer = await refused(tmp_path, payload, policy=policy)
+        if answer.status == "no_progress":
+            break
+        assert answer.messages not in given
+        assert answer.tokens.upper <= answer.tokens.before // 2 or not answer.fits
+        assert answer.messages[-1]["content"] == "Now the docs.", "the newest turn stays"
+        assert not problems(answer.messages, "anthropic", original=session())
+        payload = answer.messages
+        given.append(payload)
+    assert answer.status == "no_progress"
+    assert 2 <= len(given) <= 6
+    assert f"refused {len(given)} versions of this request" in answer.warnings[-1]
+    assert answer.irreducible
+
+
+async def test_a_refused_answer_is_not_given_for_the_first_list_again(tmp_path: Path) -> None:
+    first = await refused(tmp_path, session())
+    second = await refused(tmp_path, first.messages)
+    assert second.tokens.after < first.tokens.after
+    # A host that keeps its own list, in another process: what is known to fail is not tried again.
+    again = await refused(tmp_path, session())
+    assert again.messages not in (first.messages, session())
+    assert again.tokens.after <= first.tokens.after // 2
+    assert again.receipt["reactive"]["versions"] == 2
+
+
+async def test_a_call_that_is_repeated_gives_the_same_bytes(tmp_path: Path) -> None:
+    first = await refused(tmp_path, session())
+    again = await refused(tmp_path, session())
+    assert again.messages == first.messages
+
+
+async def test_cache_markers_of_the_host_make_no_other_list(tmp_path: Path) -> None:
+    first = await refused(tmp_path, session())
+    marked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
+    marked[-1]["content"][0]["cache_control"] = {"type": "ephemeral"}
+    unmarked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
+    one = await refused(tmp_path, unmarked)
+    other = await refused(tmp_path, marked)
+    assert one.receipt["reactive"]["request"] == other.receipt["reactive"]["request"]
+
+
+async def test_a_request_that_went_through_later_begins_anew(tmp_path: Path) -> None:
+    first = await refused(tmp_path, session())
+    grown = [*first.messages, assistant("Here they are."), *session()[1:]]
+    answer = await refused(tmp_path, grown)
+    assert answer.receipt["reactive"]["versions"] == 1
+
+
+async def test_a_short_list_that_is_refused_is_told_of_honestly(tmp_path: Path) -> None:
+    answer = await refused(tmp_path, [user("Hello.")])
+    assert answer.status == "no_progress"
+    assert answer.messages == [user("Hello.")]
+    assert "refused 1 versions of this request" in answer.warnings[-1]
+
+
+async def test_the_gentle_policy_ends_too(tmp_path: Path) -> None:
+    payload = session()
+    for _ in range(9):
+        answer = await refused(tmp_path, payload, policy="gentle")
+        if answer.status == "no_progress":
+            break
+        assert answer.messages != payload
+        payload = answer.messages
+    assert answer.status == "no_progress"
