@@ -1,0 +1,92 @@
+"""The prompt cache survives: what was sent stays byte for byte, from one batch of edits to the next.
+
+A session grows answer by answer, and each time its context is compacted as a host would do it. A
+*break* is a request that does not begin with the whole request before it.
+"""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from context_compaction.compaction import CompactRequest
+from context_compaction.pipeline import compact
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, user
+
+TURNS = 20
+WINDOW_TOKENS = 200_000
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request: whether it broke the prefix, and whether the context was above its trigger."""
+
+    breaks: bool
+    was_over: bool
+    layers: tuple[str, ...]
+
+
+def turn(number: int, tokens: int) -> list[Json]:
+    """A request, a read, an edit and an answer; `tokens` in all, roughly."""
+    size_lines = max(1, tokens // 27)
+    path = f"src/module_{number % 7}.py"
+    return [
+        user(f"Task {number}: mend {path}."),
+        *answered(f"r{number}", "Read", lines(f"t{number}", size_lines), file_path=path),
+        *answered(f"e{number}", "Edit", "ok", file_path=path, old_string="a", new_string="b"),
+        assistant(f"Module {number} is mended."),
+    ]
+
+
+async def grown(turns: list[list[Json]], policy: str) -> list[Call]:
+    """Every call of a host that compacts before each turn's first request."""
+    calls: list[Call] = []
+    context: list[Json] = []
+    async with temporary_archive() as archive:
+        for number, new in enumerate(turns):
+            sent = context
+            request = CompactRequest(
+                format="anthropic",
+                session_id="s",
+                policy=policy,
+                context_window=WINDOW_TOKENS,
+                max_output_tokens=16_384,
+            )
+            answer = await compact([*context, *new], request, archive=archive)
+            context = answer.messages
+            breaks = [json.dumps(m) for m in context[: len(sent)]] != [json.dumps(m) for m in sent]
+            calls.append(
+                Call(
+                    breaks,
+                    "refill" in answer.receipt,
+                    tuple(layer.name for layer in answer.layers),
+                )
+            )
+            assert number or not breaks
+    return calls
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("tokens", [1_500, 2_000, 3_200])
+async def test_twenty_turns_that_fit_between_trigger_and_target_break_the_prefix_once_at_most(
+    tokens: int,
+) -> None:
+    # Sixty turns of it, so that there are batches, and any twenty of them one after the other.
+    filling = [turn(n, 15_000) for n in range(9)]
+    calls = await grown([*filling, *(turn(100 + n, tokens) for n in range(60))], "default")
+    breaks = [call.breaks for call in calls]
+    worst = max(sum(breaks[at : at + TURNS]) for at in range(len(breaks) - TURNS + 1))
+    assert worst <= 1
+    assert any(breaks)
+
+
+@pytest.mark.timeout(120)
+async def test_the_prefix_breaks_only_where_the_context_was_above_its_trigger() -> None:
+    sizes = (300, 22_000, 4_000, 800, 61_000, 9_000, 1_500, 30_000)
+    calls = await grown([turn(n, sizes[n % len(sizes)]) for n in range(48)], "default")
+    assert sum(call.breaks for call in calls) >= 3
+    assert [call for call in calls if call.breaks and not call.was_over] == []
+    quiet = [call for call in calls if not call.was_over]
+    assert all(set(call.layers) <= {"persist"} for call in quiet)
