@@ -1,4 +1,4 @@
-"""The prompt cache survives: what was sent stays byte for byte, from one batch of edits to the next.
+"""The prompt cache survives: what was sent stays as it is from one batch of edits to the next.
 
 A session grows answer by answer, and each time its context is compacted as a host would do it. A
 *break* is a request that does not begin with the whole request before it.
