@@ -3,7 +3,8 @@
 - Words are runs of letters and digits, in lower case: `src/x/bar_baz17.py:17` gives `src x bar
   baz17 py 17`, and is found as that phrase or by any of its words. Words of ASCII letters are
   indexed by their English stem, so that `rotates` finds `rotate`; FACTS part 4 measured what that
-  gains for questions in one's own words.
+  gains for questions in one's own words. British and American spelling are one: people write
+  `colour` of code that says `color`.
 - Parts of an identifier are its camelCase and letter/digit pieces: `ZXPlant17QuirkError` is one
   word with the parts `zx plant 17 quirk error`. They go into a column of their own, as they are
   and stemmed, so that they do not disturb phrases.
@@ -23,7 +24,7 @@ from typing import Any
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 
-TERMS_VERSION = f"3-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
+TERMS_VERSION = f"4-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_UNITS = 24
 MAX_ENDING_CHARS = 4  # of an ending that stemming takes away: `connecti*` asks for `connect` too
@@ -50,6 +51,19 @@ _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")  # the same where all is ASCII, and th
 _MEMO_ENTRIES = 200_000  # runs whose terms are remembered while indexing: some 40 MB
 # Without its own cache, which is slower than ours.
 _stem: Callable[[str], str] = _stemmer.Stemmer("english", 0).stemWord
+
+# Words of which the two spellings have two stems. Those in -ise and -yse follow a rule instead.
+_BRITISH_OUR = (
+    "armour behaviour colour endeavour favour flavour glamour harbour honour humour labour "
+    "neighbour odour rumour savour splendour tumour vapour vigour"
+)
+_AMERICAN = {word: word.replace("our", "or") for word in _BRITISH_OUR.split()} | {
+    "analogue": "analog", "calibre": "caliber", "catalogue": "catalog", "centre": "center",
+    "cheque": "check", "defence": "defense", "dialogue": "dialog", "fibre": "fiber",
+    "fulfil": "fulfill", "grey": "gray", "licence": "license", "litre": "liter", "metre": "meter",
+    "offence": "offense", "programme": "program", "theatre": "theater", "tyre": "tire",
+}  # fmt: skip
+_BRITISH_ENDING = re.compile(r"(?<=[a-z]{3})([iy])s$")
 
 _STOP_WORDS = (
     "a about after all also am an and any are as at be because been before being between but "
@@ -185,7 +199,9 @@ def stems_of_prefix(prefix: str) -> list[str]:
         return []
     shorter = [prefix[:end] for end in range(max(4, len(prefix) - MAX_ENDING_CHARS), len(prefix))]
     stem = _stemmed(prefix)
-    return shorter if stem in shorter or stem == prefix else [*shorter, stem]
+    american = [found for british, found in _AMERICAN_STEMS.items() if british.startswith(prefix)]
+    stems = dict.fromkeys([*shorter, stem, *american])
+    return [found for found in stems if not found.startswith(prefix)]
 
 
 def phrase_words(text: str) -> list[str]:
@@ -248,7 +264,13 @@ def _prefix_words(run: str) -> list[str]:
 
 
 def _stemmed(word: str) -> str:
-    return _stem(word) if word.isascii() and word.isalpha() else word
+    if not (word.isascii() and word.isalpha()):
+        return word
+    stem = _stem(word)
+    return _AMERICAN_STEMS.get(stem) or _BRITISH_ENDING.sub(r"\1z", stem)
+
+
+_AMERICAN_STEMS = {_stem(british): _stem(american) for british, american in _AMERICAN.items()}
 
 
 def _is_lone(run: str) -> bool:
