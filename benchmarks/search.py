@@ -1,13 +1,14 @@
 """What the index costs and how fast it answers, beside a plain FTS5 table and a linear scan.
 
-Run: python benchmarks/search.py [--messages 100000] [--folder EMPTY_FOLDER]
+Run: python benchmarks/search.py [--messages 100000] [--median-chars 300] [--folder EMPTY_FOLDER]
 
 The archive is made of slices of this Python's own library and documents, logs with identifiers,
-paths and error codes, a little Chinese, and planted needles: about 1 KB a message, median 0.3 KB.
+paths and error codes, a little Chinese, and planted needles: about 0.8 KB a message, median 0.3.
 Times are CPU of the whole process; the plain table holds the same texts and ranks by its own bm25.
 """
 
 import argparse
+import math
 import random
 import sqlite3
 import statistics
@@ -46,7 +47,7 @@ COMMON = ("error", "return", "file", "message", "import")
 RARE_COUNT = 40
 
 
-def texts(count: int, seed: int) -> Iterator[str]:
+def texts(count: int, median_chars: int, seed: int = 5) -> Iterator[str]:
     """`count` texts; the same on every run of one Python installation."""
     dice = random.Random(seed)
     library = Path(sysconfig.get_paths()["stdlib"])
@@ -56,7 +57,7 @@ def texts(count: int, seed: int) -> Iterator[str]:
     needles = {number * count // RARE_COUNT + count // 97: number for number in range(RARE_COUNT)}
     for at in range(count):
         kind = dice.random()
-        size = min(int(dice.lognormvariate(5.7, 1.5)), 100_000)
+        size = min(int(dice.lognormvariate(math.log(median_chars), 1.5)), 100_000)
         if kind < 0.02:
             text = "".join(dice.choices(CHINESE, k=max(size // 15, 1)))
         elif kind < 0.3:
@@ -113,9 +114,9 @@ QUERIES: dict[str, list[Query]] = {
 }
 
 
-async def fill(archive: LocalArchive, count: int) -> int:
+async def fill(archive: LocalArchive, count: int, median_chars: int) -> int:
     """Append `count` messages; their texts' size in bytes."""
-    made = texts(count, seed=5)
+    made = texts(count, median_chars)
     size_bytes = 0
     for number in range(-(-count // SESSION_MESSAGES)):
         raws: list[dict[str, Any]] = []
@@ -128,12 +129,12 @@ async def fill(archive: LocalArchive, count: int) -> int:
     return size_bytes
 
 
-def plain_table(path: Path, count: int) -> sqlite3.Connection:
+def plain_table(path: Path, count: int, median_chars: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("CREATE VIRTUAL TABLE t USING fts5 (text, tokenize='porter unicode61')")
-    made = texts(count, seed=5)
+    made = texts(count, median_chars)
     while batch := [(text,) for _, text in zip(range(5000), made, strict=False)]:
         with connection:
             connection.executemany("INSERT INTO t VALUES (?)", batch)
@@ -174,10 +175,10 @@ def row(times: Sequence[float]) -> str:
     return f"{statistics.median(ordered):.1f} / {ordered[int(0.95 * (len(ordered) - 1))]:.1f}"
 
 
-async def measure(folder: Path, count: int) -> None:
+async def measure(folder: Path, count: int, median_chars: int) -> None:
     async with open_archive(folder / "archive", index_root=folder / "index") as archive:
         before = time.process_time()
-        raw_bytes = await fill(archive, count)
+        raw_bytes = await fill(archive, count, median_chars)
         appended = time.process_time() - before
     index = SearchIndex(folder / "archive", folder / "index")
     with closing(index):
@@ -186,7 +187,7 @@ async def measure(folder: Path, count: int) -> None:
         indexed = time.process_time() - before
     megabytes = raw_bytes / 1e6
     before = time.process_time()
-    plain = plain_table(folder / "plain.db", count)
+    plain = plain_table(folder / "plain.db", count, median_chars)
     plain_seconds = time.process_time() - before
     print(f"## {count} messages, {megabytes:.0f} MB of text\n")
     print("| | CPU MB/s | size / text |\n|---|---|---|")
@@ -236,10 +237,12 @@ def size_of(folder: Path, pattern: str = "**/*") -> int:
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--messages", type=int, default=100_000)
+parser.add_argument("--median-chars", type=int, default=300)
 parser.add_argument("--folder", type=Path)
 arguments = parser.parse_args()
+sizes = (arguments.messages, arguments.median_chars)
 if arguments.folder is None:
     with TemporaryDirectory() as temporary:
-        anyio.run(measure, Path(temporary), arguments.messages)
+        anyio.run(measure, Path(temporary), *sizes)
 else:
-    anyio.run(measure, arguments.folder, arguments.messages)
+    anyio.run(measure, arguments.folder, *sizes)

@@ -642,6 +642,47 @@ async def words_that_stand_together_come_first(archive: Archive) -> None:
 
 
 @promise
+async def an_answer_beside_the_question_comes_before_chance_likeness(archive: Archive) -> None:
+    await add(archive, "a", *(user(f"the oven of neighbour {n} is warm") for n in range(5)))
+    await add(archive, "b", user("Which sourdough is it?"), assistant("One of rye, warm."))
+    page = await archive.search(Query("warm sourdough", limit=2))
+    assert [(hit.session_id, hit.seq) for hit in page.hits] == [("b", 0), ("b", 1)]
+
+
+@promise
+async def british_and_american_spelling_are_one(archive: Archive) -> None:
+    await add(
+        archive, "s", user("the background color is gray"), user("we serialise in the centre")
+    )
+    for text in ("colour", "grey", "colours grey", "colo*", "Background colour is grey"):
+        assert await found(archive, text) == pointers("s", 0), text
+    for text in ("serialize", "center", "serializes"):
+        assert await found(archive, text) == pointers("s", 1), text
+    (hit,) = (await archive.search(Query("which colour?"))).hits
+    assert "the background color is gray"[hit.offset_chars :].startswith("color")
+    await add(archive, "t", user("what colour?"))
+    assert await found(archive, "colou*") == pointers("t", 0), "a beginning is meant as written"
+
+
+@promise
+async def a_day_that_a_query_names_finds_what_was_said_then(archive: Archive) -> None:
+    noon = 1_772_366_400.0  # 2026-03-01T12:00:00Z
+    raws = [user(f"the deploy went well, number {count}") for count in range(8)]
+    messages = [
+        replace(message, timestamp_seconds=noon + (count - 4) * 86_400)
+        for count, message in enumerate(parsed(*raws))
+    ]
+    await archive.append("s", messages, format=FORMAT)
+    for day in ("2026-03-01", "2026/3/1", "1 March 2026", "March 1st, 2026", "1st of Mar 2026"):
+        assert (await found(archive, f"how did the deploy go on {day}?"))[0] == pointers("s", 4)[0]
+        assert (await found(archive, day))[0] == pointers("s", 4)[0], day
+    for month in ("2026-02", "February 2026", "feb. 2026"):
+        assert sorted(await found(archive, month)) == pointers("s", 0, 1, 2, 3), month
+    for absent in ("2026-02-30", "2026-13-01", "May 2026", "March 1999"):
+        assert await found(archive, absent) == [], absent
+
+
+@promise
 async def times_bound_a_search_and_order_it(archive: Archive) -> None:
     messages = [
         replace(message, timestamp_seconds=float(second))

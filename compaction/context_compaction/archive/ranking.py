@@ -15,6 +15,7 @@ there without gain: words that the best rows share (relevance feedback), WordNet
 further weight for the densest passage, and one for the role.
 """
 
+import heapq
 import json
 import math
 import sqlite3
@@ -118,23 +119,19 @@ class Ranker:
             found += [matches] if matches.shares else self._pieces(unit)
         found += self._dated(text)
         found = self._completed([matches for matches in found if matches.shares])
-        is_found_name = len(found) == 1 and len(units[0].runs) > 1
-        names = [] if is_found_name else [self._matches(unit) for unit in likely_names(text)]
-        rows: dict[int, Sequence[int]] = {doc: () for one in found for doc in one.shares}
-        scores = _scores(found, rows)
-        near = self._near(_ordered(scores)[:NEIGHBOURS_OF])
-        scores |= _scores(found, {doc: beside for doc, beside in near.items() if doc in scores})
-        for matches in names:
-            for doc_id in matches.shares:
-                scores[doc_id] = scores.get(doc_id, 0.0) + NAME_SHARE * matches.worth
-        matched = len(scores)
+        scores = self._scores(found)
+        # A name that was found as it stands needs no guess at what else it may be written like.
+        if len(found) != 1 or len(units[0].runs) == 1:
+            self._add_names(likely_names(text), scores)
         is_exact = all(matches.is_whole for matches in found)
         order = _ordered(scores)
-        self._reread(order[:REREAD], text, found, scores)
+        head = order[:REREAD]
+        asked = phrase_words(text)
+        if len(asked) > 1:
+            self._reread(head, asked, found, scores)
         # Only those that were read again have moved.
-        head = sorted(order[:REREAD], key=lambda doc_id: (scores[doc_id], doc_id), reverse=True)
-        ids = head + order[REREAD:]
-        return Ranking(ids[:matched], scores, is_exact)
+        ids = _ordered({doc_id: scores[doc_id] for doc_id in head}) + order[REREAD:]
+        return Ranking(ids, scores, is_exact)
 
     def _matches(self, unit: Unit) -> _Matches:
         """The newest `CANDIDATES` rows of a unit, in the newest tables that hold so many."""
@@ -164,6 +161,16 @@ class Ranker:
         idf = self._idf(rows_with * self._doc_count / max(searched, 1))
         return _Matches(expression, unit.words, shares, idf * unit.weight, is_whole)
 
+    def _add_names(self, names: Sequence[Unit], scores: dict[int, float]) -> None:
+        """Let rows that hold a name which the query may mean earn the same share of its worth."""
+        for unit in names:
+            ids = newest_ids(
+                self._connection, self._shards, self._allowed, expression_of(unit), CANDIDATES
+            )
+            worth = NAME_SHARE * unit.weight * self._idf(len(ids))
+            for doc_id in self._allowed.in_time(self._connection, ids):
+                scores[doc_id] = scores.get(doc_id, 0.0) + worth
+
     def _dated(self, text: str) -> list[_Matches]:
         """What was said on the days that `text` names."""
         tokens = [
@@ -184,12 +191,20 @@ class Ranker:
 
     def _pieces(self, unit: Unit) -> list[_Matches]:
         """What the pieces of a unit find, where they are worth enough of it together."""
-        pieces = [self._matches(piece) for piece in unit.pieces]
-        total = sum(matches.worth for matches in pieces)
-        known = sum(matches.worth for matches in pieces if matches.shares)
         # A run of an unspaced script is a whole sentence, of which a few words are enough.
         least = 0.5 if unit.runs[0].isascii() else MIN_COVERAGE
-        return pieces if known >= least * total else []
+        # What stands nowhere is worth most. So looking for one row spares most of the counting.
+        known = [piece for piece in unit.pieces if self._is_known(piece)]
+        if _weight(known) <= least * _weight(unit.pieces):
+            return []
+        found = [self._matches(piece) for piece in known]
+        absent = self._idf(0) * (_weight(unit.pieces) - _weight(known))
+        worth = sum(matches.worth for matches in found)
+        return found if worth >= least * (worth + absent) else []
+
+    def _is_known(self, unit: Unit) -> bool:
+        expression = expression_of(unit)
+        return bool(newest_ids(self._connection, self._shards, self._allowed, expression, 1))
 
     def _count(self, shard: Shard, expression: str, known: int | None) -> int:
         """How many rows of a table hold `expression`, whatever the filter."""
@@ -222,26 +237,49 @@ class Ranker:
         ids = self._allowed.in_time(self._connection, ids)
         return replace(matches, shares=dict.fromkeys(ids, 1.0) | matches.shares)
 
-    def _near(self, ids: Sequence[int]) -> dict[int, list[int]]:
-        """For these rows and the messages beside them: the messages beside each."""
+    def _scores(self, found: Sequence[_Matches]) -> dict[int, float]:
+        """What each row scores; who holds too little of a longer query is left out."""
+        scores: dict[int, float] = {}
+        covered: dict[int, float] = {}
+        for matches in found:
+            for doc_id, share in matches.shares.items():
+                scores[doc_id] = scores.get(doc_id, 0.0) + share * matches.worth
+                covered[doc_id] = covered.get(doc_id, 0.0) + matches.worth
+        total = sum(matches.worth for matches in found) or 1.0
+        least = MIN_COVERAGE * total if len(found) > 2 else 0.0
+        scores = {
+            doc_id: score * (1 + COVERAGE_GAIN * covered[doc_id] / total)
+            for doc_id, score in scores.items()
+            if covered[doc_id] >= least
+        }
+        if len(found) > 1:
+            best = heapq.nlargest(NEIGHBOURS_OF, zip(scores.values(), scores, strict=True))
+            near = self._near([doc_id for _, doc_id in best])
+            for (session, seq), doc_id in near.items():
+                if doc_id in scores:
+                    beside = [near.get((session, seq - 1)), near.get((session, seq + 1))]
+                    scores[doc_id] = _score_with(beside, doc_id, found, total)
+        return scores
+
+    def _near(self, ids: Sequence[int]) -> dict[tuple[int, int], int]:
+        """These rows, and two messages on either side of each: ids by session and number."""
         rows = self._connection.execute(
             "SELECT DISTINCT near.session, near.seq, near.id FROM doc JOIN doc AS near"
             " ON near.session = doc.session AND near.seq BETWEEN doc.seq - 2 AND doc.seq + 2"
             " WHERE doc.seq >= 0 AND near.seq >= 0"
             " AND doc.id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids),),
-        ).fetchall()
-        at = {(session, seq): doc_id for session, seq, doc_id in rows}
-        return {
-            doc_id: [at[place] for place in ((session, seq - 1), (session, seq + 1)) if place in at]
-            for (session, seq), doc_id in at.items()
-        }
+        )
+        return {(session, seq): doc_id for session, seq, doc_id in rows}
 
     def _reread(
-        self, ids: Sequence[int], text: str, found: Sequence[_Matches], scores: dict[int, float]
+        self,
+        ids: Sequence[int],
+        asked: Sequence[str],
+        found: Sequence[_Matches],
+        scores: dict[int, float],
     ) -> None:
         """Read rows and add what small words and words that stand close together are worth."""
-        asked = phrase_words(text)
         worth = dict.fromkeys(asked, SMALL_WORD_WORTH)
         worth |= {word: matches.worth for matches in found for word in matches.words}
         small = {word for word in asked if worth[word] == SMALL_WORD_WORTH}
@@ -262,27 +300,28 @@ class Ranker:
                     scores[doc.doc_id] += PROXIMITY_GAIN * nearness
 
 
-def _scores(found: Sequence[_Matches], rows: Mapping[int, Sequence[int]]) -> dict[int, float]:
-    """What each of `rows` scores with the rows beside it; who holds too little is left out."""
-    scores: dict[int, float] = {}
-    total = sum(matches.worth for matches in found) or 1.0
-    least = MIN_COVERAGE * total if len(found) > 2 else 0.0
-    for doc_id, beside in rows.items():
-        score = own = covered = 0.0
-        for matches in found:
-            share = matches.shares.get(doc_id, 0.0)
-            near = max((matches.shares.get(other, 0.0) for other in beside), default=0.0)
-            score += matches.worth * max(share, NEIGHBOUR_SHARE * near)
-            own += matches.worth if share else 0.0
-            covered += matches.worth if share else NEIGHBOUR_SHARE * matches.worth if near else 0.0
-        if own >= least:
-            scores[doc_id] = score * (1 + COVERAGE_GAIN * covered / total)
-    return scores
+def _weight(units: Sequence[Unit]) -> float:
+    return sum(unit.weight for unit in units)
 
 
-def _ordered(scores: dict[int, float]) -> list[int]:
+def _score_with(
+    beside: Sequence[int | None], doc_id: int, found: Sequence[_Matches], total: float
+) -> float:
+    """What a row scores where words that it lacks count in part if a row beside it has them."""
+    score = covered = 0.0
+    for matches in found:
+        share = matches.shares.get(doc_id, 0.0)
+        shares = [matches.shares.get(other, 0.0) for other in beside if other is not None]
+        near = NEIGHBOUR_SHARE * max(shares, default=0.0)
+        score += matches.worth * max(share, near)
+        covered += matches.worth if share else NEIGHBOUR_SHARE * matches.worth if near else 0.0
+    return score * (1 + COVERAGE_GAIN * covered / total)
+
+
+def _ordered(scores: Mapping[int, float]) -> list[int]:
     """Best first; among equals the newer."""
-    return sorted(scores, key=lambda doc_id: (scores[doc_id], doc_id), reverse=True)
+    pairs = sorted(zip(scores.values(), scores, strict=True), reverse=True)
+    return [doc_id for _, doc_id in pairs]
 
 
 def _distance(first: Sequence[int], second: Sequence[int]) -> int | None:

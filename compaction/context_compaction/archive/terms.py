@@ -27,6 +27,8 @@ _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 TERMS_VERSION = f"4-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_UNITS = 24
+MIN_STEMMED_CHARS = 3  # the stemmer leaves shorter words as they are
+MAX_SHORT_PIECES = 4  # what falls into more than these, of below 2 characters each, is no name
 MAX_ENDING_CHARS = 4  # of an ending that stemming takes away: `connecti*` asks for `connect` too
 # A short query may be the words of one identifier, so `turbo encabulator` also looks for
 # `turboencabulator`. A longer one is a sentence.
@@ -63,7 +65,8 @@ _AMERICAN = {word: word.replace("our", "or") for word in _BRITISH_OUR.split()} |
     "fulfil": "fulfill", "grey": "gray", "licence": "license", "litre": "liter", "metre": "meter",
     "offence": "offense", "programme": "program", "theatre": "theater", "tyre": "tire",
 }  # fmt: skip
-_BRITISH_ENDING = re.compile(r"(?<=[a-z]{3})([iy])s$")
+_BRITISH_ENDINGS = ("is", "ys")
+_MIN_BRITISH_CHARS = 5
 
 _STOP_WORDS = (
     "a about after all also am an and any are as at be because been before being between but "
@@ -246,9 +249,10 @@ def _parts(run: str) -> tuple[str, ...]:
 
 
 def _identifier_pieces(run: str) -> list[str]:
-    """The pieces of an identifier; none where it has only one."""
+    """The pieces of an identifier; none where it has only one, or is a hash or the like."""
     pieces = _PIECE.findall(run[:MAX_TERM_CHARS]) if run.isascii() else []
-    return pieces if len(pieces) > 1 else []
+    is_hash = len(pieces) > MAX_SHORT_PIECES and len(run) < 2 * len(pieces)
+    return pieces if len(pieces) > 1 and not is_hash else []
 
 
 def _run_words(run: str) -> list[str]:
@@ -264,10 +268,12 @@ def _prefix_words(run: str) -> list[str]:
 
 
 def _stemmed(word: str) -> str:
-    if not (word.isascii() and word.isalpha()):
+    if len(word) < MIN_STEMMED_CHARS or not (word.isascii() and word.isalpha()):
         return word
     stem = _stem(word)
-    return _AMERICAN_STEMS.get(stem) or _BRITISH_ENDING.sub(r"\1z", stem)
+    if stem.endswith(_BRITISH_ENDINGS) and len(stem) >= _MIN_BRITISH_CHARS:
+        return f"{stem[:-1]}z"
+    return _AMERICAN_STEMS.get(stem, stem)
 
 
 _AMERICAN_STEMS = {_stem(british): _stem(american) for british, american in _AMERICAN.items()}
