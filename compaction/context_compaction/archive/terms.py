@@ -65,8 +65,7 @@ _AMERICAN = {word: word.replace("our", "or") for word in _BRITISH_OUR.split()} |
     "fulfil": "fulfill", "grey": "gray", "licence": "license", "litre": "liter", "metre": "meter",
     "offence": "offense", "programme": "program", "theatre": "theater", "tyre": "tire",
 }  # fmt: skip
-_BRITISH_ENDINGS = ("is", "ys")
-_MIN_BRITISH_CHARS = 5
+_BRITISH_ENDING = re.compile("(?<=[a-z]{3})([iy])s(e[ds]?|ers?|ing|ations?)$")
 
 _STOP_WORDS = (
     "a about after all also am an and any are as at be because been before being between but "
@@ -270,9 +269,9 @@ def _prefix_words(run: str) -> list[str]:
 def _stemmed(word: str) -> str:
     if len(word) < MIN_STEMMED_CHARS or not (word.isascii() and word.isalpha()):
         return word
+    if "is" in word or "ys" in word:
+        word = _BRITISH_ENDING.sub(r"\1z\2", word)
     stem = _stem(word)
-    if stem.endswith(_BRITISH_ENDINGS) and len(stem) >= _MIN_BRITISH_CHARS:
-        return f"{stem[:-1]}z"
     return _AMERICAN_STEMS.get(stem, stem)
 
 
