@@ -177,7 +177,7 @@ def span_of(task: Task, messages: Messages) -> Span:
     """The archived originals that `messages` stand for, summaries of ours unfolded."""
     numbers: list[int] = []
     for message in messages:
-        made = markers.span_of(message)
+        made = markers.originals_of(message)
         if made is not None and made.session_id == task.session_id:
             numbers += [made.start_seq, made.stop_seq]
         elif message.index is not None and task.seqs[message.index] >= 0:

@@ -146,7 +146,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         use = classify(call, extra_kinds)
         if result is None:
             in_flight.append(_short(call, use))
-        plan = _plan_of(call) or plan
+        plan = plan_of(call) or plan
         failed = _failed(result)
         if use.kind == "execute" and use.command:
             error = error_line(result_text(result)) if failed and result else ""
@@ -225,8 +225,8 @@ def _one_line(text: str) -> str:
     return flat if len(flat) <= _COMMAND_CHARS else flat[: _COMMAND_CHARS - 1] + "…"
 
 
-def _plan_of(call: ToolCall) -> tuple[str, ...]:
-    """The items of a todo list or plan that `call` writes, each with its state."""
+def plan_of(call: ToolCall) -> tuple[str, ...]:
+    """The items of a todo list or plan that `call` writes, each as "[state] text"."""
     if not words_of(call.name) & _PLAN_WORDS:
         return ()
     arguments = named_arguments(call)

@@ -14,6 +14,7 @@ from context_compaction.messages import Message, Text, ToolResult, starts_turn
 _CLEARED = "[Old tool result cleared: "
 _PERSISTED = "<persisted-output "
 _SNIPPED = "[Messages left out: "
+_COLLAPSED = "[Finished sub-task: "
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
 _NAME_CHARS = 160
@@ -24,7 +25,8 @@ NO_RESULT = "[No result was recorded for this call.]"
 CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
 NO_CONTENT = "[Nothing was said.]"
 _MADE = (
-    "<context_summary ", "<turn_context ", "<restored_files>", _SNIPPED, CONVERSATION_STARTS,
+    "<context_summary ", "<turn_context ", "<restored_files>", _SNIPPED, _COLLAPSED,
+    CONVERSATION_STARTS,
 )  # fmt: skip
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 
@@ -34,6 +36,10 @@ _NAMED = re.compile(r"\A\[[^\n]{0,400}\] \[kept: \d+ chars; read_persisted_outpu
 _SPAN = re.compile(
     r"\A<(?:context_summary|turn_context) "
     r'originals="transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)">'
+)
+_COLLAPSED_SPAN = re.compile(
+    r"\A\[Finished sub-task: [^\n]*; "
+    r"originals: transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)\]\Z"
 )
 
 
@@ -81,6 +87,12 @@ def clipped(head: str, size_chars: int, blob: Blob) -> str:
 def snipped(count: int, pointer: str) -> str:
     """The message that stands for dropped ones."""
     return f"{_SNIPPED}{count}; originals: {pointer}]"
+
+
+def collapsed(label: str, facts: Sequence[str], span: Span) -> str:
+    """The message that stands for the work on a finished sub-task, on one line."""
+    told = "; ".join(map(_plain, (label, *facts)))
+    return f"{_COLLAPSED}{told}; originals: {span.pointer}]"
 
 
 def offloaded(kind: str, media_type: str, blob: Blob) -> str:
@@ -144,16 +156,23 @@ def is_made(message: Message) -> bool:
 
 def span_of(message: Message) -> Span | None:
     """The originals that a summary or checkpoint of ours stands for; None for other messages."""
-    found = _SPAN.match(_made_text(message) or "")
-    if found is None:
-        return None
-    return Span(found.group(1), int(found.group(2)), int(found.group(3)))
+    return _span_in(_SPAN.match(_made_text(message) or ""))
+
+
+def originals_of(message: Message) -> Span | None:
+    """The originals that any message of ours stands for, the line of a sub-task included."""
+    text = _made_text(message) or ""
+    return _span_in(_SPAN.match(text) or _COLLAPSED_SPAN.match(text))
 
 
 def summary_text(message: Message) -> str | None:
     """The whole text of a summary of ours, or None."""
     text = _made_text(message) or ""
     return text if text.startswith("<context_summary ") else None
+
+
+def _span_in(found: re.Match[str] | None) -> Span | None:
+    return Span(found[1], int(found[2]), int(found[3])) if found else None
 
 
 def _made_text(message: Message) -> str | None:

@@ -1,6 +1,7 @@
 """What each mode does: which layers run, how hard, and whether history may be replaced. Pure."""
 
 from dataclasses import replace
+from functools import partial
 
 from context_compaction.attempts import (
     Shape,
@@ -10,7 +11,9 @@ from context_compaction.attempts import (
     full_rungs,
     shape_by_clearing,
     shape_that_fits,
+    span_of,
 )
+from context_compaction.collapse import collapse
 from context_compaction.compaction import CompactRequest
 from context_compaction.draft import Draft
 from context_compaction.goal import Goal
@@ -53,9 +56,28 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: in
         case _ if not may_replace:
             return shape_by_clearing(task, gentle)
         case _:
-            cleared = shape_by_clearing(task, gentle)
-            done = finish(task, cleared, summary="", checkpoint="", files=())
-            return cleared if fits(task, done.messages) else shape_that_fits(task, harder)
+            for shape in (shape_by_clearing, _shape_by_collapsing):
+                found = shape(task, gentle)
+                done = finish(task, found, summary="", checkpoint="", files=())
+                if fits(task, done.messages):
+                    return found
+            return shape_that_fits(task, harder)
+
+
+def _shape_by_collapsing(task: Task, rung: Rung) -> Shape:
+    """The list after the clearing layers, with finished sub-tasks collapsed where that suffices."""
+    cleared = shape_by_clearing(task, rung)
+    if "collapse" not in task.policy.layers:
+        return cleared
+    step = collapse(
+        cleared.draft.messages,
+        count=task.count,
+        rules=task.rules,
+        span_of=partial(span_of, task),
+        limit_tokens=task.limits.tokens,
+        min_tokens=task.settings.min_result_tokens,
+    )
+    return Shape(cleared.draft.then("collapse", step, task.count), rung)
 
 
 def _below_trigger(task: Task, rung: Rung, *, is_idle: bool) -> Shape:

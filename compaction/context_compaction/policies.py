@@ -34,7 +34,7 @@ class Policy:
     differences: tuple[str, ...] = ()
 
 
-CLEARING_LAYERS = ("persist", "dedupe", "snip", "microcompact")
+CLEARING_LAYERS = ("persist", "dedupe", "snip", "microcompact", "collapse")
 REPLACING_LAYERS = ("summarize", "restore")
 
 # More than any text has: switches a threshold off.
@@ -66,8 +66,9 @@ POLICIES: Mapping[str, Policy] = {
         Policy(
             "default",
             "Below the trigger only a large newest result is persisted. At the trigger: what is "
-            "worthless is cleared, then what is old, then history is summarised at a safe cut.",
-            ("persist", "dedupe", "microcompact", "summarize", "restore"),
+            "worthless is cleared, then what is old; then finished sub-tasks become a line each, "
+            "where that is enough; else history is summarised at a safe cut.",
+            ("persist", "dedupe", "microcompact", "collapse", "summarize", "restore"),
         ),
         Policy(
             "gentle",

@@ -172,7 +172,7 @@ def _position_after(messages: Messages, history: Messages) -> int:
 
 def _end_seq(task: Task, message: Message) -> int:
     """Number of the last archived message that `message` is or stands for; -1 for none."""
-    made = markers.span_of(message)
+    made = markers.originals_of(message)
     if made is not None:
         return made.stop_seq if made.session_id == task.session_id else -1
     return task.seqs[message.index] if message.index is not None else -1

@@ -114,7 +114,7 @@ async def sources_of(
         earlier: list[str] = []
         lost: list[str] = []
         for message in messages:
-            span = markers.span_of(message)
+            span = markers.originals_of(message)
             if span is None:
                 since.append(parsed[message.index] if message.index is not None else message)
                 originals.append(since[-1])

@@ -1,0 +1,214 @@
+"""Layer: the work on a finished sub-task becomes one line with a pointer, where that is enough.
+
+Two things end a sub-task: the agent marks an item of its todo list as completed, or an agent that
+it had called reports. What lies between is seldom needed again, and reads back by the pointer. The
+line says what was changed and what must not be repeated. What the user said is never collapsed,
+nor the newest finished sub-task, whose outcome is still being used.
+
+It acts only where it spares a summary: if even all of it together does not reach the limit, history
+is summarised from the messages as they stand.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from context_compaction import markers
+from context_compaction.cut_point import is_preserved
+from context_compaction.digest import digest, plan_of
+from context_compaction.edits import Edit, Step
+from context_compaction.messages import (
+    Message,
+    Messages,
+    ToolCall,
+    make_message,
+    named_arguments,
+    tool_calls,
+)
+from context_compaction.pairing import safe_cuts
+from context_compaction.tokens import MessageCounter
+from context_compaction.tool_kinds import words_of
+from context_compaction.wire.rules import WireRules
+
+# The archived originals of some messages.
+SpanOf: TypeAlias = Callable[[Messages], markers.Span]
+
+_DONE = frozenset({"completed", "complete", "done", "finished"})
+_AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
+_ITEM = re.compile(r"\[([^\]]*)\] (.*)", re.DOTALL)
+_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SubTask:
+    """The work on one sub-task: messages [start, stop) of the list, and what it was about."""
+
+    start: int
+    stop: int
+    label: str
+
+
+def collapse(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    span_of: SpanOf,
+    limit_tokens: int,
+    min_tokens: int,
+) -> Step:
+    """Collapse finished sub-tasks, oldest first, until `limit_tokens` is met; else nothing.
+
+    Args:
+        messages: A valid list.
+        count: The token counter.
+        rules: The provider's rules.
+        span_of: Finds the archived originals of a part of the list.
+        limit_tokens: What the list may count.
+        min_tokens: A sub-task of at most this stays.
+    """
+    excess_tokens = count.messages(messages) - limit_tokens
+    lines: dict[int, tuple[SubTask, Message, list[Edit]]] = {}
+    for sub_task in finished_sub_tasks(messages, rules):
+        if excess_tokens <= 0:
+            break
+        part = messages[sub_task.start : sub_task.stop]
+        span = span_of(part)
+        line = make_message("user", markers.collapsed(sub_task.label, _facts(part), span))
+        part_tokens, line_tokens = count.messages(part), count.message(line)
+        if part_tokens <= max(min_tokens, line_tokens):
+            continue
+        lines[sub_task.start] = (sub_task, line, _edits(part, line_tokens, span, count))
+        excess_tokens -= part_tokens - line_tokens
+    if excess_tokens > 0 or not lines:
+        return Step(messages)
+    out: list[Message] = []
+    at = 0
+    for start, (sub_task, line, _) in lines.items():
+        out += [*messages[at:start], line]
+        at = sub_task.stop
+    out += messages[at:]
+    return Step(tuple(out), tuple(edit for _, _, edits in lines.values() for edit in edits))
+
+
+def finished_sub_tasks(messages: Messages, rules: WireRules) -> list[SubTask]:
+    """The finished sub-tasks, oldest first, in parts that can be taken out; not the newest one."""
+    safe = safe_cuts(messages, rules)
+    # The widest first among those that begin alike: an agent's work may be part of an item's.
+    found = sorted((*_by_plan(messages), *_by_agent(messages)), key=lambda t: (t.start, -t.stop))
+    outer: list[SubTask] = []
+    for sub_task in found:
+        if not outer or sub_task.stop > outer[-1].stop:
+            outer.append(sub_task)
+    return [
+        SubTask(start, stop, sub_task.label)
+        for sub_task in outer[:-1]
+        for start, stop in _parts(messages, sub_task.start, sub_task.stop, safe)
+    ]
+
+
+def _by_plan(messages: Messages) -> Iterator[SubTask]:
+    """The work between the plan that began an item and the plan that completes it."""
+    done: set[str] = set()
+    start: int | None = None
+    for at, message in enumerate(messages):
+        for items in filter(None, map(plan_of, tool_calls(message))):
+            newly = [text for text in _completed(items) if text not in done]
+            if newly and start is not None:
+                yield SubTask(start, at, ", ".join(newly))
+            if newly or start is None:
+                start = at + 1
+            done.update(newly)
+
+
+def _completed(items: Sequence[str]) -> list[str]:
+    """The texts of those items of a plan whose state says that they are done."""
+    states = filter(None, map(_ITEM.match, items))
+    return [found[2] for found in states if found[1].lower() in _DONE]
+
+
+def _by_agent(messages: Messages) -> Iterator[SubTask]:
+    """Calls of agents alone, with their reports."""
+    for at, message in enumerate(messages):
+        calls = tool_calls(message)
+        if not calls or not all(map(_is_agent, calls)):
+            continue
+        stop = at + 1
+        while stop < len(messages) and _only_answers(messages[stop]):
+            stop += 1
+        yield SubTask(at, stop, ", ".join(map(_label, calls)))
+
+
+def _only_answers(message: Message) -> bool:
+    return message.role == "user" and not markers.is_request(message) and _is_free(message)
+
+
+def _is_agent(call: ToolCall) -> bool:
+    return bool(words_of(call.name) & _AGENT_WORDS) and "prompt" in named_arguments(call)
+
+
+def _label(call: ToolCall) -> str:
+    said = named_arguments(call).get("description")
+    return f"{call.name}: {said}" if isinstance(said, str) and said else call.name
+
+
+def _parts(
+    messages: Messages, start: int, stop: int, safe: list[bool]
+) -> Iterator[tuple[int, int]]:
+    """The runs within [start, stop) that part no call from its result and hold no word of others.
+
+    Args:
+        messages: The list.
+        start: Where the work begins.
+        stop: Where it ends.
+        safe: Where the list may be cut.
+    """
+    at = start
+    while at < stop:
+        end = at
+        while end < stop and _is_free(messages[end]):
+            end += 1
+        first = next((n for n in range(at, end) if safe[n]), end)
+        last = next((n for n in range(end, first, -1) if safe[n]), first)
+        if last > first:
+            yield first, last
+        at = end + 1
+
+
+def _is_free(message: Message) -> bool:
+    """Whether `message` may go: it is not the user's, not the system's, and not ours."""
+    return not (markers.is_request(message) or markers.is_made(message) or is_preserved(message))
+
+
+def _facts(part: Messages) -> list[str]:
+    """What a reader of the line must know: what was changed, and what must not be repeated."""
+    found = digest(part)
+    calls = Counter(call.name for message in part for call in tool_calls(message))
+    told = ", ".join(f"{name} x{times}" for name, times in calls.most_common(_NAMES_SHOWN))
+    facts = [f"{len(part)} messages", f"calls {told}" if told else ""]
+    for title, names in (
+        ("changed", (*found.written, *found.edited, *found.deleted)),
+        ("done, do not repeat", tuple(run.command for run in found.effects if not run.failed)),
+    ):
+        shown = ", ".join(dict.fromkeys(names[-_NAMES_SHOWN:]))
+        facts.append(f"{title} {shown}" if shown else "")
+    return [fact for fact in facts if fact]
+
+
+def _edits(
+    part: Messages, line_tokens: int, span: markers.Span, count: MessageCounter
+) -> list[Edit]:
+    """An edit for each message, so that a receipt names every one that left."""
+    return [
+        Edit(
+            "collapse",
+            "collapsed",
+            message.index,
+            count.message(message),
+            0 if at else line_tokens,
+            (span.pointer,),
+        )
+        for at, message in enumerate(part)
+    ]
