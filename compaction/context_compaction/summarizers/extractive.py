@@ -60,9 +60,9 @@ _DECISION = re.compile(
 def write(request: SummaryRequest, count: MessageCounter) -> str:
     """The text of a summary, at most `request.max_tokens` by `count`; may be empty."""
     budget = request.max_tokens
-    bindings = bindings_of(request.messages, later=request.later)
     index = index_lines(request.messages)
     focus = focus_of(request.instructions, [line.text for line in index.lines])
+    bindings = bindings_of(request.messages, later=request.later, index=index)
     sections: dict[str, list[str]] = {}
     left = budget
 

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from context_compaction import markers
 from context_compaction.messages import Messages, text_of
-from context_compaction.summarizers.binding import sentences_of
+from context_compaction.summarizers.prose import sentences_of
 from context_compaction.summarizers.shortening import shortened
 from context_compaction.tokens import MessageCounter
 
@@ -50,7 +50,7 @@ def request_lines(
 
 def _current(text: str, superseded: Collection[str]) -> str:
     flat = " ".join(text.split())
-    gone = [sentence for sentence in sentences_of(text) if sentence in superseded]
+    gone = [said.text for said in sentences_of(text) if said.text in superseded]
     for sentence in gone:
         flat = flat.replace(" ".join(sentence.split()), GONE)
     return flat

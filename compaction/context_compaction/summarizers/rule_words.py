@@ -60,7 +60,7 @@ RULE = re.compile(
 STRONG = re.compile(
     r"\b(never|always|must(n'?t)?|avoid|forbid\w*|prohibited|strictly|under no circumstances|"
     r"whatever you do|from now on|no longer|only .{1,40} (may|can|should)|prefer|i'?d rather|"
-    r"every time|at all times|remember|"
+    r"every time|at all times|remember|(can['’]t|cannot) (stand|bear)|(won['’]t|can['’]t) have|"
     r"nunca|siempre|jam[aá]s|prefiero|jamais|toujours|pr[eé]f[eè]re|il faut|mai|sempre|preferisco|"
     r"niemals|nie|immer|darf|d[uü]rfen|keine?n?|ausschlie[sß]lich|nooit|altijd|aldri[gk]?|alltid|"
     r"nigdy|zawsze|asla|никогда|всегда|нельзя|должн\w+|обязательно|запрещ\w+)\b"
@@ -80,23 +80,82 @@ CORRECTION = re.compile(
     r"changed my mind|on second thoughts?|forget (about|what|the|that)|rather than|not .{2,40} but|"
     r"switch\w* (to|over|from)|replac\w+|from now on|going forward|was wrong|i was mistaken|"
     r"turns out|revised?|update:|updated?|new (plan|value|deadline|limit|date|one)|"
-    r"moved (to|up|back)|overrid\w+|supersed\w+|disregard|ignore what|now it'?s|is now|"
+    r"(moved|pushed|postponed|delayed|brought|bumped|raised|lowered|changed|renamed|shifted) "
+    r"(it |this |that |them |the [\w ]{1,30})?(to|up|back|forward|from)|make (that|it)|misspoke|"
+    r"after all|i meant|forget \S*[_\d/.]\S*|too (much|many|few|little|long|short)|overrid\w+|supersed\w+|disregard|ignore what|now it'?s|is now|"
     r"en lugar de|en vez de|ya no|mejor|cambi\w+|plut[oô]t|finalement|au lieu de|ne .{2,30} plus|"
     r"doch|stattdessen|statt|nicht mehr|ge[aä]ndert|invece|non pi[uù]|em vez de|mudei)\b"
     r"|вместо|теперь|больше не|передумал|на самом деле|改为|改成|改用|换成|而不是|不再|更正|其实|"
     r"ではなく|代わりに|やっぱり|変更|訂正|대신|말고|변경",
     re.IGNORECASE,
 )
+# Weaker signs: they correct only what was said in the very same form.
+NOW = re.compile(
+    r"\A(no|nope|wait|sorry|correction|well)\b|\b(now|after all|make (that|it)|meant|misspoke|mistake|"
+    r"today|nun|jetzt|doch|ahora|maintenant|adesso|agora|nu|teraz|şimdi|artık)\b"
+    r"|теперь|сейчас|现在|今は|これから|이제",
+    re.IGNORECASE,
+)
+# What stands before a name or value that is not to be any more.
+NEGATION = re.compile(
+    r"\b(not|n['’]t|no longer|drop|forget|scrap|scratch|ditch|remove|instead of|rather than|"
+    r"replac\w+|renamed? from|moved? from|switch\w* from|nicht( mehr)?|statt|kein\w*|no|ya no|"
+    r"en (vez|lugar) de|olvida|pas|au lieu de|oublie\w*|non|invece di|n[aã]o|em vez de|niet|nie)\b"
+    r"|(?<=n)['’]t\b|не |вместо|забудь|不是|而不是|别|不要|ではなく|じゃなく|말고|아니라",
+    re.IGNORECASE,
+)
 AGREEMENT = re.compile(
-    r"(yes|yep|yeah|ok(ay)?|sure|thanks?|thank you|great|perfect|no,|nope|hi|hello|go ahead|"
-    r"continue|proceed|done|sounds good|that'?s (right|all|correct))[\s,.!]",
+    r"(yes|yep|yeah|ok(ay)?|sure|thanks?|thank you|great|perfect|no,|nope|hi|hello|hey|go ahead|"
+    r"continue|proceed|done|sounds good|that['’]?s (right|all|correct|okay|fine|great)|you too|bye|"
+    r"goodbye|take care|talk soon|(i )?understood|i understand|i see|got it|alright|cool|nice|no "
+    r"(problem|worries)|you're welcome|have a|well done|good (job|work)|hm+|lol|ja|nein|danke|s[ií]|"
+    r"gracias|oui|merci|d'accord|grazie|obrigad[oa]|да|спасибо|好的?|谢谢|はい|ありがとう|네|감사)"
+    r"([\s,.!;:]|\Z)",
+    re.IGNORECASE,
+)
+# What holds of all or of none is said once and meant always.
+ALL_OR_NONE = re.compile(
+    r"\b(nothing|nobody|none|no[- ]one|nowhere|neither|every\w*|all|each|any(thing|one|body|where)?|"
+    r"both|else|entirely|at all|todo[s]?|todas?|nada|nadie|ning[uú]n\w*|cada|toute?s?|tous|rien|"
+    r"personne|aucune?|chaque|alle[snrm]?|nichts|niemand|jede\w?|tutt[ioea]|niente|nessun\w*|ogni|"
+    r"tudo|ningu[eé]m|nenhum\w*|alles|niets|niemand|elke?|allt|alla|ingen\w*|inget|wszystk\w+|nic|"
+    r"nikt|ka[zż]d\w+|her|hi[cç]bir)\b"
+    r"|\b(все[хмй]?|всё|кажд\w+|любо\w+|ничего|никто|никому|ни один)\b"
+    r"|所有|全部|每|任何|一律|都|すべて|全て|毎|どの|一切|모든|모두|매번|아무|كل|جميع|सभी|हर",
+    re.IGNORECASE,
+)
+# A quantity with its unit, a date, a weekday: limits and deadlines are made of these.
+LIMIT = re.compile(
+    r"\b\d[\d.,]*\s?(%|percent|[kmg]i?b|ms|s|sec\w*|min\w*|h|hours?|days?|weeks?|months?|years?|"
+    r"characters?|chars?|lines?|words?|items?|rows?|times?|tries|attempts?|people|users?|requests?|"
+    r"dollars?|euros?|usd|eur|pounds?|cents?|[€$£¥]|tage?n?|stunden?|wochen?|d[ií]as?|horas?|jours?|"
+    r"heures?|giorni|дн\w+|час\w*|руб\w*)\b|[€$£¥]\s?\d"
+    r"|\b((mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|june|july|august|"
+    r"september|october|november|december|noon|midnight|montag|freitag|lunes|viernes|lundi|vendredi)"
+    r"s?\b|\d+\s?(个|小时|天|秒|分|元|円|日|時|件|文字|개|일|시간|분|원)",
+    re.IGNORECASE,
+)
+# The business of the moment: what is asked for now, or told of oneself, holds until it is done.
+ERRAND = re.compile(
+    r"((hi|hello|hey)( there)?[,.! ]+|(oh|well|so|also|and|then|now|ok(ay)?|alright|great|thanks|"
+    r"perfect|yes|yeah|sure)[,.! ]+)*"
+    r"((can|could|would|will) (you|we|i)|(do|did|have|are) you|"
+    r"i (\w+ly )?(would|want|need|have|had|am|was|will|do|did|don['’]?t|didn['’]?t|can|could|think|"
+    r"see|get|got|know|guess|hope|found|tried|noticed|understand|appreciate|apologi[sz]e|just|also|"
+    r"still|never|mean|wonder|booked|must|choose|tested|ran)\b|i['’](m|ll|ve|d)\b|"
+    r"my (user|name|id|email|phone|reservation|booking|order|account|date of birth|zip)|"
+    r"let('s| me| us)|here('s| is| are)|it('s| is| was) |that('s| is| was|) |what|how|why|where|which|"
+    r"is (it|this|that|there)|go ahead|go on|(please )?(proceed|continue|go ahead|transfer|help)|"
+    r"look(s| like|ing)?|seems?|puedes|podr[ií]as|quisiera|pouvez|peux|k[oö]nn(en|test|ten)|"
+    r"kannst|potresti|poderia|можешь|можете)\b",
     re.IGNORECASE,
 )
 # Said of oneself these state no rule: "I don't have the number at hand", "I can't find it".
 ABOUT_ONESELF = re.compile(
-    r"\bi (really |just |also |actually )?(do(n'?t| not)|can'?t|cannot|could ?n'?t|did ?n'?t|"
-    r"must have|only|am not|'?m not)\b|\b(is|are|was|were|did|does|doesn'?t|didn'?t) (it|that|this|"
-    r"there)\b|\bi (need|have|had) to\b",
+    r"\bi (really |just |also |actually |still )?(do(n['’]?t| not)|can['’]?t|cannot|could ?n['’]?t|"
+    r"did ?n['’]?t|must have|only|am not|['’]?m not|need|have|had|think|thought|guess|hope|found|"
+    r"apologi[sz]e|understand|appreciate|remember|see|was|got|know|noticed|tried|wonder)\b"
+    r"|\bi['’](m|ve|ll|d) |\b(is|are|was|were|did|does|doesn'?t|didn'?t) (it|that|this|there)\b",
     re.IGNORECASE,
 )
 IMPERATIVE = re.compile(

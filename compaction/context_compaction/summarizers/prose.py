@@ -1,0 +1,132 @@
+"""The sentences that a user typed, told apart from what he pasted.
+
+A turn of the user may hold logs, code, quoted documents or the output of a tool. No list of such
+things is complete; but what somebody types stands in paragraphs of its own, mostly the first or the
+last, and none of its lines looks like a machine's.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+MAX_SENTENCE_CHARS = 500
+MIN_SENTENCE_CHARS = 6
+# Of one message: what is longer is pasted, and its beginning and end are read.
+_MAX_MESSAGE_CHARS = 12_000
+# Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
+_PASTED_LINES = 12
+_PASTED_PARAGRAPH_LINES = 6
+_LETTER_SHARE = 0.72
+# A line that was broken at the margin goes on in the next one.
+_MARGIN_CHARS = 50
+
+# A point after these, or after a single letter, ends no sentence.
+_ABBREVIATIONS = ("Mr", "Ms", "Mrs", "Dr", "St", "vs", "Sr", "Jr", "Hr", "Fr", "Nr", "approx")
+_SENTENCE_END = re.compile(
+    r"(?<!\b[A-Za-z]\.)"
+    + "".join(rf"(?<!\b{word}\.)" for word in _ABBREVIATIONS)
+    + r"(?<=[.!?…])\s+|(?<=[。！？；])"
+)
+_BULLET = re.compile(r"(?:[-*•>]+|\d{1,2}[.)])\s+")
+_MACHINE = re.compile(
+    r"\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|\(\w[\w ]*:|Traceback|File \"|at \S+\(|[+-]{1,3}\S|"
+    r"\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:\d\d|(INFO|DEBUG|WARN\w*|ERROR)\b"
+)
+_MACHINE_END = re.compile(r"[{};\\$|]\Z|->\Z|\)\]\Z|=>|::|\w\(\)|==|\S\{|\]\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence of a user's turn, on one line.
+
+    Attributes:
+        text: The sentence, whole; cut at `MAX_SENTENCE_CHARS`, which is then said.
+        paragraph: The number of its paragraph in the turn.
+        is_pasted: Whether it rather looks pasted than typed.
+        is_last: Whether it stands in the turn's last paragraph, or in its only one.
+    """
+
+    text: str
+    paragraph: int
+    is_pasted: bool
+    is_last: bool
+
+
+def sentences_of(text: str) -> list[Sentence]:
+    """The sentences of one text of the user's, in order."""
+    if len(text) > _MAX_MESSAGE_CHARS:
+        half = _MAX_MESSAGE_CHARS // 2
+        text = text[:half] + "\n\n" + text[-half:]
+    paragraphs = list(_paragraphs(text))
+    is_long = sum(len(lines) for lines, _ in paragraphs) > _PASTED_LINES
+    last = len(paragraphs) - 1
+    found: list[Sentence] = []
+    for at, (lines, is_code) in enumerate(paragraphs):
+        # Who pastes a log says what to do with it before or after.
+        amid = is_long and 0 < at < last
+        pasted = is_code or amid or _is_machine_made(lines, is_long=is_long)
+        for line in _unwrapped(lines):
+            for sentence in _split(line):
+                found.append(Sentence(sentence, at, pasted or _is_machine(sentence), at == last))
+    return found
+
+
+def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
+    """Runs of lines between empty ones, and whether each is fenced code."""
+    lines: list[str] = []
+    fenced = False
+    for line in text.splitlines():
+        is_fence = line.lstrip().startswith(("```", "~~~"))
+        if (is_fence or not line.strip()) and lines:
+            yield lines, fenced
+            lines = []
+        if is_fence:
+            fenced = not fenced
+        elif line.strip():
+            lines.append(line)
+    if lines:
+        yield lines, fenced
+
+
+def _is_machine_made(lines: Sequence[str], *, is_long: bool) -> bool:
+    machine = sum(map(_is_machine, lines))
+    if machine and (is_long or len(lines) > _PASTED_PARAGRAPH_LINES):
+        return True
+    return machine * 2 > len(lines) or len(lines) > _PASTED_LINES
+
+
+def _is_machine(line: str) -> bool:
+    """Whether a line looks written by a machine, or for one."""
+    if not line.isascii():
+        return False
+    if line.startswith(("    ", "\t")):
+        return True
+    stripped = _BULLET.sub("", line.strip(), count=1)
+    if " " not in stripped or _MACHINE.match(stripped) or _MACHINE_END.search(stripped):
+        return True
+    letters = sum(char.isalpha() or char == " " for char in stripped)
+    return letters < len(stripped) * _LETTER_SHARE
+
+
+def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
+    """The lines; one that was broken at the margin is joined with the next."""
+    whole = ""
+    for line in lines:
+        stripped = line.strip()
+        goes_on = len(whole) >= _MARGIN_CHARS and whole[-1].isalpha() and stripped[:1].islower()
+        if whole and not goes_on:
+            yield whole
+            whole = ""
+        whole = f"{whole} {stripped}" if whole else stripped
+    if whole:
+        yield whole
+
+
+def _split(line: str) -> Iterator[str]:
+    for part in _SENTENCE_END.split(_BULLET.sub("", line, count=1)):
+        sentence = " ".join(part.split())
+        if len(sentence) < (2 if not sentence.isascii() else MIN_SENTENCE_CHARS):
+            continue
+        if len(sentence) > MAX_SENTENCE_CHARS:
+            sentence = sentence[:MAX_SENTENCE_CHARS].rstrip() + " […]"
+        yield sentence
