@@ -198,7 +198,11 @@ def _with_cut(task: Task, shape: Shape, where: CutPoint, tokens: int) -> Shape:
     gone_tokens = history_size + prefix_size
     kept_tokens = task.count.messages(shape.draft.messages) - gone_tokens
     replaced_tokens = max(0, task.count.messages(task.messages) - kept_tokens)
-    tokens = min(tokens, int(replaced_tokens * _SUMMARY_SHARE))
+    # Earlier words of ours stand for far more than they count: what they told may be told again.
+    made = (message for part in parts for message in part if markers.is_made(message))
+    made_tokens = sum(map(task.count.message, made))
+    bound_tokens = made_tokens + int(max(0, replaced_tokens - made_tokens) * _SUMMARY_SHARE)
+    tokens = min(tokens, bound_tokens)
     of_prefix = prefix_size / max(1, gone_tokens)
     if all(parts):
         of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)

@@ -43,6 +43,15 @@ _FRAME_TIMES = 3
 _NEIGHBOUR_LOSS = 0.6
 _SHORT_PARAGRAPH = 3
 _LATELY_WEIGHT = 0.1
+_SIGNS = (
+    (STRONG, 1.0),
+    (ALL_OR_NONE, 0.75),
+    (LIMIT, 0.4),
+    (WISH, 0.5),
+    (IMPERATIVE, 0.25),
+    (CORRECTION, 0.5),
+    (ERRAND, -0.75),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,27 +166,12 @@ def _words_rank(text: str) -> float:
     """What the words themselves say, in the languages of rule_words.py."""
     rules = len({match[0].lower() for match in RULE.finditer(text)})
     rank = min(rules, 3) * 0.75
-    if STRONG.search(text):
-        rank += 1.0
-    if ALL_OR_NONE.search(text):
-        rank += 0.75
-    if LIMIT.search(text):
-        rank += 0.4
+    rank += sum(weight for sign, weight in _SIGNS if sign.search(text))
     if ABOUT_ONESELF.search(text):
         rank -= 1.0 if rules else 0.5
-    if WISH.search(text):
-        rank += 0.5
-    if IMPERATIVE.match(text):
-        rank += 0.25
-    if CORRECTION.search(text):
-        rank += 0.5
-    if ERRAND.match(text):
-        rank -= 0.75
-    if text.endswith(("?", "？")):
-        rank -= 1.25
     if AGREEMENT.match(text):
         rank -= 0.5 if rules else 1.25
-    return rank
+    return rank - 1.25 if text.endswith(("?", "？")) else rank
 
 
 def _rarity(text: str, uses: Mapping[str, NameUse]) -> float:

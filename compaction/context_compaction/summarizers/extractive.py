@@ -7,12 +7,12 @@ others leave goes to the facts. Cost is linear in the text.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from context_compaction import markers
 from context_compaction.messages import Messages, text_of
 from context_compaction.summarizers import SummaryRequest, ledger
-from context_compaction.summarizers.binding import Bindings, bindings_of
+from context_compaction.summarizers.binding import SURE_RANK, Binding, Bindings, bindings_of
 from context_compaction.summarizers.facts import fact_lines
 from context_compaction.summarizers.focus import focus_of
 from context_compaction.summarizers.lines import LineIndex, index_lines
@@ -27,11 +27,12 @@ LEDGER = "Done, files, plan"
 PREVIOUS = "From the summary before"
 FACTS = "Facts, errors, values"
 NEXT = "Where the work stood"
+DETAILS = "Where to find details"
 
 # Shares of the budget. They are bounds: what a section does not use goes to the facts.
 _REQUEST_SHARE = 0.12
-_BINDING_SHARE = 0.45
-_BINDING_TOKENS = 900
+_BINDING_SHARE = 0.5
+_BINDING_TOKENS = 1_000
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
 _NEXT_SHARE = 0.06
@@ -42,10 +43,11 @@ _TITLE_TOKENS = 6
 _CLOSING_LINES = 6
 _MIN_LINE_CHARS = 12
 _MAX_LINE_CHARS = 240
-# A sentence of the user below this rank is no rule by any pattern (binding.py); a small summary
-# takes only those that are one by more than politeness.
+# For the search anchors, and for naming what is empty.
+_ANCHOR_TOKENS = 40
+# A sentence of the user below this rank is chatter; a small summary takes only what is a rule by
+# its words.
 _RULE_RANK = 0.5
-_SURE_RANK = 1.5
 
 _DECISION = re.compile(
     r"\b(decided|decision|chose|choose|going with|we('ll| will) use|i('ll| will) use|instead of|"
@@ -74,28 +76,36 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
             sections[title] = chosen
             left -= cost_of(chosen, count) + _TITLE_TOKENS
 
+    is_large = budget >= _SMALL_TOKENS
     if budget > 0 and not request.is_turn_prefix:
         asked = request_lines(
             request.messages, int(budget * _REQUEST_SHARE), count, bindings.superseded
         )
         add(REQUESTS, asked, _REQUEST_SHARE)
-        least_rank = _RULE_RANK if budget >= _SMALL_TOKENS else _SURE_RANK
+        least_rank = _RULE_RANK if is_large else SURE_RANK
         share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
         add(BINDING, _binding_lines(bindings, sections, least_rank), share)
         _in_order(sections, bindings)
-    if budget >= _SMALL_TOKENS:
+    if is_large:
         add(LEDGER, ledger.lines(request.digest), _LEDGER_SHARE)
         add(DECISIONS, sorted(_decision_lines(index), key=focus, reverse=True), _DECISION_SHARE)
         add(NEXT, _closing_lines(request.messages), _NEXT_SHARE)
     if request.previous:
         add(PREVIOUS, request.previous.splitlines(), _PREVIOUS_SHARE)
     told = "\n".join(line for lines in sections.values() for line in lines)
-    facts = fact_lines(index, left - _TITLE_TOKENS, count, told, bindings.superseded, focus)
-    if facts:
-        sections[FACTS] = facts
+    left -= _TITLE_TOKENS + (_ANCHOR_TOKENS if is_large else 0)
+    facts = fact_lines(index, left, count, told, bindings.superseded, focus)
+    if facts.lines:
+        sections[FACTS] = list(facts.lines)
     order = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT)
+    if is_large:
+        wanted = () if request.is_turn_prefix else (REQUESTS, BINDING)
+        empty = [title for title in (*wanted, DECISIONS, LEDGER, FACTS) if title not in sections]
+        sections[DETAILS] = _detail_lines(facts.left_out, empty)
     return _assembled(
-        [(title, sections[title]) for title in order if title in sections], budget, count
+        [(title, sections[title]) for title in (*order, DETAILS) if sections.get(title)],
+        budget,
+        count,
     )
 
 
@@ -110,10 +120,28 @@ def _binding_lines(
 
 
 def _in_order(sections: dict[str, list[str]], bindings: Bindings) -> None:
-    """What binds, in the order in which it was said."""
-    orders = {f"- {binding.text}": binding.order for binding in bindings.standing}
-    if BINDING in sections:
-        sections[BINDING].sort(key=lambda line: orders.get(line, 0))
+    """What binds, in the order in which it was said; what was said together, on one line."""
+    chosen = {line.removeprefix("- ") for line in sections.pop(BINDING, ())}
+    said = [binding for binding in bindings.standing if binding.text in chosen]
+    whole = chosen - {binding.text for binding in said}  # the first, shortened
+    lines = [f"- {text}" for text in whole]
+    last: Binding | None = None
+    for binding in sorted(said, key=lambda binding: binding.order):
+        if last and last.order + 1 == binding.order and last.paragraph == binding.paragraph:
+            lines[-1] += f" {binding.text}"
+        else:
+            lines.append(f"- {binding.text}")
+        last = binding
+    if lines:
+        sections[BINDING] = lines
+
+
+def _detail_lines(left_out: Sequence[str], empty: Sequence[str]) -> list[str]:
+    """How to find what is not here, and which parts had nothing to say."""
+    lines = [f"- search_transcript finds more: {', '.join(left_out)}"] if left_out else []
+    if empty:
+        lines.append(f"- Nothing found for: {'; '.join(empty)}")
+    return lines
 
 
 def _decision_lines(index: LineIndex) -> list[str]:

@@ -1,35 +1,36 @@
 """What will be needed by name: the lines that cover the most names not yet covered, per token.
 
-What a name is worth follows what agents were seen to use again in real sessions: one that many
-messages share, that was used lately, or that the agent wrote itself, is several times as likely to
-be written again. A name that stands everywhere is covered by any line.
+What a name is worth is said in worth.py. One that stands everywhere is covered by any line.
 """
 
 import heapq
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from context_compaction.summarizers.focus import Focus
-from context_compaction.summarizers.lines import Line, LineIndex, NameUse, names_of
+from context_compaction.summarizers.lines import Line, LineIndex, names_of
+from context_compaction.summarizers.worth import worth_of
 from context_compaction.tokens import MessageCounter
 
-_COMMON_SHARE = 0.3
-_MANY_MESSAGES = 6
-_AGENT_WEIGHT = 3.0
-_WORD_WEIGHT = 0.6
-_SHORT_WORD_WEIGHT = 0.2
-_LONG_WORD_CHARS = 7
+_ANCHORS = 5
 _NO_CONTEXT_WEIGHT = 0.3
-_OLDEST_WEIGHT = 0.15
 _CHARS_PER_TOKEN = 3.3
 _LINE_TOKENS = 3
 
-_LOWER_WORD = re.compile(r"[^\W\d_A-Z]+")
 # The signs of JSON cost a third of its tokens and say nothing that its words do not.
 _JSON_FIELD = re.compile(r'"[\w-]+": ')
 _JSON_SIGNS = re.compile(r'["{}\[\]]')
 _BULLETS = " -*\t"
 _PREFIXES = {"user": "user: ", "assistant": "agent: "}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The chosen lines, in their order, and the names of most worth that none of them has."""
+
+    lines: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def fact_lines(
@@ -39,8 +40,8 @@ def fact_lines(
     told: str,
     gone: Collection[str],
     focus: Focus,
-) -> list[str]:
-    """Lines of `index` in their order, within `budget` tokens.
+) -> Facts:
+    """Lines of `index` within `budget` tokens.
 
     Args:
         index: The lines to choose from.
@@ -50,7 +51,7 @@ def fact_lines(
         gone: Sentences of the user that no longer hold.
         focus: How much more a line weighs than another, for what the caller wants dwelt on.
     """
-    worth = {name: _worth(name, use, index.message_count) for name, use in index.uses.items()}
+    worth = {name: worth_of(name, use, index.message_count) for name, use in index.uses.items()}
     for name in names_of(told):
         worth.pop(name, None)
 
@@ -87,7 +88,10 @@ def fact_lines(
         for name in line.names:
             worth.pop(name, None)
     chosen.sort(key=lambda line: line.order)
-    return [shown[line.order] for line in chosen]
+    anchors = sorted(
+        (name for name in worth if worth[name] and name.isascii()), key=lambda n: (-worth[n], n)
+    )
+    return Facts(tuple(shown[line.order] for line in chosen), tuple(anchors[:_ANCHORS]))
 
 
 def _says(line: Line, gone: Collection[str]) -> bool:
@@ -101,15 +105,3 @@ def _shown(line: Line) -> str:
     if _JSON_FIELD.search(text):
         text = _JSON_SIGNS.sub("", text)
     return f"- {_PREFIXES.get(line.speaker, '')}{text.strip(_BULLETS)}"
-
-
-def _worth(name: str, use: NameUse, message_count: int) -> float:
-    if use.messages > max(_MANY_MESSAGES, message_count * _COMMON_SHARE):
-        return 0.0
-    recent = (use.last + 1) / message_count
-    worth = min(use.messages, _MANY_MESSAGES) * (_OLDEST_WEIGHT + (1 - _OLDEST_WEIGHT) * recent**3)
-    if use.by_agent:
-        worth *= _AGENT_WEIGHT
-    if _LOWER_WORD.fullmatch(name):
-        worth *= _WORD_WEIGHT if len(name) >= _LONG_WORD_CHARS else _SHORT_WORD_WEIGHT
-    return worth

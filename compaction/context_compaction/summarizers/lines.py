@@ -14,7 +14,7 @@ from context_compaction.messages import Message, Messages, Text, ToolCall, ToolR
 
 MIN_LINE_CHARS = 12
 # A longer line is cut into pieces of about this size: what makes a name understood stands near it.
-PIECE_CHARS = 120
+PIECE_CHARS = 90
 # Of one text: beyond it, its head and its tail speak for it.
 MAX_TEXT_LINES = 4_000
 MAX_LINE_CHARS = 20_000
@@ -46,11 +46,12 @@ class Line:
 
 @dataclass(slots=True)
 class NameUse:
-    """How a name was used: in how many messages, where last, and whether by the agent itself."""
+    """How a name was used: in how many messages, where last, and by whom."""
 
     messages: int = 0
     last: int = -1
     by_agent: bool = False
+    by_user: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,13 @@ def index_lines(messages: Messages) -> LineIndex:
                 if not names:
                     continue
                 by_agent = speaker in ("assistant", "call")
+                by_user = speaker == "user"
                 for name in names:
                     use = uses.get(name)
                     if use is None:
                         use = uses[name] = NameUse()
                     use.by_agent |= by_agent
+                    use.by_user |= by_user
                     if use.last != at:
                         use.messages += 1
                         use.last = at

@@ -65,9 +65,11 @@ def sentences_of(text: str) -> list[Sentence]:
         # Who pastes a log says what to do with it before or after.
         amid = is_long and 0 < at < last
         pasted = is_code or amid or _is_machine_made(lines, is_long=is_long)
-        for line in _unwrapped(lines):
-            for sentence in _split(line):
-                found.append(Sentence(sentence, at, pasted or _is_machine(sentence), at == last))
+        found.extend(
+            Sentence(sentence, at, pasted or _is_machine(sentence), at == last)
+            for line in _unwrapped(lines)
+            for sentence in _split(line)
+        )
     return found
 
 

@@ -82,7 +82,8 @@ CORRECTION = re.compile(
     r"turns out|revised?|update:|updated?|new (plan|value|deadline|limit|date|one)|"
     r"(moved|pushed|postponed|delayed|brought|bumped|raised|lowered|changed|renamed|shifted) "
     r"(it |this |that |them |the [\w ]{1,30})?(to|up|back|forward|from)|make (that|it)|misspoke|"
-    r"after all|i meant|forget \S*[_\d/.]\S*|too (much|many|few|little|long|short)|overrid\w+|supersed\w+|disregard|ignore what|now it'?s|is now|"
+    r"after all|i meant|forget \S*[_\d/.]\S*|too (much|many|few|little|long|short)|"
+    r"overrid\w+|supersed\w+|disregard|ignore what|now it'?s|is now|"
     r"en lugar de|en vez de|ya no|mejor|cambi\w+|plut[oô]t|finalement|au lieu de|ne .{2,30} plus|"
     r"doch|stattdessen|statt|nicht mehr|ge[aä]ndert|invece|non pi[uù]|em vez de|mudei)\b"
     r"|вместо|теперь|больше не|передумал|на самом деле|改为|改成|改用|换成|而不是|不再|更正|其实|"
@@ -91,8 +92,8 @@ CORRECTION = re.compile(
 )
 # Weaker signs: they correct only what was said in the very same form.
 NOW = re.compile(
-    r"\A(no|nope|wait|sorry|correction|well)\b|\b(now|after all|make (that|it)|meant|misspoke|mistake|"
-    r"today|nun|jetzt|doch|ahora|maintenant|adesso|agora|nu|teraz|şimdi|artık)\b"
+    r"\A(no|nope|wait|sorry|correction|well)\b|\b(now|after all|make (that|it)|meant|misspoke|"
+    r"mistake|today|nun|jetzt|doch|ahora|maintenant|adesso|agora|nu|teraz|şimdi|artık)\b"
     r"|теперь|сейчас|现在|今は|これから|이제",
     re.IGNORECASE,
 )
@@ -108,16 +109,16 @@ AGREEMENT = re.compile(
     r"(yes|yep|yeah|ok(ay)?|sure|thanks?|thank you|great|perfect|no,|nope|hi|hello|hey|go ahead|"
     r"continue|proceed|done|sounds good|that['’]?s (right|all|correct|okay|fine|great)|you too|bye|"
     r"goodbye|take care|talk soon|(i )?understood|i understand|i see|got it|alright|cool|nice|no "
-    r"(problem|worries)|you're welcome|have a|well done|good (job|work)|hm+|lol|ja|nein|danke|s[ií]|"
-    r"gracias|oui|merci|d'accord|grazie|obrigad[oa]|да|спасибо|好的?|谢谢|はい|ありがとう|네|감사)"
+    r"(problem|worries)|you're welcome|have a|well done|good (job|work)|hm+|lol|ja|nein|danke|"
+    r"s[ií]|gracias|oui|merci|d'accord|grazie|obrigad[oa]|да|спасибо|好的?|谢谢|はい|ありがとう|네|감사)"
     r"([\s,.!;:]|\Z)",
     re.IGNORECASE,
 )
 # What holds of all or of none is said once and meant always.
 ALL_OR_NONE = re.compile(
-    r"\b(nothing|nobody|none|no[- ]one|nowhere|neither|every\w*|all|each|any(thing|one|body|where)?|"
-    r"both|else|entirely|at all|todo[s]?|todas?|nada|nadie|ning[uú]n\w*|cada|toute?s?|tous|rien|"
-    r"personne|aucune?|chaque|alle[snrm]?|nichts|niemand|jede\w?|tutt[ioea]|niente|nessun\w*|ogni|"
+    r"\b(nothing|nobody|none|no[- ]one|nowhere|neither|every\w*|all|each|"
+    r"any(thing|one|body|where)?|both|else|entirely|at all|todo[s]?|todas?|nada|nadie|ning[uú]n\w*|"
+    r"cada|toute?s?|tous|rien|personne|aucune?|chaque|alle[snrm]?|nichts|niemand|jede\w?|tutt[ioea]|niente|nessun\w*|ogni|"
     r"tudo|ningu[eé]m|nenhum\w*|alles|niets|niemand|elke?|allt|alla|ingen\w*|inget|wszystk\w+|nic|"
     r"nikt|ka[zż]d\w+|her|hi[cç]bir)\b"
     r"|\b(все[хмй]?|всё|кажд\w+|любо\w+|ничего|никто|никому|ни один)\b"
@@ -137,16 +138,16 @@ LIMIT = re.compile(
 )
 # The business of the moment: what is asked for now, or told of oneself, holds until it is done.
 ERRAND = re.compile(
-    r"((hi|hello|hey)( there)?[,.! ]+|(oh|well|so|also|and|then|now|ok(ay)?|alright|great|thanks|"
+    r"\A((hi|hello|hey)( there)?[,.! ]+|(oh|well|so|also|and|then|now|ok(ay)?|alright|great|thanks|"
     r"perfect|yes|yeah|sure)[,.! ]+)*"
     r"((can|could|would|will) (you|we|i)|(do|did|have|are) you|"
     r"i (\w+ly )?(would|want|need|have|had|am|was|will|do|did|don['’]?t|didn['’]?t|can|could|think|"
     r"see|get|got|know|guess|hope|found|tried|noticed|understand|appreciate|apologi[sz]e|just|also|"
     r"still|never|mean|wonder|booked|must|choose|tested|ran)\b|i['’](m|ll|ve|d)\b|"
     r"my (user|name|id|email|phone|reservation|booking|order|account|date of birth|zip)|"
-    r"let('s| me| us)|here('s| is| are)|it('s| is| was) |that('s| is| was|) |what|how|why|where|which|"
-    r"is (it|this|that|there)|go ahead|go on|(please )?(proceed|continue|go ahead|transfer|help)|"
-    r"look(s| like|ing)?|seems?|puedes|podr[ií]as|quisiera|pouvez|peux|k[oö]nn(en|test|ten)|"
+    r"let('s| me| us)|here('s| is| are)|it('s| is| was) |that('s| is| was|) |what|how|why|where|"
+    r"which|is (it|this|that|there)|go ahead|go on|"
+    r"(please )?(proceed|continue|go ahead|transfer|help)|look(s| like|ing)?|seems?|puedes|podr[ií]as|quisiera|pouvez|peux|k[oö]nn(en|test|ten)|"
     r"kannst|potresti|poderia|можешь|можете)\b",
     re.IGNORECASE,
 )
@@ -159,7 +160,7 @@ ABOUT_ONESELF = re.compile(
     re.IGNORECASE,
 )
 IMPERATIVE = re.compile(
-    r"(use|make|keep|write|put|store|stick|ask|tell|wait|stop|leave|treat|check|test|follow|respect|"
+    r"\A(use|make|keep|write|put|store|stick|ask|tell|wait|stop|leave|treat|check|test|follow|respect|"
     r"return|limit|stay|work|speak|answer|reply|respond|format|sign|log|hold|save|target|pin|mark|"
     r"no|all|any|every|everything|nothing|nobody|none|each|both|neither|when|if|whenever|once|after|"
     r"for|in|on|our|we|my|i am|i'm|the|it|they|you|your|usa|utilise[rz]?|verwende\w*|benutze\w*|"
