@@ -147,7 +147,8 @@ ERRAND = re.compile(
     r"my (user|name|id|email|phone|reservation|booking|order|account|date of birth|zip)|"
     r"let('s| me| us)|here('s| is| are)|it('s| is| was) |that('s| is| was|) |what|how|why|where|"
     r"which|is (it|this|that|there)|go ahead|go on|"
-    r"(please )?(proceed|continue|go ahead|transfer|help)|look(s| like|ing)?|seems?|puedes|podr[ií]as|quisiera|pouvez|peux|k[oö]nn(en|test|ten)|"
+    r"(please )?(proceed|continue|go ahead|transfer|help)|look(s| like|ing)?|seems?|puedes|"
+    r"podr[ií]as|quisiera|pouvez|peux|k[oö]nn(en|test|ten)|"
     r"kannst|potresti|poderia|можешь|можете)\b",
     re.IGNORECASE,
 )
