@@ -3,9 +3,14 @@
     archive_writer.py ROOT INDEX SESSION NAME COUNT
 
 Message number i of writer NAME is `word-NAME-i`. The list grows by one a call, as a host's does.
+Without arguments it reads such lines from its input and forks a writer for each, one after another,
+which spares all but the first the start; a writer's first line is its process id, and `end` follows
+its last one.
 """
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -13,7 +18,7 @@ from context_compaction import wire
 from context_compaction.archive.local import open_archive
 
 
-async def main(arguments: list[str]) -> None:
+async def write(arguments: Sequence[str]) -> None:
     root, index_root, session_id, name, count = arguments
     async with open_archive(Path(root), index_root=Path(index_root)) as archive:
         raws: list[dict[str, str]] = []
@@ -22,9 +27,26 @@ async def main(arguments: list[str]) -> None:
             raws.append({"role": "user", "content": f"word{name}x{number}{filler}"})
             messages = wire.parse(raws, format="anthropic")
             await archive.append(session_id, messages, format="anthropic")
-            sys.stdout.write(f"{number}\n")
-            sys.stdout.flush()
+            say(number)
+
+
+def say(what: object) -> None:
+    sys.stdout.write(f"{what}\n")
+    sys.stdout.flush()
+
+
+def fork_writer(arguments: Sequence[str]) -> None:
+    process_id = os.fork()
+    if process_id == 0:
+        say(os.getpid())
+        anyio.run(write, arguments)
+        os._exit(0)
+    os.waitpid(process_id, 0)
+    say("end")
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1:])
+    if sys.argv[1:]:
+        anyio.run(write, sys.argv[1:])
+    for line in sys.stdin if not sys.argv[1:] else ():
+        fork_writer(line.split())

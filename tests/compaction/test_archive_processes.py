@@ -2,12 +2,16 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.text import TextReceiveStream
 from context_compaction.archive import Archive, Query
 from context_compaction.archive.local import open_archive
@@ -18,25 +22,32 @@ WRITER = Path(__file__).with_name("archive_writer.py")
 KILL_ROUNDS = int(os.environ.get("ARCHIVE_KILL_ROUNDS", "20"))
 
 
-def _command(root: Path, session_id: str, name: str, count: int) -> list[str]:
-    where = [str(root / "archive"), str(root / "index")]
-    return [sys.executable, str(WRITER), *where, session_id, name, str(count)]
+def _arguments(root: Path, session_id: str, name: str, count: int) -> list[str]:
+    return [str(root / "archive"), str(root / "index"), session_id, name, str(count)]
 
 
-async def _acknowledged_before_kill(command: list[str], kill_after: int) -> int:
+async def _acknowledged_before_kill(
+    writers: Process, lines: AsyncGenerator[str], arguments: list[str], kill_after: int
+) -> int:
     """Start a writer, kill it after so many answers, and give how many it gave in all."""
-    async with await anyio.open_process(command, stderr=None) as process:
-        assert process.stdout is not None
-        text = ""
-        async for piece in TextReceiveStream(process.stdout):
-            text += piece
-            if text.count("\n") >= kill_after:
-                break
-        process.kill()
-        async for piece in TextReceiveStream(process.stdout):
-            text += piece
-        await process.wait()
-    return text.count("\n")
+    assert writers.stdin is not None
+    await writers.stdin.send(f"{' '.join(arguments)}\n".encode())
+    process_id = int(await anext(lines))
+    for _ in range(kill_after):
+        await anext(lines)
+    os.kill(process_id, signal.SIGKILL)
+    rest = 0
+    while await anext(lines) != "end":
+        rest += 1
+    return kill_after + rest
+
+
+async def _lines(stream: ByteReceiveStream) -> AsyncGenerator[str]:
+    before = ""
+    async for piece in TextReceiveStream(stream):
+        *whole, before = (before + piece).split("\n")
+        for line in whole:
+            yield line
 
 
 async def _contents(archive: Archive, session_id: str) -> list[str]:
@@ -48,12 +59,16 @@ async def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path: Path
     rng = random.Random(17)
     acknowledged: dict[str, int] = {}
     with anyio.fail_after(55 + 3 * KILL_ROUNDS):
-        for count in range(KILL_ROUNDS):
-            session_id = f"s{count % 3}"
-            command = _command(tmp_path, session_id, f"w{count}", 10_000)
-            acknowledged[f"{session_id} w{count}"] = await _acknowledged_before_kill(
-                command, rng.randrange(1, 12)
-            )
+        async with await anyio.open_process([sys.executable, WRITER], stderr=None) as writers:
+            assert writers.stdout is not None
+            async with aclosing(_lines(writers.stdout)) as lines:
+                for count in range(KILL_ROUNDS):
+                    session_id = f"s{count % 3}"
+                    arguments = _arguments(tmp_path, session_id, f"w{count}", 10_000)
+                    acknowledged[f"{session_id} w{count}"] = await _acknowledged_before_kill(
+                        writers, lines, arguments, rng.randrange(1, 12)
+                    )
+            writers.kill()
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
             health = await archive.health()
             assert not [problem for problem in health.problems if "checksum" in problem]
@@ -73,7 +88,10 @@ async def test_processes_append_to_one_session_while_others_search(
     writers: int, tmp_path: Path
 ) -> None:
     count = 40
-    commands = [_command(tmp_path, "shared", f"w{number}", count) for number in range(writers)]
+    commands = [
+        [sys.executable, str(WRITER), *_arguments(tmp_path, "shared", f"w{number}", count)]
+        for number in range(writers)
+    ]
     outputs: list[bytes] = []
 
     async def write(command: list[str]) -> None:

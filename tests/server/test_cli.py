@@ -1,4 +1,4 @@
-"""The command line, as a shell runs it: answers on standard output, everything else beside it."""
+"""The command line: answers on standard output, everything else beside it."""
 
 import json
 import os
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from mcp_server_compaction.cli import main
 
 from tests.support.messages_api import Says, serve
 from tests.support.story import SUMMARY, story
@@ -18,8 +20,24 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Runs the command line with an archive of its own."""
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs the command line with an archive of its own; here, since a process starts slowly."""
+    monkeypatch.setenv("MCP_COMPACTION_ARCHIVE", str(tmp_path / "archive"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+        texts = [str(argument) for argument in arguments]
+        done = CliRunner().invoke(main, texts, catch_exceptions=False)
+        assert done.exit_code == code, done.stderr
+        return subprocess.CompletedProcess(texts, code, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Run:
+    """The same in a process of its own, as a shell starts it."""
     own = {
         "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
@@ -33,10 +51,9 @@ def run(tmp_path: Path) -> Run:
             cwd=tmp_path,
             text=True,
             encoding="utf-8",
-            timeout=60,
+            timeout=50,
             check=False,
         )
-        assert "Traceback" not in done.stderr
         assert done.returncode == code, done.stderr
         return done
 
@@ -48,6 +65,16 @@ def transcript(tmp_path: Path) -> Path:
     path = tmp_path / "session.json"
     path.write_text(json.dumps(conversation()), encoding="utf-8")
     return path
+
+
+def test_a_process_answers_on_its_output_alone_and_complains_beside_it(
+    shell: Run, transcript: Path
+) -> None:
+    done = shell("compact", transcript, "--target", "12000", "--json")
+    assert json.loads(done.stdout)["fits"]
+    failed = shell("compact", transcript, "--policy", "absent", code=1)
+    assert (failed.stdout, "Traceback" in failed.stderr) == ("", False)
+    assert "default" in failed.stderr
 
 
 def test_compact_shows_a_table_by_layer_and_where_to_read(run: Run, transcript: Path) -> None:
