@@ -15,7 +15,7 @@ from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages
 from context_compaction.policies import Policy
 from context_compaction.repair import label_misplaced_system, open_with_user
-from context_compaction.restore import FileText, restore
+from context_compaction.restore import FileText, recent_files, restore
 from context_compaction.rungs import Limits, Rung, clear, cut, ladder, words_reserve
 from context_compaction.settings import Settings
 from context_compaction.summary import (
@@ -35,6 +35,10 @@ _LEAST_SHARE = 0.25
 # the whole: a list that was to be made smaller must come out smaller, however short it was.
 _SUMMARY_SHARE = 0.2
 _RESTORED_SHARE = 0.95
+# What stays in full is chosen up to this part of the limit: a list at its very target would be
+# above it with the next message.
+_FILLED_SHARE = 0.9
+_EARLIER_CUTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +124,92 @@ def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = Fal
         if fits(task, bare, spare_tokens=reserved):
             # What the cut leaves free is the words' too, up to their bound.
             free_tokens = task.limits.tokens - task.count.messages(bare)
-            bound_tokens = rung.settings.summary_tokens
-            return _with_cut(task, shape, where, min(bound_tokens, free_tokens))
+            words_tokens = min(rung.settings.summary_tokens, free_tokens)
+            shape = _with_cut(task, shape, where, words_tokens)
+            if task.limits.is_named and rung.settings.keep_recent_of == "target":
+                shape = _with_longest_tail(task, shape)
+            return _less_cleared(task, shape)
     return shape
+
+
+def _with_longest_tail(task: Task, shape: Shape) -> Shape:
+    """`shape` cut as early as its target allows, where the caller named that target.
+
+    A policy's own target is met with room to spare, since more will come.
+    """
+    for _ in range(_EARLIER_CUTS):
+        # Words come to a part of what they replace: the less is replaced, the less they need.
+        earlier = _cut_earlier(task, shape)
+        if earlier is shape:
+            break
+        shape = earlier
+    return shape
+
+
+def _cut_earlier(task: Task, shape: Shape) -> Shape:
+    if shape.cut is None:
+        return shape
+    bare = finish(task, shape, summary="", checkpoint="", files=()).messages
+    kept_tokens = sum(map(task.count.message, shape.draft.messages[shape.cut.first_kept :]))
+    beside_tokens = task.count.messages(bare) - kept_tokens + _spare_tokens(task, shape)
+    where = cut(
+        shape.draft,
+        shape.rung,
+        count=task.count,
+        rules=task.rules,
+        limits=task.limits,
+        keep_tokens=int(task.limits.tokens * _FILLED_SHARE) - beside_tokens,
+    )
+    if where is None or where.first_kept >= shape.cut.first_kept:
+        return shape
+    words_tokens = shape.summary_tokens + shape.checkpoint_tokens
+    return _if_it_fits(task, _with_cut(task, shape, where, words_tokens), shape)
+
+
+def _less_cleared(task: Task, shape: Shape) -> Shape:
+    """`shape` with as much less cleared of what stays as there is room for.
+
+    Clearing was not enough, so all that may be cleared is; then the cut took so much history away
+    that the newest of it has room after all.
+    """
+    bare = finish(task, shape, summary="", checkpoint="", files=()).messages
+    filled_tokens = int(task.limits.tokens * _FILLED_SHARE)
+    room_tokens = filled_tokens - task.count.messages(bare) - _spare_tokens(task, shape)
+    if shape.cut is None or room_tokens <= 0 or shape.rung.clears_all:
+        return shape
+    # Oldest first: what is cut off is cleared before anything that stays is.
+    grown_tokens = task.count.messages(shape.draft.messages) + room_tokens
+    grown = replace(task, limits=replace(task.limits, tokens=grown_tokens))
+    fuller = shape_by_clearing(grown, replace(shape.rung, needs_minimum=False))
+    words_tokens = shape.summary_tokens + shape.checkpoint_tokens
+    return _if_it_fits(task, _with_cut(task, fuller, shape.cut, words_tokens), shape)
+
+
+def _if_it_fits(task: Task, fuller: Shape, shape: Shape) -> Shape:
+    bare = finish(task, fuller, summary="", checkpoint="", files=()).messages
+    return fuller if fits(task, bare, spare_tokens=_spare_tokens(task, fuller)) else shape
+
+
+def _spare_tokens(task: Task, shape: Shape) -> int:
+    """What is still to come: the words, and the files that are put back."""
+    words_tokens = shape.summary_tokens + shape.checkpoint_tokens
+    return words_tokens + _files_tokens(task, shape)
+
+
+def _files_tokens(task: Task, shape: Shape) -> int:
+    """What the files that may be put back come to at most."""
+    if shape.cut is None or "restore" not in task.policy.layers:
+        return 0
+    settings = shape.rung.settings
+    files = recent_files(
+        task.messages, shape.cut.first_kept, settings.tool_kinds, settings.restore_kinds
+    )
+    most = settings.restore_file_tokens
+    sizes = (
+        most if file.seen_text is None else min(most, task.count.text(file.seen_text))
+        for file in files[: settings.restore_files]
+    )
+    return min(sum(sizes), settings.restore_total_tokens)
 
 
 def finish(

@@ -68,6 +68,7 @@ def goal_of(
             limit_tokens,
             settings.max_request_bytes,
             int(window / count.margin) - overhead_tokens,
+            is_named=request.target_tokens is not None and request.mode in ("auto", "plan"),
         ),
         before.upper > trigger or total_bytes > settings.max_request_bytes,
     )

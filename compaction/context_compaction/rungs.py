@@ -50,11 +50,13 @@ class Limits:
         tokens: The target, by the counter.
         bytes: The size of the request.
         window_tokens: The whole window, by the counter.
+        is_named: Whether the caller named the target, and wants as much kept as it allows.
     """
 
     tokens: int
     bytes: int
     window_tokens: int
+    is_named: bool = False
 
 
 def first_rung(settings: Settings) -> Rung:
@@ -158,9 +160,18 @@ def clear(
 
 
 def cut(
-    draft: Draft, rung: Rung, *, count: MessageCounter, rules: WireRules, limits: Limits
+    draft: Draft,
+    rung: Rung,
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    limits: Limits,
+    keep_tokens: int | None = None,
 ) -> CutPoint | None:
-    """Where this rung cuts; None where there is nothing left to replace."""
+    """Where this rung cuts; None where there is nothing left to replace.
+
+    `keep_tokens` is what may stay, instead of the rung's own share of the limit.
+    """
     settings = rung.settings
     if rung.keep_messages:
         return cut_keeping(draft.messages, rules, keep_messages=rung.keep_messages)
@@ -168,11 +179,15 @@ def cut(
         return cut_all(draft.messages, rules)
     room_tokens = limits.tokens - words_reserve(rung, limits.tokens)
     base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
+    if keep_tokens is None:
+        keep_tokens = min(int(base_tokens * rung.keep_fraction), room_tokens)
+    else:
+        room_tokens = keep_tokens
     found = find_cut(
         draft.messages,
         count=count,
         rules=rules,
-        keep_tokens=min(int(base_tokens * rung.keep_fraction), room_tokens),
+        keep_tokens=keep_tokens,
         keep_turns=settings.keep_recent_turns,
         max_tokens=room_tokens,
         may_keep_nothing=rung.may_keep_nothing,

@@ -278,3 +278,17 @@ async def test_a_refusal_clears_what_a_minimum_would_have_spared() -> None:
     assert spared.status == "no_progress"
     assert answer.status == "compacted"
     assert {edit.action for edit in answer.edits} == {"cleared"}
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+async def test_a_target_that_the_caller_names_is_not_missed_by_far(share: float) -> None:
+    chat: list[Json] = []
+    for turn in range(30):
+        chat += [user(f"Question {turn}: {lines(f'q{turn}', 3)}"), assistant(lines(f"a{turn}", 7))]
+    payload = [*chat, *answered("c", "Bash", lines("n", 20)), assistant("Done."), user("And now?")]
+    before = (await compacted(payload, mode="record")).tokens.before
+    # Talk, which nothing but a cut makes smaller.
+    answer = await compacted(payload, target_tokens=int(before * share))
+    assert answer.boundary is not None
+    assert answer.fits
+    assert answer.tokens.after >= answer.tokens.target * 0.55
