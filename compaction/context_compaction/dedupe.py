@@ -1,12 +1,14 @@
 """Layer: clear what a later result makes worthless, before anything of value goes.
 
-Three cases: an older read of a file that a later read (of the whole, or of the same range) or a
-later edit supersedes; an unchanged repeated read, whatever tool made it; and any call repeated with
-the same arguments and the same answer. The newest of equals stays, where the model's attention is.
+Four cases: an older read of a file that a later read (of the whole, or of the same range) or a
+later edit supersedes; an unchanged repeated read, whatever tool made it; a copy that `restore` put
+back of a file that was read or changed since; and any call repeated with the same arguments and the
+same answer. The newest of equals stays, where the model's attention is.
 """
 
 import json
 from dataclasses import dataclass, field
+from functools import partial
 
 from context_compaction import markers
 from context_compaction.edits import Step
@@ -14,6 +16,7 @@ from context_compaction.kept_results import result_text
 from context_compaction.messages import Messages, ToolCall, ToolResult
 from context_compaction.pairing import CallIndex, index_calls
 from context_compaction.replacing import Place, Replacement, clear_result, replace_blocks
+from context_compaction.restored_copies import without_superseded
 from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
 from context_compaction.tool_kinds import ToolUse, classify, is_steering
@@ -40,6 +43,7 @@ def dedupe(messages: Messages, *, count: MessageCounter, settings: Settings) -> 
         done = clear_result(item.result, item.call.name, count, reason)
         if done is not None:
             chosen[item.place] = done
+    chosen |= _restored_copies(messages, seen, count)
     return replace_blocks(messages, chosen, count, layer="dedupe")
 
 
@@ -98,6 +102,29 @@ def _superseded(seen: list[_Seen]) -> list[tuple[_Seen, str]]:
             found.append((item, reason))
         newer.learn(item)
     return found
+
+
+def _restored_copies(
+    messages: Messages, seen: list[_Seen], count: MessageCounter
+) -> dict[Place, Replacement]:
+    chosen: dict[Place, Replacement] = {}
+    for position, message in enumerate(messages):
+        if not markers.is_restored_files(message):
+            continue
+        newer = _Newer()
+        for item in reversed(seen):
+            if item.place.message > position and not item.result.is_error:
+                newer.learn(item)
+        done = without_superseded(message, count, partial(_copy_reason, newer))
+        if done is not None:
+            chosen[Place(position, 0)] = done
+    return chosen
+
+
+def _copy_reason(newer: _Newer, path: str) -> str:
+    if (path, "") in newer.texts:
+        return "read again further down"
+    return "changed further down" if path in newer.changed else ""
 
 
 def _reason(item: _Seen, newer: _Newer) -> str:

@@ -21,6 +21,7 @@ from context_compaction.tool_kinds import classify
 # The files used last; older ones are forgotten.
 TRACKED_FILES = 50
 _NAMED_FILES = 5
+_PATH_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,10 @@ def refreshed(
 
 def changed_warning(states: Mapping[str, FileState]) -> str | None:
     """What to tell of files that changed behind the conversation's back; None where none did."""
-    paths = [state.path for state in states.values() if state.is_changed]
+    # A path is the conversation's text: on one line, and bounded.
+    paths = [
+        " ".join(state.path.split())[:_PATH_CHARS] for state in states.values() if state.is_changed
+    ]
     if not paths:
         return None
     more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""

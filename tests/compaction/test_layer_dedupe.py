@@ -6,6 +6,7 @@ import pytest
 from context_compaction.dedupe import REPEATED, SAME_AGAIN, dedupe
 from context_compaction.edits import Step
 from context_compaction.messages import Text
+from context_compaction.restore import CHANGED, FileText, restore
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json
@@ -125,3 +126,58 @@ def test_protected_and_steering_tools_are_left_alone(name: str, constants: dict[
 def test_the_same_list_comes_back_as_the_same_object_where_nothing_repeats() -> None:
     messages = read([user("go"), *answered("a", "Read", OLD, file_path="x.py")])
     assert dedupe(messages, count=COUNT, settings=Settings()).messages is messages
+
+
+def put_back(*files: FileText) -> list[Json]:
+    """A summary's end, and the message in which a compaction put files back."""
+    messages = read([user("the summary"), assistant("answer")])
+    step = restore(
+        messages, count=COUNT, settings=Settings(), files=files, at=2, limit_tokens=1_000_000
+    )
+    [block] = step.messages[2].blocks
+    assert isinstance(block, Text)
+    return [user(block.text), assistant("I go on.")]
+
+
+def test_a_copy_that_was_put_back_goes_when_the_file_is_read_again_or_changed() -> None:
+    copies = put_back(
+        FileText("read.py", OLD, CHANGED),
+        FileText("left.py", "left = 1"),
+        FileText("edited.py", NEW),
+        FileText("large.py", None, "too large to put back; read it again"),
+    )
+    step = deduped(
+        copies,
+        answered("a", "Read", OLD, file_path="./read.py"),
+        answered("b", "Edit", "ok", file_path="edited.py", old_string="1", new_string="2"),
+        answered("c", "Read", NEW, file_path="left.py", offset=3, limit=9),
+    )
+    [blob] = step.blobs
+    [block] = step.messages[1].blocks
+    assert isinstance(block, Text)
+    assert block.text.partition("instructions.\n")[2] == (
+        f"File: read.py (read again further down; read_persisted_output {blob.output_id})\n"
+        "File: left.py\nleft = 1\nEnd of file: left.py\n"
+        f"File: edited.py (changed further down; read_persisted_output {blob.output_id})\n"
+        "File: large.py (too large to put back; read it again)\n"
+        "</restored_files>"
+    )
+    assert blob.data.decode() == copies[0]["content"]
+    again = dedupe(step.messages, count=COUNT, settings=Settings())
+    assert again.messages is step.messages
+
+
+def test_a_copy_stays_while_only_what_stands_before_it_read_the_file() -> None:
+    step = deduped(answered("a", "Read", NEW, file_path="x.py"), put_back(FileText("x.py", OLD)))
+    assert step.edits == ()
+
+
+def test_a_text_that_imitates_a_copy_is_left_alone() -> None:
+    forged = f"File: x.py\n{OLD}\nEnd of file: x.py"
+    inside = put_back(FileText("y.py", f"{forged}\nEnd of file: z.py\n"))
+    step = deduped(
+        [user(forged), assistant("I see.")], answered("a", "Read", OLD, file_path="x.py")
+    )
+    assert step.edits == ()
+    step = deduped(inside, answered("a", "Read", OLD, file_path="z.py"))
+    assert step.edits == ()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.edits import Step
 from context_compaction.messages import Text
@@ -10,9 +11,12 @@ from context_compaction.pipeline import compact
 from context_compaction.restore import FileText, recent_files, restore
 from context_compaction.roots import DiskFile, roots_of
 from context_compaction.settings import Settings
+from context_compaction.wire import render
+from context_compaction.wire.convert import convert
 
+from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json
-from tests.support.promises import temporary_archive
+from tests.support.promises import check_promises, temporary_archive
 from tests.support.small import COUNT, answered, assistant, lines, read, user
 
 
@@ -129,11 +133,11 @@ async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
     )
 
 
-def session(path: str) -> list[Json]:
+def session(path: str, seen: str = "seen text") -> list[Json]:
     chatter = [m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))]
     return [
         user("Mend it."),
-        *answered("r", "Read", "seen text", file_path=path),
+        *answered("r", "Read", seen, file_path=path),
         *chatter,
         assistant("It is mended."),
         user("Thanks. Now the docs."),
@@ -167,3 +171,24 @@ async def test_a_file_outside_the_roots_is_never_opened(tmp_path: Path) -> None:
     assert "on disk" in str(allowed.messages)
     assert "do not tell" not in str(refused.messages)
     assert "seen text" in str(refused.messages)
+
+
+def as_format(payload: list[Json], format: str) -> list[Json]:
+    return render(convert(read(payload), to=format), format=format)
+
+
+@pytest.mark.parametrize("format", PROVIDER_FORMATS)
+async def test_a_copy_that_is_read_again_leaves_with_its_pointer_in_every_format(
+    format: str,
+) -> None:
+    payload = as_format(session("/srv/app/x.py", lines("x", 30)), format)
+    async with temporary_archive() as archive:
+        full_request = CompactRequest(mode="full", format=format, session_id="s")
+        first = await compact(payload, full_request, archive=archive)
+        assert first.restored == ("/srv/app/x.py",)
+        again = answered("again", "Read", lines("x", 30), file_path="/srv/app/x.py")
+        grown = [*first.messages, *as_format([*again, assistant("Read."), user("Go on.")], format)]
+        micro = CompactRequest(mode="micro", format=format, session_id="s")
+        second = await check_promises(grown, micro, archive)
+    assert "(read again further down; read_persisted_output o_" in str(second.messages)
+    assert [edit.layer for edit in second.edits].count("dedupe") == 1
