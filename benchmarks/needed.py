@@ -22,7 +22,7 @@ CONTEXT_WORDS = 2
 ORDINARY_SHARE = 0.05
 
 _TOKEN = re.compile(r"[^\W_][\w./:@#-]{2,}\w")
-_WORD = re.compile(r"(?<![^\s\"'(\[{])[A-Za-z][a-z]{2,}(?![^\s\"'.,;:!?)\]}])")
+_WORD = re.compile(r"(?<![^\s\"'(\[{])[A-Za-z][a-z]{2,}(?![^\s\"'.,;:!?)\]}]|[.:]\w)")
 # Entities by pattern: paths, identifiers with inner structure, codes, long numbers, addresses.
 _ENTITY = re.compile(
     r".*/.+|.+\.[a-z]{1,4}|.*[a-z][A-Z].*|.+[_@#].+|.*\d{3,}.*|[A-Z]{2,}[A-Z0-9_-]{2,}|.*[A-Z]+\d+.*"

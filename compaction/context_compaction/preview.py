@@ -16,6 +16,8 @@ _ERROR = re.compile(
     r"\b(error|errors|failed|failure|fatal|exception|traceback|panic|assert\w*|denied|not found)\b",
     re.IGNORECASE,
 )
+# The name of an exception before its message: "ValueError: …", "java.io.IOException: …".
+_ERROR_NAME = re.compile(r"[\w.]*[A-Z]\w*(Error|Exception|Warning|Interrupt|Exit|Fault)\b(:|\Z)")
 _EXIT = re.compile(r"\b(exit(ed)?( with)?( code| status)?|return ?code)\b\D{0,4}\d+", re.IGNORECASE)
 _OUTLINE = re.compile(
     r"^\s*(export |public |private |protected |static |async |abstract |default )*"
@@ -58,9 +60,13 @@ def head_and_tail(text: str, head_chars: int, tail_chars: int) -> tuple[str, str
 
 
 def error_line(text: str) -> str:
-    """The line of a failed result that says most: the last that speaks of an error."""
+    """The line of a failed result that says most: the last that speaks of an error.
+
+    "Traceback" announces an error, and "ValueError: …" names it, in any language's spelling.
+    """
     lines = [line.strip() for line in _sample(text).split("\n") if line.strip()]
-    telling = [line for line in lines if _ERROR.search(line)]
+    telling = [line for line in lines if _ERROR.search(line) or _ERROR_NAME.match(line)]
+    telling = [line for line in telling if not line.startswith("Traceback (")] or telling
     chosen = telling[-1] if telling else (lines[-1] if lines else "")
     return chosen[:_LINE_CHARS]
 

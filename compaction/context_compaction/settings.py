@@ -70,7 +70,6 @@ class Settings:
             "nine_sections" after an analysis that is thrown away.
         summary_tokens: Upper bound of a summary ...
         summary_fraction: ... and the part of the target that a cut keeps free for it at least.
-        user_text_tokens: Of which at most this much are the user's own words.
         memory_gap_tokens: A summary written earlier stands in for a new one where at most this lies
             between its end and the cut.
         restore_kinds: Kinds of tools whose files count as used.
@@ -122,7 +121,6 @@ class Settings:
     summary_outline: SummaryOutline = "summary"
     summary_tokens: int = 5_000
     summary_fraction: float = 0.5
-    user_text_tokens: int = 2_000
     memory_gap_tokens: int = 10_000
     restore_kinds: tuple[str, ...] = ("read", "write", "edit")
     restore_files: int = 5
@@ -155,7 +153,6 @@ class Settings:
             min_savings_tokens=shrink(self.min_savings_tokens, 100),
             clip_argument_chars=shrink(self.clip_argument_chars, 200),
             memory_gap_tokens=shrink(self.memory_gap_tokens, 0),
-            user_text_tokens=min(self.user_text_tokens, max(75, target_tokens // 10)),
             restore_file_tokens=shrink(self.restore_file_tokens, 200),
             restore_total_tokens=shrink(self.restore_total_tokens, 0),
         )

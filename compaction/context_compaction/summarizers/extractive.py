@@ -7,12 +7,13 @@ others leave goes to the facts. Cost is linear in the text.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from context_compaction import markers
 from context_compaction.messages import Messages, text_of
 from context_compaction.summarizers import SummaryRequest, ledger
-from context_compaction.summarizers.binding import SURE_RANK, Binding, Bindings, bindings_of
+from context_compaction.summarizers.binding import Binding, Bindings, bindings_of
 from context_compaction.summarizers.facts import fact_lines
 from context_compaction.summarizers.focus import focus_of
 from context_compaction.summarizers.lines import LineIndex, index_lines
@@ -40,13 +41,14 @@ _PREVIOUS_SHARE = 0.5
 # Below this many tokens a section of its own costs more than its lines are worth.
 _SMALL_TOKENS = 600
 _TITLE_TOKENS = 6
+# Only so many of the newest compete for their share of the room.
+_MOST_DECISIONS = 60
 _CLOSING_LINES = 6
 _MIN_LINE_CHARS = 12
 _MAX_LINE_CHARS = 240
 # For the search anchors, and for naming what is empty.
 _ANCHOR_TOKENS = 40
-# A sentence of the user below this rank is chatter; a small summary takes only what is a rule by
-# its words.
+# A sentence of the user below this rank is chatter.
 _RULE_RANK = 0.5
 
 _DECISION = re.compile(
@@ -82,9 +84,8 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
             request.messages, int(budget * _REQUEST_SHARE), count, bindings.superseded
         )
         add(REQUESTS, asked, _REQUEST_SHARE)
-        least_rank = _RULE_RANK if is_large else SURE_RANK
         share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
-        add(BINDING, _binding_lines(bindings, sections, least_rank), share)
+        add(BINDING, _binding_lines(bindings, sections), share)
         _in_order(sections, bindings)
     if is_large:
         add(LEDGER, ledger.lines(request.digest), _LEDGER_SHARE)
@@ -109,13 +110,11 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     )
 
 
-def _binding_lines(
-    bindings: Bindings, sections: dict[str, list[str]], least_rank: float
-) -> Iterable[str]:
+def _binding_lines(bindings: Bindings, sections: dict[str, list[str]]) -> Iterable[str]:
     """What binds, best first, without what the requests already say."""
     asked = "\n".join(sections.get(REQUESTS, ()))
     for binding in bindings.standing:
-        if binding.rank >= least_rank and binding.text not in asked:
+        if binding.rank >= _RULE_RANK and binding.text not in asked:
             yield f"- {binding.text}"
 
 
@@ -144,13 +143,11 @@ def _detail_lines(left_out: Sequence[str], empty: Sequence[str]) -> list[str]:
     return lines
 
 
-def _decision_lines(index: LineIndex) -> list[str]:
+def _decision_lines(index: LineIndex) -> Iterator[str]:
     """The agent's lines that give reasons, newest first."""
-    return [
-        f"- {line.text}"
-        for line in reversed(index.lines)
-        if line.speaker == "assistant" and _DECISION.search(line.text)
-    ]
+    said = (line for line in reversed(index.lines) if line.speaker == "assistant")
+    found = (f"- {line.text}" for line in said if _DECISION.search(line.text))
+    return islice(found, _MOST_DECISIONS)
 
 
 def _closing_lines(messages: Messages) -> list[str]:

@@ -56,25 +56,23 @@ def fact_lines(
         worth.pop(name, None)
 
     def gain(line: Line) -> float:
+        """At most what a token of `line` is worth: whether it can be understood is seen later."""
         names = sum(worth.get(name, 0.0) for name in line.names)
-        weight = 1.0 if line.has_context else _NO_CONTEXT_WEIGHT
-        return (
-            names
-            * weight
-            * wanted[line.order]
-            / (_LINE_TOKENS + len(shown[line.order]) / _CHARS_PER_TOKEN)
-        )
+        return names * wanted[line.order]
 
     lines = [line for line in index.lines if not _says(line, gone)]
     shown = {line.order: _shown(line) for line in lines}
-    wanted = {line.order: focus(line.text) for line in lines}
+    wanted = {
+        line.order: focus(line.text) / (_LINE_TOKENS + len(shown[line.order]) / _CHARS_PER_TOKEN)
+        for line in lines
+    }
     heap = [(-gain(line), line.order, line) for line in lines]
     heapq.heapify(heap)
     chosen: list[Line] = []
     left = budget
     while heap and left > _LINE_TOKENS * 3:
         _, order, line = heapq.heappop(heap)
-        now = gain(line)
+        now = gain(line) * (1.0 if line.has_context() else _NO_CONTEXT_WEIGHT)
         if now <= 0:
             continue
         if heap and -now > heap[0][0]:
@@ -102,6 +100,6 @@ def _says(line: Line, gone: Collection[str]) -> bool:
 
 def _shown(line: Line) -> str:
     text = line.text
-    if _JSON_FIELD.search(text):
+    if '": ' in text and _JSON_FIELD.search(text):
         text = _JSON_SIGNS.sub("", text)
     return f"- {_PREFIXES.get(line.speaker, '')}{text.strip(_BULLETS)}"

@@ -7,7 +7,7 @@ its names were used is counted all the same.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from context_compaction import markers
 from context_compaction.messages import Message, Messages, Text, ToolCall, ToolResult
@@ -23,8 +23,7 @@ _NAME = re.compile(r"[^\W_][\w./:@#-]{2,}\w")
 _PLAIN_WORD = re.compile(r"(?<![^\s\"'(\[{])[^\W\d_]{3,}(?![^\s\"'.,;:!?)\]}])")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A candidate line, each distinct one once, where it stood last.
 
     Attributes:
@@ -33,7 +32,6 @@ class Line:
         speaker: "user", "assistant", "call" or "tool".
         text: The line, stripped.
         names: The distinct names in it.
-        has_context: Whether it has the words that make its names understood.
     """
 
     order: int
@@ -41,7 +39,11 @@ class Line:
     speaker: str
     text: str
     names: tuple[str, ...]
-    has_context: bool
+
+    def has_context(self) -> bool:
+        """Whether it has the words that make its names understood."""
+        words = _PLAIN_WORD.finditer(self.text)
+        return next(words, None) is not None and next(words, None) is not None
 
 
 @dataclass(slots=True)
@@ -72,26 +74,31 @@ def index_lines(messages: Messages) -> LineIndex:
         if markers.is_made(message):
             continue
         for speaker, text in spoken(message):
+            said: set[str] = set()
             for piece in _pieces(text):
                 known = found.pop(piece, None)
                 names = known.names if known else tuple(dict.fromkeys(_NAME.findall(piece)))
                 if not names:
                     continue
-                by_agent = speaker in ("assistant", "call")
-                by_user = speaker == "user"
-                for name in names:
-                    use = uses.get(name)
-                    if use is None:
-                        use = uses[name] = NameUse()
-                    use.by_agent |= by_agent
-                    use.by_user |= by_user
-                    if use.last != at:
-                        use.messages += 1
-                        use.last = at
+                said.update(names)
                 order += 1
-                context = known.has_context if known else _has_context(piece)
-                found[piece] = Line(order, at, speaker, piece, names, context)
+                found[piece] = Line(order, at, speaker, piece, names)
+            _count_uses(uses, said, at, speaker)
     return LineIndex(tuple(found.values()), uses, len(messages))
+
+
+def _count_uses(uses: dict[str, NameUse], said: set[str], at: int, speaker: str) -> None:
+    by_agent = speaker in ("assistant", "call")
+    by_user = speaker == "user"
+    for name in said:
+        use = uses.get(name)
+        if use is None:
+            use = uses[name] = NameUse()
+        use.by_agent |= by_agent
+        use.by_user |= by_user
+        if use.last != at:
+            use.messages += 1
+            use.last = at
 
 
 def names_of(text: str) -> list[str]:
@@ -153,8 +160,3 @@ def _cut(line: str) -> Iterator[str]:
         start = stop
     if rest := line[start:].strip():
         yield rest
-
-
-def _has_context(piece: str) -> bool:
-    found = _PLAIN_WORD.finditer(piece)
-    return next(found, None) is not None and next(found, None) is not None
