@@ -11,6 +11,7 @@ deletion, making the index anew; for a range, `pread` of the uncompressed file.
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -100,9 +101,26 @@ async def search_until_told(root: Path) -> None:
     sys.stdout.write(json.dumps(taken))
 
 
+def fork_writers(root: Path) -> None:
+    """For each `SESSION NAME` of the input, one after another, a process that writes until killed.
+
+    A writer's first line is its process id, and `end` follows its last one.
+    """
+    for line in sys.stdin:
+        session_id, name = line.split()
+        process_id = os.fork()
+        if process_id == 0:
+            sys.stdout.write(f"{os.getpid()}\n")
+            sys.stdout.flush()
+            anyio.run(lambda s=session_id, n=name: write(root, s, n, 100_000, tell=True))
+        os.waitpid(process_id, 0)
+        sys.stdout.write("end\n")
+        sys.stdout.flush()
+
+
 def start(*arguments: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, __file__, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
 # What is measured
@@ -163,17 +181,23 @@ async def check_all(root: Path, sessions: Sequence[str]) -> tuple[int, int]:
 def measure_kills(root: Path) -> None:
     rng = random.Random(11)
     acknowledged: list[tuple[str, str, int]] = []
+    writers = start("fork", str(root))
+    assert writers.stdin is not None
+    assert writers.stdout is not None
     for count in range(KILLS):
         session_id, name = f"s{count % 5}", f"k{count}"
-        process = start("tell", str(root), session_id, name, "100000")
-        assert process.stdout is not None
+        writers.stdin.write(f"{session_id} {name}\n".encode())
+        writers.stdin.flush()
+        process_id = int(writers.stdout.readline())
         after = rng.randrange(1, 30)
         for _ in range(after):
-            process.stdout.readline()
+            writers.stdout.readline()
         time.sleep(rng.random() * 0.003)  # somewhere within a call
-        process.kill()
-        rest = process.communicate()[0]
-        acknowledged.append((session_id, name, after + rest.count(b"\n")))
+        os.kill(process_id, signal.SIGKILL)
+        while writers.stdout.readline() != b"end\n":
+            after += 1
+        acknowledged.append((session_id, name, after))
+    writers.communicate()
     lost, torn, total = anyio.run(check_kills, root, acknowledged)
     print(f"## kill -9 at {KILLS} random points\n")
     print(f"- acknowledged: {total:,}; lost: {lost}; torn or damaged lines visible: {torn}\n")
@@ -356,9 +380,10 @@ MEASURES = {
 
 def main(arguments: Sequence[str]) -> None:
     match arguments:
-        case ["write" | "tell" as kind, root, session_id, name, count]:
-            tell = kind == "tell"
-            anyio.run(lambda: write(Path(root), session_id, name, int(count), tell=tell))
+        case ["write", root, session_id, name, count]:
+            anyio.run(lambda: write(Path(root), session_id, name, int(count), tell=False))
+        case ["fork", root]:
+            fork_writers(Path(root))
         case ["bare", path, count]:
             write_bare(Path(path), int(count))
         case ["search", root]:

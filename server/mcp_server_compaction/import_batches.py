@@ -21,6 +21,9 @@ from context_compaction.wire.reading import list_or_none, object_or_none, refuse
 
 from mcp_server_compaction.import_journal import Position
 
+# One decoder for all lines: `json.loads` makes a new one each time.
+_decode_json = json.JSONDecoder(parse_constant=refuse_constant).decode
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -111,7 +114,7 @@ def whole_batch(data: bytes, name: str) -> Batch:
 def _value(text: bytes) -> Any:
     """The JSON value of a line; None where it is none."""
     try:
-        return json.loads(text.decode("utf-8-sig"), parse_constant=refuse_constant)
+        return _decode_json(text.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         return None
 
