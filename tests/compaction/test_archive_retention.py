@@ -221,3 +221,26 @@ async def test_writers_and_deletions_at_once_never_lose_a_named_output(tmp_path:
                         deleted += len(doomed)
         assert [session.session_id for session in (await writer.usage()).sessions] == ["s39"]
         assert (await writer.read_output(blob.output_id)).data == blob.data
+
+
+async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Path) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with (
+        open_archive(root, index_root=index) as writer,
+        open_archive(root, index_root=index) as searcher,
+    ):
+        await add(writer, "kept", user("apple"))
+
+        async def come_and_go() -> None:
+            for count in range(12):
+                await add(writer, f"s{count}", *(user(f"pear {count} {n}") for n in range(20)))
+                await writer.delete([f"s{count}"])
+            tasks.cancel_scope.cancel()
+
+        with anyio.fail_after(50):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(come_and_go)
+                while True:
+                    assert await found(searcher, "apple")
+                    await found(searcher, "pear")
+        assert await found(searcher, "pear") == []

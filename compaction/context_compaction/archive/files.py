@@ -44,6 +44,11 @@ def explaining(path: Path, doing: str) -> Generator[None]:
         raise explain(error, path, doing) from error
 
 
+def is_gone(error: ArchiveError) -> bool:
+    """Whether what was to be read is there no more: another process has deleted it."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
 @contextmanager
 def locked(path: Path, *, shared: bool = False) -> Generator[None]:
     """Hold the lock file `path` against other processes and threads, or together with others.

@@ -20,7 +20,7 @@ from context_compaction.archive import SessionInfo
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.documents import message_text
-from context_compaction.archive.files import explaining, read_at
+from context_compaction.archive.files import explaining, is_gone, read_at
 from context_compaction.archive.index_file import IndexFile
 from context_compaction.archive.indexing import (
     NO_SEGMENT,
@@ -47,7 +47,7 @@ from context_compaction.archive.records import (
     restore,
 )
 from context_compaction.archive.terms import TERMS_VERSION
-from context_compaction.errors import ArchiveDamagedError, NotFoundError, QueryError
+from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
 
 SCHEMA_VERSION = 2
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
@@ -219,8 +219,13 @@ class SearchIndex:
     def _insert(self, connection: sqlite3.Connection, batch: Sequence[News]) -> bool:
         if not batch:
             return True
-        with self._file.transaction(connection):
-            return insert_news(connection, self._root, self._blobs, batch)
+        try:
+            with self._file.transaction(connection):
+                return insert_news(connection, self._root, self._blobs, batch)
+        except ArchiveError as error:
+            if is_gone(error):
+                return False
+            raise
 
     def _news(self, connection: sqlite3.Connection, stamps: dict[str, int]) -> Iterator[News]:
         """What is new in the shards whose time stamp has moved; notes the stamps to trust."""
@@ -245,7 +250,12 @@ class SearchIndex:
         for segment, size in segment_sizes(folder).items():
             start = indexed_to(connection, folder.name, segment)
             while start < size and self._torn_sizes.get((folder.name, segment)) != size:
-                part = read_segment(folder, segment, start, limit_bytes=BATCH_BYTES)
+                try:
+                    part = read_segment(folder, segment, start, limit_bytes=BATCH_BYTES)
+                except ArchiveError as error:
+                    if is_gone(error):
+                        break
+                    raise
                 if part.end == start:
                     # Somebody is still writing there, or was killed while writing.
                     self._torn_sizes[folder.name, segment] = size
@@ -293,9 +303,18 @@ class SearchIndex:
         except (ArchiveDamagedError, NotFoundError):
             # The doctor reports damaged lines and missing files; a search passes them over.
             return None
+        except ArchiveError as error:
+            if is_gone(error):
+                return None
+            raise
 
 
 def _written_nanoseconds(folder: Path) -> int:
     """When the newest segment of a session was last written."""
-    with explaining(folder, "Reading"), os.scandir(folder) as entries:
-        return max((entry.stat().st_mtime_ns for entry in entries), default=0)
+    try:
+        with explaining(folder, "Reading"), os.scandir(folder) as entries:
+            return max((entry.stat().st_mtime_ns for entry in entries), default=0)
+    except ArchiveError as error:
+        if is_gone(error):
+            return 0
+        raise

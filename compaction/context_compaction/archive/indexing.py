@@ -186,7 +186,10 @@ def drop_stale_rows(connection: sqlite3.Connection, root: Path) -> None:
     for segment, key, name, end, tail_length, tail_crc in segments:
         path = session_folder(root, key) / name
         with explaining(path, "Reading"):
-            tail = read_at(path, end - tail_length, tail_length) if path.exists() else b""
+            try:
+                tail = read_at(path, end - tail_length, tail_length)
+            except FileNotFoundError:
+                tail = b""
         if len(tail) != tail_length or zlib.crc32(tail) != tail_crc:
             connection.execute(
                 "UPDATE doc SET segment = ? WHERE segment = ?", (NO_SEGMENT, segment)
