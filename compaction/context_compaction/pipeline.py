@@ -182,6 +182,7 @@ async def compact(
         result = background.prepared_result(
             result, given, len(payload), call.repaired, verdict, rendered, time.time()
         )
+    result = await _of_parent(result, archive)
     context = context_entries(verdict.draft.messages, rendered, task.seqs)
     receipt = {
         **result.receipt,
@@ -222,6 +223,14 @@ async def _applied(
         return None
     receipts = await archive.receipts(session_id)
     return background.find(receipts, request.apply, payload, session_id, time.time())
+
+
+async def _of_parent(result: CompactResult, archive: Archive) -> CompactResult:
+    """`result` with the session that started its own, a sub-agent's, in the receipt."""
+    if not result.changed and result.prepared is None:
+        return result
+    parent = (await archive.session_info(result.session_id)).parent_session_id
+    return replace(result, receipt={**result.receipt, "parent_session_id": parent})
 
 
 async def _keep(

@@ -162,14 +162,18 @@ def read(context: click.Context, /, pointer: str, **part: Any) -> None:
 
 
 @main.command()
+@click.option("--of", "session", help="Only this session and its sub-agents, with their tokens.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.pass_context
-def sessions(context: click.Context, as_json: bool) -> None:
+def sessions(context: click.Context, session: str | None, as_json: bool) -> None:
     """List the archived sessions, newest first."""
-    from mcp_server_compaction.cli_archive import run_sessions
+    from mcp_server_compaction.cli_archive import run_family, run_sessions
 
     config = _config(context)
-    _run(lambda: run_sessions(config, as_json=as_json))
+    if session is not None:
+        _run(lambda: run_family(session, config, as_json=as_json))
+    else:
+        _run(lambda: run_sessions(config, as_json=as_json))
 
 
 @main.command("import")

@@ -14,6 +14,7 @@ from context_compaction.errors import QueryError
 
 from mcp_server_compaction.arguments import parse_arguments
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.families import Member, family_document, family_of
 from mcp_server_compaction.json_path import source_at
 from mcp_server_compaction.reading import Part, read_part
 from mcp_server_compaction.schemas import ReadArguments, SearchAnswer, SearchArguments
@@ -136,6 +137,39 @@ def run_sessions(config: Config, *, as_json: bool) -> None:
                 f"{session.session_id}  {session.message_count} messages  "
                 f"{iso_time(session.last_seconds)}  {session.title}".rstrip()
             )
+
+
+def run_family(session_id: str, config: Config, *, as_json: bool) -> None:
+    """Print a session and those of its sub-agents, what each holds, and all together.
+
+    Raises:
+        CompactionError: There is no such session, or the archive fails.
+    """
+    members = anyio.run(_family, session_id, config)
+    document = family_document(members)
+    if as_json:
+        for member in document["sessions"]:
+            click.echo(json.dumps(member))
+        return
+    for member in members:
+        compacts = "never compacted"
+        if member.trigger_tokens is not None:
+            compacts = f"compacts at {member.trigger_tokens:,} to {member.target_tokens:,}"
+        parent = f"  of {member.info.parent_session_id}" if member.info.parent_session_id else ""
+        click.echo(
+            f"{member.info.session_id}{parent}  {member.info.message_count} messages  "
+            f"{member.context_tokens:,} tokens in context, {compacts}"
+        )
+    click.echo(
+        f"{document['message_count']} messages, {document['context_tokens']:,} tokens in "
+        f"{len(members)} contexts."
+    )
+
+
+async def _family(session_id: str, config: Config) -> list[Member]:
+    async with open_archive(config.archive_folder) as archive:
+        await archive.session_info(session_id)
+        return await family_of(archive, session_id)
 
 
 async def _sessions(config: Config) -> list[SessionInfo]:

@@ -26,6 +26,7 @@ from mcp_types import (
 )
 
 from mcp_server_compaction.arguments import short_schema
+from mcp_server_compaction.families import family_document, family_of
 from mcp_server_compaction.policy_list import policies_document
 from mcp_server_compaction.schemas import CompactOptions
 from mcp_server_compaction.sessions import iso_time, session_document
@@ -165,7 +166,11 @@ async def _contents(context: RequestContext, uri: str) -> list[Any]:
 async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextResourceContents]:
     """What is known of the session, and as many of its newest messages as an answer may hold."""
     info = await archive.session_info(session_id)
-    about = TextResourceContents(uri=uri, mime_type=_JSON, text=dump(session_document(info)))
+    document = session_document(info)
+    members = await family_of(archive, session_id)
+    if len(members) > 1:
+        document["family"] = family_document(members)
+    about = TextResourceContents(uri=uri, mime_type=_JSON, text=dump(document))
     lines: list[str] = []
     used_chars = 0
     seq = info.message_count

@@ -579,6 +579,26 @@ async def a_session_is_searched_with_those_that_descend_from_it(archive: Archive
 
 
 @promise
+async def a_session_is_listed_with_those_that_descend_from_it(archive: Archive) -> None:
+    parents = {"top": None, "child": "top", "other": None, "twin": "top", "grandchild": "child"}
+    for session, parent in parents.items():
+        await archive.append(
+            session, parsed(user(session)), format=FORMAT, parent_session_id=parent
+        )
+
+    async def family(session: str) -> set[str]:
+        first, cursor = await archive.sessions(limit=2, family_of=session)
+        rest, _ = await archive.sessions(limit=9, cursor=cursor, family_of=session)
+        found = first if cursor is None else first + rest
+        assert all(info.parent_session_id == parents[info.session_id] for info in found)
+        return {info.session_id for info in found}
+
+    assert await family("top") == {"top", "child", "twin", "grandchild"}
+    assert await family("child") == {"child", "grandchild"}
+    assert await family("nobody") == set()
+
+
+@promise
 async def a_path_narrows_a_search_to_what_names_it_and_what_it_answered(archive: Archive) -> None:
     await add(
         archive, "s",

@@ -307,9 +307,12 @@ class Archive(Protocol):
         ...
 
     async def sessions(
-        self, *, limit: int = 50, cursor: str | None = None
+        self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
     ) -> tuple[list[SessionInfo], str | None]:
-        """Sessions, newest first, and the cursor of the next page."""
+        """Sessions, newest first, and the cursor of the next page.
+
+        With `family_of` only that session and those that descend from it.
+        """
         ...
 
     async def session_info(self, session_id: str) -> SessionInfo:

@@ -56,6 +56,14 @@ BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits l
 # file systems keep whole seconds.
 STAMP_NANOSECONDS = 2_000_000_000
 
+# A session and all that descend from it, by what they named as their parent.
+FAMILY = """
+WITH RECURSIVE family (name) AS (
+    VALUES (?) UNION SELECT session_id FROM session JOIN family ON parent = name
+)
+SELECT id FROM session JOIN family ON session_id = name
+"""
+
 T = TypeVar("T")
 
 
@@ -161,7 +169,9 @@ class SearchIndex:
         # The first look saves the walk over the log: an output that was found once stays there.
         return self._file.run(find) or self.run(find)
 
-    def list_sessions(self, limit: int, cursor: str | None) -> tuple[list[SessionInfo], str | None]:
+    def list_sessions(
+        self, limit: int, cursor: str | None, family_of: str | None = None
+    ) -> tuple[list[SessionInfo], str | None]:
         """See `Archive.sessions`.
 
         Raises:
@@ -172,6 +182,9 @@ class SearchIndex:
         last_seconds, last_id = decode_cursor(cursor) if cursor else (inf, 0)
 
         def select(connection: sqlite3.Connection) -> list[tuple[int, SessionInfo]]:
+            ids: str | None = None
+            if family_of is not None:
+                ids = json.dumps([row[0] for row in connection.execute(FAMILY, (family_of,))])
             rows = connection.execute(
                 "SELECT id, session_id, parent, format,"
                 " (SELECT count(*) FROM doc WHERE doc.session = session.id"
@@ -179,8 +192,9 @@ class SearchIndex:
                 " first_seconds, last_seconds, title FROM session"
                 " WHERE (last_seconds, id) < (?, ?)"
                 " AND EXISTS (SELECT 1 FROM segment WHERE segment.session = session.id)"
+                " AND (? IS NULL OR id IN (SELECT value FROM json_each(?)))"
                 " ORDER BY last_seconds DESC, id DESC LIMIT ?",
-                (NO_SEGMENT, last_seconds, last_id, limit + 1),
+                (NO_SEGMENT, last_seconds, last_id, ids, ids, limit + 1),
             )
             return [(row[0], SessionInfo(*row[1:])) for row in rows]
 

@@ -196,14 +196,16 @@ class LocalArchive:
         return await self._on_index(work)
 
     async def sessions(
-        self, *, limit: int = 50, cursor: str | None = None
+        self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
     ) -> tuple[list[SessionInfo], str | None]:
         """See `Archive.sessions`.
 
         Raises:
             QueryError: The limit is below 1, or the cursor is none of ours.
         """
-        return await self._on_index(lambda: self._opened_index().list_sessions(limit, cursor))
+        return await self._on_index(
+            lambda: self._opened_index().list_sessions(limit, cursor, family_of)
+        )
 
     async def pin(self, session_id: str, *, pinned: bool = True) -> None:
         """See `Archive.pin`.

@@ -10,7 +10,7 @@ from math import inf
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.hits import grouped, hit_at
-from context_compaction.archive.index import SearchIndex
+from context_compaction.archive.index import FAMILY, SearchIndex
 from context_compaction.archive.indexing import tool_token
 from context_compaction.archive.log import check_session_id
 from context_compaction.archive.ranking import Ranker
@@ -33,14 +33,6 @@ ROLES = ("user", "assistant", "system", "tool")
 
 _NOTHING = ("none",)  # no row has this token
 _MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
-
-# A session and all that descend from it, by what they named as their parent.
-_FAMILY = """
-WITH RECURSIVE family (name) AS (
-    VALUES (?) UNION SELECT session_id FROM session JOIN family ON parent = name
-)
-SELECT id FROM session JOIN family ON session_id = name
-"""
 
 
 def search(index: SearchIndex, query: Query) -> SearchPage:
@@ -103,7 +95,7 @@ def _check(query: Query) -> None:
 def _filter(connection: sqlite3.Connection, query: Query) -> Filter:
     tokens: list[tuple[str, ...]] = []
     if query.session_id is not None:
-        family = connection.execute(_FAMILY, (query.session_id,)).fetchall()
+        family = connection.execute(FAMILY, (query.session_id,)).fetchall()
         tokens.append(tuple(session_token(session) for (session,) in family) or _NOTHING)
     if query.role is not None:
         tokens.append((role_token(query.role),))
