@@ -13,6 +13,7 @@ from context_compaction.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.draft import Draft
 from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages
+from context_compaction.pins import Pin, Pins, block_of, bounded
 from context_compaction.policies import Policy
 from context_compaction.repair import label_misplaced_system, open_with_user
 from context_compaction.restore import FileText, recent_files, restore
@@ -54,7 +55,7 @@ class Task:
         limits: What the messages may come to.
         count: The token counter.
         rules: The provider's rules.
-        pinned: Texts that a summary carries verbatim.
+        pins: What a summary carries verbatim.
         instructions: What a summary should dwell on.
     """
 
@@ -66,7 +67,7 @@ class Task:
     limits: Limits
     count: MessageCounter
     rules: WireRules
-    pinned: tuple[str, ...] = ()
+    pins: Pins
     instructions: str = ""
 
 
@@ -99,6 +100,7 @@ def shape_by_clearing(task: Task, rung: Rung) -> Shape:
         rules=task.rules,
         limits=task.limits,
         span=span_of(task, task.messages),
+        marked=task.pins.marked,
     )
     return Shape(draft, rung)
 
@@ -118,13 +120,15 @@ def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = Fal
             if fits(task, shape.draft.messages):
                 return shape
             continue
-        reserved = words_reserve(rung, task.limits.tokens)
+        # Rules that are pinned unasked are words about history too, and take the words' room.
+        rules_tokens = _rules_tokens(task, shape, where)
+        reserved = max(0, words_reserve(rung, task.limits.tokens) - rules_tokens)
         shape = _with_cut(task, shape, where, reserved)
         bare = finish(task, shape, summary="", checkpoint="", files=()).messages
         if fits(task, bare, spare_tokens=reserved):
             # What the cut leaves free is the words' too, up to their bound.
             free_tokens = task.limits.tokens - task.count.messages(bare)
-            words_tokens = min(rung.settings.summary_tokens, free_tokens)
+            words_tokens = min(max(0, rung.settings.summary_tokens - rules_tokens), free_tokens)
             shape = _with_cut(task, shape, where, words_tokens)
             if task.limits.is_named and rung.settings.keep_recent_of == "target":
                 shape = _with_longest_tail(task, shape)
@@ -272,6 +276,20 @@ def span_of(task: Task, messages: Messages) -> Span:
     return Span(task.session_id, min(numbers, default=0), max(numbers, default=0))
 
 
+def pins_at(task: Task, shape: Shape, where: CutPoint) -> tuple[Pin, ...]:
+    """What a summary at `where` carries: all pins but those of messages that stay."""
+    source = shape.draft.messages
+    gone = {m.index for m in (*history_of(source, where), *turn_prefix_of(source, where))}
+    leaving = [pin for pin in task.pins.candidates if pin.index is None or pin.index in gone]
+    settings = shape.rung.settings
+    bound_tokens = _bound_tokens(task, shape, where) if leaving else 0
+    return bounded(
+        leaving,
+        limit_tokens=settings.pinned_tokens,
+        automatic_tokens=min(settings.automatic_pin_tokens, bound_tokens),
+    )
+
+
 def full_rungs(task: Task) -> tuple[Rung, ...]:
     """For a summary that was asked for: all but the newest run goes, however much would fit."""
     first, *harder = ladder(task.settings, task.limits.tokens)
@@ -282,15 +300,9 @@ def _with_cut(task: Task, shape: Shape, where: CutPoint, tokens: int) -> Shape:
     """`shape` cut at `where`, `tokens` shared between the words for history and for the turn."""
     parts = history_of(shape.draft.messages, where), turn_prefix_of(shape.draft.messages, where)
     history_size, prefix_size = (sum(map(task.count.message, part)) for part in parts)
-    gone_tokens = history_size + prefix_size
-    kept_tokens = task.count.messages(shape.draft.messages) - gone_tokens
-    replaced_tokens = max(0, task.count.messages(task.messages) - kept_tokens)
-    # Earlier words of ours stand for far more than they count: what they told may be told again.
-    made = (message for part in parts for message in part if markers.is_made(message))
-    made_tokens = sum(map(task.count.message, made))
-    bound_tokens = made_tokens + int(max(0, replaced_tokens - made_tokens) * _SUMMARY_SHARE)
-    tokens = min(tokens, bound_tokens)
-    of_prefix = prefix_size / max(1, gone_tokens)
+    rules_tokens = _rules_tokens(task, shape, where)
+    tokens = min(tokens, max(0, _bound_tokens(task, shape, where) - rules_tokens))
+    of_prefix = prefix_size / max(1, history_size + prefix_size)
     if all(parts):
         of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
     checkpoint_tokens = int(tokens * of_prefix)
@@ -298,19 +310,36 @@ def _with_cut(task: Task, shape: Shape, where: CutPoint, tokens: int) -> Shape:
     return Shape(shape.draft, shape.rung, where, summary_tokens, checkpoint_tokens)
 
 
+def _rules_tokens(task: Task, shape: Shape, where: CutPoint) -> int:
+    """What the rules come to that are pinned unasked at `where`."""
+    return sum(pin.tokens for pin in pins_at(task, shape, where) if pin.is_automatic)
+
+
+def _bound_tokens(task: Task, shape: Shape, where: CutPoint) -> int:
+    """What the words for all that a cut at `where` replaces may come to."""
+    source = shape.draft.messages
+    gone = (*history_of(source, where), *turn_prefix_of(source, where))
+    kept_tokens = task.count.messages(source) - sum(map(task.count.message, gone))
+    replaced_tokens = max(0, task.count.messages(task.messages) - kept_tokens)
+    # Earlier words of ours stand for far more than they count: what they told may be told again.
+    made_tokens = sum(task.count.message(message) for message in gone if markers.is_made(message))
+    return made_tokens + int(max(0, replaced_tokens - made_tokens) * _SUMMARY_SHARE)
+
+
 def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoint: str) -> Draft:
     draft = shape.draft
     history = history_of(draft.messages, where)
     prefix = turn_prefix_of(draft.messages, where)
     made: Message | None = None
+    block = block_of(pins_at(task, shape, where), task.pins.unpinned)
     if where.folds_request:
         span = span_of(task, (*history, *prefix))
-        made = summary_message(span, with_turn_context(summary, checkpoint), task.pinned)
+        made = summary_message(span, with_turn_context(summary, checkpoint), block)
         step = summarize(draft.messages, where, count=task.count, summary=made, checkpoint=None)
         return _without_subsumed(draft.then("summarize", step, task.count))
-    if history or task.pinned:
+    if history or block:
         # With nothing but pinned text to carry, the span is that of the turn's beginning.
-        made = summary_message(span_of(task, history or prefix), summary, task.pinned)
+        made = summary_message(span_of(task, history or prefix), summary, block)
     inside = checkpoint_message(span_of(task, prefix), checkpoint) if prefix else None
     step = summarize(draft.messages, where, count=task.count, summary=made, checkpoint=inside)
     return _without_subsumed(draft.then("summarize", step, task.count))

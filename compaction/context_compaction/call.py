@@ -9,6 +9,8 @@ from context_compaction.compaction import CompactRequest
 from context_compaction.edits import Step
 from context_compaction.goal import Goal, goal_of
 from context_compaction.messages import JsonObject, Messages
+from context_compaction.pinning import gather_pins
+from context_compaction.pins import Pins
 from context_compaction.policies import Policy, policy_named
 from context_compaction.repair import repair
 from context_compaction.settings import Settings, override
@@ -62,8 +64,20 @@ def task_of(call: Call, request: CompactRequest, session_id: str, seqs: tuple[in
         call.goal.limits,
         call.count,
         wire.FORMATS[call.format].rules,
-        request.pinned,
+        _pins_of(call, request, session_id, seqs),
         request.instructions,
+    )
+
+
+def _pins_of(call: Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Pins:
+    acts = call.goal.is_over or request.mode in ("full", "reactive")
+    return gather_pins(
+        request,
+        call.parsed,
+        session_id=session_id,
+        seqs=seqs,
+        count=call.count,
+        finds_rules=acts and call.settings.automatic_pin_tokens > 0,
     )
 
 

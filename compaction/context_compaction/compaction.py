@@ -36,7 +36,10 @@ class CompactRequest:
         usage_message_index: ... and the message of the list it was reported for.
         policy: Name of the policy.
         settings: Constants of the policy to change, by name.
-        pinned: Texts that every summary carries verbatim.
+        pinned: Texts that every summary carries verbatim, from this call on.
+        pinned_messages: Places of messages in this list whose text is carried from the moment they
+            leave.
+        unpin: Texts, or ids from a receipt, that are no longer carried, from this call on.
         instructions: What a summary should dwell on.
         summarizer: Who writes the summary: "auto" takes the model that `compact` was given, if
             any; "extractive" takes none; "host" asks the caller.
@@ -63,6 +66,8 @@ class CompactRequest:
     policy: str = "default"
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     pinned: tuple[str, ...] = ()
+    pinned_messages: tuple[int, ...] = ()
+    unpin: tuple[str, ...] = ()
     instructions: str = ""
     summarizer: SummarizerName = "auto"
     summary: str | None = None

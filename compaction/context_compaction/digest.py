@@ -5,6 +5,7 @@ parts and the receipt are made of it.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -12,6 +13,8 @@ from typing import Any, cast
 from context_compaction import markers
 from context_compaction.kept_results import result_text
 from context_compaction.messages import (
+    Document,
+    Image,
     JsonObject,
     Messages,
     ToolCall,
@@ -84,7 +87,8 @@ class Digest:
         other_calls: How often each other tool was called.
         plan: The newest todo list or plan, as lines.
         in_flight: Calls without an answer.
-        hidden: Placeholders that stood in it: results that earlier compactions had replaced.
+        hidden: Placeholders that stood in it: results that earlier layers had replaced.
+        artifacts: Pictures and documents in it, by kind and media type, with how many there were.
     """
 
     read: tuple[str, ...] = ()
@@ -99,6 +103,7 @@ class Digest:
     plan: tuple[str, ...] = ()
     in_flight: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    artifacts: tuple[tuple[str, int], ...] = ()
 
     def as_json(self) -> JsonObject:
         """The digest for a receipt."""
@@ -120,6 +125,7 @@ class Digest:
             "plan": list(self.plan),
             "in_flight": list(self.in_flight),
             "hidden": list(self.hidden),
+            "artifacts": dict(self.artifacts),
         }
 
 
@@ -147,7 +153,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         if result is None:
             in_flight.append(_short(call, use))
         plan = plan_of(call) or plan
-        failed = _failed(result)
+        failed = is_failed(result)
         if use.kind == "execute" and use.command:
             error = error_line(result_text(result)) if failed and result else ""
             run = Run(_one_line(use.command), failed, error)
@@ -180,7 +186,44 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         plan,
         tuple(in_flight),
         tuple(result_text(result) for result in results.values() if markers.is_placeholder(result)),
+        _artifacts(messages),
     )
+
+
+def merged(older: Digest, newer: Digest) -> Digest:
+    """One inventory of two parts of a conversation that follow each other."""
+
+    def both(name: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys((*getattr(older, name), *getattr(newer, name))))
+
+    return Digest(
+        read=both("read"),
+        written=both("written"),
+        edited=both("edited"),
+        deleted=both("deleted"),
+        runs=_with_resolved((*older.runs, *newer.runs)),
+        effects=(*older.effects, *newer.effects),
+        errors=both("errors"),
+        memory_reads=both("memory_reads"),
+        other_calls=newer.other_calls,
+        plan=newer.plan or older.plan,
+        in_flight=both("in_flight"),
+        hidden=both("hidden"),
+        artifacts=newer.artifacts,
+    )
+
+
+def _artifacts(messages: Messages) -> tuple[tuple[str, int], ...]:
+    found: Counter[str] = Counter()
+    for message in messages:
+        for block in message.blocks:
+            parts = block.content if isinstance(block, ToolResult) else (block,)
+            found.update(
+                f"{type(part).__name__.lower()} {part.media_type}"
+                for part in parts
+                if isinstance(part, Image | Document)
+            )
+    return tuple(found.items())
 
 
 def _with_resolved(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -204,7 +247,8 @@ def _deleted_by(command: str) -> list[str]:
     ]
 
 
-def _failed(result: ToolResult | None) -> bool | None:
+def is_failed(result: ToolResult | None) -> bool | None:
+    """Whether a call failed, by its flag or by its exit status; None where it has no answer."""
     if result is None:
         return None
     if result.is_error:

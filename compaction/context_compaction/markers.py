@@ -177,6 +177,14 @@ def summary_text(message: Message) -> str | None:
     return text if text.startswith("<context_summary ") else None
 
 
+def body_of(message: Message) -> str | None:
+    """What a summary or checkpoint of ours says inside its frame; None for other messages."""
+    if span_of(message) is None:
+        return None
+    lines = (_made_text(message) or "").split("\n")
+    return "\n".join(lines[2:-1])
+
+
 def _span_in(found: re.Match[str] | None) -> Span | None:
     return Span(found[1], int(found[2]), int(found[3])) if found else None
 

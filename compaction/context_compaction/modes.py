@@ -18,6 +18,7 @@ from context_compaction.compaction import CompactRequest
 from context_compaction.draft import Draft
 from context_compaction.goal import Goal
 from context_compaction.persist import persist
+from context_compaction.pins import keep_marked
 from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
 
 
@@ -95,5 +96,6 @@ def _below_trigger(task: Task, rung: Rung, *, is_idle: bool) -> Shape:
             preview_chars=settings.preview_chars,
             only_newest=True,
         )
+        step = keep_marked(draft.messages, step, task.pins.marked)
         draft = draft.then("persist", step, task.count)
     return Shape(draft, rung)

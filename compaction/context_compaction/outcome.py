@@ -7,6 +7,7 @@ from context_compaction import markers
 from context_compaction.attempts import Shape, Task
 from context_compaction.compaction import (
     CompactionStats,
+    CompactRequest,
     CompactResult,
     LayerReport,
     Mode,
@@ -16,8 +17,10 @@ from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.draft import Draft
 from context_compaction.edits import Edit, Step
 from context_compaction.goal import Goal, after_estimate
+from context_compaction.losses import losses_of
 from context_compaction.messages import JsonObject, Messages, text_of
 from context_compaction.pairing import problems
+from context_compaction.pinning import pin_warnings, pins_json
 from context_compaction.receipt import (
     boundary_of,
     cache_effect,
@@ -73,7 +76,8 @@ def answer(
     shape: Shape,
     verdict: Verdict,
     words: Words,
-    format: str,
+    format_name: str,
+    request: CompactRequest,
 ) -> CompactResult:
     """The answer of the whole call, with its receipt."""
     draft = verdict.draft
@@ -82,7 +86,7 @@ def answer(
     replaced = _replaced(shape) if went_through else ()
     result = CompactResult(
         session_id=task.session_id,
-        format=format,
+        format=format_name,
         status=verdict.status,
         messages=rendered if changed else list(payload),
         changed=changed,
@@ -93,7 +97,12 @@ def answer(
         boundary=boundary_of(task, shape) if went_through else None,
         restored=tuple(edit.note for edit in draft.edits if edit.layer == "restore"),
         irreducible=() if verdict.fits else irreducible_pieces(draft.messages, goal, task.count),
-        warnings=(*_repair_warnings(repaired), *verdict.warnings, *words.warnings),
+        warnings=(
+            *_repair_warnings(repaired),
+            *verdict.warnings,
+            *words.warnings,
+            *pin_warnings(request, task.pins, parsed, draft.messages, was_cut=went_through),
+        ),
         summary=summary_of(draft.messages) if went_through else None,
     )
     cache = cache_effect(parsed, draft.messages, task.count) if changed else None
@@ -107,6 +116,8 @@ def answer(
             model=words.model,
             memory=words.memory if went_through else None,
             replaced=replaced,
+            pins=pins_json(task.pins, draft.messages),
+            losses=losses_of(parsed, draft.messages) if changed else None,
         ),
     )
 

@@ -39,6 +39,8 @@ from context_compaction.messages import JsonObject
 from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
 from context_compaction.past import Past, files_for, kept, past_of, paths_to_look_at, told
+from context_compaction.pinning import check_pins, pin_blobs
+from context_compaction.pins import Pins
 from context_compaction.receipt import (
     context_entries,
     earlier_receipts,
@@ -117,6 +119,7 @@ async def compact(
     background.check(request)
     tell = report_progress or silent
     call = await to_thread.run_sync(call_of, payload, request)
+    check_pins(request, call.parsed)
     await tell(0.2, "counted")
     session_id = await identify(
         call.parsed, format=call.format, named=request.session_id, archive=archive
@@ -170,7 +173,8 @@ async def compact(
         shape=shape,
         verdict=verdict,
         words=words,
-        format=call.format,
+        format_name=call.format,
+        request=request,
     )
     if applied is not None:
         result = background.applied_result(result, verdict, applied)
@@ -190,7 +194,7 @@ async def compact(
         **memory_kept(task, shape, words, request, time.time()),
         "repeat_key": repeat_key(result.messages, request),
     }
-    await _keep(result, verdict, words, context, receipt, archive)
+    await _keep(result, verdict, task.pins, words, context, receipt, archive)
     stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
     if stats is not None:
         await tell_after(after_compaction, stats, result)
@@ -236,13 +240,14 @@ async def _of_parent(result: CompactResult, archive: Archive) -> CompactResult:
 async def _keep(
     result: CompactResult,
     verdict: Verdict,
+    pins: Pins,
     words: Words,
     context: Sequence[ContextEntry],
     receipt: JsonObject,
     archive: Archive,
 ) -> None:
     """Make durable what `result` rests on."""
-    blobs = verdict.draft.blobs
+    blobs = (*verdict.draft.blobs, *pin_blobs(pins.candidates))
     if result.prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         written = {name: receipt[name] for name in ("memory",) if name in receipt}

@@ -19,6 +19,7 @@ from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.digest import digest
 from context_compaction.edits import Edit
 from context_compaction.goal import Goal
+from context_compaction.losses import Losses
 from context_compaction.messages import (
     JsonObject,
     Message,
@@ -104,6 +105,8 @@ def receipt_of(
     model: JsonObject | None,
     memory: JsonObject | None,
     replaced: Messages,
+    pins: JsonObject | None,
+    losses: Losses | None,
 ) -> JsonObject:
     """The receipt as it is archived: everything but the messages."""
     receipt: JsonObject = {
@@ -122,6 +125,8 @@ def receipt_of(
         "writer": writer or None,
         "model": model,
         "memory_used": memory,
+        "pins": pins,
+        "losses": losses.as_json() if losses else None,
     }
     if replaced:
         receipt["digest"] = digest(replaced).as_json()

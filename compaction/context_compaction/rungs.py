@@ -5,6 +5,7 @@ whose result fits is taken; where none does, the last one, which is as small as 
 second compaction therefore cannot make smaller.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from context_compaction.cut_point import CutPoint, cut_all, cut_keeping, find_cut
@@ -14,6 +15,7 @@ from context_compaction.markers import Span
 from context_compaction.microcompact import microcompact
 from context_compaction.offload import offload_media
 from context_compaction.persist import persist
+from context_compaction.pins import keep_marked
 from context_compaction.policies import Policy
 from context_compaction.settings import Settings
 from context_compaction.snip import snip
@@ -96,6 +98,7 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
         preview_chars=200,
         clip_argument_chars=100,
         summary_fraction=0.0,
+        automatic_pin_tokens=0,
     )
     return (
         first_rung(settings),
@@ -120,8 +123,9 @@ def clear(
     rules: WireRules,
     limits: Limits,
     span: Span,
+    marked: Collection[int] = (),
 ) -> Draft:
-    """The layers that replace no history, in the policy's order."""
+    """The layers that replace no history, in the policy's order; `marked` messages stay whole."""
     settings = rung.settings
     for name in policy.layers:
         match name:
@@ -154,7 +158,7 @@ def clear(
                 )
             case _:
                 continue
-        draft = draft.then(name, step, count)
+        draft = draft.then(name, keep_marked(draft.messages, step, marked), count)
     offloaded = offload_media(draft.messages, count=count, limit_bytes=limits.bytes)
     return draft.then("offload", offloaded, count)
 

@@ -72,6 +72,9 @@ class Settings:
         summary_fraction: ... and the part of the target that a cut keeps free for it at least.
         memory_gap_tokens: A summary written earlier stands in for a new one where at most this lies
             between its end and the cut.
+        pinned_tokens: Pinned texts together may have this much ...
+        automatic_pin_tokens: ... of which rules of the user that are pinned unasked at most this
+            much, the newest ones; 0 pins none.
         restore_kinds: Kinds of tools whose files count as used.
         restore_files: At most so many recently used files are put back after a cut ...
         restore_file_tokens: ... each of at most this size, bigger ones as a path only ...
@@ -122,6 +125,8 @@ class Settings:
     summary_tokens: int = 5_000
     summary_fraction: float = 0.5
     memory_gap_tokens: int = 10_000
+    pinned_tokens: int = 4_000
+    automatic_pin_tokens: int = 600
     restore_kinds: tuple[str, ...] = ("read", "write", "edit")
     restore_files: int = 5
     restore_file_tokens: int = 5_000
@@ -153,6 +158,7 @@ class Settings:
             min_savings_tokens=shrink(self.min_savings_tokens, 100),
             clip_argument_chars=shrink(self.clip_argument_chars, 200),
             memory_gap_tokens=shrink(self.memory_gap_tokens, 0),
+            automatic_pin_tokens=min(self.automatic_pin_tokens, target_tokens // 6),
             restore_file_tokens=shrink(self.restore_file_tokens, 200),
             restore_total_tokens=shrink(self.restore_total_tokens, 0),
         )

@@ -4,8 +4,6 @@ The text comes in from a writer. What the machine knows for certain is added her
 the prose: pinned text verbatim, and for prose of a model the ledger of files and commands.
 """
 
-from collections.abc import Sequence
-
 from context_compaction import markers
 from context_compaction.cut_point import (
     CutPoint,
@@ -17,15 +15,13 @@ from context_compaction.cut_point import (
 from context_compaction.edits import Edit, Step
 from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages, make_message, starts_turn
+from context_compaction.pins import with_block
 from context_compaction.tokens import MessageCounter
 
-PINNED_TITLE = "## Pinned (verbatim, still in force)"
 
-
-def summary_message(span: Span, text: str, pinned: Sequence[str] = ()) -> Message:
-    """The message that stands for history, with the pinned texts first."""
-    parts = [part for part in (_pinned(pinned), text) if part]
-    return make_message("user", markers.summary(span, "\n".join(parts)))
+def summary_message(span: Span, text: str, pins: str = "") -> Message:
+    """The message that stands for history, with the block of pinned texts first."""
+    return make_message("user", markers.summary(span, with_block(pins, text)))
 
 
 def checkpoint_message(span: Span, text: str) -> Message:
@@ -117,8 +113,3 @@ def _shortened(whole: Message, part: Message, count: MessageCounter) -> list[Edi
     note = "its calls or results went with those they belong to"
     sizes = count.message(whole), count.message(part)
     return [Edit("summarize", "summarized", whole.index, *sizes, note=note)]
-
-
-def _pinned(pinned: Sequence[str]) -> str:
-    unique = dict.fromkeys(text.strip() for text in pinned if text.strip())
-    return "\n".join([PINNED_TITLE, *(f"- {text}" for text in unique)]) if unique else ""

@@ -13,12 +13,13 @@ from anyio import to_thread
 
 from context_compaction import markers, wire
 from context_compaction.archive import Archive
-from context_compaction.attempts import Shape, Task, excess_tokens, span_of
+from context_compaction.attempts import Shape, Task, excess_tokens, pins_at, span_of
 from context_compaction.compaction import CompactRequest, SummaryPrompt
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.digest import digest
 from context_compaction.errors import NotFoundError, SummaryError
 from context_compaction.messages import JsonObject, Message, Messages, text_of
+from context_compaction.pins import carried_by
 from context_compaction.summarizers import (
     SummaryRequest,
     breaker,
@@ -55,6 +56,7 @@ class Record:
         earlier: The text of earlier summaries in it.
         lost: The text of those whose originals are not in the archive.
         later: Requests of the user that stay in the context after it.
+        pinned: Texts that stand beside it word for word.
     """
 
     messages: Messages = ()
@@ -62,6 +64,7 @@ class Record:
     earlier: str = ""
     lost: str = ""
     later: Messages = ()
+    pinned: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ async def sources_of(
         return Sources()
     staying = shape.draft.messages[shape.cut.goes_on_at :]
     later = tuple(message for message in staying if markers.is_request(message))
+    pinned = tuple(pin.text for pin in pins_at(task, shape, shape.cut))
 
     async def record_of(messages: Messages) -> Record:
         originals: list[Message] = []
@@ -121,11 +125,12 @@ async def sources_of(
                 continue
             found = await _archived(span, task.session_id, archive, format)
             originals.extend(found)
-            earlier.append(text_of(message.blocks))
+            ours = carried_by(message)
+            earlier.append(ours.body if ours else text_of(message.blocks))
             if not found:
                 lost.append(earlier[-1])
         texts = "\n".join(earlier), "\n".join(lost)
-        return Record(tuple(originals), tuple(since), *texts, later)
+        return Record(tuple(originals), tuple(since), *texts, later, pinned)
 
     return Sources(
         await record_of(history_of(shape.draft.messages, shape.cut)),
@@ -288,7 +293,7 @@ def _assignment(
         previous=record.earlier,
         has_originals=not record.lost,
         max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
-        pinned=request.pinned,
+        pinned=task.pins.texts,
         instructions=request.instructions,
         language=speaker_language(_requests(task)),
         is_turn_prefix=is_prefix,
@@ -348,7 +353,7 @@ async def _text(job: _Job, calls: Calls, task: Task) -> _Written:
 def source_for(task: Task, record: Record, request: CompactRequest) -> check.Source:
     """What prose for `record` is held against."""
     # What the user says in the part that stays is no invention either.
-    user_texts = (*_requests(task), *request.pinned, request.instructions)
+    user_texts = (*_requests(task), *task.pins.texts, request.instructions)
     return check.source_of(record.messages, user_texts=user_texts, previous=record.earlier)
 
 
@@ -378,6 +383,7 @@ def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool =
         previous=record.lost,
         later=record.later,
         instructions=task.instructions,
+        pinned=record.pinned,
         is_turn_prefix=is_prefix,
     )
     return extractive.write(asked, task.count)

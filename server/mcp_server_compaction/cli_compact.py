@@ -231,6 +231,8 @@ def _print_report(given: Input, result: CompactResult, job: CompactFile) -> None
         click.echo(f"Note: {line}")
     if result.receipt.get("model"):
         click.echo(_model_line(result.receipt["model"]))
+    if result.receipt.get("losses"):
+        click.echo(_losses_line(result.receipt["losses"]))
     if result.restored:
         click.echo(f"Put back: {', '.join(result.restored)}")
     if any(edit.pointers for edit in result.edits):
@@ -284,6 +286,17 @@ def _model_line(report: JsonObject) -> str:
         f"Summary: {report['name']} answered {report['requests']} requests with "
         f"{report['input_tokens']:,} tokens in and {report['output_tokens']:,} out{cost}."
     )
+
+
+def _losses_line(losses: JsonObject) -> str:
+    """How many names stand in the context no more, the first ones, and how to find any."""
+    kinds: dict[str, JsonObject] = losses["kinds"]
+    if not kinds:
+        return "Every name of what left stands in the context still."
+    counted = ", ".join(f"{kind} x{found['total']}" for kind, found in kinds.items())
+    first = ", ".join(found["shown"][0] for found in kinds.values() if found["shown"])
+    shown = f", as {first}" if first else ""
+    return f"No longer in the context: {counted}{shown}. mcp-server-compaction search finds each."
 
 
 def _does_not_fit(result: CompactResult) -> str:

@@ -42,6 +42,7 @@ class Input:
         system: The system prompt, where the source holds it.
         tools: The tool definitions, where the source holds them.
         folder: The working folder of the conversation, which relative paths start from.
+        known_count: How many of the messages the archive supplied, before those of the call.
         notes: What the caller should know of the source.
     """
 
@@ -52,6 +53,7 @@ class Input:
     system: Any = None
     tools: Any = None
     folder: str | None = None
+    known_count: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -96,7 +98,9 @@ async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -
     except NotFoundError:
         note = f"Session {session_id} was not known: it begins with these messages."
         return Input(new, session_id=session_id, notes=(note,))
-    return Input([*context, *new], format=format_name, session_id=session_id)
+    return Input(
+        [*context, *new], format=format_name, session_id=session_id, known_count=len(context)
+    )
 
 
 def request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:
@@ -123,6 +127,8 @@ def request_of(arguments: CompactArguments, given: Input, config: Config) -> Com
         policy=arguments.policy or config.policy,
         settings=settings,
         pinned=tuple(options.pinned),
+        pinned_messages=tuple(given.known_count + at for at in options.pinned_messages),
+        unpin=tuple(options.unpin),
         instructions=arguments.instructions or "",
         summarizer=library_writer(wanted_writer(arguments.summarizer, config)),
         summary=arguments.summary,

@@ -81,7 +81,18 @@ class CompactOptions(Arguments):
         default=None, description="Index of the message that the usage was reported for."
     )
     pinned: list[StrictStr] = Field(
-        default=[], description="Texts that every summary carries word for word."
+        default=[],
+        description="Texts that every summary carries word for word, from this call on. A passage "
+        "of the user may also be marked in place: <pin>…</pin>.",
+    )
+    pinned_messages: list[Count] = Field(
+        default=[],
+        description="Places in the messages of this call, from 0: their text is carried from the "
+        "moment they leave, and their results are not cleared.",
+    )
+    unpin: list[StrictStr] = Field(
+        default=[],
+        description="Texts, or ids from receipt.pins, that later summaries no longer carry.",
     )
     format: str | None = Field(
         default=None,

@@ -23,6 +23,7 @@ class SummaryRequest:
         later: What the user says after `messages`, in what stays: it may correct them.
         previous: The text of the summary that stood before, where its originals are not at hand.
         instructions: What the user wants it to dwell on.
+        pinned: Texts that stand beside the summary word for word.
         is_turn_prefix: Whether it is the beginning of the running turn, whose request stays in
             full beside it.
     """
@@ -33,4 +34,5 @@ class SummaryRequest:
     later: Messages = ()
     previous: str = ""
     instructions: str = ""
+    pinned: tuple[str, ...] = ()
     is_turn_prefix: bool = False

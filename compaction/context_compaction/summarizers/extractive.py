@@ -85,7 +85,7 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
         )
         add(REQUESTS, asked, _REQUEST_SHARE)
         share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
-        add(BINDING, _binding_lines(bindings, sections), share)
+        add(BINDING, _binding_lines(bindings, request.pinned, sections), share)
         _in_order(sections, bindings)
     if is_large:
         add(LEDGER, ledger.lines(request.digest), _LEDGER_SHARE)
@@ -110,9 +110,11 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     )
 
 
-def _binding_lines(bindings: Bindings, sections: dict[str, list[str]]) -> Iterable[str]:
-    """What binds, best first, without what the requests already say."""
-    asked = "\n".join(sections.get(REQUESTS, ()))
+def _binding_lines(
+    bindings: Bindings, pinned: Sequence[str], sections: dict[str, list[str]]
+) -> Iterable[str]:
+    """What binds, best first, without what the requests and the pinned texts already say."""
+    asked = "\n".join((*sections.get(REQUESTS, ()), *pinned))
     for binding in bindings.standing:
         if binding.rank >= _RULE_RANK and binding.text not in asked:
             yield f"- {binding.text}"
