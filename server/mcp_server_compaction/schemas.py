@@ -293,12 +293,10 @@ class PersistAnswer(Answer):
 
 
 class HitAnswer(Answer):
-    """One place where the query was found."""
+    """One place where the query was found. The pointer to a message names its session."""
 
     pointer: str
-    kind: Literal["message", "output"]
-    session_id: str
-    seq: int
+    session_id: str | None = Field(default=None, description="Of an output.")
     role: str
     tool_name: str | None = None
     time: str

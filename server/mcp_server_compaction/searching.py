@@ -1,14 +1,26 @@
 """From search arguments to the archive's query, and from a page of hits to an answer."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from context_compaction.archive import Hit, Query, SearchPage
+from anyio import to_thread
+from context_compaction.archive import Archive, Hit, Query, SearchPage
+from context_compaction.archive.dates import asked_times
+from context_compaction.archive.snippets import SNIPPET_CHARS, snippet_span
 from context_compaction.errors import QueryError
 
 from mcp_server_compaction.schemas import HitAnswer, SearchAnswer, SearchArguments
 from mcp_server_compaction.sessions import iso_time
+from mcp_server_compaction.tools.spec import dump
+
+# A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
+REPLY_TOKENS = 2_000
+USUAL_HITS = 10
+MAX_NAME_CHARS = 64
 
 _DATE_CHARS = len("2026-01-31")
+_SNIPPET_CHARS = (SNIPPET_CHARS, 160, 100, 60, 30)
+_COUNTED_AS = "gpt-4o"  # o200k_base as it is
 
 
 def query_of(arguments: SearchArguments) -> Query:
@@ -36,10 +48,33 @@ def query_of(arguments: SearchArguments) -> Query:
     )
 
 
-def search_answer(page: SearchPage) -> SearchAnswer:
+async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
+    """The answer to a query within `REPLY_TOKENS`, or in proportion for more hits than usual.
+
+    Snippets are cut around their matches, as little as needed. Where even that is not enough (ids
+    may have 128 characters), there are fewer hits, and the cursor goes on after them.
+
+    Raises:
+        ArchiveError: The search fails.
+    """
+    from context_compaction.tokens import counter_for  # loads slowly
+
+    count_tokens = counter_for(_COUNTED_AS).text
+    max_tokens = REPLY_TOKENS * max(query.limit, USUAL_HITS) // USUAL_HITS
+    while True:
+        page = await archive.search(query)
+        for snippet_chars in _SNIPPET_CHARS:
+            answer = search_answer(page, snippet_chars)
+            text = dump(answer.model_dump(mode="json", exclude_none=True))
+            if await to_thread.run_sync(count_tokens, text) <= max_tokens or query.limit == 1:
+                return answer
+        query = replace(query, limit=query.limit - max(1, query.limit // 4))
+
+
+def search_answer(page: SearchPage, snippet_chars: int = SNIPPET_CHARS) -> SearchAnswer:
     """A page of hits as the tool answers it."""
     return SearchAnswer(
-        hits=[_hit_answer(hit) for hit in page.hits],
+        hits=[_hit_answer(hit, snippet_chars) for hit in page.hits],
         total=page.total,
         total_is_exact=page.total_is_exact,
         next_cursor=page.next_cursor,
@@ -47,18 +82,17 @@ def search_answer(page: SearchPage) -> SearchAnswer:
     )
 
 
-def _hit_answer(hit: Hit) -> HitAnswer:
+def _hit_answer(hit: Hit, snippet_chars: int) -> HitAnswer:
+    start, stop = snippet_span(len(hit.snippet), hit.snippet_chars_before, snippet_chars)
     return HitAnswer(
         pointer=hit.pointer,
-        kind=hit.kind,
-        session_id=hit.session_id,
-        seq=hit.seq,
+        session_id=hit.session_id if hit.kind == "output" else None,
         role=hit.role,
-        tool_name=hit.tool_name,
+        tool_name=hit.tool_name and hit.tool_name[:MAX_NAME_CHARS],
         time=iso_time(hit.timestamp_seconds),
         line=hit.line,
         offset_chars=hit.offset_chars,
-        snippet=hit.snippet,
+        snippet=hit.snippet[start:stop],
     )
 
 
@@ -71,18 +105,21 @@ def _note(page: SearchPage) -> str:
 
 
 def _seconds(name: str, text: str | None) -> float | None:
-    """Unix time of an ISO 8601 date or time; UTC where no zone is given.
+    """Unix time of an ISO 8601 date or time, or a month; UTC where no zone is given.
 
-    A bare date means its first moment, but for `until` its last.
+    A bare date or month means its first moment, but for `until` its last.
     """
     if text is None:
         return None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
+        times = list(asked_times(text))
+        if len(times) == 1:
+            return times[0][name == "until"]
         raise QueryError(
             f"{name} is {text!r}. Give an ISO 8601 date or time, as 2026-01-31 or "
-            "2026-01-31T14:30:00+01:00."
+            "2026-01-31T14:30:00+01:00, or a month, as 2026-01."
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

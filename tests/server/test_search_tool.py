@@ -3,7 +3,7 @@
 import pytest
 from mcp_server_compaction.config import Config
 
-from .helpers import Era, Json, answer_of, connect, conversation, parsed, text_of
+from .helpers import Era, Json, answer_of, connect, conversation, error_of, parsed, text_of
 
 MESSAGES = conversation(calls=6, result_lines=30)
 
@@ -24,7 +24,7 @@ async def test_a_hit_names_what_to_read_and_reads_back(
         read = await client.call_tool("read_persisted_output", {"output_id": hit["pointer"]})
     assert "value_3_17" in hit["snippet"]
     assert "value_3_17" in text_of(read)
-    assert hit["session_id"] == "s"
+    assert hit["pointer"].startswith("transcript://s/messages/")
     assert parsed(result) == answer
 
 
@@ -88,3 +88,27 @@ async def test_a_day_as_until_includes_that_day(config: Config, base: Json) -> N
         )
     assert answer_of(same_day)["hits"]
     assert not answer_of(before)["hits"]
+
+
+async def test_a_month_as_since_and_until_means_all_of_it(config: Config, base: Json) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
+        month = found["hits"][0]["time"][:7]
+        wish = {"query": "checkout", "since": month, "until": month}
+        assert answer_of(await client.call_tool("search_transcript", wish)) == found
+        error = await client.call_tool("search_transcript", {"query": "a", "since": "yesterday"})
+    assert "or a month, as 2026-01" in error_of(error)
+
+
+async def test_a_search_for_a_day_alone_lists_what_was_said_on_it(
+    config: Config, base: Json
+) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
+        day = found["hits"][0]["time"][:10]
+        that_day = answer_of(await client.call_tool("search_transcript", {"query": day}))
+        other = answer_of(await client.call_tool("search_transcript", {"query": "2001-02-03"}))
+    assert that_day["total"] == len(MESSAGES)
+    assert other["hits"] == []

@@ -1,8 +1,12 @@
 """Keeping, reading and finding over real stdio: every way in, each to its last page."""
 
+import random
+from itertools import pairwise
 from typing import Any
 
 import anyio
+import pytest
+from context_compaction.tokens import counter_for
 from mcp import Client
 
 from .helpers import Json, answer_of, error_of, spawned, text_of
@@ -126,6 +130,44 @@ async def test_search_pages_hold_every_hit_once(environment: dict[str, str]) -> 
                 break
             arguments["cursor"] = answer["next_cursor"]
     assert sorted(seen) == sorted(f"transcript://s/messages/{n}-{n}" for n in range(10, 90, 2))
+
+
+@pytest.mark.parametrize("session_id", ["s", "0123456789abcdef-" * 7])
+async def test_a_reply_to_a_search_stays_below_2000_tokens_whatever_was_said(
+    environment: dict[str, str], session_id: str
+) -> None:
+    dice = random.Random(5)
+    alphabets = {
+        "prose": ["the worker ", "reads a header ", "and waits. "],
+        "base64": list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"),
+        "quotes": ['"', "\\", "'", "\n"],
+        "control": ["\x1b[31m", "\x00", "\x07", "\u2028"],
+        "chinese": [chr(number) for number in range(0x4E00, 0x9FFF, 7)],
+        "rare": [chr(number) for number in range(0x20000, 0x2A6DF, 11)],
+        "emoji": ["👩\u200d👩\u200d👧\u200d👦", "🏳️\u200d🌈", "🙂", "🚀"],
+    }
+    count_tokens = counter_for("gpt-4o").text
+    async with spawned(environment) as client:
+        for name, alphabet in alphabets.items():
+            texts = ["".join(dice.choices(alphabet, k=2_000)) for _ in range(24)]
+            messages = [
+                {"role": ("user", "assistant")[at % 2], "content": f"{before} {name}needle {after}"}
+                for at, (before, after) in enumerate(pairwise(texts))
+            ]
+            wish = {"messages": messages, "mode": "record", "session_id": f"{name}-{session_id}"}
+            answer_of(await client.call_tool("compact_messages", wish))
+            arguments: Json = {"query": f"{name}needle"}
+            seen: list[str] = []
+            for _ in range(MAX_PAGES):
+                result = await client.call_tool("search_transcript", arguments)
+                assert count_tokens(text_of(result)) <= 2_000, name
+                answer = answer_of(result)
+                assert all(f"{name}needle" in hit["snippet"] for hit in answer["hits"]), name
+                seen += [hit["pointer"] for hit in answer["hits"]]
+                if "next_cursor" not in answer:
+                    break
+                arguments["cursor"] = answer["next_cursor"]
+            assert len(seen) == len(set(seen)) == len(messages), name
 
 
 async def test_a_malformed_message_is_refused_with_its_index_and_nothing_is_written(

@@ -147,6 +147,7 @@ class Hit:
         snippet: The text around the match, verbatim, cut at about 240 characters.
         line: For an output, the line of the match, from 1.
         offset_chars: Where the match begins in the message's text or in the output.
+        snippet_chars_before: How much of the snippet stands before the match.
     """
 
     pointer: str
@@ -160,6 +161,7 @@ class Hit:
     offset_chars: int
     line: int | None = None
     score: float = 0.0
+    snippet_chars_before: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from context_compaction.archive import Hit
 from context_compaction.archive.index import Doc, DocText, SearchIndex
-from context_compaction.archive.snippets import snippet
+from context_compaction.archive.snippets import snippet_span
 
 MAX_HITS_PER_OUTPUT = 3
 
@@ -47,6 +47,7 @@ class Groups:
 def hit_at(doc: Doc, said: DocText, at: int, score: float) -> Hit:
     """The hit at character `at` of a row's text."""
     is_message = doc.output_id is None
+    start, stop = snippet_span(len(said.text), at)
     return Hit(
         pointer=doc.output_id or f"transcript://{doc.session_id}/messages/{doc.seq}-{doc.seq}",
         kind="message" if is_message else "output",
@@ -55,8 +56,9 @@ def hit_at(doc: Doc, said: DocText, at: int, score: float) -> Hit:
         role=said.role,
         tool_name=said.tool,
         timestamp_seconds=doc.seconds,
-        snippet=snippet(said.text, at),
+        snippet=said.text[start:stop],
         offset_chars=doc.start_char + at,
         line=None if is_message else doc.start_line + said.text.count("\n", 0, at),
         score=score,
+        snippet_chars_before=at - start,
     )

@@ -63,10 +63,11 @@ class _Finder:
         return places
 
 
-def snippet(text: str, at: int) -> str:
-    """About `SNIPPET_CHARS` characters of `text` around position `at`, verbatim."""
-    start = max(0, min(at - CHARS_BEFORE_MATCH, len(text) - SNIPPET_CHARS))
-    return text[start : start + SNIPPET_CHARS]
+def snippet_span(length_chars: int, at: int, max_chars: int = SNIPPET_CHARS) -> tuple[int, int]:
+    """Start and stop of the piece of a text to show around position `at`: a third before it."""
+    before = max_chars * CHARS_BEFORE_MATCH // SNIPPET_CHARS
+    start = max(0, min(at - before, length_chars - max_chars))
+    return start, start + max_chars
 
 
 def _pattern_of(unit: Unit) -> str:

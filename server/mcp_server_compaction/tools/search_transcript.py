@@ -3,7 +3,7 @@
 from mcp_types import CallToolResult, ToolAnnotations
 
 from mcp_server_compaction.schemas import SearchAnswer, SearchArguments
-from mcp_server_compaction.searching import query_of, search_answer
+from mcp_server_compaction.searching import query_of, search_briefly
 from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, structured
 
 
@@ -11,7 +11,7 @@ async def search_transcript(context: RequestContext, arguments: SearchArguments)
     """Run one search and answer with its page of hits."""
     query = query_of(arguments)
     archive = await context.lifespan_context.archive()
-    return structured(search_answer(await archive.search(query)))
+    return structured(await search_briefly(archive, query))
 
 
 SEARCH_TRANSCRIPT = ToolSpec(
