@@ -1,26 +1,18 @@
 """From search arguments to the archive's query, and from a page of hits to an answer."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from anyio import to_thread
-from context_compaction.archive import Archive, Hit, Query, SearchPage
+from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.dates import asked_times
-from context_compaction.archive.snippets import SNIPPET_CHARS, snippet_span
 from context_compaction.errors import QueryError
 
 from mcp_server_compaction.schemas import HitAnswer, SearchAnswer, SearchArguments
 from mcp_server_compaction.sessions import iso_time
-from mcp_server_compaction.tools.spec import dump
 
-# A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
-REPLY_TOKENS = 2_000
-USUAL_HITS = 10
 MAX_NAME_CHARS = 64
+MAX_ABSENT_CHARS = 120
 
 _DATE_CHARS = len("2026-01-31")
-_SNIPPET_CHARS = (SNIPPET_CHARS, 160, 100, 60, 30)
-_COUNTED_AS = "gpt-4o"  # o200k_base as it is
 
 
 def query_of(arguments: SearchArguments) -> Query:
@@ -48,33 +40,10 @@ def query_of(arguments: SearchArguments) -> Query:
     )
 
 
-async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
-    """The answer to a query within `REPLY_TOKENS`, or in proportion for more hits than usual.
-
-    Snippets are cut around their matches, as little as needed. Where even that is not enough (ids
-    may have 128 characters), there are fewer hits, and the cursor goes on after them.
-
-    Raises:
-        ArchiveError: The search fails.
-    """
-    from context_compaction.tokens import counter_for  # loads slowly
-
-    count_tokens = counter_for(_COUNTED_AS).text
-    max_tokens = REPLY_TOKENS * max(query.limit, USUAL_HITS) // USUAL_HITS
-    while True:
-        page = await archive.search(query)
-        for snippet_chars in _SNIPPET_CHARS:
-            answer = search_answer(page, snippet_chars)
-            text = dump(answer.model_dump(mode="json", exclude_none=True))
-            if await to_thread.run_sync(count_tokens, text) <= max_tokens or query.limit == 1:
-                return answer
-        query = replace(query, limit=query.limit - max(1, query.limit // 4))
-
-
-def search_answer(page: SearchPage, snippet_chars: int = SNIPPET_CHARS) -> SearchAnswer:
+def search_answer(page: SearchPage, max_snippet_chars: int | None = None) -> SearchAnswer:
     """A page of hits as the tool answers it."""
     return SearchAnswer(
-        hits=[_hit_answer(hit, snippet_chars) for hit in page.hits],
+        hits=[_hit_answer(hit, max_snippet_chars) for hit in page.hits],
         total=page.total,
         total_is_exact=page.total_is_exact,
         next_cursor=page.next_cursor,
@@ -82,8 +51,11 @@ def search_answer(page: SearchPage, snippet_chars: int = SNIPPET_CHARS) -> Searc
     )
 
 
-def _hit_answer(hit: Hit, snippet_chars: int) -> HitAnswer:
-    start, stop = snippet_span(len(hit.snippet), hit.snippet_chars_before, snippet_chars)
+def _hit_answer(hit: Hit, max_snippet_chars: int | None) -> HitAnswer:
+    from context_compaction.archive.snippets import snippet_span
+
+    length = len(hit.snippet)
+    start, stop = snippet_span(length, hit.snippet_chars_before, max_snippet_chars or length)
     return HitAnswer(
         pointer=hit.pointer,
         session_id=hit.session_id if hit.kind == "output" else None,
@@ -97,11 +69,21 @@ def _hit_answer(hit: Hit, snippet_chars: int) -> HitAnswer:
 
 
 def _note(page: SearchPage) -> str:
+    from context_compaction.archive.scanning import SCAN_BYTES, SCAN_SECONDS
+
+    absent = ", ".join(page.absent)[:MAX_ABSENT_CHARS]
+    nowhere = f"Nowhere found: {absent}. " if absent else ""
+    if not page.hits and page.next_cursor:
+        return (
+            f"Nothing found so far: the search stopped after {SCAN_BYTES >> 20} MB or "
+            f"{SCAN_SECONDS:g} seconds. Pass next_cursor as cursor to go on with what is older, or "
+            "narrow it by session_id, tool, since."
+        )
     if not page.hits:
-        return "Nothing found. Try fewer or other words, or kind='regex'."
+        return f"Nothing found. {nowhere}Try fewer or other words, or kind='regex'."
     more = " Pass next_cursor as cursor for more." if page.next_cursor else ""
     counted = "" if page.total_is_exact else " The total is a lower bound: counting stopped early."
-    return f"Read a hit with read_persisted_output and its pointer.{more}{counted}"
+    return f"{nowhere}Read a hit with read_persisted_output and its pointer.{more}{counted}"
 
 
 def _seconds(name: str, text: str | None) -> float | None:

@@ -70,7 +70,38 @@ async def test_nothing_found_says_what_to_try(config: Config, base: Json) -> Non
         answer = answer_of(await client.call_tool("search_transcript", {"query": "zzyzx"}))
     assert answer["hits"] == []
     assert answer["total"] == 0
-    assert "Try" in answer["note"]
+    assert answer["note"].startswith("Nothing found. Nowhere found: zzyzx. Try ")
+
+
+async def test_a_word_that_stands_nowhere_is_named_beside_what_was_found(
+    config: Config, base: Json
+) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        wish = {"query": "checkout zzyzx_quuxplugh"}
+        answer = answer_of(await client.call_tool("search_transcript", wish))
+    assert answer["hits"]
+    assert answer["note"].startswith("Nowhere found: zzyzx quuxplugh. Read a hit ")
+
+
+async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
+    config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.scanning.SCAN_BYTES", 2_000)
+    arguments: Json = {"query": "checkout.*fails", "kind": "regex"}
+    hits: list[Json] = []
+    notes: list[str] = []
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        while True:
+            answer = answer_of(await client.call_tool("search_transcript", arguments))
+            hits += answer["hits"]
+            notes.append(answer["note"])
+            if "next_cursor" not in answer:
+                break
+            arguments["cursor"] = answer["next_cursor"]
+    assert notes[0].startswith("Nothing found so far: the search stopped after ")
+    assert len(hits) == 1
 
 
 async def test_a_day_as_until_includes_that_day(config: Config, base: Json) -> None:

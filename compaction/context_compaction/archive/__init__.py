@@ -166,12 +166,17 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
-    """Hits, best or newest first. `total_is_exact` is False when counting stopped early."""
+    """Hits, best or newest first. `total_is_exact` is False when counting stopped early.
+
+    A pattern's page may hold no hit and yet a cursor: the search stopped at its limits, and goes on
+    from there. `absent` are the words asked for that stand nowhere, as far as filters allow.
+    """
 
     hits: tuple[Hit, ...]
     total: int
     total_is_exact: bool
     next_cursor: str | None = None
+    absent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
             len(ranking.ids),
             ranking.is_exact,
             encode_cursor([offset + query.limit, newest]) if has_more else None,
+            ranking.absent,
         )
 
     return index.run(work)
