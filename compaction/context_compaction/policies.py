@@ -65,9 +65,12 @@ POLICIES: Mapping[str, Policy] = {
     for policy in (
         Policy(
             "default",
-            "Below the trigger only a large newest result is persisted. At the trigger: what is "
-            "worthless is cleared, then what is old; then finished sub-tasks become a line each, "
-            "where that is enough; else history is summarised at a safe cut.",
+            "Below the trigger, which is the window's budget, only a large newest result is "
+            "persisted. At the trigger: what is worthless is cleared, then what is old; then "
+            "finished sub-tasks become a line each, where that is enough; else history is "
+            "summarised at a safe cut.",
+            # The trigger stays the budget: who names a window of 200K does not expect a summary
+            # at 76K. A policy that acts earlier, and costs less, is to have a name of its own.
             ("persist", "dedupe", "microcompact", "collapse", "summarize", "restore"),
         ),
         Policy(
