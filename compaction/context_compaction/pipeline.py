@@ -255,10 +255,14 @@ async def _keep(
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt)
     elif result.changed:
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt, context=context)
-    elif words.model is not None or words.prose or "reactive" in receipt:
+    elif words.model is not None or "reactive" in receipt:
         # What a model took is told even where nothing came of it, and the same list is not sent to
         # it again; a refusal is a fact whatever came of it.
         await archive.commit(result.session_id, receipt=receipt)
+    elif words.prose:
+        # A summary for later; it is no compaction, so nothing else of this call is remembered.
+        names = ("session_id", "format", "status", "tokens", "memory")
+        await archive.commit(result.session_id, receipt={name: receipt[name] for name in names})
 
 
 async def _memory(

@@ -154,6 +154,18 @@ async def test_an_unusable_summary_is_not_kept_and_it_says_why() -> None:
     assert answer.status == "needs_summary"
 
 
+async def test_a_summary_handed_in_counts_as_no_compaction() -> None:
+    wish = CompactRequest(format="anthropic", session_id="s", target_tokens=12_000)
+    async with temporary_archive() as archive:
+        first = await compact([*BEFORE, *AFTER], wish, archive=archive)
+        await compact(first.messages, RECORD, archive=archive)
+        receipts = await archive.receipts("s")
+        second = await compact(first.messages, wish, archive=archive)
+    assert not second.changed
+    assert "repeat_key" in receipts[0]
+    assert set(receipts[1]) == {"session_id", "format", "status", "tokens", "memory"}
+
+
 async def test_every_promise_holds_with_a_memory() -> None:
     async with temporary_archive() as archive:
         await recorded(archive, BEFORE)
