@@ -16,7 +16,7 @@ from context_compaction.archive import Archive
 from context_compaction.attempts import Shape, Task, excess_tokens, pins_at, span_of
 from context_compaction.compaction import CompactRequest, SummaryPrompt
 from context_compaction.cut_point import history_of, turn_prefix_of
-from context_compaction.digest import digest
+from context_compaction.digest import digest, merged
 from context_compaction.errors import NotFoundError, SummaryError
 from context_compaction.messages import JsonObject, Message, Messages, text_of
 from context_compaction.pins import carried_by
@@ -31,6 +31,7 @@ from context_compaction.summarizers import (
 from context_compaction.summarizers.language import speaker_language
 from context_compaction.summarizers.llm import MIN_PROSE_TOKENS, Calls, Prose, gathered, write_prose
 from context_compaction.summarizers.model import SummaryModel, TellChars
+from context_compaction.summarizers.previous import Previous, read_previous
 from context_compaction.summarizers.prompt import (
     Assignment,
     clipped,
@@ -354,7 +355,8 @@ def source_for(task: Task, record: Record, request: CompactRequest) -> check.Sou
     """What prose for `record` is held against."""
     # What the user says in the part that stays is no invention either.
     user_texts = (*_requests(task), *task.pins.texts, request.instructions)
-    return check.source_of(record.messages, user_texts=user_texts, previous=record.earlier)
+    messages = (*_previous(record).messages, *record.messages)
+    return check.source_of(messages, user_texts=user_texts, previous=record.earlier)
 
 
 def _requests(task: Task) -> list[str]:
@@ -376,17 +378,23 @@ def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool =
     """Verbatim extracts from the record, of at most `max_tokens`."""
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
+    before = _previous(record)
     asked = SummaryRequest(
-        record.messages,
-        digest(record.messages, task.settings.tool_kinds),
+        (*before.messages, *record.messages),
+        merged(before.digest, digest(record.messages, task.settings.tool_kinds)),
         max_tokens,
-        previous=record.lost,
+        previous=before.rest,
         later=record.later,
         instructions=task.instructions,
         pinned=record.pinned,
         is_turn_prefix=is_prefix,
     )
     return extractive.write(asked, task.count)
+
+
+def _previous(record: Record) -> Previous:
+    """What is left of originals that the archive does not have."""
+    return read_previous(record.lost, record_title=_RECORD_TITLE)
 
 
 def history_span(task: Task, shape: Shape) -> markers.Span:

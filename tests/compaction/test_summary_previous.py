@@ -1,0 +1,146 @@
+"""Without the archive of earlier rounds a summary is brought up to date, not summarised again."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, compact
+from context_compaction.digest import Digest, Run
+from context_compaction.messages import text_of
+from context_compaction.summarizers import ledger
+from context_compaction.summarizers.previous import read_previous
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, user
+
+ROUNDS = 5
+GOAL = "Find out why the export of invoices loses cents, and mend it."
+SOFT_RULE = "I would rather see small commits than one large commit."
+FACTS = [f"Ledger account ACC-{n}77 is booked in module ledger_part_{n}.py" for n in range(8)]
+WANTED = [
+    GOAL,
+    SOFT_RULE,
+    *FACTS,
+    "src/export/rounding.py",
+    "src/export/totals.py",
+    "done, do not repeat: git push",
+]
+RECORD = "# From the record, word for word"
+
+
+def first_part() -> list[Json]:
+    return [
+        user(f"{GOAL} {SOFT_RULE}"),
+        *answered("w", "Write", "ok", file_path="src/export/rounding.py", content="x = 1"),
+        *answered("e", "Edit", "ok", file_path="src/export/totals.py", old_string="a"),
+        *answered("g", "Bash", "pushed", command="git push origin fix-cents"),
+        *[
+            message
+            for n, fact in enumerate(FACTS)
+            for message in (
+                *answered(f"f{n}", "Bash", f"{fact}\n{lines(f'x{n}', 60)}", command=f"show {n}"),
+                assistant(f"{fact}, I keep that in mind."),
+            )
+        ],
+        assistant("The first part is understood."),
+    ]
+
+
+def later_part(number: int) -> list[Json]:
+    return [
+        user(f"Go on with part {number}, please."),
+        *answered(f"r{number}", "Bash", lines(f"part{number}", 60), command=f"run part {number}"),
+        assistant(f"Part {number} is finished."),
+    ]
+
+
+async def after_rounds(*, keeps_archive: bool) -> list[str]:
+    """The context after each round; without archive, each round has one of its own."""
+    parts = [first_part(), *(later_part(n) for n in range(1, ROUNDS))]
+    request = CompactRequest(mode="full", format="anthropic", target_tokens=6_000)
+    context: list[Json] = []
+    contexts: list[str] = []
+    async with temporary_archive() as archive:
+        for part in parts:
+            context = [*context, *part]
+            if keeps_archive:
+                result = await compact(context, request, archive=archive)
+            else:
+                async with temporary_archive() as fresh:
+                    result = await compact(context, request, archive=fresh)
+            assert result.status == "compacted"
+            context = result.messages
+            contexts.append("\n".join(str(message["content"]) for message in context))
+    return contexts
+
+
+def known(context: str) -> set[str]:
+    """What of the first part a context still says."""
+    return {text for text in WANTED if text in context}
+
+
+async def test_five_rounds_without_an_archive_keep_what_one_round_keeps() -> None:
+    with_archive = await after_rounds(keeps_archive=True)
+    without = await after_rounds(keeps_archive=False)
+    assert known(without[0]) == known(with_archive[-1]) == {*WANTED}
+    # Requests, rules and the ledger stay for certain; facts are weighed against newer ones once.
+    assert all(len(known(context)) >= len(WANTED) - 1 for context in without)
+    for earlier, later in pairwise(without[1:]):
+        assert known(earlier) - known(later) == set()
+    assert {*WANTED} - {*FACTS} <= known(without[-1])
+    assert "From the summary before" not in without[-1]
+
+
+async def test_a_rule_that_stood_in_the_summary_before_gives_way_to_a_correction() -> None:
+    old = "Please put the export into the folder reports/2023 of the share."
+    new = "Correction: put the export into the folder reports/2024 of the share instead."
+    request = CompactRequest(mode="full", format="anthropic", settings={"automatic_pin_tokens": 0})
+    context: list[Json] = [*first_part(), user(old), *later_part(1)]
+    for part in ([], [user(new), *later_part(2), *later_part(3)]):
+        context = [*context, *part]
+        async with temporary_archive() as fresh:
+            context = (await compact(context, request, archive=fresh)).messages
+    said = str(context)
+    assert new in said
+    assert old not in said
+
+
+def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None:
+    text = "\n".join([
+        "## Goal and latest request", "Mend it.", RECORD, "## Goal, requests", "- Mend the parser.",
+        "## Facts, errors, values", "- agent: I read a.py", "- user: mind b.py", "- c.py: 17 lines",
+        "## Where to find details", "- search_transcript finds more: x",
+    ])  # fmt: skip
+    found = read_previous(text, record_title=RECORD)
+    assert found.rest == "## Goal and latest request\nMend it."
+    assert [(m.role, text_of(m.blocks)) for m in found.messages] == [
+        ("user", "Mend the parser."),
+        ("assistant", "I read a.py"),
+        ("user", "mind b.py"),
+        ("user", ""),  # a tool's line, which is nobody's word
+    ]
+
+
+@pytest.mark.parametrize(
+    "digest",
+    [
+        Digest(),
+        Digest(
+            read=("a.py", "b.py"),
+            written=("c.py",),
+            edited=("d.py", "e.py"),
+            deleted=("f.py",),
+            runs=(Run("make test", True, "2 failed"), Run("ls", False)),
+            effects=(Run("git push", False), Run("book(seat)", None)),
+            errors=("Read(x): no such file",),
+            plan=("[open] one", "[done] two"),
+            in_flight=("wait(5)",),
+        ),
+    ],
+    ids=["empty", "full"],
+)
+def test_a_ledger_is_read_back_as_it_was_written(digest: Digest) -> None:
+    written = "\n".join(["## Done, files, plan", *ledger.lines(digest)])
+    found: Any = read_previous(written, record_title=RECORD).digest
+    assert ledger.lines(found) == ledger.lines(digest)
