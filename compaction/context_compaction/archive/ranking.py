@@ -5,14 +5,14 @@
 2. Where some words are too common to be known in full, the rows of the rarer ones learn whether
    they hold the common ones too.
 3. A word that a message lacks counts in part where a message beside it has it: an answer seldom
-   repeats the words of the question before it. Rows that hold more of the query gain too.
+   repeats the words of the question before it. Rows that have too little of the query are left out.
 4. A day or month that the query names finds what was said then, whatever its words.
 5. The best `REREAD` are read, and gain by the small words of the query and by words that stand
    close to each other.
 
 The figures were tuned on LoCoMo and the part of benchmarks/data/retrieval.jsonl marked "dev". Tried
 there without gain: words that the best rows share (relevance feedback), WordNet's synonyms, a
-further weight for the densest passage, and one for the role.
+further weight for the share of the query that a row holds, for its densest passage, for its role.
 """
 
 import heapq
@@ -38,7 +38,6 @@ from context_compaction.archive.terms import Unit, likely_names, phrase_words, w
 CANDIDATES = 1000  # matches of one word that are ranked, the newest; measured: 3 to 10 ms
 NEIGHBOURS_OF = 200  # of the best rows
 NEIGHBOUR_SHARE = 0.5  # of a word that stands beside a row
-COVERAGE_GAIN = 1.0
 DATE_WEIGHT = 2.0  # measured: of LoCoMo's questions that name a date, 16 % more are answered
 PROXIMITY_GAIN = 1.0
 REREAD = 16
@@ -253,17 +252,14 @@ class Ranker:
             for doc_id, share in matches.shares.items():
                 scores[doc_id] = scores.get(doc_id, 0.0) + share * matches.worth
                 covered[doc_id] = covered.get(doc_id, 0.0) + matches.worth
-        total = sum(matches.worth for matches in found) or 1.0
-        for doc_id, score in scores.items():
-            scores[doc_id] = score * (1 + COVERAGE_GAIN * covered[doc_id] / total)
         if len(found) > 1:
             best = heapq.nlargest(NEIGHBOURS_OF, zip(scores.values(), scores, strict=True))
             near = self._near([doc_id for _, doc_id in best])
             for (session, seq), doc_id in near.items():
                 if doc_id in scores:
                     beside = [near.get((session, seq - 1)), near.get((session, seq + 1))]
-                    score, covered[doc_id] = _with_beside(doc_id, beside, found)
-                    scores[doc_id] = score * (1 + COVERAGE_GAIN * covered[doc_id] / total)
+                    scores[doc_id], covered[doc_id] = _with_beside(doc_id, beside, found)
+        total = sum(matches.worth for matches in found)
         least = MIN_COVERAGE * total if len(found) > MAX_WORDS_FREELY else 0.0
         return {doc_id: score for doc_id, score in scores.items() if covered[doc_id] >= least}
 
