@@ -38,6 +38,7 @@ from context_compaction.tokens import MessageCounter, counter_for
 
 from benchmarks.controls import CONTROLS, keep_last
 from benchmarks.needed import (
+    Past,
     is_entity,
     is_rare,
     kept,
@@ -110,26 +111,46 @@ def cases() -> list[Case]:
     return found
 
 
-def run(case: Case) -> Outcome | None:
-    """One case; None where hardly anything is needed."""
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What stood before the cut of one case, and what of it is needed, by definition."""
+
+    before: Messages
+    payload: list[Json]
+    format: str
+    past: Past
+    needed: dict[str, list[str]]
+
+
+def needs_of(case: Case) -> Needs | None:
+    """What is needed of one case; None where that is hardly anything."""
     transcript = _by_name()[case.transcript]
-    ordinary = _ordinary()
+    common = ordinary()
     parsed = wire.parse(transcript.payload, format=transcript.format)
     before = tuple(message for message in parsed[: case.cut_at] if message.role != "system")
     system = "\n".join(spoken(tuple(message for message in parsed if message.role == "system")))
     after = parsed[case.cut_at : case.cut_at + HORIZON_MESSAGES]
-    past = past_of("\n".join(spoken(before)), ordinary)
-    definitions = {"rare": is_rare(ordinary), "entity": is_entity}
+    past = past_of("\n".join(spoken(before)), common)
+    definitions = {"rare": is_rare(common), "entity": is_entity}
     needed = {
         name: needed_after(past, after, system, wanted) for name, wanted in definitions.items()
     }
     if len(needed["rare"]) < MIN_NEEDED:
         return None
+    payload = _without_system(transcript, case.cut_at)
+    return Needs(before, payload, transcript.format, past, needed)
+
+
+def run(case: Case) -> Outcome | None:
+    """One case; None where hardly anything is needed."""
+    needs = needs_of(case)
+    if needs is None:
+        return None
+    before, past, needed = needs.before, needs.past, needs.needed
     count = counter_for(MODEL)
     sizes = count.estimate(before)
     target_tokens = case.target_tokens or int(sizes.upper * case.share)
-    payload = _without_system(transcript, case.cut_at)
-    output = anyio.run(_compacted, payload, transcript.format, target_tokens)
+    output = anyio.run(_compacted, needs.payload, needs.format, target_tokens)
     tokens = count.messages(output)
     texts = {OURS: "\n".join(spoken(output))}
     lines = [line for text in spoken(before) for line in text.splitlines() if line.strip()]
@@ -138,7 +159,7 @@ def run(case: Case) -> Outcome | None:
     texts[CLEARED_TAIL] = "\n".join(_cleared_tail(before, tokens, count))
     recall: dict[tuple[str, str], float] = {}
     for method, text in texts.items():
-        held = past_of(text, ordinary)
+        held = past_of(text, ordinary())
         for name, strings in needed.items():
             recall[name, method] = _share(kept(strings, past, held))
     numbers = {name: len(strings) for name, strings in needed.items()}
@@ -189,7 +210,8 @@ def _by_name() -> dict[str, Transcript]:
 
 
 @cache
-def _ordinary() -> frozenset[str]:
+def ordinary() -> frozenset[str]:
+    """Tokens and words that stand in many of the conversations."""
     texts = (
         "\n".join(spoken(wire.parse(item.payload, format=item.format)))
         for item in all_transcripts()

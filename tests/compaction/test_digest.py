@@ -103,3 +103,12 @@ async def test_the_receipt_of_a_summary_carries_the_digest_of_what_it_stands_for
     assert answer.receipt["digest"]["runs"] == [
         {"command": "make", "failed": False, "resolved": False}
     ]
+
+
+def test_an_error_is_named_by_its_exception_not_by_the_traceback() -> None:
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 3\nValueError: no such port'
+    failed = [
+        assistant(call("a", "Bash", command="python a.py")),
+        user([result("a", trace, is_error=True)]),
+    ]
+    assert of(failed).runs[0].error == "ValueError: no such port"

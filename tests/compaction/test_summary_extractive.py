@@ -71,6 +71,71 @@ def test_a_corrected_rule_is_gone_and_the_newer_one_stays() -> None:
     assert older not in text
 
 
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("The project is called Falcon.", "It was renamed, don't call the project Falcon."),
+        ("We host in Frankfurt.", "We host in Dublin now."),
+        ("The demo is on March 12.", "They pushed the demo to March 19."),
+        ("Retry three times before giving up.", "Make that five retries before giving up."),
+        ("El límite es de 20 usuarios.", "El límite sube a 35 usuarios."),
+        ("默认端口是3000。", "默认端口现在是4000。"),
+    ],
+)
+def test_a_rule_said_anew_in_other_words_replaces_the_older(older: str, newer: str) -> None:
+    text = written([user(older), assistant("Understood."), user(newer), assistant("Understood.")])
+    assert newer in text
+    assert older not in text
+
+
+def test_two_rules_of_one_form_both_stand() -> None:
+    rules = "Don't touch the vendor folder.", "Don't touch the build folder."
+    text = written([user(rules[0]), assistant("Understood."), user(rules[1]), assistant("Yes.")])
+    assert all(rule in text for rule in rules)
+
+
+def test_who_asks_whether_to_change_a_rule_has_not_changed_it() -> None:
+    rule = "Ship the parcel to 12 Elm Street."
+    talk = [user(rule), assistant("Understood."), user("Could we ship it to 9 Oak Avenue instead?")]
+    assert rule in written([*talk, assistant("We could.")])
+
+
+def test_a_sentence_is_whole_across_an_abbreviation() -> None:
+    rule = "Call me Robin, not Mr. Carter."
+    talk = [user("Fix the build."), assistant("On it."), user(rule), assistant("Understood.")]
+    assert rule in written([*talk, user("Go on."), assistant("I go on.")])
+
+
+def test_rules_said_in_one_breath_stay_side_by_side() -> None:
+    rule = "The staging database belongs to the data team. Don't write to it."
+    talk = [user("Fix the build."), assistant("On it."), user(rule), assistant("Understood.")]
+    assert rule in written([*talk, user("Go on."), assistant("I go on.")])
+
+
+def test_chatter_gives_way_to_what_binds() -> None:
+    rule = "Amounts are in thousands."
+    chatter = [
+        message
+        for said in ("Thanks!", "Great, go ahead.", "Can you check that?", "I see, thank you.")
+        for message in (user(said), assistant("Done."))
+    ]
+    text = written([*chatter, user(rule), assistant("Understood."), *chatter * 4], max_tokens=60)
+    assert rule in text
+
+
+def test_an_instruction_after_pasted_output_is_told_from_it() -> None:
+    log = "\n".join(f"2026-01-0{n} 10:00:00 INFO must never happen {n}" for n in range(1, 9)) * 3
+    rule = "Logs older than 30 days go in the bin."
+    talk = [user("Go."), assistant("On it."), user(f"{log}\n\n{rule}"), assistant("Understood.")]
+    assert rule in written([*talk, user("Go on."), assistant("I go on.")], max_tokens=120)
+
+
+def test_a_large_summary_says_what_it_found_nothing_for_and_what_to_search() -> None:
+    text = written([user("Fix the build."), *ran("a", "make", NOISE)], max_tokens=800)
+    assert "Nothing found for: " in text
+    assert "search_transcript finds more: " in text
+
+
 def test_a_rule_that_a_kept_request_corrects_is_gone() -> None:
     older = "Always store the uploads in the bucket acme-raw."
     newer = "From now on store the uploads in the bucket acme-clean."

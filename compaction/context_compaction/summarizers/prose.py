@@ -17,16 +17,19 @@ _MAX_MESSAGE_CHARS = 12_000
 _PASTED_LINES = 12
 _PASTED_PARAGRAPH_LINES = 6
 _LETTER_SHARE = 0.72
+# Where it ends as a sentence does, it may hold more figures.
+_SENTENCE_LETTER_SHARE = 0.55
 # A line that was broken at the margin goes on in the next one.
 _MARGIN_CHARS = 50
 
-# A point after these, or after a single letter, ends no sentence.
+# A point after these, after a single letter or the number of a day, ends no sentence.
 _ABBREVIATIONS = ("Mr", "Ms", "Mrs", "Dr", "St", "vs", "Sr", "Jr", "Hr", "Fr", "Nr", "approx")
 _SENTENCE_END = re.compile(
-    r"(?<!\b[A-Za-z]\.)"
+    r"(?<!\b[A-Za-z]\.)(?<![\s(]\d\.)(?<![\s(]\d\d\.)"
     + "".join(rf"(?<!\b{word}\.)" for word in _ABBREVIATIONS)
     + r"(?<=[.!?…])\s+|(?<=[。！？；])"
 )
+_SPOKEN = re.compile(r"[A-Z][a-z]*(,? [a-z]+){3}.*[a-z0-9)][.!?]")
 _BULLET = re.compile(r"(?:[-*•>]+|\d{1,2}[.)])\s+")
 _MACHINE = re.compile(
     r"\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|\(\w[\w ]*:|Traceback|File \"|at \S+\(|[+-]{1,3}\S|"
@@ -107,7 +110,8 @@ def _is_machine(line: str) -> bool:
     if " " not in stripped or _MACHINE.match(stripped) or _MACHINE_END.search(stripped):
         return True
     letters = sum(char.isalpha() or char == " " for char in stripped)
-    return letters < len(stripped) * _LETTER_SHARE
+    share = _SENTENCE_LETTER_SHARE if _SPOKEN.fullmatch(stripped) else _LETTER_SHARE
+    return letters < len(stripped) * share
 
 
 def _unwrapped(lines: Sequence[str]) -> Iterator[str]:

@@ -106,7 +106,7 @@ NEGATION = re.compile(
     re.IGNORECASE,
 )
 AGREEMENT = re.compile(
-    r"(yes|yep|yeah|ok(ay)?|sure|thanks?|thank you|great|perfect|no,|nope|hi|hello|hey|go ahead|"
+    r"(yes|yep|yeah|ok(ay)?|sure|thanks?|thank you|great|perfect|nope|hi|hello|hey|go ahead|"
     r"continue|proceed|done|sounds good|that['’]?s (right|all|correct|okay|fine|great)|you too|bye|"
     r"goodbye|take care|talk soon|(i )?understood|i understand|i see|got it|alright|cool|nice|no "
     r"(problem|worries)|you're welcome|have a|well done|good (job|work)|hm+|lol|ja|nein|danke|"
