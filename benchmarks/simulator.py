@@ -6,13 +6,18 @@ Every session is replayed call by call as its host would send it (server/.../rep
 prompt cache like Anthropic's: reads at 0.1, writes at 1.25 of the plain price, prefixes from 1,024
 tokens, and calls close enough together that nothing expires. Summaries are the extractive writer's,
 so that no policy pays a model. The named peers are the four papers' policies; the floor of the same
-run is the session without any compaction. `default` also runs with other triggers and targets: they
-are its frontier of cost against recall, drawn in results/simulator-*.svg.
+run is the session without any compaction. `default` and `frugal` are two points of one line; so that it can
+be drawn, `default` also runs with other shares of the window for the conversation and other
+targets (results/simulator-*.svg). "In context" is recall where words that stood near a name before stand near
+it in the request. "Beaten" says whether `frugal` is at least 25 % cheaper than that policy, or as
+cheap with higher recall. The sets "joined" are real runs one after the other, as of one user with
+many tasks.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -46,7 +51,7 @@ class Case:
     """One session through one window."""
 
     name: str
-    payload: list[Any]
+    load: Callable[[], list[Any]]
     format: str
     window: int
 
@@ -64,33 +69,61 @@ def real_session() -> list[Any]:
     return session
 
 
+def joined(folder: str, most: int) -> list[Any]:
+    """Up to `most` runs of a set as one session: their ids made unique, the first system prompt."""
+    messages: list[Any] = []
+    runs = [t.payload for t in all_transcripts() if t.name.startswith(folder)]
+    for number, payload in enumerate(runs[:: max(1, len(runs) // most)][:most]):
+        for message in payload:
+            if number and message["role"] == "system":
+                continue
+            new = dict(message)
+            if calls := message.get("tool_calls"):
+                new["tool_calls"] = [{**call, "id": f"{call['id']}_{number}"} for call in calls]
+            if "tool_call_id" in message:
+                new["tool_call_id"] = f"{message['tool_call_id']}_{number}"
+            messages.append(new)
+    return messages
+
+
+def generated(tokens: int, seed: int) -> Callable[[], list[Any]]:
+    return partial(synthetic_session, tokens, seed)
+
+
 CASES = (
-    Case("real coding session, 32K window", real_session(), "pi", 32_000),
-    Case("real coding session, 64K window", real_session(), "pi", 64_000),
-    Case(
-        "generated, 400K tokens, 200K window", synthetic_session(400_000, 1), "anthropic", 200_000
-    ),
-    Case("generated, 400K tokens, 32K window", synthetic_session(400_000, 2), "anthropic", 32_000),
-    # About 1,000 calls, and an hour of a quiet core for all policies.
-    Case(
-        "generated, 2M tokens, 200K window", synthetic_session(2_000_000, 1), "anthropic", 200_000
-    ),
-)
+    Case("real coding session, 32K window", real_session, "pi", 32_000),
+    Case("real coding session, 64K window", real_session, "pi", 64_000),
+    Case("generated, 400K tokens, 200K window", generated(400_000, 1), "anthropic", 200_000),
+    Case("generated, 400K tokens, 64K window", generated(400_000, 2), "anthropic", 64_000),
+    # About 1,000 calls each; only the named policies.
+    Case("generated, 2M tokens, 200K window", generated(2_000_000, 1), "anthropic", 200_000),
+    Case("generated, 2M tokens, 32K window", generated(2_000_000, 2), "anthropic", 32_000),
+    Case("joined swe-agent runs, 32K window", partial(joined, "swe-agent", 22), "openai-chat",
+         32_000),
+    Case("joined tau-bench runs, 32K window", partial(joined, "tau-bench/airline-task", 50),
+         "openai-chat", 32_000),
+)  # fmt: skip
+LONG_CASES = (5, 6)
 
 
-def variants(window: int) -> list[tuple[str, str, dict[str, Any]]]:
+def variants(number: int) -> list[tuple[str, str, dict[str, Any]]]:
     """Label, policy and constants of each run."""
-    named: list[tuple[str, str, dict[str, Any]]] = [("default", "default", {})]
+    named: list[tuple[str, str, dict[str, Any]]] = [
+        ("frugal", "frugal", {}),
+        ("default", "default", {}),
+    ]
     named += [(name, name, {}) for name in PAPERS]
-    named.append(("default, target 0.35", "default", {"target_fraction": 0.35}))
-    for share, fraction in ((0.45, 0.4), (0.25, 0.4)):
-        trigger = int(window * share)
-        label = f"default, trigger {trigger // 1000}K, target {fraction}"
-        named.append((label, "default", {"trigger_tokens": trigger, "target_fraction": fraction}))
+    if number in LONG_CASES:
+        return named
+    for share, target in ((1.0, 0.35), (0.55, 0.36), (0.25, 0.36)):
+        constants = {"conversation_fraction": share, "target_fraction": target}
+        named.append((f"default, {share} of the window, target {target}", "default", constants))
     return [*named, ("gentle", "gentle", {})]
 
 
-async def run(case: Case, label: str, policy: str, settings: dict[str, Any]) -> Run:
+async def run(
+    case: Case, payload: list[Any], label: str, policy: str, settings: dict[str, Any]
+) -> Run:
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
@@ -101,20 +134,22 @@ async def run(case: Case, label: str, policy: str, settings: dict[str, Any]) -> 
                 context_window=case.window,
                 max_output_tokens=16_384,
             )
-            return Run(label, await replay(case.payload, request, archive))
+            return Run(label, await replay(payload, request, archive))
 
 
-def uncompacted(case: Case) -> str:
+def uncompacted(case: Case, payload: list[Any]) -> str:
     """The floor, by arithmetic: everything is sent, as if no window were there."""
-    sizes = list(map(counter_for().message, wire.parse(case.payload, format=case.format)))
+    sizes = list(map(counter_for().message, wire.parse(payload, format=case.format)))
     read = written = sent = 0
-    for stop in call_positions(case.payload, case.format):
+    for stop in call_positions(payload, case.format):
         total = sum(sizes[:stop])
         read, written, sent = read + sent, written + total - sent, total
     billed = read * READ_PRICE + written * WRITE_PRICE
     share = read / (read + written)
     rest = " - |" * 5
-    return f"| no compaction, no window | {billed:,.0f} | - | 1.000 | {share:.1%} |{rest}"
+    return (
+        f"| no compaction, no window | {billed:,.0f} | - | - | 1.000 | 1.000 | {share:.1%} |{rest}"
+    )
 
 
 def breaks_within(replay: Replay) -> int:
@@ -123,19 +158,30 @@ def breaks_within(replay: Replay) -> int:
     return max(sum(breaks[at : at + WITHIN_CALLS]) for at in range(len(breaks)))
 
 
+def beaten(item: Run, ours: Replay) -> str:
+    if item.label not in PAPERS:
+        return "-"
+    share = ours.billed_tokens / item.replay.billed_tokens
+    wins = share <= 0.75 or (share <= 1 and ours.recall > item.replay.recall)
+    return "yes" if wins else "no"
+
+
 def table(runs: Sequence[Run]) -> list[str]:
-    ours = runs[0].replay.billed_tokens
+    ours = runs[0].replay
     lines = [
-        "| policy | billed input tokens | against default | recall | cache hits | between "
+        "| policy | billed input tokens | of frugal's | beaten | recall | in context | "
+        "cache hits | between "
         f"compactions | compactions | prefix breaks in {WITHIN_CALLS} calls | repeated edits | "
         "calls over the window |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "|---|--:|--:|:-:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for item in runs:
         done = item.replay
         lines.append(
-            f"| {item.label} | {done.billed_tokens:,.0f} | {done.billed_tokens / ours:.2f} | "
-            f"{done.recall:.3f} | {done.hit_share:.1%} | {done.steady_hit_share:.1%} | "
+            f"| {item.label} | {done.billed_tokens:,.0f} | "
+            f"{done.billed_tokens / ours.billed_tokens:.2f} | {beaten(item, ours)} | "
+            f"{done.recall:.3f} | {done.recall_with_context:.3f} | "
+            f"{done.hit_share:.1%} | {done.steady_hit_share:.1%} | "
             f"{done.compactions} | {breaks_within(done)} | "
             f"{sum(call.repeated_edits for call in done.calls)} | {done.calls_over} |"
         )
@@ -153,7 +199,7 @@ def picture(case: Case, runs: Sequence[Run]) -> str:
         y = height - margin - (height - 2 * margin) * (item.replay.recall - least) / (1 - least)
         return round(x, 1), round(y, 1)
 
-    ours = sorted(place(item) for item in runs if item.label.startswith("default"))
+    ours = sorted(place(item) for item in runs if item.label.startswith(("default", "frugal")))
     line = " ".join(f"{x},{y}" for x, y in ours)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
@@ -170,7 +216,7 @@ def picture(case: Case, runs: Sequence[Run]) -> str:
     ]
     for item in runs:
         x, y = place(item)
-        color = "#2a7" if item.label.startswith("default") else "#c43"
+        color = "#2a7" if item.label.startswith(("default", "frugal")) else "#c43"
         parts.append(f'<circle cx="{x}" cy="{y}" r="5" fill="{color}"/>')
         anchor = ' text-anchor="end"' if x > width - 200 else ""
         shift = -8 if anchor else 8
@@ -178,15 +224,15 @@ def picture(case: Case, runs: Sequence[Run]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def write(number: int, case: Case, runs: Sequence[Run]) -> None:
+def write(number: int, case: Case, payload: list[Any], runs: Sequence[Run]) -> None:
     """This case's picture, and its section of the page, beside those of the other cases."""
     calls = len(runs[0].replay.calls)
     picture_name = f"simulator-{number}.svg"
     section = [
-        f"## {number}. {case.name} ({len(case.payload):,} messages, {calls:,} calls)",
+        f"## {number}. {case.name} ({len(payload):,} messages, {calls:,} calls)",
         "",
         *table(runs),
-        uncompacted(case),
+        uncompacted(case, payload),
         "",
         f"![cost against recall]({picture_name})",
         "",
@@ -206,11 +252,11 @@ async def main() -> None:
     for number, case in enumerate(CASES, 1):
         if wanted and number not in wanted:
             continue
-        runs: list[Run] = []
-        for label, policy, settings in variants(case.window):
-            runs.append(await run(case, label, policy, settings))
+        payload, runs = case.load(), list[Run]()
+        for label, policy, settings in variants(number):
+            runs.append(await run(case, payload, label, policy, settings))
             print(f"{case.name}: {label}", flush=True)
-            write(number, case, runs)
+            write(number, case, payload, runs)
         print("\n".join(table(runs)), flush=True)
 
 

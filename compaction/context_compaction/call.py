@@ -49,7 +49,7 @@ def call_of(payload: Sequence[JsonObject], request: CompactRequest) -> Call:
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     rules = wire.FORMATS[format_name].rules
     repaired = _repaired(parsed, rules, count, settings, unique_ids=goal.is_over or replaces)
-    scaled = settings.scaled(goal.target_tokens)
+    scaled = settings.scaled(goal.target_tokens, goal.trigger_tokens)
     return Call(parsed, format_name, repaired, policy, scaled, count, goal)
 
 

@@ -1,5 +1,6 @@
 """What a call asks for, in numbers: how much there is, when to act, and what it must come to."""
 
+import math
 from dataclasses import dataclass
 
 from context_compaction.budget import make_budget
@@ -53,7 +54,9 @@ def goal_of(
     else:
         overhead_tokens = count.learned_overhead(messages, anchor)
         before = count.estimate(messages, anchor=anchor)
-    window, trigger, target = _window_trigger_target(request, settings)
+    window, trigger, target = _window_trigger_target(
+        request, settings, overhead_tokens=math.ceil(overhead_tokens * count.margin)
+    )
     if request.mode == "reactive":
         # The provider has refused this list, so our count of it was too low: aim well below it.
         target = min(target, before.tokens // 2)
@@ -105,7 +108,9 @@ def _overhead(request: CompactRequest, count: MessageCounter) -> int:
     return counted or request.overhead_tokens
 
 
-def _window_trigger_target(request: CompactRequest, settings: Settings) -> tuple[int, int, int]:
+def _window_trigger_target(
+    request: CompactRequest, settings: Settings, *, overhead_tokens: int
+) -> tuple[int, int, int]:
     """Window, trigger and target; a target that is named without a window is all three.
 
     A model's name gives a window only where no target is named: who names both wants the
@@ -126,6 +131,13 @@ def _window_trigger_target(request: CompactRequest, settings: Settings) -> tuple
         buffer_tokens=settings.buffer_tokens,
         max_request_bytes=settings.max_request_bytes,
     )
-    trigger = min(budget.trigger_tokens, int(window * settings.trigger_fraction))
+    trigger = min(
+        budget.trigger_tokens,
+        int(window * settings.trigger_fraction),
+        int(window * settings.conversation_fraction) + overhead_tokens,
+    )
     trigger = max(1, min(trigger, settings.trigger_tokens or trigger))
-    return window, trigger, min(target or max(1, int(trigger * settings.target_fraction)), trigger)
+    # System prompt and tools stay: only what lies above them can be brought down.
+    movable = max(0, trigger - overhead_tokens)
+    lower = trigger - movable + int(movable * settings.target_fraction)
+    return window, trigger, min(target or max(1, lower), trigger)

@@ -21,8 +21,9 @@ KeepBase: TypeAlias = Literal["target", "window"]
 SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
 SummaryOutline: TypeAlias = Literal["summary", "nine_sections"]
 
-# The target that the unscaled thresholds belong to: 0.6 of the trigger of a 200K window.
+# The target that the unscaled thresholds belong to (0.6 of a 200K window's room), and that room.
 REFERENCE_TARGET_TOKENS = 102_369
+REFERENCE_TRIGGER_TOKENS = 170_616
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,10 @@ class Settings:
             do, and "chars/3" as Claude Code does (that, times 4/3), both far too low for Claude.
         trigger_tokens: Act above this at the latest; 0 leaves it to the window.
         trigger_fraction: Act above this part of the window at the latest.
-        target_fraction: Part of the trigger that a compaction brings the context down to, so that
-            trigger and target lie apart.
+        conversation_fraction: Act at the latest when the conversation, system prompt and tools
+            apart, has this part of the window: what is sent again on every call costs.
+        target_fraction: Part of the trigger that a compaction brings the conversation down to,
+            system prompt and tools apart, so that trigger and target lie apart.
         output_reserve_cap_tokens: At most this much is reserved for the model's answer.
         buffer_tokens: Safety margin below the window, for what we cannot see.
         max_request_bytes: The provider's limit on a request's size.
@@ -93,6 +96,7 @@ class Settings:
     estimator: EstimatorName = "auto"
     trigger_tokens: int = 0
     trigger_fraction: float = 1.0
+    conversation_fraction: float = 1.0
     target_fraction: float = 0.6
     output_reserve_cap_tokens: int = 20_000
     buffer_tokens: int = 13_000
@@ -139,20 +143,25 @@ class Settings:
     thinking: ThinkingRule = "strip"
     scale_to_budget: bool = True
 
-    def scaled(self, target_tokens: int) -> "Settings":
-        """The same strategy for a smaller target: thresholds shrink in proportion, never grow."""
-        if not self.scale_to_budget or target_tokens >= REFERENCE_TARGET_TOKENS:
+    def scaled(self, target_tokens: int, trigger_tokens: int = 0) -> "Settings":
+        """The same strategy for a smaller budget: thresholds shrink in proportion, never grow.
+
+        What a new result may weigh is measured by what the context may grow to, the trigger: the
+        model has just asked for it. All else is measured by what is to be left, the target.
+        """
+        if not self.scale_to_budget:
             return self
         share = max(target_tokens, 1) / REFERENCE_TARGET_TOKENS
+        new_share = max(share, trigger_tokens / REFERENCE_TRIGGER_TOKENS)
 
-        def shrink(value: int, floor: int) -> int:
+        def shrink(value: int, floor: int, share: float = share) -> int:
             return min(value, max(floor, int(value * share)))
 
         return replace(
             self,
-            persist_result_tokens=shrink(self.persist_result_tokens, 400),
-            persist_newest_chars=shrink(self.persist_newest_chars, 2_000),
-            preview_chars=shrink(self.preview_chars, 400),
+            persist_result_tokens=shrink(self.persist_result_tokens, 400, new_share),
+            persist_newest_chars=shrink(self.persist_newest_chars, 2_000, new_share),
+            preview_chars=shrink(self.preview_chars, 400, new_share),
             keep_recent_result_tokens=shrink(self.keep_recent_result_tokens, 0),
             min_result_tokens=shrink(self.min_result_tokens, 50),
             min_savings_tokens=shrink(self.min_savings_tokens, 100),

@@ -21,7 +21,7 @@ from mcp_server_compaction.config import Config
 
 _HEADINGS = (
     "policy", "tokens after", "saved by layer", "user turns", "results", "files", "seconds",
-    "compactions", "calls over", "recall", "cache hits", "re-billed", "cost USD",
+    "compactions", "calls over", "recall", "in context", "cache hits", "re-billed", "cost USD",
 )  # fmt: skip
 
 
@@ -49,23 +49,31 @@ def run_compare(job: CompareFile, config: Config) -> None:
         policy_named(name)
     rows, window = anyio.run(_compare, job, names, config)
     cells = [_cells(row) for row in rows]
+    note = _note(rows[0], job, window) if rows else ""
     if job.html is not None:
-        _write(job.html, page(rows, _HEADINGS, cells))
+        _write(job.html, page(rows, _HEADINGS, cells, f"{job.file.name}: {note}"))
     if job.as_json:
-        report = {"file": job.file.name, "window": window, "policies": [asdict(r) for r in rows]}
+        report = {
+            "file": job.file.name,
+            "window": window,
+            "price_usd": job.price,
+            "policies": [asdict(row) for row in rows],
+        }
         click.echo(json.dumps(report, indent=1))
         return
     _print_table(cells)
-    first = rows[0] if rows else None
-    if first is not None:
-        click.echo(
-            f"{first.tokens_before:,} tokens and {first.calls} calls through a window of "
-            f"{window:,} tokens. Cost: input at ${job.price:g} a million, cache reads at 0.1 and "
-            "writes at 1.25 of it, without summaries of a model. Recall: of the names that the "
-            "model used again, the part that stood in its request."
-        )
+    click.echo(note)
     if job.html is not None:
         click.echo(f"Page written to {job.html}")
+
+
+def _note(row: Row, job: CompareFile, window: int) -> str:
+    return (
+        f"{row.tokens_before:,} tokens and {row.calls} calls through a window of {window:,} "
+        f"tokens. Cost: input at ${job.price:g} a million, cache reads at 0.1 and writes at 1.25 "
+        "of it, without summaries of a model. Recall: of the names that the model used again, the "
+        "part that stood in its request; in context: beside words that stood near them before."
+    )
 
 
 async def _compare(job: CompareFile, names: list[str], config: Config) -> tuple[list[Row], int]:
@@ -89,7 +97,7 @@ async def _compare(job: CompareFile, names: list[str], config: Config) -> tuple[
 
 
 def _cells(row: Row) -> list[str]:
-    layers = ", ".join(f"{name} {saved:,}" for name, saved in row.saved_by_layer.items())
+    layers = "\n".join(f"{name} {saved:,}" for name, saved in row.saved_by_layer.items())
     return [
         row.policy,
         f"{row.tokens_after:,}" + ("" if row.fits else " (too many)"),
@@ -101,6 +109,7 @@ def _cells(row: Row) -> list[str]:
         str(row.compactions),
         str(row.calls_over),
         f"{row.recall:.3f}",
+        f"{row.recall_with_context:.3f}",
         f"{row.cache_hit_share:.1%}",
         f"{row.rebilled_tokens:,}",
         f"{row.cost_usd:.2f}",

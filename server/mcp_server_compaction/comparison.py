@@ -49,6 +49,7 @@ class Row:
         compactions: How often the policy changed the list.
         calls_over: Calls that did not fit the window.
         recall: Names that the model used again and that stood in its request, as a part.
+        recall_with_context: The same of those that stood there beside words that explain them.
         cache_hit_share: Part of all input that was read from the cache.
         rebilled_tokens: Tokens written to the cache again after a change.
         billed_tokens: All input, in tokens at the plain price.
@@ -69,6 +70,7 @@ class Row:
     compactions: int
     calls_over: int
     recall: float
+    recall_with_context: float
     cache_hit_share: float
     rebilled_tokens: int
     billed_tokens: float
@@ -123,6 +125,7 @@ async def _row(payload: Sequence[JsonObject], request: CompactRequest, price_usd
         compactions=session.compactions,
         calls_over=session.calls_over,
         recall=session.recall,
+        recall_with_context=session.recall_with_context,
         cache_hit_share=session.hit_share,
         rebilled_tokens=session.rebilled_tokens,
         billed_tokens=session.billed_tokens,

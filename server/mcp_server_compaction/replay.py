@@ -3,11 +3,9 @@
 The bill is that of a provider's prompt cache: what begins like the request before is read from the
 cache, the rest is written to it. Recall asks at each answer of the model which of the names in it
 (paths, identifiers, numbers) had stood in the conversation before, and how many of those were still
-in the request that it would have answered.
+in the request that it would have answered, bare or with their context (names.py).
 """
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,17 +18,12 @@ from context_compaction.pipeline import compact
 from context_compaction.profiles import profile_for
 from context_compaction.tokens import MessageCounter, counter_for
 
+from mcp_server_compaction.names import Names
+
 # Anthropic's prices relative to plain input, and the shortest prefix that it caches.
 READ_PRICE = 0.1
 WRITE_PRICE = 1.25
 MIN_CACHED_TOKENS = 1_024
-
-# Names with inner structure: what an agent copies rather than says. Plain words prove nothing.
-_NAME = re.compile(
-    r"[\w.~-]+/[\w./-]+|\b[A-Za-z]\w*[._-]\w[\w.-]*|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*"
-    r"|\b(?=\w*\d)[0-9a-zA-Z]{5,}\b"
-)
-_MIN_NAME_CHARS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,8 @@ class Call:
         repeated_edits: Edits of messages that the policy itself had put there.
         is_over: Whether the request does not fit the window beside the answer.
         needed: Names in the answer that had stood in the conversation before ...
-        found: ... and how many of them stand in this request.
+        found: ... how many of them stand in this request ...
+        found_in_context: ... and how many beside words that stood near them before.
     """
 
     read_tokens: int
@@ -58,6 +52,7 @@ class Call:
     is_over: bool
     needed: int
     found: int
+    found_in_context: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +97,16 @@ class Replay:
     @property
     def recall(self) -> float:
         """Part of the names needed again that stood in the request; 1 where none was needed."""
+        return self._part_of_needed([call.found for call in self.calls])
+
+    @property
+    def recall_with_context(self) -> float:
+        """The same of names that stood there beside words that stood near them before."""
+        return self._part_of_needed([call.found_in_context for call in self.calls])
+
+    def _part_of_needed(self, found: Sequence[int]) -> float:
         needed = sum(call.needed for call in self.calls)
-        return sum(call.found for call in self.calls) / needed if needed else 1.0
+        return sum(found) / needed if needed else 1.0
 
 
 async def replay(
@@ -127,15 +130,15 @@ async def replay(
     calls: list[Call] = []
     context: list[JsonObject] = []
     sent: list[JsonObject] = []
-    known: set[str] = set()
+    names = Names()
     at = 0
     for stop in call_positions(payload, format_name):
         new = list(payload[at:stop])
         result = await compact([*context, *new], request, archive=archive)
-        for message in new:
-            known |= book.names(message)
-        needed = book.names(payload[stop]) & known
-        calls.append(book.call([*context, *new], sent, result, needed))
+        names.learn(new)
+        needed = names.needed(payload[stop])
+        found = names.found(needed, result.messages)
+        calls.append(book.call([*context, *new], sent, result, (len(needed), *found)))
         context = sent = result.messages
         at = stop
         book.own(result, payload)
@@ -182,21 +185,7 @@ class _Book:
     _tokens: dict[int, tuple[JsonObject, int]] = field(
         default_factory=dict[int, tuple[JsonObject, int]]
     )
-    _names: dict[int, tuple[JsonObject, frozenset[str]]] = field(
-        default_factory=dict[int, tuple[JsonObject, frozenset[str]]]
-    )
     _ours: dict[int, JsonObject] = field(default_factory=dict[int, JsonObject])
-
-    def names(self, message: JsonObject) -> frozenset[str]:
-        """The names in a message."""
-        if id(message) not in self._names:
-            found = frozenset(
-                name
-                for name in _NAME.findall(json.dumps(message, ensure_ascii=False))
-                if len(name) >= _MIN_NAME_CHARS
-            )
-            self._names[id(message)] = (message, found)
-        return self._names[id(message)][1]
 
     def own(self, result: CompactResult, payload: Sequence[JsonObject]) -> None:
         """Remember which messages of `result` are not the host's own."""
@@ -208,18 +197,16 @@ class _Book:
         offered: Sequence[JsonObject],
         before: Sequence[JsonObject],
         result: CompactResult,
-        needed: frozenset[str] | set[str],
+        known: tuple[int, int, int],
     ) -> Call:
-        """The figures of one request; `before` is the request that was sent last."""
+        """The figures of one request; `before` is the request that was sent last.
+
+        `known` says how many names were needed, found, and found with their context.
+        """
         sizes = self._sizes(result.messages)
         same = _same_prefix(before, result.messages)
         read = sum(sizes[:same])
         read = read if read >= MIN_CACHED_TOKENS else 0
-        missing = set(needed)
-        for message in reversed(result.messages):
-            if not missing:
-                break
-            missing -= self.names(message)
         return Call(
             read,
             sum(sizes) - read,
@@ -233,8 +220,7 @@ class _Book:
                 if edit.layer not in ("summarize", "snip")
             ),
             result.tokens.upper > self.room_tokens,
-            len(needed),
-            len(needed) - len(missing),
+            *known,
         )
 
     def _sizes(self, messages: Sequence[JsonObject]) -> list[int]:

@@ -87,6 +87,14 @@ async def test_one_token_less_than_20_000_clears_nothing() -> None:
     assert all(one is other for one, other in zip(payload, result.messages, strict=True))
 
 
+async def test_the_newest_three_results_and_all_calls_stay() -> None:
+    payload = steps([*OLD, *NEW])
+    result = await under("claude-code", payload, **WINDOW)
+    assert results_of(result.messages)[-3:] == NEW
+    calls = [message for message in payload if message["role"] == "assistant"]
+    assert [message for message in result.messages if message["role"] == "assistant"] == calls
+
+
 @pytest.mark.parametrize(("tokens", "is_cleared"), [(999, False), (1_000, False), (1_001, True)])
 async def test_only_a_result_of_more_than_1_000_tokens_is_cleared(
     tokens: int, is_cleared: bool
@@ -187,3 +195,12 @@ async def test_a_file_of_more_than_5_000_tokens_comes_back_as_its_path(
     result = await under("claude-code", payload, mode="full", **WINDOW)
     assert (chars(tokens, "b") in json.dumps(result.messages)) is is_whole
     assert "big.py" in result.restored
+
+
+async def test_all_files_together_have_at_most_50_000_tokens() -> None:
+    reads = files([f"{letter}.py" for letter in "abcdefghijkl"], 4_950)
+    payload = [user("Read."), *(message for read in reads for message in read)]
+    result = await under(
+        "claude-code", payload, mode="full", settings={"restore_files": 12}, **WINDOW
+    )
+    assert result.restored == tuple(f"{letter}.py" for letter in "lkjihgfedc")

@@ -11,6 +11,9 @@ from context_compaction import AnthropicModel, CompactRequest, CompactResult, co
 from tests.support.messages_api import MessagesApi, Says, serve
 from tests.support.story import GOAL, RULE, story
 
+# The provider's SDK is imported once, which takes long on a busy machine.
+pytestmark = pytest.mark.timeout(120)
+
 SECTIONS = [
     "Primary request and intent",
     "Key technical concepts",
@@ -36,7 +39,7 @@ REQUEST = CompactRequest(
 
 
 async def summarised(folder: Path, request: CompactRequest) -> tuple[CompactResult, MessagesApi]:
-    with anyio.fail_after(50), serve(lambda _: Says(ANSWER)) as api:
+    with anyio.fail_after(100), serve(lambda _: Says(ANSWER)) as api:
         async with open_archive(folder / "archive") as archive:
             model = AnthropicModel("test-key", base_url=api.url)
             return await compact(story(), request, archive=archive, model=model), api

@@ -6,7 +6,12 @@ from typing import Any
 import pytest
 from context_compaction.errors import SettingsError
 from context_compaction.policies import POLICIES, policy_named
-from context_compaction.settings import REFERENCE_TARGET_TOKENS, Settings, override
+from context_compaction.settings import (
+    REFERENCE_TARGET_TOKENS,
+    REFERENCE_TRIGGER_TOKENS,
+    Settings,
+    override,
+)
 
 
 @pytest.mark.parametrize(
@@ -74,8 +79,8 @@ def test_constants_are_changed_by_name_and_the_rest_stays() -> None:
 
 def test_thresholds_shrink_with_the_target_and_never_grow() -> None:
     whole = Settings()
-    assert whole.scaled(REFERENCE_TARGET_TOKENS) is whole
-    assert whole.scaled(10 * REFERENCE_TARGET_TOKENS) is whole
+    assert whole.scaled(REFERENCE_TARGET_TOKENS) == whole
+    assert whole.scaled(10 * REFERENCE_TARGET_TOKENS) == whole
     half, tiny = whole.scaled(REFERENCE_TARGET_TOKENS // 2), whole.scaled(1)
     assert half.persist_result_tokens == 19_999
     assert half.min_savings_tokens == 9_999
@@ -83,6 +88,14 @@ def test_thresholds_shrink_with_the_target_and_never_grow() -> None:
         assert value == getattr(whole, name) or value < getattr(whole, name), name
     assert tiny.preview_chars == 400
     assert tiny.keep_recent_results == whole.keep_recent_results
+
+
+def test_what_a_new_result_may_weigh_is_measured_by_the_trigger() -> None:
+    whole = Settings()
+    half = whole.scaled(REFERENCE_TARGET_TOKENS // 10, REFERENCE_TRIGGER_TOKENS // 2)
+    assert (half.persist_result_tokens, half.persist_newest_chars) == (20_000, 100_000)
+    assert half.preview_chars == 1_000
+    assert half.min_savings_tokens == 1_999
 
 
 def test_a_policy_that_quotes_a_paper_does_not_shrink() -> None:

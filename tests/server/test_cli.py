@@ -244,8 +244,11 @@ def test_compare_shows_policies_side_by_side_and_leaves_the_archive_alone(
     assert "default" in shown
     assert "three-layer" in shown
     html = page.read_text(encoding="utf-8")
-    assert html.count("<svg") == 5
+    assert html.count("<svg") == 8
     assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "url(" not in html
+    for column in ("user turns", "results", "files", "recall", "in context", "re-billed", "cost"):
+        assert f">{column}" in html
     assert not (tmp_path / "archive").exists()
 
 
@@ -256,7 +259,11 @@ def test_compare_answers_in_json(run: Run, transcript: Path) -> None:
     [row] = report["policies"]
     assert row["tokens_after"] < row["tokens_before"]
     assert row["calls_over"] == 0
-    assert 0 < row["recall"] <= 1
+    assert 0 < row["recall_with_context"] <= row["recall"] <= 1
+    assert report["price_usd"] == 3.0
+    for column in ("saved_by_layer", "user_turns", "results", "files", "compact_seconds",
+                   "rebilled_tokens", "cost_usd"):  # fmt: skip
+        assert column in row
 
 
 def test_compare_refuses_a_policy_that_does_not_exist(run: Run, transcript: Path) -> None:

@@ -1,6 +1,7 @@
 """A session replayed call by call: its cost, what is still known, when the prefix breaks."""
 
 from context_compaction.compaction import CompactRequest
+from mcp_server_compaction.names import Names
 from mcp_server_compaction.replay import READ_PRICE, WRITE_PRICE, Replay, replay
 
 from tests.support.promises import temporary_archive
@@ -47,3 +48,23 @@ async def test_the_default_never_exceeds_the_window_and_breaks_the_prefix_rarely
     assert session.compactions > 0
     breaks = [call.breaks_prefix for call in session.calls]
     assert sum(breaks) * 4 < len(breaks)
+
+
+async def test_a_full_stop_behind_a_name_is_none_of_it() -> None:
+    payload = [user("Look at src/app/main.py."), assistant("So I open src/app/main.py now.")]
+    [call] = (await replayed(payload)).calls
+    assert (call.needed, call.found, call.found_in_context) == (1, 1, 1)
+
+
+def test_a_name_has_its_context_where_two_words_stand_near_it_as_before() -> None:
+    names = Names()
+    names.learn([user("The parser of invoices lives in src/billing/parse.py since May.")])
+    needed = names.needed(assistant("I open src/billing/parse.py now."))
+    assert needed == {"src/billing/parse.py"}
+    for text, expected in (
+        ("Files: src/billing/parse.py", (1, 0)),
+        ("The parser: src/billing/parse.py", (1, 1)),
+        ("The parser" + " ." * 200 + " src/billing/parse.py", (1, 0)),
+        ("The parser of invoices lives elsewhere.", (0, 0)),
+    ):
+        assert names.found(needed, [user(text)]) == expected

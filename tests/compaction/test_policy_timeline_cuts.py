@@ -1,0 +1,113 @@
+"""Policy timeline: where S4 cuts, what its digest names, its cache markers, its later summaries."""
+
+import json
+from typing import Any
+
+import pytest
+from context_compaction.compaction import CompactRequest
+from context_compaction.pipeline import compact
+
+from tests.support.json_types import Json
+from tests.support.policy_tables import CHARS4, chars, shape, under
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, text, user
+
+WINDOW = {"context_window": 10_000, "max_output_tokens": 1_000}
+SHORT = {"summary_tokens": 300}
+# The paper keeps 0.7 of the window.
+KEPT_TOKENS = 7_000
+
+
+def turn(tokens: int, letter: str) -> list[Json]:
+    """A turn of `tokens` tokens in all: a request and its answer, with their frames."""
+    return [user(chars(tokens - 10, letter)), assistant("Done, yes.")]
+
+
+async def timeline(payload: list[Json], **wishes: Any) -> Any:
+    settings = {**SHORT, **wishes.pop("settings", {})}
+    return await under("timeline", payload, settings=settings, **{**WINDOW, **wishes})
+
+
+@pytest.mark.parametrize(
+    ("newest_tokens", "kept_turns"),
+    [(KEPT_TOKENS - 6_000 - 1, 7), (KEPT_TOKENS - 6_000, 7), (KEPT_TOKENS - 6_000 + 1, 6)],
+)
+async def test_a_turn_stays_that_brings_the_recent_to_exactly_70_percent(
+    newest_tokens: int, kept_turns: int
+) -> None:
+    payload = [m for n in range(8) for m in turn(1_000, chr(97 + n))]
+    payload += turn(newest_tokens, "z")
+    given = await timeline(payload, settings={"keep_recent_turns": 0})
+    assert given.messages[1:] == payload[-2 * kept_turns :]
+
+
+async def test_a_turn_boundary_is_preferred_to_a_message_boundary() -> None:
+    long_turn = [user("Work.")]
+    for number in range(4):
+        long_turn += answered(f"c{number}", "bash", chars(700), command=f"run {number}")
+    long_turn.append(assistant("Done."))
+    payload = [*long_turn, *(m for n in range(6) for m in turn(1_050, chr(97 + n))), user("Next.")]
+    given = await timeline(payload, settings={"keep_recent_turns": 0})
+    # 0.7 of the window would take in the last call of the long turn as well.
+    assert given.messages[1:] == payload[len(long_turn) :]
+
+
+async def test_inside_a_turn_the_cut_falls_on_a_message_boundary_and_never_on_a_result() -> None:
+    payload = [user("Refactor.")]
+    for number in range(10):
+        payload += answered(f"c{number}", "bash", chars(900), command=f"run {number}")
+    given = await timeline(payload)
+    assert shape(given.messages)[:3] == ["summary", "call", "result"]
+
+
+async def test_the_digest_names_writes_patches_runs_and_memory_reads() -> None:
+    payload = [
+        user("Work."),
+        *answered("a", "write_file", "ok", path="src/new.py", content=chars(200)),
+        *answered("b", "edit_file", "ok", path="src/old.py", old_text="1", new_text="2"),
+        *answered("c", "bash", "Exit code: 1\nFAILED tests/test_old.py", command="pytest -q"),
+        *answered("d", "read_file", chars(300), path="docs/plan.md"),
+        *answered("e", "memory_search", "found: plan.md", query="plan"),
+        assistant("Done with that."),
+        *turn(2_000, "y"),
+        user("Next."),
+    ]
+    given = await timeline(payload, mode="full")
+    found = given.receipt["digest"]
+    files = found["files"]
+    assert (files["read"], files["written"], files["edited"]) == (
+        ["docs/plan.md"],
+        ["src/new.py"],
+        ["src/old.py"],
+    )
+    assert found["runs"][0]["command"] == "pytest -q"
+    assert found["runs"][0]["failed"]
+    assert found["memory_reads"] == ["memory_search(query=plan)"]
+
+
+async def test_there_are_never_more_cache_markers_than_the_host_had() -> None:
+    marker = {"type": "ephemeral"}
+    payload = [m for n in range(18) for m in turn(510, chr(97 + n))]
+    for at in (0, 2, 4, len(payload) - 2):
+        payload[at] = user([{**text(chars(500)), "cache_control": marker}])
+    given = await timeline(payload)
+    assert 2 <= json.dumps(given.messages).count("cache_control") <= 4
+
+
+async def test_the_visible_stream_begins_with_the_last_summary_which_tells_the_earlier_one() -> (
+    None
+):
+    request = CompactRequest(
+        policy="timeline", format="anthropic", session_id="s", settings={**CHARS4, **SHORT},
+        context_window=10_000, max_output_tokens=1_000,
+    )  # fmt: skip
+    rule = "Never deploy on a Friday."
+    payload = [user(rule), assistant("Yes."), *turn(510, "a") * 18]
+    async with temporary_archive() as archive:
+        first = await compact(payload, request, archive=archive)
+        more = turn(510, "b") * 8
+        second = await compact([*first.messages, *more], request, archive=archive)
+    for result in (first, second):
+        assert shape(result.messages)[0] == "summary"
+        assert shape(result.messages).count("summary") == 1
+        assert rule in json.dumps(result.messages[0])
