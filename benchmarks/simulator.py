@@ -6,12 +6,12 @@ Every session is replayed call by call as its host would send it (server/.../rep
 prompt cache like Anthropic's: reads at 0.1, writes at 1.25 of the plain price, prefixes from 1,024
 tokens, and calls close enough together that nothing expires. Summaries are the extractive writer's,
 so that no policy pays a model. The named peers are the four papers' policies; the floor of the same
-run is the session without any compaction. `default` and `frugal` are two points of one line; so that it can
-be drawn, `default` also runs with other shares of the window for the conversation and other
-targets (results/simulator-*.svg). "In context" is recall where words that stood near a name before stand near
-it in the request. "Beaten" says whether `frugal` is at least 25 % cheaper than that policy, or as
-cheap with higher recall. The sets "joined" are real runs one after the other, as of one user with
-many tasks.
+run is the session without any compaction. `default` and `frugal` are two points
+of one line; so that it can be drawn, `default` also runs with other shares of the window for the
+conversation and other targets (results/simulator-*.svg). "In context" is recall where words that
+stood near a name before stand near it in the
+request. "Beaten" says whether `frugal` is at least 25 % cheaper than that policy, or as cheap with
+higher recall. The sets "joined" are real runs one after the other, as of one user with many tasks.
 """
 
 import sys
