@@ -36,6 +36,8 @@ _BINDING_SHARE = 0.5
 _BINDING_TOKENS = 1_000
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
+# A short checkpoint is nothing without its ledger: what the running turn has done already.
+_CHECKPOINT_LEDGER_SHARE = 0.25
 _NEXT_SHARE = 0.06
 _PREVIOUS_SHARE = 0.5
 # Below this many tokens a section of its own costs more than its lines are worth.
@@ -87,8 +89,10 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
         share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
         add(BINDING, _binding_lines(bindings, request.pinned, sections), share)
         _in_order(sections, bindings)
+    if is_large or request.is_turn_prefix:
+        share = _LEDGER_SHARE if is_large else _CHECKPOINT_LEDGER_SHARE
+        add(LEDGER, ledger.lines(request.digest), share)
     if is_large:
-        add(LEDGER, ledger.lines(request.digest), _LEDGER_SHARE)
         add(DECISIONS, sorted(_decision_lines(index), key=focus, reverse=True), _DECISION_SHARE)
         add(NEXT, _closing_lines(request.messages), _NEXT_SHARE)
     if request.previous:
