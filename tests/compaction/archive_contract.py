@@ -77,6 +77,18 @@ def pointers(session_id: str, *seqs: int) -> list[str]:
 
 
 @promise
+async def a_host_that_moves_its_cache_marker_appends_only_what_is_new(archive: Archive) -> None:
+    def marked(text: str) -> dict[str, Any]:
+        mark = {"type": "ephemeral"}
+        return {"role": "user", "content": [{"type": "text", "text": text, "cache_control": mark}]}
+
+    assert await add(archive, "s_1", user("one"), assistant("two"), marked("three")) == (0, 1, 2)
+    again = [marked("one"), assistant("two"), user("three"), assistant("four"), marked("five")]
+    assert await add(archive, "s_1", *again) == (0, 1, 2, 3, 4)
+    assert len(await transcript(archive, "s_1")) == 5
+
+
+@promise
 async def what_was_appended_is_read_back_as_the_host_wrote_it(archive: Archive) -> None:
     odd = {
         "role": "assistant",
