@@ -1,8 +1,7 @@
 """Rules as people put them, to be found again after a compaction.
 
-`BUILDING` was at hand while the writer was built. `HELD_BACK` was written after it was finished,
-and the writer was not changed for it. A correction is an older rule, the newer one that takes its
-place, and both must not stand side by side.
+`BUILDING` was at hand while the first writer was built, `SECOND` while the one after it was. A
+correction is an older rule and the newer one that takes its place; they must not both stand.
 """
 
 BUILDING = (
@@ -74,7 +73,7 @@ CORRECTIONS = (
     ),
 )
 
-HELD_BACK = (
+SECOND = (
     "Hands off the legacy importer, finance still runs it nightly.",
     "I can't stand abbreviations in column names.",
     "Nothing gets merged on a Friday.",
@@ -112,7 +111,7 @@ HELD_BACK = (
     "Não mexa na pasta de contratos.",
 )
 
-HELD_BACK_CORRECTIONS = (
+SECOND_CORRECTIONS = (
     (
         "Set the batch size to 500 rows.",
         "500 rows is too much, set the batch size to 120 rows from now on.",

@@ -1,6 +1,6 @@
 """Whether what the user laid down is still in the context after compaction, word for word.
 
-Run: python benchmarks/constraints.py [building | held-back]
+Run: python benchmarks/constraints.py [building | second | held-back] [--lost]
 
 Into real histories of about 40,000 tokens (a coding session, joined runs of a coding agent, joined
 calls of a service agent) rules are put at the top, in the middle and at the bottom, half of them
@@ -32,9 +32,10 @@ from context_compaction.tokens import counter_for
 from benchmarks.constraint_phrasings import (
     BUILDING,
     CORRECTIONS,
-    HELD_BACK,
-    HELD_BACK_CORRECTIONS,
+    SECOND,
+    SECOND_CORRECTIONS,
 )
+from benchmarks.constraints_held_back import HELD_BACK, HELD_BACK_CORRECTIONS
 from benchmarks.controls import CONTROLS
 from benchmarks.needed import spoken
 from tests.support.corpus import all_transcripts
@@ -57,6 +58,11 @@ JOINED = (
     ("tau-bench/airline-task", 75),
 )
 TRIALS = 3  # draws of rules for each history
+SETS = {
+    "building": (BUILDING, CORRECTIONS),
+    "second": (SECOND, SECOND_CORRECTIONS),
+    "held-back": (HELD_BACK, HELD_BACK_CORRECTIONS),
+}
 OURS = "ours"
 STANDING = "older rules left standing"
 COLUMNS = (*POSITIONS, "corrections", STANDING)
@@ -203,9 +209,8 @@ def report(scores: Mapping[tuple[str, str], list[bool]]) -> str:
 
 
 def main() -> None:
-    held_back = "held-back" in sys.argv
-    rules = HELD_BACK if held_back else BUILDING
-    corrections = HELD_BACK_CORRECTIONS if held_back else CORRECTIONS
+    name = next((name for name in SETS if name in sys.argv), "building")
+    rules, corrections = SETS[name]
     scores: defaultdict[tuple[str, str], list[bool]] = defaultdict(list)
     lost: list[str] = []
     for number, (format, payload) in enumerate(histories()):
@@ -223,7 +228,7 @@ def main() -> None:
                     scores[method, STANDING].append(flat(older) in made)
                     if method.startswith(OURS) and scores[method, STANDING][-1]:
                         lost.append(f"{method}, {STANDING}: {older}")
-    print(f"{'Held-back' if held_back else 'Building'} set\n\n{report(scores)}")
+    print(f"Set: {name}\n\n{report(scores)}")
     if "--lost" in sys.argv:
         print("\n".join(sorted(lost)))
 
