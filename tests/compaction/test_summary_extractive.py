@@ -80,6 +80,8 @@ def test_a_corrected_rule_is_gone_and_the_newer_one_stays() -> None:
         ("Retry three times before giving up.", "Make that five retries before giving up."),
         ("El límite es de 20 usuarios.", "El límite sube a 35 usuarios."),
         ("默认端口是3000。", "默认端口现在是4000。"),
+        # Nothing says that it corrects: another name in words that no other sentence has.
+        ("Keep the nightly dumps in Glacier.", "The nightly dumps belong in Backblaze."),
     ],
 )
 def test_a_rule_said_anew_in_other_words_replaces_the_older(older: str, newer: str) -> None:
@@ -90,6 +92,14 @@ def test_a_rule_said_anew_in_other_words_replaces_the_older(older: str, newer: s
 
 def test_two_rules_of_one_form_both_stand() -> None:
     rules = "Don't touch the vendor folder.", "Don't touch the build folder."
+    assert_both_stand(*rules)
+
+
+def test_two_rules_on_one_subject_both_stand() -> None:
+    assert_both_stand("The nightly dumps stay encrypted.", "The nightly dumps belong in Backblaze.")
+
+
+def assert_both_stand(*rules: str) -> None:
     text = written([user(rules[0]), assistant("Understood."), user(rules[1]), assistant("Yes.")])
     assert all(rule in text for rule in rules)
 

@@ -1,12 +1,14 @@
 """Which of the user's sentences no longer hold, because a later one says otherwise.
 
 A later sentence takes the place of an earlier one on the same subject where it names another value
-in the same words, negates what the older one named or sets a new value beside it, or corrects in
-words. Two sentences of one form are not enough: "leave the tests alone" and "leave the docs alone"
-both stand, unless the later one says "now", "after all" or "no".
+in the same words, or another value or name in words that no other sentence has, negates what the
+older one named or sets a new value beside it, or corrects in words. Two sentences of one form are
+not enough: "leave the tests alone" and "leave the docs alone" both stand, unless the later one says
+"now", "after all" or "no".
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +20,9 @@ _SAME_FRAME_SHARE = 0.75
 _CORRECTION_SHARE = 0.5
 _CORRECTED_VALUE_SHARE = 0.34
 _MIN_SHARED_WORDS = 2
+# ... and where the shared words stand in these two sentences alone, so many of them.
+_OWN_SUBJECT_SHARE = 0.5
+_MIN_OWN_WORDS = 2
 # A word that stands in more sentences than this says nothing about the subject: only the newest of
 # them are compared, so that the cost stays linear.
 _NEAREST = 40
@@ -66,24 +71,27 @@ class _Said:
 def superseded(sentences: Sequence[str]) -> frozenset[str]:
     """Those of `sentences`, which are in the order in which they were said, that hold no more."""
     said = [_said(sentence) for sentence in sentences]
+    times = Counter(word for sentence in said for word in sentence.words)
     by_word: dict[str, list[int]] = {}
     gone: set[str] = set()
     for at, newer in enumerate(said):
-        shared: dict[int, int] = {}
+        shared: dict[int, list[str]] = {}
         for word in newer.words:
             for other in by_word.get(word, ())[-_NEAREST:]:
-                shared[other] = shared.get(other, 0) + 1
+                shared.setdefault(other, []).append(word)
         gone.update(
             said[other].text
-            for other, number in shared.items()
-            if newer.text != said[other].text and _replaces(newer, said[other], number)
+            for other, words in shared.items()
+            if newer.text != said[other].text
+            and _replaces(newer, said[other], len(words), sum(times[word] == 2 for word in words))
         )
         for word in newer.words:
             by_word.setdefault(word, []).append(at)
     return frozenset(gone)
 
 
-def _replaces(newer: _Said, older: _Said, shared: int) -> bool:
+def _replaces(newer: _Said, older: _Said, shared: int, shared_alone: int) -> bool:
+    """Whether `older` falls: they share so many words, so many of which no other sentence has."""
     if newer.text.endswith(("?", "？")):
         return False  # who asks has decided nothing
     share = shared / min(len(newer.words), len(older.words))
@@ -98,6 +106,13 @@ def _replaces(newer: _Said, older: _Said, shared: int) -> bool:
         # "7, not 3": the older value stands beside the new one.
         return newer.corrects or share >= _CORRECTION_SHARE
     other_value = has_new_value and bool(older.values) and not newer.values & older.values
+    other_name = bool(newer.names - older.names) and bool(older.names - newer.names)
+    if (
+        shared_alone >= _MIN_OWN_WORDS
+        and share >= _OWN_SUBJECT_SHARE
+        and (other_value or other_name)
+    ):
+        return True
     if newer.corrects:
         return share >= (_CORRECTED_VALUE_SHARE if other_value else _CORRECTION_SHARE)
     return other_value and share >= _SAME_FRAME_SHARE
