@@ -47,7 +47,6 @@ CONSTANTS: dict[str, st.SearchStrategy[Any]] = {
     "reactive_keep_messages": st.sampled_from([0, 1, 5]),
     "summary_tokens": SIZES,
     "summary_fraction": FRACTIONS,
-    "user_text_tokens": SIZES,
     "restore_files": st.sampled_from([0, 1, 5]),
     "restore_file_tokens": SIZES,
     "restore_total_tokens": SIZES,
