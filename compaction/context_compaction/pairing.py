@@ -125,7 +125,11 @@ def has_repeated_ids(messages: Messages) -> bool:
 
 def has_empty_list(message: Message) -> bool:
     """Whether the host's object says "nothing" by an empty list, and still stands."""
-    if message.source is None or message.edited or not message.blocks:
+    return bool(message.blocks) and _names_empty_list(message)
+
+
+def _names_empty_list(message: Message) -> bool:
+    if message.source is None or message.edited:
         return False
     return message.source.get("tool_calls") == [] or message.source.get("content") == []
 
@@ -175,6 +179,8 @@ def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
             yield f"message {position} has a server tool's result without its call"
         is_last = position == len(messages) - 1
         may_be_empty = rules.may_end_empty and is_last and message.role == "assistant"
+        if rules.refuses_empty_lists and _names_empty_list(message):
+            may_be_empty = False
         if rules.refuses_empty_messages and not message.blocks and not may_be_empty:
             yield f"message {position} is empty"
         if rules.refuses_empty_text and any(

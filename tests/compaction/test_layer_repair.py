@@ -181,7 +181,10 @@ async def test_an_empty_answer_at_the_end_stays_only_where_the_provider_takes_it
         {"role": "user", "parts": [{"text": "go"}]},
         {"role": "model", "parts": []},
     ]
+    chat: list[Json] = [user("go"), {"role": "assistant", "content": []}]
     kept = await compacted(anthropic, mode="record")
     mended = await compacted(gemini, mode="record", format="gemini")
+    without_list = await compacted(chat, mode="record", format="openai-chat")
     assert not problems(kept.messages, "anthropic", original=anthropic)
     assert mended.messages == gemini[:1]
+    assert without_list.messages == chat[:1]
