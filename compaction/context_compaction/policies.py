@@ -98,6 +98,7 @@ POLICIES: Mapping[str, Policy] = {
             Settings(
                 # S0: threshold = window - min(max_output, 20 000) - 13 000; nothing lies below it.
                 target_fraction=1.0,
+                automatic_pin_tokens=0,  # no paper pins what it was not asked to
                 # S0: demotion above 40 000 tokens. S3: 200 000 characters in the newest message.
                 persist_result_tokens=40_000,
                 persist_newest_chars=200_000,
@@ -147,6 +148,7 @@ POLICIES: Mapping[str, Policy] = {
             Settings(
                 trigger_tokens=50_000,  # S2: THRESHOLD
                 target_fraction=1.0,
+                automatic_pin_tokens=0,  # no paper pins what it was not asked to
                 clear_every_turn=True,
                 cleared_text="[Previous: used {tool}]",
                 keep_recent_results=3,  # S2: KEEP_RECENT
@@ -170,6 +172,7 @@ POLICIES: Mapping[str, Policy] = {
             ("persist", "snip", "microcompact", "summarize"),
             Settings(
                 target_fraction=1.0,
+                automatic_pin_tokens=0,  # no paper pins what it was not asked to
                 persist_result_tokens=_NEVER,
                 persist_newest_chars=200_000,  # S3: tool_result_budget
                 preview_chars=2_000,
@@ -200,6 +203,7 @@ POLICIES: Mapping[str, Policy] = {
                 trigger_fraction=0.9,
                 buffer_tokens=0,
                 target_fraction=1.0,
+                automatic_pin_tokens=0,  # no paper pins what it was not asked to
                 keep_recent_fraction=0.7,
                 keep_recent_of="window",
                 keep_recent_turns=6,
@@ -223,6 +227,7 @@ POLICIES: Mapping[str, Policy] = {
                 trigger_fraction=0.9,
                 buffer_tokens=0,
                 target_fraction=1.0,
+                automatic_pin_tokens=0,  # no paper pins what it was not asked to
                 keep_recent_fraction=0.7,
                 keep_recent_of="window",
                 keep_recent_turns=6,
