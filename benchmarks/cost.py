@@ -11,6 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,10 +29,9 @@ from tests.support.synthetic import synthetic_session
 
 SIZES = (200_000, 1_000_000)
 ROUNDS = 5
+COLD_ROUNDS = 3
 WIDE = CompactRequest(format="anthropic", context_window=4_000_000, session_id="bench")
-FULL = CompactRequest(
-    format="anthropic", mode="full", context_window=4_000_000, session_id="bench-full"
-)
+FULL = CompactRequest(format="anthropic", mode="full", context_window=4_000_000)
 
 
 async def cpu_ms(work: Callable[[], Awaitable[Any]]) -> float:
@@ -71,9 +71,14 @@ async def measure(archive: LocalArchive, tokens: int) -> dict[str, float]:
         repeated.append(await cpu_ms(lambda p=payload: compact(p, WIDE, archive=archive)))
     row["grown by a turn"] = statistics.median(grown_by_one)
     row["same again"] = statistics.median(repeated)
-    tenth = CompactRequest(format="anthropic", target_tokens=tokens // 10, session_id="bench-tenth")
-    row["to a tenth"] = await cpu_ms(lambda: compact(payload, tenth, archive=archive))
-    row["full summary"] = await cpu_ms(lambda: compact(payload, FULL, archive=archive))
+    tenth = CompactRequest(format="anthropic", target_tokens=tokens // 10)
+    for name, wish in {"to a tenth": tenth, "full summary": FULL}.items():
+        # A session of its own each time, or the second time there would be nothing to do.
+        sessions = [replace(wish, session_id=f"{name[-5:]}-{turn}") for turn in range(COLD_ROUNDS)]
+        row[name] = min([
+            await cpu_ms(lambda r=request: compact(payload, r, archive=archive))
+            for request in sessions
+        ])  # fmt: skip
     return row
 
 

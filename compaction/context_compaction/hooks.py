@@ -46,13 +46,15 @@ async def tell_before(hook: Hook | None, tell: ReportProgress, stats: Compaction
         ) from error
 
 
-async def tell_after(hook: Hook | None, stats: CompactionStats, result: CompactResult) -> None:
-    """Tell that the result stands.
+async def tell_after(
+    hook: Hook | None, stats: CompactionStats | None, result: CompactResult
+) -> None:
+    """Tell that the result stands; without `stats` nothing was to be compacted.
 
     Raises:
         HookError: The hook raised; the error's `result` has what was done.
     """
-    if hook is None:
+    if hook is None or stats is None:
         return
     try:
         await hook(stats)

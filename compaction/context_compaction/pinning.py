@@ -116,6 +116,8 @@ def standing_in(messages: Messages) -> dict[str, Origin]:
 
 def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
     """For a receipt: what `messages` carry, what they had no room for, what was taken back."""
+    if not (pins.candidates or pins.unpinned):
+        return None
     standing = standing_in(messages)
     carried = [pin for pin in pins.candidates if pin.pin_id in standing]
     left_out = _left_out(pins, messages)
@@ -133,7 +135,7 @@ def pin_warnings(
     request: CompactRequest, pins: Pins, before: Messages, after: Messages, *, was_cut: bool
 ) -> tuple[str, ...]:
     """What the caller must know of its pins."""
-    known = standing_in(before)
+    known = standing_in(before) if request.unpin else {}
     warnings: list[str] = []
     for text in request.unpin:
         pin_id = text if is_pin_id(text) else pin_id_of(text)
@@ -228,6 +230,8 @@ def _rules(
 
 def _left_out(pins: Pins, messages: Messages) -> list[Pin]:
     """The pins that neither a summary nor the message they stand in carries."""
+    if not pins.candidates:
+        return []
     standing = standing_in(messages)
     present = {message.index for message in messages if message.index is not None}
     return [

@@ -12,7 +12,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction import background, wire
-from context_compaction.archive import Archive, ContextEntry
+from context_compaction.archive import Archive
 from context_compaction.attempts import (
     Shape,
     Task,
@@ -40,7 +40,6 @@ from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
 from context_compaction.past import Past, files_for, kept, past_of, paths_to_look_at, told
 from context_compaction.pinning import check_pins, pin_blobs
-from context_compaction.pins import Pins
 from context_compaction.receipt import (
     context_entries,
     earlier_receipts,
@@ -187,17 +186,16 @@ async def compact(
             result, given, len(payload), call.repaired, verdict, rendered, time.time()
         )
     result = await _of_parent(result, archive)
-    context = context_entries(verdict.draft.messages, rendered, task.seqs)
-    receipt = {
-        **result.receipt,
-        **kept(past, task, verdict.draft.messages),
-        **memory_kept(task, shape, words, request, time.time()),
-        "repeat_key": repeat_key(result.messages, request),
-    }
-    await _keep(result, verdict, task.pins, words, context, receipt, archive)
+    if _leaves_a_trace(result, words):
+        receipt = {
+            **result.receipt,
+            **kept(past, task, verdict.draft.messages),
+            **memory_kept(task, shape, words, request, time.time()),
+            "repeat_key": repeat_key(result.messages, request),
+        }
+        await _keep(result, verdict, task, words, rendered, receipt, archive)
     stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
-    if stats is not None:
-        await tell_after(after_compaction, stats, result)
+    await tell_after(after_compaction, stats, result)
     await tell(1.0, done_line(stats))
     return result
 
@@ -237,23 +235,31 @@ async def _of_parent(result: CompactResult, archive: Archive) -> CompactResult:
     return replace(result, receipt={**result.receipt, "parent_session_id": parent})
 
 
+def _leaves_a_trace(result: CompactResult, words: Words) -> bool:
+    """Whether the archive keeps more of this call than the messages; mostly it does not."""
+    if result.changed or result.prepared is not None or "reactive" in result.receipt:
+        return True
+    return words.model is not None or bool(words.prose)
+
+
 async def _keep(
     result: CompactResult,
     verdict: Verdict,
-    pins: Pins,
+    task: Task,
     words: Words,
-    context: Sequence[ContextEntry],
+    rendered: Sequence[Sequence[JsonObject]],
     receipt: JsonObject,
     archive: Archive,
 ) -> None:
     """Make durable what `result` rests on."""
-    blobs = (*verdict.draft.blobs, *pin_blobs(pins.candidates))
+    blobs = (*verdict.draft.blobs, *pin_blobs(task.pins.candidates))
     if result.prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         written = {name: receipt[name] for name in ("memory",) if name in receipt}
         receipt = {**result.receipt, **written}
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt)
     elif result.changed:
+        context = context_entries(verdict.draft.messages, rendered, task.seqs)
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt, context=context)
     elif words.model is not None or "reactive" in receipt:
         # What a model took is told even where nothing came of it, and the same list is not sent to
@@ -283,7 +289,8 @@ async def _is_repeated(
         return False
     receipts = await archive.receipts(session_id)
     keys = (receipt["repeat_key"] for receipt in reversed(receipts) if "repeat_key" in receipt)
-    return next(keys, None) == repeat_key(payload, request)
+    last = next(keys, None)
+    return last is not None and last == repeat_key(payload, request)
 
 
 async def _past(
