@@ -24,17 +24,17 @@ def random_lines(lines: Sequence[str], tokens: int, count: MessageCounter) -> li
     """Lines drawn at random (seeded), until the budget is full."""
     order = list(range(len(lines)))
     random.Random(20261121).shuffle(order)
-    return _first_that_fit(lines, order, tokens, count)
+    return _that_fit(lines, order, tokens, count)
 
 
 def keep_last(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
     """The newest lines."""
-    return _run_that_fits(lines, range(len(lines) - 1, -1, -1), tokens, count)
+    return _that_fit(lines, range(len(lines) - 1, -1, -1), tokens, count, unbroken=True)
 
 
 def first_lines(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
     """The oldest lines."""
-    return _run_that_fits(lines, range(len(lines)), tokens, count)
+    return _that_fit(lines, range(len(lines)), tokens, count, unbroken=True)
 
 
 def head_and_tail(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[str]:
@@ -52,7 +52,7 @@ def textrank(lines: Sequence[str], tokens: int, count: MessageCounter) -> list[s
     chosen: list[str] = []
     for run in _runs(distinct, _TEXTRANK_LINES):
         share = tokens * sum(count.text(line) for line in run) // total
-        chosen.extend(_first_that_fit(run, _textrank_order(run), share, count))
+        chosen.extend(_that_fit(run, _textrank_order(run), share, count))
     return chosen
 
 
@@ -64,7 +64,7 @@ def bare_names(lines: Sequence[str], tokens: int, count: MessageCounter) -> list
             if is_entity(match[0]):
                 times[match[0]] = times.get(match[0], 0) + 1
     names = sorted(times, key=lambda name: (times[name], name))
-    return _first_that_fit(names, range(len(names)), tokens, count)
+    return _that_fit(names, range(len(names)), tokens, count)
 
 
 CONTROLS: dict[str, Control] = {
@@ -100,10 +100,18 @@ class _Words:
         return tuple(re.findall(r"\w+", text.lower()))
 
 
-def _first_that_fit(
-    lines: Sequence[str], order: Iterable[int], tokens: int, count: MessageCounter
+def _that_fit(
+    lines: Sequence[str],
+    order: Iterable[int],
+    tokens: int,
+    count: MessageCounter,
+    *,
+    unbroken: bool = False,
 ) -> list[str]:
-    """The lines in the order of their places, taken in `order`, passing over what is too long."""
+    """The lines in the order of their places, taken in `order` while there is room.
+
+    What is too long is passed over, or, where the run is to be `unbroken`, ends it.
+    """
     chosen: list[int] = []
     left = tokens
     for at in order:
@@ -111,21 +119,8 @@ def _first_that_fit(
         if cost <= left:
             chosen.append(at)
             left -= cost
+        elif unbroken:
+            break
         if left < 2:
             break
-    return [lines[at] for at in sorted(chosen)]
-
-
-def _run_that_fits(
-    lines: Sequence[str], order: Iterable[int], tokens: int, count: MessageCounter
-) -> list[str]:
-    """The same, but stopping at the first line that does not fit: an unbroken run."""
-    chosen: list[int] = []
-    left = tokens
-    for at in order:
-        cost = count.text(lines[at]) + 1
-        if cost > left:
-            break
-        chosen.append(at)
-        left -= cost
     return [lines[at] for at in sorted(chosen)]
