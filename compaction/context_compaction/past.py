@@ -13,6 +13,7 @@ from context_compaction.compaction import CompactResult
 from context_compaction.messages import JsonObject, Messages, text_of
 from context_compaction.read_state import (
     FileState,
+    FileUse,
     changed_warning,
     checked,
     refreshed,
@@ -42,15 +43,29 @@ class Past:
     refill: Refill | None = None
 
 
-def paths_to_look_at(task: Task, receipts: Sequence[JsonObject]) -> list[str]:
-    """The files whose content on disk matters to this call, newest use first."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The files that the list and the receipts tell of, before anybody looked at the disk."""
+
+    uses: Mapping[str, FileUse]
+    states: Mapping[str, FileState]
+
+    @property
+    def paths(self) -> list[str]:
+        """Those whose content on disk matters to this call, newest use first."""
+        return tracked_paths(self.uses, self.states)
+
+
+def known_of(task: Task, receipts: Sequence[JsonObject]) -> Known:
+    """What `task.messages` and the newest of `receipts` tell of files."""
     uses = uses_of(task.messages, task.seqs, task.settings.tool_kinds)
-    return tracked_paths(uses, states_from(receipts))
+    return Known(uses, states_from(receipts))
 
 
 def past_of(
     task: Task,
     receipts: Sequence[JsonObject],
+    known: Known,
     on_disk: Mapping[str, DiskFile],
     *,
     is_over: bool,
@@ -60,11 +75,11 @@ def past_of(
     Args:
         task: The call.
         receipts: The session's receipts of shorter lists than this one, oldest first.
-        on_disk: The files that may be read, by path.
+        known: What the two tell of files.
+        on_disk: Those that may be read, by path.
         is_over: Whether the list is above its trigger.
     """
-    uses = uses_of(task.messages, task.seqs, task.settings.tool_kinds)
-    states = checked(uses, states_from(receipts), on_disk)
+    states = checked(known.uses, known.states, on_disk)
     if not is_over:
         return Past(states, on_disk)
     refill = refill_of(task.messages, task.seqs, receipts, count=task.count, settings=task.settings)

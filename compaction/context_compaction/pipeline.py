@@ -6,7 +6,7 @@ write -> restore -> check -> commit -> render. Only this file calls both layers 
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from anyio import to_thread
@@ -38,7 +38,7 @@ from context_compaction.hooks import (
 from context_compaction.messages import JsonObject
 from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
-from context_compaction.past import Past, files_for, kept, past_of, paths_to_look_at, told
+from context_compaction.past import Past, files_for, kept, known_of, past_of, told
 from context_compaction.pinning import check_pins, pin_blobs
 from context_compaction.receipt import (
     context_entries,
@@ -137,12 +137,13 @@ async def compact(
         request = background.settled_request(request, count, call.format)
         payload = payload[:count]
         call = await to_thread.run_sync(call_of, payload, request)
-    call, refusals = await _refused(call, payload, request, session_id, archive)
+    earlier = _Receipts(archive, session_id)
+    call, refusals = await _refused(call, payload, request, earlier)
     task = task_of(call, request, session_id, appended.seqs[: len(payload)])
-    applied = await _applied(payload, request, session_id, archive)
+    applied = await _applied(payload, request, earlier)
     if applied is not None:
         shape = await to_thread.run_sync(background.applied_shape, task, applied, call.format)
-    elif appended.written == 0 and await _is_repeated(payload, request, session_id, archive):
+    elif appended.written == 0 and await _is_repeated(payload, request, earlier):
         shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
     else:
         skipped = refusals.harder_rungs
@@ -150,15 +151,15 @@ async def compact(
     await tell(0.6, "cleared")
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
-    memory = await _memory(task, shape, request, archive)
+    memory = await _memory(task, shape, request, earlier)
     asks_host = _asks_host(request) and request.summary is None and memory is None
     if asks_host and shape.summary_tokens:
         return await _needs_summary(given, call, task, shape, sources, request, archive)
     if acts:
         await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
-    words = await _words(task, shape, sources, request, archive, model, memory, tell)
+    words = await _words(task, shape, sources, request, archive, earlier, model, memory, tell)
     await tell(0.8, "written")
-    past = await _past(call, task, shape, request, archive, read_file)
+    past = await _past(call, task, shape, request, earlier, read_file)
     files = files_for(past, task, shape)
     verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request)
     rendered = [wire.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
@@ -200,17 +201,28 @@ async def compact(
     return result
 
 
+@dataclass(slots=True)
+class _Receipts:
+    """The receipts of the session's earlier calls, read at most once in this one."""
+
+    archive: Archive
+    session_id: str
+    _read: Sequence[JsonObject] | None = None
+
+    async def all(self) -> Sequence[JsonObject]:
+        """All of them, oldest first."""
+        if self._read is None:
+            self._read = await self.archive.receipts(self.session_id)
+        return self._read
+
+
 async def _refused(
-    call: Call,
-    payload: Sequence[JsonObject],
-    request: CompactRequest,
-    session_id: str,
-    archive: Archive,
+    call: Call, payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
 ) -> tuple[Call, Refusals]:
     """Where this call tells of a refusal: what is known of them, and the goal that is left."""
     if request.mode != "reactive" or not payload:
         return call, Refusals()
-    refusals = refusals_of(payload, await archive.receipts(session_id))
+    refusals = refusals_of(payload, await earlier.all())
     harder = refusals.harder(request)
     if harder is not request:
         call = await to_thread.run_sync(call_of, payload, harder)
@@ -218,13 +230,13 @@ async def _refused(
 
 
 async def _applied(
-    payload: Sequence[JsonObject], request: CompactRequest, session_id: str, archive: Archive
+    payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
 ) -> JsonObject | None:
     """The receipt of what is to be applied, if anything is."""
     if request.apply is None:
         return None
-    receipts = await archive.receipts(session_id)
-    return background.find(receipts, request.apply, payload, session_id, time.time())
+    receipts, now = await earlier.all(), time.time()
+    return background.find(receipts, request.apply, payload, earlier.session_id, now)
 
 
 async def _of_parent(result: CompactResult, archive: Archive) -> CompactResult:
@@ -272,22 +284,22 @@ async def _keep(
 
 
 async def _memory(
-    task: Task, shape: Shape, request: CompactRequest, archive: Archive
+    task: Task, shape: Shape, request: CompactRequest, earlier: _Receipts
 ) -> Match | None:
     """The summary written earlier that can stand in for a new one, if there is one."""
     if shape.cut is None or request.mode == "plan":
         return None
-    receipts = await archive.receipts(task.session_id)
+    receipts = await earlier.all()
     return await to_thread.run_sync(memory_that_reaches, task, shape, request, receipts)
 
 
 async def _is_repeated(
-    payload: Sequence[JsonObject], request: CompactRequest, session_id: str, archive: Archive
+    payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
 ) -> bool:
     """Whether this very list is what the session's last compaction gave for the same wishes."""
     if not payload or request.mode == "reactive":
         return False
-    receipts = await archive.receipts(session_id)
+    receipts = await earlier.all()
     keys = (receipt["repeat_key"] for receipt in reversed(receipts) if "repeat_key" in receipt)
     last = next(keys, None)
     return last is not None and last == repeat_key(payload, request)
@@ -298,21 +310,21 @@ async def _past(
     task: Task,
     shape: Shape,
     request: CompactRequest,
-    archive: Archive,
+    earlier: _Receipts,
     read_file: ReadFile | None,
 ) -> Past:
     """What earlier compactions know, where this call may be one."""
     if shape.cut is None and not shape.draft.edits and not call.goal.is_over:
         return Past()
     try:
-        receipts = earlier_receipts(await archive.receipts(task.session_id), task.seqs)
+        receipts = earlier_receipts(await earlier.all(), task.seqs)
     except NotFoundError:  # a plan for a session that is not archived yet
         receipts = ()
-    paths = await to_thread.run_sync(paths_to_look_at, task, receipts)
-    on_disk = await files_on_disk(paths, read_file)
+    known = await to_thread.run_sync(known_of, task, receipts)
+    on_disk = await files_on_disk(known.paths, read_file)
     # What is only prepared empties no context yet.
     look_back = partial(past_of, is_over=call.goal.is_over and not request.prepare)
-    return await to_thread.run_sync(look_back, task, receipts, on_disk)
+    return await to_thread.run_sync(look_back, task, receipts, known, on_disk)
 
 
 def _verdict(
@@ -362,6 +374,7 @@ async def _words(
     sources: Sources,
     request: CompactRequest,
     archive: Archive,
+    earlier: _Receipts,
     model: SummaryModel | None,
     memory: Match | None,
     tell: ReportProgress,
@@ -385,7 +398,7 @@ async def _words(
         sources,
         request,
         model,
-        receipts=await archive.receipts(task.session_id),
+        receipts=await earlier.all(),
         now_seconds=time.time(),
         tell=chars_teller(tell),
     )

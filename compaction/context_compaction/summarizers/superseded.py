@@ -65,6 +65,7 @@ class _Said:
     values: frozenset[str]
     names: frozenset[str]
     tokens: tuple[str, ...]
+    negated: tuple[str, ...]  # what stands just behind each negation
     corrects: bool
 
 
@@ -135,11 +136,8 @@ def _is_same_form(newer: Sequence[str], older: Sequence[str]) -> bool:
 
 def _negates(newer: _Said, older: _Said) -> bool:
     """Whether `newer` says no to a name or value that `older` gave."""
-    for negation in NEGATION.finditer(newer.text):
-        near = newer.text[negation.end() : negation.end() + _NEGATED_CHARS]
-        if any(name in near for name in older.names | older.values):
-            return True
-    return False
+    named = older.names | older.values
+    return any(name in near for near in newer.negated for name in named)
 
 
 def _said(sentence: str) -> _Said:
@@ -154,6 +152,10 @@ def _said(sentence: str) -> _Said:
         frozenset(values),
         frozenset(_NAME.findall(sentence)),
         tuple(match[0].rstrip(".:") for match in _TOKEN.finditer(lower)),
+        tuple(
+            sentence[negation.end() : negation.end() + _NEGATED_CHARS]
+            for negation in NEGATION.finditer(sentence)
+        ),
         CORRECTION.search(sentence) is not None,
     )
 
