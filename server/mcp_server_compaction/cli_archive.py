@@ -10,7 +10,7 @@ import anyio
 import click
 from context_compaction.archive import SessionInfo
 from context_compaction.archive.local import open_archive
-from context_compaction.errors import QueryError
+from context_compaction.errors import NotFoundError, QueryError
 
 from mcp_server_compaction.arguments import parse_arguments
 from mcp_server_compaction.config import Config
@@ -69,7 +69,11 @@ def run_read(
     """
     if sum(option is not None for option in (lines, tail, pattern)) > 1:
         raise QueryError("Give at most one of --lines, --tail and --pattern.")
-    note = anyio.run(_read, pointer, config, lines, tail, pattern, json_path)
+    try:
+        note = anyio.run(_read, pointer, config, lines, tail, pattern, json_path)
+    except NotFoundError as error:
+        hint = "Find what was said with: mcp-server-compaction search WORDS."
+        raise NotFoundError(f"{error} {hint}") from error
     if note:
         click.echo(note, err=True)
 

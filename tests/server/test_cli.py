@@ -181,6 +181,7 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     ("arguments", "expected"),
     [
         (["read", "o_0123456789abcdef01234567"], "o_0123456789abcdef01234567"),
+        (["read", "o_0123456789abcdef01234567"], "mcp-server-compaction search WORDS"),
         (["read", "nonsense"], "no pointer"),
         (["read", "o_0123456789abcdef01234567", "--tail", "1", "--lines", "1"], "at most one"),
         (["search", "x", "--since", "yesterday"], "ISO 8601"),

@@ -255,7 +255,7 @@ class LocalArchive:
         if done is None:
             raise NotFoundError(
                 f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
-                "compaction leaves; search_transcript finds what an output said."
+                "compaction leaves, and in the hits of a search."
             )
         return done[0]
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from anyio import to_thread
 from context_compaction.archive import Archive, Query
 from mcp_types import CallToolResult, ToolAnnotations
 
+from mcp_server_compaction.reply_size import most_tokens
 from mcp_server_compaction.schemas import SearchAnswer, SearchArguments
 from mcp_server_compaction.searching import query_of, search_answer
 from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, dump, structured
@@ -15,7 +15,6 @@ REPLY_TOKENS = 2_000
 USUAL_HITS = 10
 
 _SNIPPET_CHARS = (None, 160, 100, 60, 30)
-_COUNTED_AS = "gpt-4o"  # o200k_base as it is
 
 
 async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
@@ -34,17 +33,13 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
     Raises:
         ArchiveError: The search fails.
     """
-    # Here and not above: what counts and what searches is loaded when it is needed.
-    from context_compaction.tokens import counter_for
-
-    count_tokens = (await to_thread.run_sync(counter_for, _COUNTED_AS)).text
     max_tokens = REPLY_TOKENS * max(query.limit, USUAL_HITS) // USUAL_HITS
     while True:
         page = await archive.search(query)
         for max_snippet_chars in _SNIPPET_CHARS:
             answer = search_answer(page, max_snippet_chars)
             text = dump(answer.model_dump(mode="json", exclude_none=True))
-            if await to_thread.run_sync(count_tokens, text) <= max_tokens or query.limit == 1:
+            if most_tokens(text) <= max_tokens or query.limit == 1:
                 return answer
         query = replace(query, limit=query.limit - max(1, query.limit // 4))
 
