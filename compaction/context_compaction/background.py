@@ -14,7 +14,6 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from context_compaction import wire
-from context_compaction.attempts import Shape, Task
 from context_compaction.compaction import (
     Boundary,
     CompactRequest,
@@ -30,6 +29,7 @@ from context_compaction.messages import JsonObject, Message, Messages, Thinking
 from context_compaction.outcome import Verdict, summary_of
 from context_compaction.pairing import index_calls, runs, safe_cuts
 from context_compaction.rungs import Rung
+from context_compaction.task import Shape, Task
 from context_compaction.wire.rules import WireRules
 
 # A host applies it within minutes; after a day the files that it puts back are old.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_compaction import wire
-from context_compaction.attempts import Task
 from context_compaction.compaction import CompactRequest
 from context_compaction.edits import Step
 from context_compaction.goal import Goal, goal_of
@@ -14,6 +13,7 @@ from context_compaction.pins import Pins
 from context_compaction.policies import Policy, policy_named
 from context_compaction.repair import repair
 from context_compaction.settings import Settings, override
+from context_compaction.task import Task
 from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter, counter_for
 from context_compaction.wire.rules import WireRules

@@ -3,23 +3,16 @@
 from dataclasses import replace
 from functools import partial
 
-from context_compaction.attempts import (
-    Shape,
-    Task,
-    finish,
-    fits,
-    full_rungs,
-    shape_by_clearing,
-    shape_that_fits,
-    span_of,
-)
+from context_compaction.attempts import full_rungs, shape_by_clearing, shape_that_fits
 from context_compaction.collapse import collapse
 from context_compaction.compaction import CompactRequest
 from context_compaction.draft import Draft
+from context_compaction.finishing import finish, fits
 from context_compaction.goal import Goal
 from context_compaction.persist import persist
 from context_compaction.pins import keep_marked
 from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
+from context_compaction.task import Shape, Task, span_of
 
 
 def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: int = 0) -> Shape:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction import markers
-from context_compaction.attempts import Shape, Task
 from context_compaction.compaction import (
     CompactionStats,
     CompactRequest,
@@ -28,8 +27,9 @@ from context_compaction.receipt import (
     receipt_of,
     token_report,
 )
+from context_compaction.task import Shape, Task
 from context_compaction.tokens import MessageCounter
-from context_compaction.writing import Words
+from context_compaction.words import Words
 
 
 @dataclass(frozen=True, slots=True)

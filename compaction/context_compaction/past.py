@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction import markers
-from context_compaction.attempts import Shape, Task
 from context_compaction.compaction import CompactResult
 from context_compaction.messages import JsonObject, Messages, text_of
 from context_compaction.read_state import (
@@ -25,6 +24,7 @@ from context_compaction.receipt import stop_seq_of
 from context_compaction.restore import FileText, recent_files
 from context_compaction.restore_files import file_texts
 from context_compaction.roots import DiskFile
+from context_compaction.task import Shape, Task
 from context_compaction.thrash import Refill, refill_of, thrash_warning
 
 

@@ -13,11 +13,6 @@ from anyio import to_thread
 
 from context_compaction import background, wire
 from context_compaction.archive import Archive
-from context_compaction.attempts import (
-    Shape,
-    Task,
-    finish,
-)
 from context_compaction.call import Call, call_of, task_of
 from context_compaction.compaction import (
     CompactRequest,
@@ -25,6 +20,8 @@ from context_compaction.compaction import (
 )
 from context_compaction.draft import Draft
 from context_compaction.errors import NotFoundError
+from context_compaction.extracts import extracts
+from context_compaction.finishing import finish
 from context_compaction.goal import after_estimate
 from context_compaction.hooks import (
     Hook,
@@ -35,7 +32,14 @@ from context_compaction.hooks import (
     tell_after,
     tell_before,
 )
+from context_compaction.host_words import (
+    continuation_warnings,
+    host_words,
+    issue_continuation,
+    prompt_for,
+)
 from context_compaction.messages import JsonObject
+from context_compaction.model_words import model_words
 from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
 from context_compaction.past import Past, files_for, kept, known_of, past_of, told
@@ -59,18 +63,10 @@ from context_compaction.session_memory import (
     memory_that_reaches,
     memory_words,
 )
+from context_compaction.sources import Sources, sources_of
 from context_compaction.summarizers.model import SummaryModel
-from context_compaction.writing import (
-    Sources,
-    Words,
-    continuation_warnings,
-    extracts,
-    host_words,
-    issue_continuation,
-    model_words,
-    prompt_for,
-    sources_of,
-)
+from context_compaction.task import Shape, Task
+from context_compaction.words import Words
 
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")

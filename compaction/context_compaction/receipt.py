@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 
 from context_compaction import markers
 from context_compaction.archive import ContextEntry
-from context_compaction.attempts import Shape, Task, span_of
 from context_compaction.compaction import (
     Boundary,
     CompactRequest,
@@ -27,6 +26,7 @@ from context_compaction.messages import (
     ToolResult,
     tool_calls,
 )
+from context_compaction.task import Shape, Task, span_of
 from context_compaction.tokens import Estimate, MessageCounter
 
 _MAX_PIECES = 8

@@ -11,23 +11,16 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from context_compaction import markers
-from context_compaction.attempts import Shape, Task, span_of
+from context_compaction.assignments import PROSE_SHARE, source_for
 from context_compaction.compaction import CompactRequest
 from context_compaction.cut_point import history_of
 from context_compaction.errors import SummaryError
+from context_compaction.extracts import extract_of, extracts, with_extracts
 from context_compaction.messages import JsonObject, Message, Messages
+from context_compaction.sources import Record, Sources
 from context_compaction.summarizers import host
-from context_compaction.writing import (
-    PROSE_SHARE,
-    Record,
-    Sources,
-    Words,
-    extract_of,
-    extracts,
-    history_span,
-    source_for,
-    with_extracts,
-)
+from context_compaction.task import Shape, Task, history_span, span_of
+from context_compaction.words import Words
 
 _SINCE_TITLE = "# Since that was written, word for word"
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.

@@ -1,0 +1,82 @@
+"""One call on its way: what the layers need to know of it, and what is decided so far. Pure."""
+
+from dataclasses import dataclass
+
+from context_compaction import markers
+from context_compaction.cut_point import CutPoint, history_of
+from context_compaction.draft import Draft
+from context_compaction.markers import Span
+from context_compaction.messages import Messages
+from context_compaction.pins import Pins
+from context_compaction.policies import Policy
+from context_compaction.rungs import Limits, Rung
+from context_compaction.settings import Settings
+from context_compaction.tokens import MessageCounter
+from context_compaction.wire.rules import WireRules
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything the layers need to know about one call.
+
+    Attributes:
+        messages: The valid list.
+        session_id: For pointers.
+        seqs: For each position of the list that came in, its number in the transcript, or -1.
+        policy: Which layers.
+        settings: The constants, scaled to the budget.
+        limits: What the messages may come to.
+        count: The token counter.
+        rules: The provider's rules.
+        pins: What a summary carries verbatim.
+        instructions: What a summary should dwell on.
+    """
+
+    messages: Messages
+    session_id: str
+    seqs: tuple[int, ...]
+    policy: Policy
+    settings: Settings
+    limits: Limits
+    count: MessageCounter
+    rules: WireRules
+    pins: Pins
+    instructions: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A draft that was cut, or was not, and still wants its words.
+
+    Attributes:
+        draft: The list after the clearing layers.
+        rung: The degree of effort.
+        cut: Where it is cut; None where clearing was all.
+        summary_tokens: What the summary's text may count; 0 where there is no history to replace.
+        checkpoint_tokens: The same for the checkpoint inside the running turn.
+    """
+
+    draft: Draft
+    rung: Rung
+    cut: CutPoint | None = None
+    summary_tokens: int = 0
+    checkpoint_tokens: int = 0
+
+
+def span_of(task: Task, messages: Messages) -> Span:
+    """The archived originals that `messages` stand for, summaries of ours unfolded."""
+    numbers: list[int] = []
+    for message in messages:
+        made = markers.originals_of(message)
+        if made is not None and made.session_id == task.session_id:
+            numbers += [made.start_seq, made.stop_seq]
+        elif message.index is not None and task.seqs[message.index] >= 0:
+            numbers.append(task.seqs[message.index])
+    return Span(task.session_id, min(numbers, default=0), max(numbers, default=0))
+
+
+def history_span(task: Task, shape: Shape) -> Span:
+    """The archived originals of the history that `shape` replaces."""
+    if shape.cut is None:
+        return span_of(task, ())
+    return span_of(task, history_of(shape.draft.messages, shape.cut))
