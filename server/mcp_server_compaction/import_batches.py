@@ -124,8 +124,7 @@ def cut_batch(batch: Batch, position: Position, path: Path) -> Cut:
 
     The session that spoke last decides: the others have been written to the end.
     """
-    name = path.name
-    histories = READERS[position.kind](batch.rows, name, position.offset == 0)
+    histories = READERS[position.kind](batch.rows, position.offset == 0)
     named = (item.session_id for item in histories if not item.is_aside)
     session_id = position.session_id or next(filter(None, named), None)
     notes = list(batch.notes)

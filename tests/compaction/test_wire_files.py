@@ -282,7 +282,7 @@ def test_a_last_line_torn_within_a_character_is_left_out_too() -> None:
         ('{"type": "user", ', "line 2 of f.jsonl: it is not JSON"),
         ('{"type": "user", "x": NaN}', "line 2 of f.jsonl: it is not JSON .NaN"),
         ("42", "line 2 of f.jsonl: it is a number, not an object"),
-        ('{"type": "user", "message": "x"}', "line 2 of f.jsonl: the line has no message"),
+        ('{"type": "user", "message": "x"}', "line 2 of f.jsonl: the message: `role` is missing"),
         (
             '{"type": "user", "message": {"role": "user", "content": ["x"]}}',
             r"line 2 of f.jsonl: content\[0\] is a string",
@@ -366,8 +366,8 @@ def test_times_are_read_as_utc_unless_they_name_a_zone(stamp: Any, seconds: floa
 @pytest.mark.parametrize(
     ("first", "row", "problem"),
     [
-        (_codex("session_meta", {}), _codex("response_item", "x"), "`payload` is a string"),
-        ({"type": "session"}, {"type": "message", "message": []}, "`message` is an array"),
+        (_codex("session_meta", {}), _codex("response_item", "x"), "the item has neither"),
+        ({"type": "session"}, {"type": "message", "message": []}, "the message: `role` is"),
     ],
 )
 def test_a_row_without_its_message_is_named(

@@ -352,11 +352,13 @@ def test_lines_that_cannot_be_read_are_named_and_the_others_archived(tmp_path: P
     lines = lines_of(claude_code_rows())
     lines[4:4] = [b'{"type": "user", "mess\n']
     lines[10:10] = lines_of([claude("user", [{"type": "text"}], 3)])
+    lines[11:11] = [b'{"type": "user", "message": {"role": "user"}}\n', b'{"type": "assistant"}\n']
     file.write_bytes(b"".join(lines))
     result = imported(tmp_path / "a", file)
     assert figures(result)["failed"] == 0
     assert "line 5 is no JSON object" in result.stderr
-    assert "the message of line 11 is left out" in result.stderr
+    for line in (11, 12, 13):
+        assert f"the message of line {line} is left out" in result.stderr
     transcript, _, _ = held(tmp_path / "a", tmp_path / "i")["main"]
     assert texts(transcript)[-1] == "answer 4"
 

@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from context_compaction import wire
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
@@ -22,7 +22,6 @@ from context_compaction.wire.sessions import (
     read_claude_code,
     read_codex,
     read_pi,
-    refuse_line,
 )
 
 __all__ = ["MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_conversation"]
@@ -31,7 +30,7 @@ MAX_TEXT_BYTES = 512 * 1024 * 1024
 """How large a file may be once decompressed; the largest session seen in the field is 100 MB."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_Reader: TypeAlias = Callable[[Sequence[Row], str], Session]
+_Reader: TypeAlias = Callable[[Sequence[Row]], Session]
 _READERS: Mapping[str, _Reader] = {
     "claude-code": read_claude_code,
     "codex": read_codex,
@@ -85,7 +84,7 @@ def _conversation(session: Session, name: str) -> Conversation:
         line = session.entries[error.index].line
         if line is None:
             raise
-        refuse_line(line, error.index, name, error.problem, error.remedy)
+        _refuse_line(line, error.index, name, error.problem, error.remedy)
     return Conversation(
         session.kind,
         format_name,
@@ -187,9 +186,9 @@ def _read_lines(text: str, name: str) -> Session:
                 notes = (_TORN_NOTE,)
                 break
             remedy = "Repair or remove that line."
-            refuse_line(number, len(values), name, f"it is not JSON ({error})", remedy)
+            _refuse_line(number, len(values), name, f"it is not JSON ({error})", remedy)
         except RecursionError:
-            refuse_line(number, len(values), name, "it nests too deeply", "Remove that line.")
+            _refuse_line(number, len(values), name, "it nests too deeply", "Remove that line.")
     session = _read_rows(values, [number for number, _ in numbered], name)
     return replace(session, notes=(*session.notes, *notes))
 
@@ -200,7 +199,12 @@ def _read_rows(values: Sequence[Any], numbers: Sequence[int], name: str) -> Sess
         row = object_or_none(value)
         if row is None:
             problem = f"it is {type_name(value)}, not an object"
-            refuse_line(number, len(rows), name, problem, "Repair or remove that line.")
+            _refuse_line(number, len(rows), name, problem, "Repair or remove that line.")
         rows.append(Row(number, row))
     reader = _READERS.get(kind_of(rows))
-    return read_document(list(values), name) if reader is None else reader(rows, name)
+    return read_document(list(values), name) if reader is None else reader(rows)
+
+
+def _refuse_line(line: int, index: int, name: str, problem: str, remedy: str) -> NoReturn:
+    """Raise the error for a line of the file `name`; `index` messages were read before it."""
+    raise InvalidMessageError(index, f"line {line} of {name}: {problem}", remedy)

@@ -39,14 +39,14 @@ class History:
     is_aside: bool = False
 
 
-Reader: TypeAlias = Callable[[Sequence[Row], str, bool], list[History]]
+Reader: TypeAlias = Callable[[Sequence[Row], bool], list[History]]
 
 
-def read_claude_code_histories(rows: Sequence[Row], name: str, is_whole: bool) -> list[History]:
+def read_claude_code_histories(rows: Sequence[Row], is_whole: bool) -> list[History]:
     """The histories in rows of a Claude Code file; `is_whole` says that they are its first ones."""
     main = [row for row in rows if not row.value.get("isSidechain")]
     found = [
-        _history(read_claude_code(part, name), part, begins_anew=begins or is_whole)
+        _history(read_claude_code(part), part, begins_anew=begins or is_whole)
         for begins, part in _split(main, _is_claude_code_boundary)
     ]
     agents: dict[str, list[Row]] = {}
@@ -58,7 +58,7 @@ def read_claude_code_histories(rows: Sequence[Row], name: str, is_whole: bool) -
             agents.setdefault(sub_session, []).append(row)
     for sub_session, part in agents.items():
         shown = [Row(row.line, {**row.value, "isSidechain": False}) for row in part]
-        session = read_claude_code(shown, name)
+        session = read_claude_code(shown)
         found.append(
             History(
                 sub_session,
@@ -79,7 +79,7 @@ def _is_claude_code_boundary(row: Row) -> bool:
     return is_mark or row.value.get("isCompactSummary") is True
 
 
-def read_codex_histories(rows: Sequence[Row], name: str, is_whole: bool) -> list[History]:
+def read_codex_histories(rows: Sequence[Row], is_whole: bool) -> list[History]:
     """The histories in rows of a Codex rollout.
 
     A compaction that recorded only its summary keeps the user's messages before it, which must
@@ -90,7 +90,7 @@ def read_codex_histories(rows: Sequence[Row], name: str, is_whole: bool) -> list
     parent = _codex_parent(rows) if is_whole else None
     for begins, part in _split(rows, _is_codex_boundary):
         users = filter(_is_user_item, rows[:position]) if _lacks_history(part[0]) else ()
-        session = read_codex([*users, *part], name)
+        session = read_codex([*users, *part])
         found.append(_history(session, part, begins_anew=begins or is_whole, parent=parent))
         position += len(part)
     return found
@@ -127,14 +127,12 @@ def _is_user_item(row: Row) -> bool:
     return row.value.get("type") == "response_item" and payload.get("role") == "user"
 
 
-def read_pi_histories(rows: Sequence[Row], name: str, is_whole: bool) -> list[History]:
+def read_pi_histories(rows: Sequence[Row], is_whole: bool) -> list[History]:
     """The branches of a whole pi file, the current one last; summaries stand where they were made.
 
     Branches are found from the file's end, so the rows must be all there are.
     """
-    return [
-        _history(session, rows, begins_anew=is_whole) for session in read_pi_branches(rows, name)
-    ]
+    return [_history(session, rows, begins_anew=is_whole) for session in read_pi_branches(rows)]
 
 
 READERS: Mapping[str, Reader] = {

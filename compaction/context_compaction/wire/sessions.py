@@ -1,25 +1,20 @@
 """Session files of Claude Code, Codex and pi: which of their lines make up the context.
 
 Each reader takes the rows of a file and gives the messages that the host would send to its model
-next: what stands after the last compaction, with the summary in its place.
+next: what stands after the last compaction, with the summary in its place. A row that lacks its
+message gives an empty one, which is refused like any other broken message.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
-from context_compaction.errors import InvalidMessageError
 from context_compaction.messages import JsonObject
 from context_compaction.wire.conversation import Entry, Row, Session
-from context_compaction.wire.reading import list_or_none, object_or_none, text_or_none, type_name
+from context_compaction.wire.reading import list_or_none, object_or_none, text_or_none
 
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
-
-
-def refuse_line(line: int, index: int, name: str, problem: str, remedy: str) -> NoReturn:
-    """Raise the error for a line of the file `name`; `index` messages were read before it."""
-    raise InvalidMessageError(index, f"line {line} of {name}: {problem}", remedy)
 
 
 def kind_of(rows: Iterable[Row]) -> str:
@@ -51,7 +46,7 @@ def parse_time(value: object) -> float | None:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def read_claude_code(rows: Sequence[Row], name: str) -> Session:
+def read_claude_code(rows: Sequence[Row]) -> Session:
     """Claude Code: the main chain after the last compaction, side chains (sub-agents) left out.
 
     The host writes an API message as one line for each block, under one message id; such lines
@@ -68,15 +63,7 @@ def read_claude_code(rows: Sequence[Row], name: str) -> Session:
         kind = text_or_none(row.value.get("type"))
         if kind not in {"user", "assistant"} or row.value.get("isSidechain"):
             continue
-        message = object_or_none(row.value.get("message"))
-        if message is None or "content" not in message:
-            refuse_line(
-                row.line,
-                len(entries),
-                name,
-                "the line has no message with `content`",
-                'Give {"type": "user", "message": {"role": "user", "content": "..."}}.',
-            )
+        message = object_or_none(row.value.get("message")) or {}
         joined = _join(entries[-1].raw, message) if entries else None
         if joined is None:
             entries.append(_entry(message, row))
@@ -112,7 +99,7 @@ def _is_results(content: Sequence[Any]) -> bool:
     return types == {"tool_result"}
 
 
-def read_codex(rows: Sequence[Row], name: str) -> Session:
+def read_codex(rows: Sequence[Row]) -> Session:
     """Codex rollout: its response items; bare items, one a line, in rollouts of 2025.
 
     A compaction leaves its replacement history; where the file has only the summary, the user's
@@ -128,11 +115,7 @@ def read_codex(rows: Sequence[Row], name: str) -> Session:
             else:
                 entries.append(_entry(row.value, row))
             continue
-        payload = object_or_none(row.value.get("payload"))
-        if payload is None:
-            found = type_name(row.value.get("payload"))
-            remedy = "Give the item that was recorded as an object."
-            refuse_line(row.line, len(entries), name, f"`payload` is {found}", remedy)
+        payload = object_or_none(row.value.get("payload")) or {}
         if kind == "response_item":
             entries.append(_entry(payload, row))
         elif kind == "compacted":
@@ -162,27 +145,27 @@ def _codex_compacted(payload: JsonObject, before: list[Entry], row: Row) -> list
     return [*(entry for entry in before if entry.raw.get("role") == "user"), _entry(message, row)]
 
 
-def read_pi(rows: Sequence[Row], name: str) -> Session:
+def read_pi(rows: Sequence[Row]) -> Session:
     """pi: the branch that ends in the last entry, after its last compaction."""
     branch = _pi_branches(rows)[-1]
     start, summary, notes = _pi_start(branch)
     spoken = [row for row in branch[start:] if row.value.get("type") != "compaction"]
-    entries = [*([summary] if summary else []), *_pi_entries(spoken, name)]
+    entries = [*([summary] if summary else []), *_pi_entries(spoken)]
     return _pi_session(rows, entries, notes)
 
 
-def read_pi_branches(rows: Sequence[Row], name: str) -> list[Session]:
+def read_pi_branches(rows: Sequence[Row]) -> list[Session]:
     """pi: every branch from its root, the one that ends in the last entry last.
 
     Nothing is left out: the summary of a compaction stands where it was made.
     """
-    return [_pi_session(rows, _pi_entries(branch, name), ()) for branch in _pi_branches(rows)]
+    return [_pi_session(rows, _pi_entries(branch), ()) for branch in _pi_branches(rows)]
 
 
-def _pi_entries(branch: Sequence[Row], name: str) -> list[Entry]:
+def _pi_entries(branch: Sequence[Row]) -> list[Entry]:
     entries: list[Entry] = []
     for row in branch:
-        raw = _pi_message(row, len(entries), name)
+        raw = _pi_message(row)
         if raw is not None:
             entries.append(_entry(raw, row))
     return entries
@@ -241,16 +224,12 @@ def _pi_summary(row: Row) -> JsonObject:
     return {"role": "compactionSummary", "summary": _text(row.value.get("summary")) or ""}
 
 
-def _pi_message(row: Row, index: int, name: str) -> JsonObject | None:
+def _pi_message(row: Row) -> JsonObject | None:
     """The message of an entry; None for entries that the model never sees."""
     value = row.value
     match value.get("type"):
         case "message":
-            message = object_or_none(value.get("message"))
-            if message is None:
-                found = type_name(value.get("message"))
-                refuse_line(row.line, index, name, f"`message` is {found}", "Give an object.")
-            return message
+            return object_or_none(value.get("message")) or {}
         case "custom_message":
             return {"role": "custom", "content": value.get("content")}
         case "compaction":
