@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from context_compaction import markers
 from context_compaction.messages import Messages, Text
 from context_compaction.summarizers import prose
-from context_compaction.summarizers.lines import LineIndex, NameUse, names_of
+from context_compaction.summarizers.lines import LineIndex, names_of
 from context_compaction.summarizers.prose import Sentence
 from context_compaction.summarizers.rule_words import (
     ABOUT_ONESELF,
@@ -94,7 +94,7 @@ def bindings_of(
     paragraph = order = 0
     for text in _typed(messages):
         sentences = prose.sentences_of(text)
-        ranks = _ranks(sentences, index.uses if index else {})
+        ranks = _ranks(sentences, index.uses.messages if index else {})
         for sentence, rank in zip(sentences, ranks, strict=True):
             said = sentence.text
             found.pop(said, None)  # said again: it counts as said last
@@ -126,9 +126,9 @@ def _typed(messages: Messages) -> Iterator[str]:
             yield from (block.text for block in message.blocks if isinstance(block, Text))
 
 
-def _ranks(sentences: list[Sentence], uses: Mapping[str, NameUse]) -> list[float]:
+def _ranks(sentences: list[Sentence], times: Mapping[str, int]) -> list[float]:
     """The rank of each sentence of a turn; in a short paragraph they share their neighbours'."""
-    own = [_rank(sentence, uses) for sentence in sentences]
+    own = [_rank(sentence, times) for sentence in sentences]
     sizes: dict[int, int] = {}
     for sentence in sentences:
         sizes[sentence.paragraph] = sizes.get(sentence.paragraph, 0) + 1
@@ -146,9 +146,9 @@ def _ranks(sentences: list[Sentence], uses: Mapping[str, NameUse]) -> list[float
     return ranks
 
 
-def _rank(sentence: Sentence, uses: Mapping[str, NameUse]) -> float:
+def _rank(sentence: Sentence, times: Mapping[str, int]) -> float:
     text = sentence.text
-    rank = _words_rank(text) + _rarity(text, uses)
+    rank = _words_rank(text) + _rarity(text, times)
     if sentence.is_pasted:
         rank -= 2.0
     if sentence.is_last:
@@ -174,15 +174,13 @@ def _words_rank(text: str) -> float:
     return rank - 1.25 if text.endswith(("?", "？")) else rank
 
 
-def _rarity(text: str, uses: Mapping[str, NameUse]) -> float:
+def _rarity(text: str, times: Mapping[str, int]) -> float:
     """From 0, where every word is used in many other messages, to 1.5, where none is."""
     names = names_of(text)
-    if not uses:
+    if not times:
         return 0.75
     rare = 0.0
     for name in names:
-        use = uses.get(name)
-        lower = uses.get(name.lower()) if use is None or use.messages <= 1 else None
-        times = max(use.messages if use else 1, lower.messages if lower else 1)
-        rare += 1 / times
+        exact = times.get(name, 1)
+        rare += 1 / (exact if exact > 1 else times.get(name.lower(), 1))
     return 1.5 * rare / len(names) if names else 0.0

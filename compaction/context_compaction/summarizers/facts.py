@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from context_compaction.summarizers.focus import Focus
 from context_compaction.summarizers.lines import Line, LineIndex, names_of
-from context_compaction.summarizers.worth import worth_of
+from context_compaction.summarizers.worth import worths
 from context_compaction.tokens import MessageCounter
 
 _ANCHORS = 5
@@ -51,45 +51,46 @@ def fact_lines(
         gone: Sentences of the user that no longer hold.
         focus: How much more a line weighs than another, for what the caller wants dwelt on.
     """
-    worth = {name: worth_of(name, use, index.message_count) for name, use in index.uses.items()}
-    for name in names_of(told):
-        worth.pop(name, None)
-
-    def gain(line: Line) -> float:
-        """At most what a token of `line` is worth: whether it can be understood is seen later."""
-        names = sum(worth.get(name, 0.0) for name in line.names)
-        return names * wanted[line.order]
-
-    lines = [line for line in index.lines if not _says(line, gone)]
-    shown = {line.order: _shown(line) for line in lines}
-    wanted = {
-        line.order: focus(line.text) / (_LINE_TOKENS + len(shown[line.order]) / _CHARS_PER_TOKEN)
-        for line in lines
-    }
-    heap = [(-gain(line), line.order, line) for line in lines]
+    # A name that is covered is worth nothing from then on.
+    worth = worths(index.uses, index.message_count)
+    worth.update((name, 0.0) for name in names_of(told) if name in worth)
+    worth_of = worth.__getitem__
+    lines = [line for line in index.lines if not (gone and _says(line, gone))]
+    shown = [_shown(line) for line in lines]
+    per_token = [
+        focus(line.text) / (_LINE_TOKENS + len(text) / _CHARS_PER_TOKEN)
+        for line, text in zip(lines, shown, strict=True)
+    ]
+    # At most what a token of a line is worth: whether it can be understood is seen later.
+    heap = [(-sum(map(worth_of, line.names)) * per_token[at], at) for at, line in enumerate(lines)]
     heapq.heapify(heap)
-    chosen: list[Line] = []
+    is_read: set[int] = set()
+    chosen: list[int] = []
     left = budget
     while heap and left > _LINE_TOKENS * 3:
-        _, order, line = heapq.heappop(heap)
-        now = gain(line) * (1.0 if line.has_context() else _NO_CONTEXT_WEIGHT)
-        if now <= 0:
+        _, at = heapq.heappop(heap)
+        line = lines[at]
+        if at not in is_read and not line.has_context():
+            per_token[at] *= _NO_CONTEXT_WEIGHT
+        is_read.add(at)
+        gain = sum(map(worth_of, line.names)) * per_token[at]
+        if gain <= 0:
             continue
-        if heap and -now > heap[0][0]:
-            heapq.heappush(heap, (-now, order, line))
+        if heap and -gain > heap[0][0]:
+            heapq.heappush(heap, (-gain, at))
             continue
-        cost = count.text(shown[order]) + 1
+        cost = count.text(shown[at]) + 1
         if cost > left:
             continue
-        chosen.append(line)
+        chosen.append(at)
         left -= cost
-        for name in line.names:
-            worth.pop(name, None)
-    chosen.sort(key=lambda line: line.order)
-    anchors = sorted(
-        (name for name in worth if worth[name] and name.isascii()), key=lambda n: (-worth[n], n)
+        worth.update(dict.fromkeys(line.names, 0.0))
+    anchors = heapq.nsmallest(
+        _ANCHORS,
+        (name for name, odds in worth.items() if odds and name.isascii()),
+        key=lambda name: (-worth[name], name),
     )
-    return Facts(tuple(shown[line.order] for line in chosen), tuple(anchors[:_ANCHORS]))
+    return Facts(tuple(shown[at] for at in sorted(chosen)), tuple(anchors))
 
 
 def _says(line: Line, gone: Collection[str]) -> bool:

@@ -41,6 +41,8 @@ def focus_of(instructions: str, lines: Sequence[str]) -> Focus:
     }
     most = max(_FEW_LINES, len(lines) * _COMMON_SHARE)
     found = [sought[stem] for stem in sought if 0 < times[stem] <= most]
+    if not found:
+        return lambda _: 1.0
 
     def weight(line: str) -> float:
         hits = sum(1 for pattern in found if pattern.search(line))

@@ -5,7 +5,8 @@ its names were used is counted all the same.
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -18,6 +19,9 @@ PIECE_CHARS = 90
 # Of one text: beyond it, its head and its tail speak for it.
 MAX_TEXT_LINES = 4_000
 MAX_LINE_CHARS = 20_000
+
+# The speakers that are the agent.
+_AGENT = ("assistant", "call")
 
 _NAME = re.compile(r"[^\W_][\w./:@#-]{2,}\w")
 _PLAIN_WORD = re.compile(r"(?<![^\s\"'(\[{])[^\W\d_]{3,}(?![^\s\"'.,;:!?)\]}])")
@@ -46,14 +50,21 @@ class Line(NamedTuple):
         return next(words, None) is not None and next(words, None) is not None
 
 
-@dataclass(slots=True)
-class NameUse:
-    """How a name was used: in how many messages, where last, and by whom."""
+@dataclass(frozen=True, slots=True)
+class NameUses:
+    """How names were used.
 
-    messages: int = 0
-    last: int = -1
-    by_agent: bool = False
-    by_user: bool = False
+    Attributes:
+        messages: In how many messages each name stands.
+        last: Position of the last of them.
+        by_agent: The names that the agent wrote, in words or calls.
+        by_user: Those that the user wrote.
+    """
+
+    messages: Mapping[str, int]
+    last: Mapping[str, int]
+    by_agent: Set[str]
+    by_user: Set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,44 +72,40 @@ class LineIndex:
     """All lines of a conversation and the use of their names."""
 
     lines: tuple[Line, ...]
-    uses: dict[str, NameUse]
+    uses: NameUses
     message_count: int
 
 
 def index_lines(messages: Messages) -> LineIndex:
     """The lines of `messages`; texts that a compaction put there are left out."""
-    uses: dict[str, NameUse] = {}
+    times: Counter[str] = Counter()
+    last: dict[str, int] = {}
+    by_agent: set[str] = set()
+    by_user: set[str] = set()
     found: dict[str, Line] = {}
     order = 0
     for at, message in enumerate(messages):
         if markers.is_made(message):
             continue
+        said: set[str] = set()
         for speaker, text in spoken(message):
-            said: set[str] = set()
+            here: set[str] = set()
             for piece in _pieces(text):
                 known = found.pop(piece, None)
                 names = known.names if known else tuple(dict.fromkeys(_NAME.findall(piece)))
                 if not names:
                     continue
-                said.update(names)
+                here.update(names)
                 order += 1
                 found[piece] = Line(order, at, speaker, piece, names)
-            _count_uses(uses, said, at, speaker)
-    return LineIndex(tuple(found.values()), uses, len(messages))
-
-
-def _count_uses(uses: dict[str, NameUse], said: set[str], at: int, speaker: str) -> None:
-    by_agent = speaker in ("assistant", "call")
-    by_user = speaker == "user"
-    for name in said:
-        use = uses.get(name)
-        if use is None:
-            use = uses[name] = NameUse()
-        use.by_agent |= by_agent
-        use.by_user |= by_user
-        if use.last != at:
-            use.messages += 1
-            use.last = at
+            said |= here
+            if speaker == "user":
+                by_user |= here
+            elif speaker in _AGENT:
+                by_agent |= here
+        times.update(said)
+        last.update(dict.fromkeys(said, at))
+    return LineIndex(tuple(found.values()), NameUses(times, last, by_agent, by_user), len(messages))
 
 
 def names_of(text: str) -> list[str]:

@@ -9,7 +9,7 @@ itself, what many messages share and what stood lately, more often than the rest
 import math
 import re
 
-from context_compaction.summarizers.lines import NameUse
+from context_compaction.summarizers.lines import NameUses
 
 # Of the messages; but a name in this few is never "everywhere".
 _COMMON_SHARE = 0.3
@@ -39,18 +39,28 @@ _AGENT_WEIGHT = 0.7
 _USER_ALONE_WEIGHT = -1.7
 
 
-def worth_of(name: str, use: NameUse, message_count: int) -> float:
-    """The odds that `name` is needed, up to a factor; 0 where it stands everywhere."""
-    if use.messages > max(_MANY_MESSAGES, message_count * _COMMON_SHARE):
-        return 0.0
-    shape = _SHAPE.match(name)
-    weight = _SHAPE_WEIGHTS[shape.lastgroup] if shape and shape.lastgroup else 0.0
-    weight += _SHARED_WEIGHT * math.log(use.messages)
+def worths(uses: NameUses, message_count: int) -> dict[str, float]:
+    """The odds that each name is needed, up to a factor; 0 where it stands everywhere."""
+    common = max(_MANY_MESSAGES, message_count * _COMMON_SHARE)
+    shared = {times: _SHARED_WEIGHT * math.log(times) for times in set(uses.messages.values())}
     length = min(1.0, message_count / _LONG_MESSAGES)
-    weight -= _AGE_WEIGHT * length * math.log2(message_count - use.last)
-    weight += _RECENT_WEIGHT * ((use.last + 1) / message_count) ** 3
-    if use.by_agent:
-        weight += _AGENT_WEIGHT
-    elif use.by_user:
-        weight += _USER_ALONE_WEIGHT
-    return math.exp(weight)
+    ages = [_AGE_WEIGHT * length * math.log2(message_count - last) for last in range(message_count)]
+    recent = [_RECENT_WEIGHT * ((last + 1) / message_count) ** 3 for last in range(message_count)]
+    found: dict[str, float] = {}
+    for name, times in uses.messages.items():
+        if times > common:
+            found[name] = 0.0
+            continue
+        last = uses.last[name]
+        weight = _shape_weight(name) + shared[times] - ages[last] + recent[last]
+        if name in uses.by_agent:
+            weight += _AGENT_WEIGHT
+        elif name in uses.by_user:
+            weight += _USER_ALONE_WEIGHT
+        found[name] = math.exp(weight)
+    return found
+
+
+def _shape_weight(name: str) -> float:
+    shape = _SHAPE.match(name)
+    return _SHAPE_WEIGHTS[shape.lastgroup] if shape and shape.lastgroup else 0.0
