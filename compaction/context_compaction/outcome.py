@@ -50,18 +50,17 @@ def judge(task: Task, goal: Goal, repaired: Step, draft: Draft, mode: Mode) -> V
         return _nothing_done(task, goal, repaired, mode)
     faults = problems(draft.messages, task.rules)
     if faults:
-        return _fallback(
-            task, goal, repaired, f"the result would have been refused ({'; '.join(faults[:3])})"
-        )
+        reason = f"the result would have been refused ({'; '.join(faults[:3])})"
+        return _fallback(task, goal, repaired, mode, reason)
     before, after = count.messages(repaired.messages), count.messages(draft.messages)
     fits = _fits(goal, draft.messages, count, mode)
     needed = before * task.settings.min_progress_fraction
     if after >= before and not _fewer_bytes(repaired.messages, draft.messages, count):
-        return _fallback(task, goal, repaired, "nothing could be made smaller")
+        return _fallback(task, goal, repaired, mode, "nothing could be made smaller")
     if not fits and before - after < needed:
         saved = f"{before - after} of {before} tokens could be saved"
-        return _fallback(task, goal, repaired, f"only {saved}, and that does not fit")
-    warnings = () if fits else (_too_large(goal, draft.messages, count),)
+        return _fallback(task, goal, repaired, mode, f"only {saved}, and that does not fit")
+    warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
     return Verdict(draft, "compacted", fits, warnings)
 
 
@@ -145,19 +144,19 @@ def summary_of(messages: Messages) -> str | None:
 def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict:
     fits = _fits(goal, repaired.messages, task.count, mode)
     draft = Draft(repaired.messages)
-    warnings = () if fits else (_too_large(goal, repaired.messages, task.count),)
+    warnings = () if fits else (_too_large(task, goal, repaired.messages, mode),)
     if repaired.edits:
         return Verdict(draft, "compacted", fits, warnings)
     if mode == "record" or (fits and mode not in ("full", "micro")):
         return Verdict(draft, "unchanged", fits, warnings)
-    return _fallback(task, goal, repaired, "there is nothing left to clear or to summarise")
+    return _fallback(task, goal, repaired, mode, "there is nothing left to clear or to summarise")
 
 
-def _fallback(task: Task, goal: Goal, repaired: Step, reason: str) -> Verdict:
+def _fallback(task: Task, goal: Goal, repaired: Step, mode: Mode, reason: str) -> Verdict:
     fits = _fits(goal, repaired.messages, task.count, "auto")
     warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
     if not fits:
-        warnings.append(_too_large(goal, repaired.messages, task.count))
+        warnings.append(_too_large(task, goal, repaired.messages, mode))
     return Verdict(Draft(repaired.messages), "no_progress", fits, tuple(warnings))
 
 
@@ -177,13 +176,17 @@ def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bo
     return count.request_bytes(after) < count.request_bytes(before) * 0.99
 
 
-def _too_large(goal: Goal, messages: Messages, count: MessageCounter) -> str:
-    upper = after_estimate(goal, messages, count).upper
-    pieces = irreducible_pieces(messages, goal, count)[:3]
+def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
+    upper = after_estimate(goal, messages, task.count).upper
+    wanted = f"It does not fit: up to {upper} tokens where {goal.target_tokens} were wanted. "
+    if mode in ("micro", "record"):
+        return f"{wanted}Mode {mode} replaces no history: choose auto or full."
+    if "summarize" not in task.policy.layers:
+        return f"{wanted}Policy {task.policy.name} replaces no history: choose another."
+    pieces = irreducible_pieces(messages, goal, task.count)[:3]
     named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
     return (
-        f"It does not fit: up to {upper} tokens where {goal.target_tokens} were wanted. What is "
-        f"left cannot be made smaller: {named}. Raise the target, or shorten these."
+        f"{wanted}What is left cannot be made smaller: {named}. Raise the target, or shorten these."
     )
 
 

@@ -92,7 +92,13 @@ async def test_the_gentle_policy_says_when_clearing_was_not_enough() -> None:
     answer = await compacted(session(), policy="gentle", target_tokens=900)
     assert not answer.fits
     assert answer.irreducible
-    assert any("It does not fit" in warning for warning in answer.warnings)
+    assert any("Policy gentle replaces no history" in warning for warning in answer.warnings)
+
+
+async def test_micro_says_that_it_leaves_history_when_clearing_was_not_enough() -> None:
+    answer = await compacted(session(), mode="micro", target_tokens=900)
+    assert not answer.fits
+    assert any("Mode micro replaces no history" in warning for warning in answer.warnings)
 
 
 async def test_after_a_refusal_the_list_comes_back_at_most_half_as_long() -> None:
