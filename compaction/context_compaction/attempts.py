@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from context_compaction.draft import Draft
 from context_compaction.finishing import finish, fits
-from context_compaction.restore import recent_files
+from context_compaction.restore import RecentFile, not_shown, recent_files
 from context_compaction.rungs import Rung, clear, cut, ladder, words_reserve
 from context_compaction.task import Shape, Task, span_of
 from context_compaction.words_room import rules_tokens, with_cut
@@ -35,14 +35,16 @@ def shape_by_clearing(task: Task, rung: Rung) -> Shape:
     return Shape(draft, rung)
 
 
-def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = False) -> Shape:
+def shape_that_fits(
+    task: Task, rungs: Sequence[Rung], *, always_cut: bool = False, cleared: Shape | None = None
+) -> Shape:
     """The first rung that fits, counting every text that is still to be written at its largest.
 
-    Where none fits it is the last one.
+    Where none fits it is the last one. `cleared` is what clearing gave before at one of `rungs`.
     """
     shape = Shape(Draft(task.messages), rungs[-1])
     for rung in rungs:
-        shape = shape_by_clearing(task, rung)
+        shape = cleared if cleared and cleared.rung == rung else shape_by_clearing(task, rung)
         if fits(task, shape.draft.messages) and not always_cut:
             return shape
         where = cut(shape.draft, rung, count=task.count, rules=task.rules, limits=task.limits)
@@ -60,32 +62,33 @@ def shape_that_fits(task: Task, rungs: Sequence[Rung], *, always_cut: bool = Fal
             free_tokens = task.limits.tokens - task.count.messages(bare)
             words_tokens = min(max(0, rung.settings.summary_tokens - pinned_tokens), free_tokens)
             shape = with_cut(task, shape, where, words_tokens)
+            files = _files_to_restore(task)
             if task.limits.is_named and rung.settings.keep_recent_of == "target":
-                shape = _with_longest_tail(task, shape)
-            return _less_cleared(task, shape)
+                shape = _with_longest_tail(task, shape, files)
+            return _less_cleared(task, shape, files)
     return shape
 
 
-def _with_longest_tail(task: Task, shape: Shape) -> Shape:
+def _with_longest_tail(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
     """`shape` cut as early as its target allows, where the caller named that target.
 
     A policy's own target is met with room to spare, since more will come.
     """
     for _ in range(_EARLIER_CUTS):
         # Words come to a part of what they replace: the less is replaced, the less they need.
-        earlier = _cut_earlier(task, shape)
+        earlier = _cut_earlier(task, shape, files)
         if earlier is shape:
             break
         shape = earlier
     return shape
 
 
-def _cut_earlier(task: Task, shape: Shape) -> Shape:
+def _cut_earlier(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
     if shape.cut is None:
         return shape
     bare = finish(task, shape, summary="", checkpoint="", files=()).messages
     kept_tokens = sum(map(task.count.message, shape.draft.messages[shape.cut.first_kept :]))
-    beside_tokens = task.count.messages(bare) - kept_tokens + _spare_tokens(task, shape)
+    beside_tokens = task.count.messages(bare) - kept_tokens + _spare_tokens(task, shape, files)
     where = cut(
         shape.draft,
         shape.rung,
@@ -97,10 +100,10 @@ def _cut_earlier(task: Task, shape: Shape) -> Shape:
     if where is None or where.first_kept >= shape.cut.first_kept:
         return shape
     words_tokens = shape.summary_tokens + shape.checkpoint_tokens
-    return _if_it_fits(task, with_cut(task, shape, where, words_tokens), shape)
+    return _if_it_fits(task, with_cut(task, shape, where, words_tokens), shape, files)
 
 
-def _less_cleared(task: Task, shape: Shape) -> Shape:
+def _less_cleared(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
     """`shape` with as much less cleared of what stays as there is room for.
 
     Clearing was not enough, so all that may be cleared is; then the cut took so much history away
@@ -108,7 +111,7 @@ def _less_cleared(task: Task, shape: Shape) -> Shape:
     """
     bare = finish(task, shape, summary="", checkpoint="", files=()).messages
     filled_tokens = int(task.limits.tokens * _FILLED_SHARE)
-    room_tokens = filled_tokens - task.count.messages(bare) - _spare_tokens(task, shape)
+    room_tokens = filled_tokens - task.count.messages(bare) - _spare_tokens(task, shape, files)
     if shape.cut is None or room_tokens <= 0 or shape.rung.clears_all:
         return shape
     # Oldest first: what is cut off is cleared before anything that stays is.
@@ -116,34 +119,33 @@ def _less_cleared(task: Task, shape: Shape) -> Shape:
     grown = replace(task, limits=replace(task.limits, tokens=grown_tokens))
     fuller = shape_by_clearing(grown, replace(shape.rung, needs_minimum=False))
     words_tokens = shape.summary_tokens + shape.checkpoint_tokens
-    return _if_it_fits(task, with_cut(task, fuller, shape.cut, words_tokens), shape)
+    return _if_it_fits(task, with_cut(task, fuller, shape.cut, words_tokens), shape, files)
 
 
-def _if_it_fits(task: Task, fuller: Shape, shape: Shape) -> Shape:
+def _if_it_fits(task: Task, fuller: Shape, shape: Shape, files: Sequence[RecentFile]) -> Shape:
     bare = finish(task, fuller, summary="", checkpoint="", files=()).messages
-    return fuller if fits(task, bare, spare_tokens=_spare_tokens(task, fuller)) else shape
+    return fuller if fits(task, bare, spare_tokens=_spare_tokens(task, fuller, files)) else shape
 
 
-def _spare_tokens(task: Task, shape: Shape) -> int:
-    """What is still to come: the words, and the files that are put back."""
+def _files_to_restore(task: Task) -> list[RecentFile]:
+    """Files that may be put back after some cut."""
+    if "restore" not in task.policy.layers:
+        return []
+    return recent_files(task.messages, task.settings.tool_kinds, task.settings.restore_kinds)
+
+
+def _spare_tokens(task: Task, shape: Shape, files: Sequence[RecentFile]) -> int:
+    """What is still to come at most: the words, and those of `files` that are put back."""
     words_tokens = shape.summary_tokens + shape.checkpoint_tokens
-    return words_tokens + _files_tokens(task, shape)
-
-
-def _files_tokens(task: Task, shape: Shape) -> int:
-    """What the files that may be put back come to at most."""
-    if shape.cut is None or "restore" not in task.policy.layers:
-        return 0
+    if shape.cut is None:
+        return words_tokens
     settings = shape.rung.settings
-    files = recent_files(
-        task.messages, shape.cut.first_kept, settings.tool_kinds, settings.restore_kinds
-    )
     most = settings.restore_file_tokens
     sizes = (
         most if file.seen_text is None else min(most, task.count.text(file.seen_text))
-        for file in files[: settings.restore_files]
+        for file in not_shown(files, shape.cut.first_kept)[: settings.restore_files]
     )
-    return min(sum(sizes), settings.restore_total_tokens)
+    return words_tokens + min(sum(sizes), settings.restore_total_tokens)
 
 
 def full_rungs(task: Task) -> tuple[Rung, ...]:

@@ -50,17 +50,22 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: in
         case _ if not may_replace:
             return shape_by_clearing(task, gentle)
         case _:
-            for shape in (shape_by_clearing, _shape_by_collapsing):
-                found = shape(task, gentle)
-                done = finish(task, found, summary="", checkpoint="", files=())
-                if fits(task, done.messages):
-                    return found
-            return shape_that_fits(task, harder)
+            cleared = shape_by_clearing(task, gentle)
+            if _is_enough(task, cleared):
+                return cleared
+            collapsed = _collapsed(task, cleared)
+            if collapsed.draft is not cleared.draft and _is_enough(task, collapsed):
+                return collapsed
+            return shape_that_fits(task, harder, cleared=cleared)
 
 
-def _shape_by_collapsing(task: Task, rung: Rung) -> Shape:
-    """The list after the clearing layers, with finished sub-tasks collapsed where that suffices."""
-    cleared = shape_by_clearing(task, rung)
+def _is_enough(task: Task, shape: Shape) -> bool:
+    """Whether `shape` fits with no words at all."""
+    return fits(task, finish(task, shape, summary="", checkpoint="", files=()).messages)
+
+
+def _collapsed(task: Task, cleared: Shape) -> Shape:
+    """`cleared` with finished sub-tasks collapsed where that suffices."""
     if "collapse" not in task.policy.layers:
         return cleared
     step = collapse(
@@ -71,7 +76,7 @@ def _shape_by_collapsing(task: Task, rung: Rung) -> Shape:
         limit_tokens=task.limits.tokens,
         min_tokens=task.settings.min_result_tokens,
     )
-    return Shape(cleared.draft.then("collapse", step, task.count), rung)
+    return Shape(cleared.draft.then("collapse", step, task.count), cleared.rung)
 
 
 def _below_trigger(task: Task, rung: Rung, *, is_idle: bool) -> Shape:

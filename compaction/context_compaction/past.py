@@ -21,7 +21,7 @@ from context_compaction.read_state import (
     uses_of,
 )
 from context_compaction.receipt import stop_seq_of
-from context_compaction.restore import FileText, recent_files
+from context_compaction.restore import FileText, not_shown, recent_files
 from context_compaction.restore_files import file_texts
 from context_compaction.roots import DiskFile
 from context_compaction.task import Shape, Task
@@ -91,9 +91,8 @@ def files_for(past: Past, task: Task, shape: Shape) -> list[FileText]:
     if shape.cut is None or "restore" not in task.policy.layers:
         return []
     settings = task.settings
-    recent = recent_files(
-        task.messages, shape.cut.first_kept, settings.tool_kinds, settings.restore_kinds
-    )
+    used = recent_files(task.messages, settings.tool_kinds, settings.restore_kinds)
+    recent = not_shown(used, shape.cut.first_kept)
     most = shape.rung.settings.restore_files
     return file_texts(recent[:most], past.states, past.on_disk)
 

@@ -5,7 +5,7 @@ else takes the last content that stands in the transcript.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from context_compaction import markers
 from context_compaction.edits import Edit, Step
@@ -34,11 +34,13 @@ class RecentFile:
         path: The path as the calls name it.
         seen_text: Its last whole content in the transcript, or None.
         at: Position of the message that used it last.
+        shown_at: Position of the last message that shows all of it as it is; -1 where none does.
     """
 
     path: str
     seen_text: str | None
     at: int
+    shown_at: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +54,13 @@ class FileText:
 
 def recent_files(
     messages: Messages,
-    first_kept: int,
     extra_kinds: Mapping[str, str] | None = None,
     kinds: Sequence[str] = ("read", "write", "edit"),
 ) -> list[RecentFile]:
-    """Files used before `first_kept`, newest use first, that the tail does not show.
+    """Files that were used, newest use first; `not_shown` has those that a cut takes away.
 
     Args:
         messages: The list.
-        first_kept: Where what stays begins.
         extra_kinds: Kinds of tools by name.
         kinds: What counts as use. A change always counts as one that makes older content stale.
     """
@@ -72,7 +72,7 @@ def recent_files(
         if isinstance(block, ToolResult)
     }
     used: dict[str, RecentFile] = {}
-    shown: set[str] = set()
+    shown_at: dict[str, int] = {}
     stale: set[str] = set()  # changed by an edit, so that older content is no longer true
     for call_id, call in reversed(list(index.calls.items())):
         use = classify(call, extra_kinds)
@@ -87,8 +87,8 @@ def recent_files(
             text = None
         if use.kind == "edit":
             stale.add(use.path)
-        if at >= first_kept and text is not None:
-            shown.add(use.path)
+        if text is not None:
+            shown_at.setdefault(use.path, at)
         if use.kind not in kinds:
             continue
         known = used.get(use.path)
@@ -96,7 +96,12 @@ def recent_files(
             used[use.path] = RecentFile(use.path, text, at)
         elif known.seen_text is None and text is not None:
             used[use.path] = RecentFile(use.path, text, known.at)
-    return [file for file in used.values() if file.path not in shown and file.seen_text != ""]
+    return [replace(file, shown_at=shown_at.get(file.path, -1)) for file in used.values()]
+
+
+def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
+    """Those of `files` with a text that what stays from `first_kept` on does not show."""
+    return [file for file in files if file.shown_at < first_kept and file.seen_text != ""]
 
 
 def file_content(call: ToolCall, result: ToolResult, kind: str) -> str | None:

@@ -9,6 +9,7 @@ import posixpath
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, cast, get_args
 
 from context_compaction.messages import ToolCall
@@ -70,6 +71,7 @@ class ToolUse:
         return bool(self.range)
 
 
+@lru_cache(maxsize=1_000)  # a conversation has few tools and many calls
 def words_of(name: str) -> frozenset[str]:
     """The lower-case words of a tool's name, without the prefixes that hosts add."""
     segment = _SEGMENT.split(name)[-1] or name
@@ -79,8 +81,8 @@ def words_of(name: str) -> frozenset[str]:
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
     """What `call` does; `extra_kinds` (tool name to kind) is asked first."""
     arguments = _as_mapping(call.arguments)
-    path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments)
-    command = _command(call.arguments)
+    path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments, arguments)
+    command = _command(call.arguments, arguments)
     kind = _kind(call.name, arguments, path, extra_kinds or {})
     if kind != "execute":
         command = None
@@ -138,12 +140,11 @@ def _first_string(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> str | 
     return None
 
 
-def _command(arguments: Any) -> str | None:
-    if isinstance(arguments, str):
-        return arguments or None
-    mapping = _as_mapping(arguments)
+def _command(given: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(given, str):
+        return given or None
     for key in _COMMAND_KEYS:
-        value = mapping.get(key)
+        value = arguments.get(key)
         if isinstance(value, str) and value:
             return value
         if isinstance(value, list):
@@ -151,9 +152,9 @@ def _command(arguments: Any) -> str | None:
     return None
 
 
-def _patched_path(arguments: Any) -> str | None:
+def _patched_path(given: Any, arguments: Mapping[str, Any]) -> str | None:
     """The first file that a patch in Codex's format names."""
-    text = arguments if isinstance(arguments, str) else _as_mapping(arguments).get("input")
+    text = given if isinstance(given, str) else arguments.get("input")
     if not isinstance(text, str) or "*** " not in text:
         return None
     found = _PATCH_PATH.search(text)
