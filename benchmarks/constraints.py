@@ -1,13 +1,18 @@
 """Whether what the user laid down is still in the context after compaction, word for word.
 
-Run: python benchmarks/constraints.py [building | second | held-back] [--lost]
+Run: python benchmarks/constraints.py [building | second | held-back | reworded] [--lost]
 
 Into real histories of about 40,000 tokens (a coding session, joined runs of a coding agent, joined
 calls of a service agent) rules are put at the top, in the middle and at the bottom, half of them
 as turns of their own, half inside another request. The default pipeline brings each history to
 2,000 tokens: at once, and in five rounds on the growing transcript. A rule is kept where the output
-has it word for word. A correction leaves its older rule *standing* where the words of the
-compaction still have it (a message of the user that is kept as it was is not ours to change).
+has it word for word.
+
+Of each correction the older rule is looked for in the words of the compaction (a message of the
+user that is kept as it was is not ours to change). It is *dropped* where they have it no more,
+*marked* where each place that has it says that what came later holds, else left *standing*.
+Companions are two rules on one subject that both hold: both must be kept; a mark on the older one
+does no harm, but is counted, and so is one on a rule that has nothing to do with any other.
 The controls get the same number of tokens. Tokens are those of o200k_base.
 """
 
@@ -19,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import TypeAlias
 
 import anyio
 
@@ -35,12 +41,15 @@ from benchmarks.constraint_phrasings import (
     SECOND,
     SECOND_CORRECTIONS,
 )
+from benchmarks.constraint_rewordings import COMPANIONS, REWORDED
 from benchmarks.constraints_held_back import HELD_BACK, HELD_BACK_CORRECTIONS
 from benchmarks.controls import CONTROLS
 from benchmarks.needed import spoken
 from tests.support.corpus import all_transcripts
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
+
+Pair: TypeAlias = tuple[str, str]
 
 MODEL = "gpt-4o"
 HISTORY_TOKENS = 40_000
@@ -49,6 +58,7 @@ ROUNDS = 5
 POSITIONS = {"top": 0.04, "middle": 0.5, "bottom": 0.85}
 RULES_EACH = 5  # rules at each position of one history
 CORRECTIONS_EACH = 3
+COMPANIONS_EACH = 3
 # Joined histories: which transcripts, from which of them on.
 JOINED = (
     ("swe-agent/", 0),
@@ -58,14 +68,27 @@ JOINED = (
     ("tau-bench/airline-task", 75),
 )
 TRIALS = 3  # draws of rules for each history
-SETS = {
-    "building": (BUILDING, CORRECTIONS),
-    "second": (SECOND, SECOND_CORRECTIONS),
-    "held-back": (HELD_BACK, HELD_BACK_CORRECTIONS),
+# Rules, corrections (older, newer), companions (older, newer).
+SETS: dict[str, tuple[Sequence[str], Sequence[Pair], Sequence[Pair]]] = {
+    "building": (BUILDING, CORRECTIONS, ()),
+    "second": (SECOND, SECOND_CORRECTIONS, ()),
+    "held-back": (HELD_BACK, HELD_BACK_CORRECTIONS, ()),
+    "reworded": ((*BUILDING, *SECOND), REWORDED, COMPANIONS),
 }
 OURS = "ours"
-STANDING = "older rules left standing"
-COLUMNS = (*POSITIONS, "corrections", STANDING)
+STANDING = "older standing"
+# What a share near 0 is wanted of; of everything else, one near 1.
+UNWANTED = (STANDING, "rules marked", "companions marked")
+COLUMNS = (
+    *POSITIONS,
+    "corrections",
+    "companions",
+    STANDING,
+    "older marked",
+    "older dropped",
+    "rules marked",
+    "companions marked",
+)
 NAMED_CONTROLS = ("random lines", "keep last", "head + tail", "TextRank (sumy)")
 
 
@@ -76,7 +99,8 @@ class Laid:
     payload: list[Json]
     format: str
     rules: dict[str, list[str]]
-    corrections: list[tuple[str, str]]
+    corrections: list[Pair]
+    companions: list[Pair]
 
 
 def histories() -> Iterator[tuple[str, list[Json]]]:
@@ -107,12 +131,14 @@ def lay(
     format: str,
     payload: list[Json],
     rules: Sequence[str],
-    corrections: Sequence[tuple[str, str]],
+    corrections: Sequence[Pair],
+    companions: Sequence[Pair],
     draw: random.Random,
 ) -> Laid:
-    """`payload` with some of the rules and corrections put into it."""
+    """`payload` with some of the rules, corrections and companions put into it."""
     chosen = draw.sample(list(rules), RULES_EACH * len(POSITIONS))
     pairs = draw.sample(list(corrections), CORRECTIONS_EACH)
+    both = draw.sample(list(companions), min(COMPANIONS_EACH, len(companions)))
     texts: list[tuple[float, str]] = []
     by_position: dict[str, list[str]] = {}
     for name, share in POSITIONS.items():
@@ -121,6 +147,8 @@ def lay(
         texts += [(share + 0.01 * step, rule) for step, rule in enumerate(mine)]
     for step, (older, newer) in enumerate(pairs):
         texts += [(0.15 + 0.05 * step, older), (0.6 + 0.05 * step, newer)]
+    for step, (older, newer) in enumerate(both):
+        texts += [(0.25 + 0.05 * step, older), (0.7 + 0.05 * step, newer)]
     inserted: dict[int, list[str]] = {}
     for share, text in texts:
         inserted.setdefault(_request_at(payload, int(len(payload) * share)), []).append(text)
@@ -131,7 +159,7 @@ def lay(
         for text in apart:
             out += [_message(format, "user", text), _message(format, "assistant", "Understood.")]
         out.append(_with_text(message, inside) if inside else message)
-    return Laid(out, format, by_position, pairs)
+    return Laid(out, format, by_position, pairs, both)
 
 
 def _request_at(payload: list[Json], at: int) -> int:
@@ -196,41 +224,65 @@ def texts_of(laid: Laid, *, with_controls: bool) -> Iterator[tuple[str, str, str
         yield name, text, text
 
 
+def judged(laid: Laid, text: str, made: str) -> Iterator[tuple[str, str, bool]]:
+    """Column, rule and verdict for everything that was laid.
+
+    Args:
+        laid: What was laid.
+        text: The whole output.
+        made: What of it the compaction wrote.
+    """
+    wanted = [(place, rule) for place, mine in laid.rules.items() for rule in mine]
+    wanted += [("corrections", newer) for _, newer in laid.corrections]
+    wanted += [("companions", rule) for pair in laid.companions for rule in pair]
+    for column, rule in wanted:
+        yield column, rule, flat(rule) in text
+    for older, _ in laid.corrections:
+        yield STANDING, older, stands_unmarked(older, made)
+        yield "older marked", older, is_marked(older, made)
+        yield "older dropped", older, flat(older) not in made
+    for mine in laid.rules.values():
+        yield from (("rules marked", rule, is_marked(rule, made)) for rule in mine)
+    for older, _ in laid.companions:
+        yield "companions marked", older, is_marked(older, made)
+
+
+def stands_unmarked(rule: str, made: str) -> bool:
+    """Whether `made` has `rule` somewhere as if it still held."""
+    return flat(rule) in made.replace(f"{markers.EARLIER}{flat(rule)}", "")
+
+
+def is_marked(rule: str, made: str) -> bool:
+    """Whether `made` has `rule`, everywhere as an earlier one."""
+    return flat(rule) in made and not stands_unmarked(rule, made)
+
+
 def report(scores: Mapping[tuple[str, str], list[bool]]) -> str:
-    """The table, as Markdown."""
-    rows = [
-        "| method | " + " | ".join(COLUMNS) + " |",
-        "| --- " * (len(COLUMNS) + 1) + "|",
-    ]
+    """The table, as Markdown; without the columns of what the set does not have."""
+    columns = [column for column in COLUMNS if any(key[1] == column for key in scores)]
+    rows = ["| method | " + " | ".join(columns) + " |", "| --- " * (len(columns) + 1) + "|"]
     for method in dict.fromkeys(method for method, _ in scores):
-        cells = [f"{statistics.fmean(scores[method, column]):.3f}" for column in COLUMNS]
+        cells = [f"{statistics.fmean(scores[method, column]):.3f}" for column in columns]
         rows.append(f"| {method} | " + " | ".join(cells) + " |")
     return "\n".join(rows)
 
 
 def main() -> None:
     name = next((name for name in SETS if name in sys.argv), "building")
-    rules, corrections = SETS[name]
     scores: defaultdict[tuple[str, str], list[bool]] = defaultdict(list)
-    lost: list[str] = []
+    odd: list[str] = []
     for number, (format, payload) in enumerate(histories()):
         for trial in range(TRIALS):
             draw = random.Random(number * 100 + trial)
-            laid = lay(format, payload, rules, corrections, draw)
+            laid = lay(format, payload, *SETS[name], draw)
             for method, text, made in texts_of(laid, with_controls=trial == 0):
-                wanted = [(place, rule) for place, mine in laid.rules.items() for rule in mine]
-                wanted += [("corrections", newer) for _, newer in laid.corrections]
-                for place, rule in wanted:
-                    scores[method, place].append(flat(rule) in text)
-                    if method.startswith(OURS) and not scores[method, place][-1]:
-                        lost.append(f"{method}, {place}: {rule}")
-                for older, _ in laid.corrections:
-                    scores[method, STANDING].append(flat(older) in made)
-                    if method.startswith(OURS) and scores[method, STANDING][-1]:
-                        lost.append(f"{method}, {STANDING}: {older}")
+                for column, rule, verdict in judged(laid, text, made):
+                    scores[method, column].append(verdict)
+                    if method.startswith(OURS) and verdict == (column in UNWANTED):
+                        odd.append(f"{method}, {column}: {rule}")
     print(f"Set: {name}\n\n{report(scores)}")
     if "--lost" in sys.argv:
-        print("\n".join(sorted(lost)))
+        print("\n".join(sorted(odd)))
 
 
 if __name__ == "__main__":

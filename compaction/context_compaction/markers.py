@@ -19,6 +19,8 @@ _RESTORED = "<restored_files>"
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
 _NAME_CHARS = 160
+# Stands before a sentence of the user's that a later one may have taken the place of.
+EARLIER = "(unless changed later) "
 # What the assistant says after a summary, where a policy wants it to speak.
 ACKNOWLEDGED = "I have read the summary and go on from it."
 SYSTEM_LABEL = "[System message]"

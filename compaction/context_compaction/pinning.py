@@ -7,7 +7,7 @@ a tool returns must not make itself unforgettable. Pure.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from context_compaction import markers
 from context_compaction.compaction import CompactRequest
@@ -17,12 +17,12 @@ from context_compaction.messages import (
     JsonObject,
     Message,
     Messages,
+    Text,
     ToolResult,
-    make_message,
     text_of,
 )
 from context_compaction.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
-from context_compaction.summarizers.binding import SURE_RANK, bindings_of
+from context_compaction.summarizers.binding import SURE_RANK, Bindings, bindings_of
 from context_compaction.tokens import MessageCounter
 
 _MARK = re.compile(r"<pin>(.+?)</pin>", re.DOTALL)
@@ -89,9 +89,16 @@ def gather_pins(
     found = [*carried, *_marked(request, messages, pointer_to), *given]
     superseded: frozenset[str] = frozenset()
     if finds_rules:
-        rules, superseded = _rules(carried, messages, pointer_to)
+        rules, bindings = _rules(carried, messages, pointer_to)
+        superseded = bindings.superseded
         said = "\n".join(_one_line(item.text) for item in found if item.origin != "automatic")
-        found += [rule for rule in rules if rule.text not in said]
+        found = [
+            *(
+                replace(item, is_earlier=item.is_earlier or item.text in bindings.earlier)
+                for item in found
+            ),
+            *(rule for rule in rules if rule.text not in said),
+        ]
     merged: dict[str, _Found] = {}
     for item in found:
         pin_id = pin_id_of(item.text)
@@ -165,6 +172,7 @@ class _Found:
     origin: Origin
     index: int | None = None
     pointer: str = ""
+    is_earlier: bool = False
 
 
 def _merged(one: _Found, other: _Found) -> _Found:
@@ -174,13 +182,15 @@ def _merged(one: _Found, other: _Found) -> _Found:
     index = None if carries else max(one.index or 0, other.index or 0)
     # The message itself is a better place to read than a summary's whole range.
     pointer = other.pointer if other.index is not None else one.pointer or other.pointer
-    return _Found(one.text, surer.origin, index, pointer)
+    return _Found(one.text, surer.origin, index, pointer, is_earlier=other.is_earlier)
 
 
 def _pin(item: _Found, count: MessageCounter) -> Pin:
     # A text that the caller gave stands in no message.
     pointer = make_blob(item.text).output_id if item.origin == "manual" else item.pointer
-    return Pin(item.text, item.origin, count.text(item.text) + 1, item.index, pointer)
+    is_earlier = item.is_earlier and item.origin == "automatic"
+    pin = Pin(item.text, item.origin, 0, item.index, pointer, is_earlier=is_earlier)
+    return replace(pin, tokens=count.text(pin.shown) + 1)
 
 
 def _carried(messages: Messages) -> tuple[list[_Found], list[str]]:
@@ -190,7 +200,10 @@ def _carried(messages: Messages) -> tuple[list[_Found], list[str]]:
         found = carried_by(message)
         span = markers.span_of(message)
         if found is not None and span is not None:
-            pins += [_Found(text, origin, None, span.pointer) for text, origin in found.pins]
+            pins += [
+                _Found(text, origin, None, span.pointer, is_earlier=text in found.earlier)
+                for text, origin in found.pins
+            ]
             unpinned += found.unpinned
     return pins, unpinned
 
@@ -209,9 +222,10 @@ def _marked(
 
 def _rules(
     carried: Sequence[_Found], messages: Messages, pointer_to: Callable[[int], str]
-) -> tuple[list[_Found], frozenset[str]]:
-    """The surest rules of the user, oldest first, and what no longer holds."""
-    before = tuple(make_message("user", item.text) for item in carried)
+) -> tuple[list[_Found], Bindings]:
+    """The surest rules of the user, oldest first, and all that binds."""
+    # In one message: which of them came in one turn is not known any more, what is marked is.
+    before = (Message("user", tuple(Text(item.text) for item in carried)),)
     requests = [(at, m) for at, m in enumerate(messages) if markers.is_request(m)]
     bindings = bindings_of((*before, *(message for _, message in requests)))
     sure = sorted(
@@ -224,8 +238,9 @@ def _rules(
         wanted = _one_line(binding.text)
         at = next((at for at, text in texts if wanted in text), None)
         if at is not None:  # else a summary carries it
-            found.append(_Found(binding.text, "automatic", at, pointer_to(at)))
-    return found, bindings.superseded
+            is_earlier = binding.text in bindings.earlier
+            found.append(_Found(binding.text, "automatic", at, pointer_to(at), is_earlier))
+    return found, bindings
 
 
 def _left_out(pins: Pins, messages: Messages) -> list[Pin]:

@@ -43,6 +43,7 @@ class Pin:
         index: Position of the message that it stands in, in the list that came in; None for one
             that the caller gave or a summary carried.
         pointer: Where it can be read.
+        is_earlier: Whether what was said later holds where they differ.
     """
 
     text: str
@@ -50,6 +51,7 @@ class Pin:
     tokens: int
     index: int | None = None
     pointer: str = ""
+    is_earlier: bool = False
 
     @property
     def pin_id(self) -> str:
@@ -61,6 +63,11 @@ class Pin:
         """Whether nobody asked for it."""
         return self.origin == "automatic"
 
+    @property
+    def shown(self) -> str:
+        """Its text, with the mark that it is earlier where it is."""
+        return f"{markers.EARLIER}{self.text}" if self.is_earlier else self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Carried:
@@ -69,11 +76,13 @@ class Carried:
     Attributes:
         pins: Text and origin of each pin.
         unpinned: The ids of those that were taken back.
+        earlier: Those texts that are marked as earlier.
         body: The summary's own text, without the block.
     """
 
     pins: tuple[tuple[str, Origin], ...]
     unpinned: tuple[str, ...]
+    earlier: frozenset[str]
     body: str
 
 
@@ -111,10 +120,13 @@ def is_pin_id(text: str) -> bool:
 def bounded(pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int) -> tuple[Pin, ...]:
     """Of `pins`, oldest first, those that may be carried, in the same order.
 
-    Automatic ones have `automatic_tokens`. All together have `limit_tokens`: above that the oldest
-    automatic ones go first, then the oldest of the others.
+    Automatic ones have `automatic_tokens`. All together have `limit_tokens`: above that the
+    automatic ones that are marked as earlier go first, then the oldest of them, then the oldest of
+    the others.
     """
-    automatic = [pin for pin in pins if pin.is_automatic]
+    automatic = sorted(
+        (pin for pin in pins if pin.is_automatic), key=lambda pin: not pin.is_earlier
+    )
     others = [pin for pin in pins if not pin.is_automatic]
     left = limit_tokens - sum(pin.tokens for pin in others)
     kept = {
@@ -145,7 +157,7 @@ def block_of(pins: Sequence[Pin], unpinned: Sequence[str]) -> str:
     """The block that stands at the head of a summary; empty where there is nothing to say."""
     lines: list[str] = []
     for origin, title in _TITLES.items():
-        mine = [pin.text for pin in pins if pin.origin == origin]
+        mine = [pin.shown for pin in pins if pin.origin == origin]
         if mine:
             lines += [title, *map(_shown, mine)]
     if unpinned:
@@ -166,7 +178,7 @@ def carried_by(message: Message) -> Carried | None:
     if body is None:
         return None
     if not body.startswith(_OPEN):
-        return Carried((), (), body)
+        return Carried((), (), frozenset(), body)
     return _read(body)
 
 
@@ -189,6 +201,7 @@ def _shown(text: str) -> str:
 def _read(body: str) -> Carried:
     pins: list[tuple[str, Origin]] = []
     unpinned: list[str] = []
+    earlier: set[str] = set()
     origin: Origin | None = "manual"
     lines = body.removeprefix(_OPEN).split("\n")
     at = 0
@@ -203,6 +216,11 @@ def _read(body: str) -> Carried:
             pins.append(("\n".join(lines[at + 1 : end]), origin))
             at = end
         else:
-            pins.append((line.removeprefix("- "), origin))
+            shown = line.removeprefix("- ")
+            text = shown.removeprefix(markers.EARLIER) if origin == "automatic" else shown
+            if text != shown:
+                earlier.add(text)
+            pins.append((text, origin))
         at += 1
-    return Carried(tuple(pins), tuple(unpinned), "\n".join(lines[at + 1 :]))
+    body_lines = lines[at + 1 :]
+    return Carried(tuple(pins), tuple(unpinned), frozenset(earlier), "\n".join(body_lines))

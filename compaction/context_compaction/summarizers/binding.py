@@ -13,6 +13,7 @@ rule by its words.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from context_compaction import markers
 from context_compaction.messages import Messages, Text
@@ -31,7 +32,7 @@ from context_compaction.summarizers.rule_words import (
     STRONG,
     WISH,
 )
-from context_compaction.summarizers.superseded import superseded
+from context_compaction.summarizers.superseded import Said, replaced
 
 # A sentence with at least this rank is a rule by its words, wherever it stands.
 SURE_RANK = 2.0
@@ -43,6 +44,8 @@ _FRAME_TIMES = 3
 _NEIGHBOUR_LOSS = 0.6
 _SHORT_PARAGRAPH = 3
 _LATELY_WEIGHT = 0.1
+# Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
+_REMEMBERED = 4_096
 _SIGNS = (
     (STRONG, 1.0),
     (ALL_OR_NONE, 0.75),
@@ -63,20 +66,33 @@ class Binding:
         text: The sentence, on one line.
         rank: How surely it binds: higher goes first.
         paragraph: The number of its paragraph among all of the user's.
+        turn: The number of its message among all of the user's.
     """
 
     order: int
     text: str
     rank: float
     paragraph: int = 0
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Bindings:
-    """What binds, best first, and what no longer does."""
+    """What binds, and what does no longer.
+
+    Attributes:
+        standing: The sentences that may still bind, best first.
+        superseded: Those that a later one took the place of.
+        earlier: Of those that stand, the ones that a later one may have taken the place of.
+    """
 
     standing: tuple[Binding, ...]
     superseded: frozenset[str]
+    earlier: frozenset[str]
+
+    def shown(self, text: str) -> str:
+        """The sentence `text`, with the mark that it is earlier where it is."""
+        return f"{markers.EARLIER}{text}" if text in self.earlier else text
 
 
 def bindings_of(
@@ -91,39 +107,62 @@ def bindings_of(
     """
     found: dict[str, Binding] = {}
     times: dict[str, int] = {}
-    paragraph = order = 0
-    for text in _typed(messages):
-        sentences = prose.sentences_of(text)
+    marked: set[str] = set()
+    paragraph = order = turn = 0
+    for turn, text in _typed(messages):
+        sentences = [_unmarked(sentence, marked) for sentence in prose.sentences_of(text)]
         ranks = _ranks(sentences, index.uses.messages if index else {})
         for sentence, rank in zip(sentences, ranks, strict=True):
             said = sentence.text
             found.pop(said, None)  # said again: it counts as said last
             times[said] = times.get(said, 0) + 1
             rank -= times[said] >= _FRAME_TIMES
-            found[said] = Binding(order, said, rank, paragraph + sentence.paragraph)
+            found[said] = Binding(order, said, rank, paragraph + sentence.paragraph, turn)
             order += 1
         paragraph += 1 + (sentences[-1].paragraph if sentences else 0)
     corrections = [
-        sentence.text
-        for text in _typed(later)
+        Said(sentence.text, turn + 1 + number, _rank(sentence, {}))
+        for number, text in _typed(later)
         for sentence in prose.sentences_of(text)
         if not sentence.is_pasted and sentence.text not in found
     ]
-    candidates = [said.text for said in found.values() if said.rank > -1]
-    gone = superseded([*candidates, *corrections])
+    candidates = [
+        Said(said.text, said.turn, said.rank) for said in found.values() if said.rank > -1
+    ]
+    older = replaced([*candidates, *corrections])
+    _lift(found, older.newer)
     standing = [
         replace(said, rank=said.rank + _LATELY_WEIGHT * said.order / max(1, order))
         for said in found.values()
-        if said.text not in gone
+        if said.text not in older.gone
     ]
     standing.sort(key=lambda binding: (-binding.rank, -binding.order))
-    return Bindings(tuple(standing), gone)
+    marked.intersection_update(said.text for said in standing)
+    return Bindings(tuple(standing), older.gone, older.earlier.union(marked))
 
 
-def _typed(messages: Messages) -> Iterator[str]:
-    for message in messages:
+def _lift(found: dict[str, Binding], newer_of: Mapping[str, str]) -> None:
+    """Rank what takes the place of something as high as that: it goes first."""
+    for older_text, newer_text in newer_of.items():
+        older, newer = found.get(older_text), found.get(newer_text)
+        if older is not None and newer is not None and newer.rank < older.rank:
+            found[newer_text] = replace(newer, rank=older.rank)
+
+
+def _unmarked(sentence: Sentence, marked: set[str]) -> Sentence:
+    """`sentence` as it was said: a summary before may have marked it as earlier, as is noted."""
+    text = sentence.text.removeprefix(markers.EARLIER)
+    if text == sentence.text:
+        return sentence
+    marked.add(text)
+    return replace(sentence, text=text)
+
+
+def _typed(messages: Messages) -> Iterator[tuple[int, str]]:
+    """The texts that the user typed, each with the number of its message."""
+    for turn, message in enumerate(messages):
         if markers.is_request(message):
-            yield from (block.text for block in message.blocks if isinstance(block, Text))
+            yield from ((turn, block.text) for block in message.blocks if isinstance(block, Text))
 
 
 def _ranks(sentences: list[Sentence], times: Mapping[str, int]) -> list[float]:
@@ -162,6 +201,7 @@ def _rank(sentence: Sentence, times: Mapping[str, int]) -> float:
     return rank
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def _words_rank(text: str) -> float:
     """What the words themselves say, in the languages of rule_words.py."""
     rules = len({match[0].lower() for match in RULE.finditer(text)})

@@ -82,9 +82,7 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
 
     is_large = budget >= _SMALL_TOKENS
     if budget > 0 and not request.is_turn_prefix:
-        asked = request_lines(
-            request.messages, int(budget * _REQUEST_SHARE), count, bindings.superseded
-        )
+        asked = request_lines(request.messages, int(budget * _REQUEST_SHARE), count, bindings)
         add(REQUESTS, asked, _REQUEST_SHARE)
         share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
         add(BINDING, _binding_lines(bindings, request.pinned, sections), share)
@@ -99,7 +97,8 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
         add(PREVIOUS, request.previous.splitlines(), _PREVIOUS_SHARE)
     told = "\n".join(line for lines in sections.values() for line in lines)
     left -= _TITLE_TOKENS + (_ANCHOR_TOKENS if is_large else 0)
-    facts = fact_lines(index, left, count, told, bindings.superseded, focus)
+    replaced = bindings.superseded | bindings.earlier
+    facts = fact_lines(index, left, count, told, replaced, focus)
     if facts.lines:
         sections[FACTS] = list(facts.lines)
     order = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT)
@@ -121,21 +120,21 @@ def _binding_lines(
     asked = "\n".join((*sections.get(REQUESTS, ()), *pinned))
     for binding in bindings.standing:
         if binding.rank >= _RULE_RANK and binding.text not in asked:
-            yield f"- {binding.text}"
+            yield f"- {bindings.shown(binding.text)}"
 
 
 def _in_order(sections: dict[str, list[str]], bindings: Bindings) -> None:
     """What binds, in the order in which it was said; what was said together, on one line."""
     chosen = {line.removeprefix("- ") for line in sections.pop(BINDING, ())}
-    said = [binding for binding in bindings.standing if binding.text in chosen]
-    whole = chosen - {binding.text for binding in said}  # the first, shortened
+    said = [binding for binding in bindings.standing if bindings.shown(binding.text) in chosen]
+    whole = chosen - {bindings.shown(binding.text) for binding in said}  # the first, shortened
     lines = [f"- {text}" for text in whole]
     last: Binding | None = None
     for binding in sorted(said, key=lambda binding: binding.order):
         if last and last.order + 1 == binding.order and last.paragraph == binding.paragraph:
-            lines[-1] += f" {binding.text}"
+            lines[-1] += f" {bindings.shown(binding.text)}"
         else:
-            lines.append(f"- {binding.text}")
+            lines.append(f"- {bindings.shown(binding.text)}")
         last = binding
     if lines:
         sections[BINDING] = lines

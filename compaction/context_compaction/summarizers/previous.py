@@ -73,7 +73,8 @@ def read_previous(text: str, *, record_title: str) -> Previous:
         *_by("user", [goal] if goal else []),
         *(_fact(line) for line in sections[FACTS]),
         *_by("assistant", sections[DECISIONS]),
-        *_by("user", sections[BINDING]),
+        # In one message: which of them came in one turn is not known any more.
+        *([Message("user", tuple(map(Text, sections[BINDING])))] if sections[BINDING] else ()),
         *_by("user", requests),
         *_by("assistant", sections[NEXT]),
     )

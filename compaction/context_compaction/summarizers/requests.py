@@ -1,9 +1,8 @@
 """The user's requests in their own words: the first, the newest, then as many as fit."""
 
-from collections.abc import Collection
-
 from context_compaction import markers
 from context_compaction.messages import Messages, text_of
+from context_compaction.summarizers.binding import Bindings
 from context_compaction.summarizers.prose import sentences_of
 from context_compaction.summarizers.shortening import shortened
 from context_compaction.tokens import MessageCounter
@@ -15,11 +14,11 @@ _SHORT_TOKENS = 60
 
 
 def request_lines(
-    messages: Messages, budget: int, count: MessageCounter, superseded: Collection[str]
+    messages: Messages, budget: int, count: MessageCounter, bindings: Bindings
 ) -> list[str]:
-    """Requests in their order, within `budget` tokens; superseded sentences are marked as such."""
+    """Requests in their order, within `budget` tokens; replaced sentences are marked as such."""
     texts = [
-        (at, _current(text_of(message.blocks), superseded))
+        (at, _current(text_of(message.blocks), bindings))
         for at, message in enumerate(messages)
         if markers.is_request(message)
     ]
@@ -48,9 +47,11 @@ def request_lines(
     return [chosen[at] for at in sorted(chosen)]
 
 
-def _current(text: str, superseded: Collection[str]) -> str:
+def _current(text: str, bindings: Bindings) -> str:
     flat = " ".join(text.split())
-    gone = [said.text for said in sentences_of(text) if said.text in superseded]
-    for sentence in gone:
-        flat = flat.replace(" ".join(sentence.split()), GONE)
+    for said in dict.fromkeys(sentence.text for sentence in sentences_of(text)):
+        if said in bindings.superseded:
+            flat = flat.replace(said, GONE)
+        elif said in bindings.earlier:
+            flat = flat.replace(said, bindings.shown(said))
     return flat

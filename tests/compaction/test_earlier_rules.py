@@ -1,0 +1,94 @@
+"""A rule that a later one may have taken the place of: marked as earlier, never as equally true."""
+
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, compact, markers
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, user
+
+# In other words, so that no sign of a correction tells; two rules on one subject look the same.
+RESTATED = [
+    ("Always keep the session data in Memcached.", "Session data lives in Postgres these days."),
+    ("The migration must always be written in raw SQL.", "The migration goes through the ORM."),
+    ("Die Folien sind immer in 18 Punkt gesetzt.", "Auf den Folien brauchen wir 24 Punkt Schrift."),
+    ("El informe lleva siempre el logotipo azul.", "En el informe ponemos el logotipo rojo."),
+    ("Le rapport doit faire dix pages.", "Vingt pages pour le rapport, a dit le comité."),
+    ("Отчёт всегда сдаём в пятницу.", "Отчёт нужен уже в среду, так решил директор."),
+    ("报告的截止日期必须是周五。", "报告周三就要交给客户。"),
+    ("画像の形式は必ずPNGにしてください。", "画像はWebPで書き出してください。"),
+    ("회의는 반드시 화요일에 합니다.", "회의 날짜는 목요일입니다."),
+]  # fmt: skip
+REPLACED = [
+    ("Always indent the YAML files with four spaces.", "The YAML files get two-space indentation."),
+    ("The service must listen on port 8080.", "Actually, the service must listen on port 9191."),
+    ("Der Bericht muss auf Englisch sein.", "Der Bericht muss doch auf Deutsch sein."),
+    ("Siempre usa la rama develop.", "Mejor usa siempre la rama release, no develop."),
+    ("超时时间必须是30秒。", "超时时间改为90秒。"),
+]
+
+
+def talk(n: int, request: str) -> list[Json]:
+    return [
+        user(request),
+        *answered(f"k{n}", "Bash", lines(f"out{n}"), command=f"run {n}"),
+        assistant(f"Part {n} is finished."),
+    ]
+
+
+async def after_rounds(requests: list[str], *, keeps_archive: bool = True, **wish: Any) -> str:
+    """What stands in a context that is compacted after each of `requests` but the first."""
+    context: list[Json] = []
+    async with temporary_archive() as archive:
+        for n, request in enumerate(requests):
+            context = [*context, *talk(n, request)]
+            if n == 0:
+                continue
+            asked = CompactRequest(format="anthropic", mode="full", **wish)
+            if keeps_archive:
+                context = (await compact(context, asked, archive=archive)).messages
+            else:
+                async with temporary_archive() as fresh:
+                    context = (await compact(context, asked, archive=fresh)).messages
+    return "\n".join(str(message["content"]) for message in context)
+
+
+@pytest.mark.parametrize("keeps_archive", [True, False])
+@pytest.mark.parametrize(("older", "newer"), RESTATED)
+async def test_a_rule_said_anew_in_other_words_is_marked_as_earlier_for_good(
+    older: str, newer: str, keeps_archive: bool
+) -> None:
+    said = ["Fix the build.", older, newer, "Go on with part 3.", "Go on.", "And the last part."]
+    text = await after_rounds(said, keeps_archive=keeps_archive)
+    assert newer in text
+    assert f"{markers.EARLIER}{older}" in text
+    assert older not in text.replace(f"{markers.EARLIER}{older}", "")
+    assert f"{markers.EARLIER}{newer}" not in text
+
+
+@pytest.mark.parametrize("keeps_archive", [True, False])
+@pytest.mark.parametrize(("older", "newer"), REPLACED)
+async def test_a_rule_that_is_corrected_or_has_another_value_is_gone_for_good(
+    older: str, newer: str, keeps_archive: bool
+) -> None:
+    said = ["Fix the build.", older, newer, "Go on with part 3.", "Go on.", "And the last part."]
+    text = await after_rounds(said, keeps_archive=keeps_archive)
+    assert newer in text
+    assert older not in text
+
+
+async def test_two_rules_of_one_turn_are_both_meant() -> None:
+    rules = "Always log in UTC. The log must never hold a password."
+    text = await after_rounds(["Fix the build.", rules, "Go on.", "And the last part."])
+    assert rules.split(". ")[0] in text
+    assert markers.EARLIER not in text
+
+
+async def test_a_rule_that_is_repeated_holds_again() -> None:
+    older, newer = RESTATED[0]
+    said = ["Fix the build.", older, newer, older, "Go on.", "And the last part."]
+    text = await after_rounds(said)
+    assert f"{markers.EARLIER}{newer}" in text
+    assert f"{markers.EARLIER}{older}" not in text
