@@ -235,7 +235,7 @@ class SearchIndex:
             return True
         try:
             with self._file.transaction(connection):
-                return insert_news(connection, self._root, self._blobs, batch)
+                return insert_news(connection, self._blobs, batch)
         except ArchiveError as error:
             if is_gone(error):
                 return False
@@ -265,7 +265,9 @@ class SearchIndex:
             start = indexed_to(connection, folder.name, segment)
             while start < size and self._torn_sizes.get((folder.name, segment)) != size:
                 try:
-                    part = read_segment(folder, segment, start, limit_bytes=BATCH_BYTES)
+                    part = read_segment(
+                        folder, segment, start, limit_bytes=BATCH_BYTES, with_lines=True
+                    )
                 except ArchiveError as error:
                     if is_gone(error):
                         break

@@ -21,7 +21,7 @@ from context_compaction.archive.documents import (
 from context_compaction.archive.files import explaining, read_at
 from context_compaction.archive.log import LoggedRecord, SegmentPart, session_folder
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
-from context_compaction.archive.records import BLOB_MARK, decode_body, restore
+from context_compaction.archive.records import BLOB_MARK, parse_body, restore
 from context_compaction.archive.shards import (
     FILLER,
     MIN_DOC_TERMS,
@@ -102,7 +102,7 @@ class News:
         session_key: Names the session's folder.
         segment: The segment's file name.
         start: Where the part begins, in bytes.
-        part: The heads of its records.
+        part: Its records, with their lines.
     """
 
     session_key: str
@@ -131,7 +131,7 @@ def tool_token(tool: str) -> str:
 
 
 def insert_news(
-    connection: sqlite3.Connection, root: Path, blobs: BlobStore, batch: Sequence[News]
+    connection: sqlite3.Connection, blobs: BlobStore, batch: Sequence[News]
 ) -> bool:
     """Index `batch` within the transaction that is open.
 
@@ -147,7 +147,7 @@ def insert_news(
         if indexed_to(connection, news.session_key, news.segment) != news.start:
             is_whole = False
             continue
-        rows += _take_in(connection, root, blobs, news)
+        rows += _take_in(connection, blobs, news)
     rows.sort(key=lambda row: row.order)
     (first_id,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM doc").fetchone()
     numbered = list(enumerate(rows, start=first_id))
@@ -197,13 +197,10 @@ def drop_stale_rows(connection: sqlite3.Connection, root: Path) -> None:
             connection.execute("DELETE FROM segment WHERE id = ?", (segment,))
 
 
-def _take_in(
-    connection: sqlite3.Connection, root: Path, blobs: BlobStore, news: News
-) -> Iterator[_Row]:
+def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> Iterator[_Row]:
     """Note the session and how far its segment is indexed; give the rows to insert."""
-    folder = session_folder(root, news.session_key)
     part = news.part
-    texts = list(_texts(folder, blobs, news))
+    texts = list(_texts(blobs, news))
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
     (segment,) = connection.execute(
         _UPSERT_SEGMENT, (session, news.segment, part.end, part.tail_length, part.tail_crc)
@@ -230,19 +227,14 @@ def _take_in(
             )
 
 
-def _texts(folder: Path, blobs: BlobStore, news: News) -> Iterator[list[IndexedPart]]:
+def _texts(blobs: BlobStore, news: News) -> Iterator[list[IndexedPart]]:
     """What is found of each record: nothing but messages and outputs.
 
     A result is found under the paths of its call where both were appended together, as hosts do.
     """
     paths: dict[str, tuple[str, ...]] = {}
-    path = folder / news.segment
-    with explaining(path, "Reading"):
-        lines = read_at(path, news.start, news.part.end - news.start)
-    for record in news.part.records:
+    for record, line in zip(news.part.records, news.part.lines, strict=True):
         head = record.head
-        start = record.place.offset - news.start
-        line = lines[start : start + record.place.length]
         try:
             if head["kind"] == "message":
                 body = _body(line, blobs)
@@ -264,7 +256,7 @@ def _texts(folder: Path, blobs: BlobStore, news: News) -> Iterator[list[IndexedP
 
 
 def _body(line: bytes, blobs: BlobStore) -> Any:
-    body = decode_body(line)
+    body = parse_body(line)
     return restore(body, blobs.read_whole) if BLOB_MARK in line else body
 
 
@@ -300,7 +292,7 @@ def _part_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
 
 def _terms_row(doc_id: int, row: _Row) -> TermsRow:
     terms = terms_of(row.part.text)
-    paths = terms_of("\n".join(row.part.paths))
+    paths = terms_of("\n".join(row.part.paths)).words if row.part.paths else ""
     missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(row.tokens)
     meta = [*row.tokens, *[FILLER] * missing]
     return (
@@ -308,5 +300,5 @@ def _terms_row(doc_id: int, row: _Row) -> TermsRow:
         terms.words,
         " ".join(terms.parts),
         " ".join(meta),
-        paths.words,
+        paths,
     )

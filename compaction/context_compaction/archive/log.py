@@ -108,6 +108,7 @@ class SegmentPart:
         tail_crc: CRC-32 of the line that ends there, 0 where none was read.
         tail_length: That line's length.
         damaged: Numbers of the damaged lines, from 1, counted from where the read began.
+        lines: The lines of `records`, where the reader asked for them.
     """
 
     records: list[LoggedRecord]
@@ -115,10 +116,16 @@ class SegmentPart:
     tail_crc: int
     tail_length: int
     damaged: tuple[int, ...]
+    lines: Sequence[bytes] = ()
 
 
 def read_segment(
-    folder: Path, segment: str, start: int = 0, *, limit_bytes: int | None = None
+    folder: Path,
+    segment: str,
+    start: int = 0,
+    *,
+    limit_bytes: int | None = None,
+    with_lines: bool = False,
 ) -> SegmentPart:
     """The records of a segment from byte `start`, in whole calls.
 
@@ -130,6 +137,7 @@ def read_segment(
     path = folder / segment
     records: list[LoggedRecord] = []
     pending: list[LoggedRecord] = []
+    lines: list[bytes] = []
     damaged: list[int] = []
     end = position = start
     tail = b""
@@ -145,6 +153,8 @@ def read_segment(
             else:
                 offset = position - len(line)
                 pending.append(LoggedRecord(head, Place(segment, offset, len(line))))
+                if with_lines:
+                    lines.append(line)
             # A damaged line may have been the last of its call: what stands before it is whole.
             if head is None or head.get("last"):
                 records += pending
@@ -153,7 +163,8 @@ def read_segment(
                 tail = line
                 if limit_bytes is not None and end - start >= limit_bytes:
                     break
-    return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged))
+    kept = lines[: len(records)]
+    return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged), kept)
 
 
 def read_body(folder: Path, place: Place, get_blob: Callable[[str], bytes]) -> Any:

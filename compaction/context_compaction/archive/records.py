@@ -90,7 +90,7 @@ def decode_head(line: bytes) -> JsonObject | None:
     rest = _verified_rest(line)
     if rest is None:
         return None
-    head: JsonObject = json.loads(b"{" + rest[: rest.index(_BODY)] + b"}")
+    head: JsonObject = json.loads(f"{{{rest[: rest.index(_BODY)].decode('ascii')}}}")
     return head
 
 
@@ -100,13 +100,18 @@ def decode_body(line: bytes) -> Any:
     Raises:
         ArchiveDamagedError: The line does not match its checksum.
     """
-    rest = _verified_rest(line)
-    if rest is None:
+    if _verified_rest(line) is None:
         raise ArchiveDamagedError(
             "A line of the log does not match its checksum, so it cannot be read. "
             "Run the doctor command to see which, and restore it from a backup."
         )
-    return json.loads(rest[rest.index(_BODY) + len(_BODY) : -1])
+    return parse_body(line)
+
+
+def parse_body(line: bytes) -> Any:
+    """The body of a line whose checksum was found right."""
+    # Text is parsed faster than bytes, whose encoding is looked for first.
+    return json.loads(line[line.index(_BODY) + len(_BODY) : line.rindex(b"}")].decode("ascii"))
 
 
 def _verified_rest(line: bytes) -> bytes | None:
