@@ -114,19 +114,22 @@ QUERIES: dict[str, list[Query]] = {
 }
 
 
-async def fill(archive: LocalArchive, count: int, median_chars: int) -> int:
-    """Append `count` messages; their texts' size in bytes."""
+async def fill(archive: LocalArchive, count: int, median_chars: int) -> tuple[int, float]:
+    """Append `count` messages; their texts' size in bytes, and the CPU seconds of the appends."""
     made = texts(count, median_chars)
     size_bytes = 0
+    seconds = 0.0
     for number in range(-(-count // SESSION_MESSAGES)):
         raws: list[dict[str, Any]] = []
         for text in (text for _, text in zip(range(SESSION_MESSAGES), made, strict=False)):
             size_bytes += len(text.encode("utf-8", "replace"))
             raws.append({"role": ("user", "assistant")[len(raws) % 2], "content": text})
         messages = wire.parse(raws, format="anthropic")
+        before = time.process_time()
         for stop in range(APPEND_MESSAGES, len(messages) + APPEND_MESSAGES, APPEND_MESSAGES):
             await archive.append(f"s{number}", messages[:stop], format="anthropic")
-    return size_bytes
+        seconds += time.process_time() - before
+    return size_bytes, seconds
 
 
 def plain_table(path: Path, count: int, median_chars: int) -> sqlite3.Connection:
@@ -177,9 +180,7 @@ def row(times: Sequence[float]) -> str:
 
 async def measure(folder: Path, count: int, median_chars: int) -> None:
     async with open_archive(folder / "archive", index_root=folder / "index") as archive:
-        before = time.process_time()
-        raw_bytes = await fill(archive, count, median_chars)
-        appended = time.process_time() - before
+        raw_bytes, appended = await fill(archive, count, median_chars)
     index = SearchIndex(folder / "archive", folder / "index")
     with closing(index):
         before = time.process_time()

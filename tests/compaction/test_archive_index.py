@@ -1,5 +1,6 @@
 """The index is derived: lost, damaged or ahead of the log, the answers stay the same."""
 
+import os
 import random
 import shutil
 import sqlite3
@@ -182,3 +183,66 @@ async def test_a_second_search_reads_nothing_anew(tmp_path: Path) -> None:
         before = (await archive.health()).index_bytes
         await _answers(archive)
         assert (await archive.health()).index_bytes == before
+
+
+def _make_old(root: Path) -> None:
+    """Bring every time stamp that tells of news so far back that searchers trust it."""
+    for folder in (*root.glob("sessions/??"), root / "sessions"):
+        os.utime(folder, ns=(10**18, 10**18))
+
+
+async def test_what_another_archive_appends_is_found_after_searches_with_nothing_new(
+    tmp_path: Path,
+) -> None:
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index_root) as first:
+        await _fill(first)
+        for word in ("quokka", "numbat", "wombat"):
+            await anyio.to_thread.run_sync(_make_old, root)
+            assert not await found(first, word)
+            async with open_archive(root, index_root=index_root) as other:
+                await add(other, f"other-{word}", user(f"a {word}"))
+            assert await found(first, word) == pointers(f"other-{word}", 0)
+
+
+async def test_a_killed_writers_message_that_another_acknowledged_is_found(tmp_path: Path) -> None:
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+    raws = [user("begin"), user("a quokka")]
+    async with open_archive(root, index_root=index_root) as archive:
+        for count in (1, 2):
+            await archive.append("s", parsed(*raws[:count]), format="anthropic")
+    (segment,) = [path async for path in anyio.Path(root).glob("sessions/*/*/*.jsonl")]
+    lines = (await segment.read_bytes()).splitlines(keepends=True)
+    await segment.write_bytes(b"".join(lines[:-1]))
+    await anyio.to_thread.run_sync(_make_old, root)
+    async with open_archive(root, index_root=index_root) as searcher:
+        assert not await found(searcher, "quokka")
+        # As a writer leaves it that is killed between its write and its sync.
+        await segment.write_bytes(b"".join(lines))
+        assert not await found(searcher, "quokka")
+        async with open_archive(root, index_root=index_root) as other:
+            assert (await other.append("s", parsed(*raws), format="anthropic")).written == 0
+        assert await found(searcher, "quokka") == pointers("s", 1)
+
+
+async def test_a_session_that_is_copied_into_an_open_archive_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, index_root, backup = tmp_path / "archive", tmp_path / "index", tmp_path / "backup"
+    for folder, session in ((root, "s"), (backup, "copied")):
+        async with open_archive(folder, index_root=index_root) as archive:
+            await add(archive, session, user(f"a quokka of {session}"))
+
+    def copy_back() -> None:
+        shutil.copytree(backup / "sessions", root / "sessions", dirs_exist_ok=True)
+        os.utime(root / "sessions", ns=(10**18, 10**18))
+
+    monkeypatch.setattr("context_compaction.archive.index.FULL_LOOK_SECONDS", 0.0)
+    await anyio.to_thread.run_sync(_make_old, root)
+    async with open_archive(root, index_root=index_root) as archive:
+        assert await found(archive, "quokka") == pointers("s", 0)
+        await anyio.to_thread.run_sync(copy_back)
+        assert sorted(await found(archive, "quokka")) == sorted([
+            *pointers("s", 0),
+            *pointers("copied", 0),
+        ])

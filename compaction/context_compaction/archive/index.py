@@ -32,6 +32,7 @@ from context_compaction.archive.indexing import (
     insert_news,
 )
 from context_compaction.archive.log import (
+    last_told,
     list_sessions,
     read_segment,
     segment_sizes,
@@ -55,6 +56,9 @@ BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits l
 # A folder's time stamp is trusted to show later changes only when it is older than this: some
 # file systems keep whole seconds.
 STAMP_NANOSECONDS = 2_000_000_000
+# What was put there by others than writers (a session copied back from a backup) shows in no stamp
+# of the outer folder, so every shard is looked at this often, which takes about a millisecond.
+FULL_LOOK_SECONDS = 10.0
 
 # A session and all that descend from it, by what they named as their parent.
 FAMILY = """
@@ -113,6 +117,8 @@ class SearchIndex:
         self._blobs = BlobStore(root / "blobs")
         version = f"{SCHEMA_VERSION}.{TERMS_VERSION}"
         self._file = IndexFile(index_root / key, SCHEMA, version, self._verify)
+        self._last_told: int | None = None
+        self._look_until_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}
         self._torn_sizes: dict[tuple[str, str], int] = {}
         self._caught_up: sqlite3.Connection | None = None
@@ -209,11 +215,16 @@ class SearchIndex:
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index whatever any process has logged and the index does not hold."""
+        told = last_told(self._root)
+        is_told_long_ago = time.time_ns() - told > STAMP_NANOSECONDS
         if connection is not self._caught_up:
+            self._last_told = None
             self._seen_stamps = {}
             self._torn_sizes = {}
             self.counts = {}
             self._caught_up = connection
+        if told == self._last_told and time.monotonic() < self._look_until_seconds:
+            return
         stamps: dict[str, int] = {}
         is_whole = False
         while not is_whole:
@@ -229,6 +240,8 @@ class SearchIndex:
                     batch, size_bytes = [], 0
             is_whole &= self._insert(connection, batch)
         self._seen_stamps = stamps
+        self._last_told = told if is_told_long_ago else None
+        self._look_until_seconds = time.monotonic() + FULL_LOOK_SECONDS
 
     def _insert(self, connection: sqlite3.Connection, batch: Sequence[News]) -> bool:
         if not batch:

@@ -130,9 +130,7 @@ def tool_token(tool: str) -> str:
     return "t" + blake2b(name, digest_size=8).hexdigest()
 
 
-def insert_news(
-    connection: sqlite3.Connection, blobs: BlobStore, batch: Sequence[News]
-) -> bool:
+def insert_news(connection: sqlite3.Connection, blobs: BlobStore, batch: Sequence[News]) -> bool:
     """Index `batch` within the transaction that is open.
 
     Returns:

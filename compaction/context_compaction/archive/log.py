@@ -184,6 +184,20 @@ def read_body(folder: Path, place: Place, get_blob: Callable[[str], bytes]) -> A
     return restore(body, get_blob) if BLOB_MARK in line else body
 
 
+def last_told(root: Path) -> int:
+    """When a writer last told searchers of news, in nanoseconds; 0 where nothing was written yet.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    folder = root / "sessions"
+    with explaining(folder, "Reading"):
+        try:
+            return folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+
 def list_shards(root: Path) -> list[Path]:
     """The folders that sessions are spread over, in order.
 
@@ -235,10 +249,6 @@ def append_records(
                 raise
         finally:
             os.close(handle)
-        # Tells searchers that this shard has news, since a file's growth does not show in any
-        # folder; in nanoseconds, as the kernel's own stamps are only as fine as its ticks.
-        now = time.time_ns()
-        os.utime(folder.parent, ns=(now, now))
     places: list[Place] = []
     offset = expected_size
     for line in lines:
@@ -251,7 +261,8 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
     """Bring to the device what was written to a session; `with_names` for a segment that is new.
 
     A process may have been killed, or be waiting, between its write and its sync; what it wrote can
-    be read already, so whoever builds upon it makes it durable first.
+    be read already, so whoever builds upon it makes it durable first. Searchers are told then, so
+    that whatever was acknowledged is found.
 
     Raises:
         ArchiveError: A segment cannot be opened or synced.
@@ -265,9 +276,14 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
                 sync_file(handle)
             finally:
                 os.close(handle)
-    if with_names:
-        with explaining(folder, "Syncing"):
+    with explaining(folder, "Syncing"):
+        if with_names:
             sync_folders(folder, root)
+        # A file's growth does not show in any folder. In nanoseconds, as the kernel's own stamps
+        # are only as fine as its ticks. The shard's first: whoever sees the outer one sees it too.
+        now = time.time_ns()
+        for told in (folder.parent, folder.parent.parent):
+            os.utime(told, ns=(now, now))
 
 
 def cut_segment(folder: Path, segment: str, size: int) -> None:
