@@ -81,14 +81,13 @@ def losses_of(before: Messages, after: Messages) -> Losses:
     left = [message for message in before if id(message) not in staying]
     kept_texts = [text for message in after for text in _texts(message)]
     kept_words = set(chain.from_iterable(map(str.split, kept_texts)))
-    times = Counter(
-        chain.from_iterable(
-            set(text.split()) - kept_words for message in left for text in _texts(message)
-        )
-    )
+    left_texts = [text for message in left for text in _texts(message)]
+    times = Counter(chain.from_iterable(map(set, map(str.split, left_texts))))
+    gone = sorted(filter(_may_hold_name, times.keys() - kept_words))
+    gone.sort(key=times.__getitem__, reverse=True)
     by_kind: dict[Kind, list[str]] = {kind: [] for kind in SHOWN}
-    kept_names = set(_names(kept_words))
-    for name in dict.fromkeys(_names(sorted(sorted(times), key=times.__getitem__, reverse=True))):
+    kept_names = set(_names(filter(_may_hold_name, kept_words)))
+    for name in dict.fromkeys(_names(gone)):
         found = None if name in kept_names else _KIND.fullmatch(name)
         if found is not None and found.lastgroup in by_kind:
             by_kind[found.lastgroup].append(name)
@@ -111,20 +110,16 @@ def _unseen(names: Iterable[str], text: str, most: int) -> tuple[str, ...]:
     return tuple(shown)
 
 
-def _names(words: Iterable[str]) -> list[str]:
+def _names(words: Iterable[str]) -> Iterator[str]:
     """The names in `words`, in their order."""
-    text = "\n".join(
-        word[:_MAX_WORD_CHARS] for word in words if not word.isalpha() or _is_mixed(word)
-    )
-    return [
-        _PLACE.sub("", name) if ":" in name else name
-        for name in _NAME.findall(text)
-        if len(name) <= MAX_NAME_CHARS
-    ]
+    for name in _NAME.findall("\n".join(word[:_MAX_WORD_CHARS] for word in words)):
+        if len(name) <= MAX_NAME_CHARS and _may_hold_name(name):
+            yield _PLACE.sub("", name) if ":" in name else name
 
 
-def _is_mixed(word: str) -> bool:
-    return not (word.islower() or word.istitle() or word.isupper())
+def _may_hold_name(word: str) -> bool:
+    """Whether `word` is more than a word of a language."""
+    return not word.isalpha() or not (word.islower() or word.istitle() or word.isupper())
 
 
 def _errors(messages: Iterable[Message]) -> list[str]:
