@@ -17,6 +17,9 @@ _ANCHORS = 5
 _NO_CONTEXT_WEIGHT = 0.3
 _CHARS_PER_TOKEN = 3.3
 _LINE_TOKENS = 3
+# Where so many lines in a row are too long for what is left, the room is full: looking through all
+# the others for a shorter one would cost more than all before.
+_MOST_MISSES = 30
 
 # The signs of JSON cost a third of its tokens and say nothing that its words do not.
 _JSON_FIELD = re.compile(r'"[\w-]+": ')
@@ -67,7 +70,8 @@ def fact_lines(
     is_read: set[int] = set()
     chosen: list[int] = []
     left = budget
-    while heap and left > _LINE_TOKENS * 3:
+    misses = 0
+    while heap and left > _LINE_TOKENS * 3 and misses < _MOST_MISSES:
         _, at = heapq.heappop(heap)
         line = lines[at]
         if at not in is_read and not line.has_context():
@@ -81,7 +85,9 @@ def fact_lines(
             continue
         cost = count.text(shown[at]) + 1
         if cost > left:
+            misses += 1
             continue
+        misses = 0
         chosen.append(at)
         left -= cost
         worth.update(dict.fromkeys(line.names, 0.0))
