@@ -30,7 +30,7 @@ def shape_by_clearing(task: Task, rung: Rung) -> Shape:
         rules=task.rules,
         limits=task.limits,
         span=span_of(task, task.messages),
-        marked=task.pins.marked,
+        pins=task.pins,
     )
     return Shape(draft, rung)
 

@@ -11,7 +11,7 @@ is summarised from the messages as they stand.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -58,6 +58,7 @@ def collapse(
     span_of: SpanOf,
     limit_tokens: int,
     min_tokens: int,
+    pinned: Collection[int] = (),
 ) -> Step:
     """Collapse finished sub-tasks, oldest first, until `limit_tokens` is met; else nothing.
 
@@ -68,6 +69,7 @@ def collapse(
         span_of: Finds the archived originals of a part of the list.
         limit_tokens: What the list may count.
         min_tokens: A sub-task of at most this stays.
+        pinned: Indices of messages that hold pinned text; work that has one of them stays.
     """
     excess_tokens = count.messages(messages) - limit_tokens
     lines: dict[int, tuple[SubTask, Message, list[Edit]]] = {}
@@ -75,6 +77,8 @@ def collapse(
         if excess_tokens <= 0:
             break
         part = messages[sub_task.start : sub_task.stop]
+        if any(message.index in pinned for message in part):
+            continue
         span = span_of(part)
         line = make_message("user", markers.collapsed(sub_task.label, _facts(part), span))
         part_tokens, line_tokens = count.messages(part), count.message(line)

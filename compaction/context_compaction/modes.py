@@ -75,6 +75,7 @@ def _collapsed(task: Task, cleared: Shape) -> Shape:
         span_of=partial(span_of, task),
         limit_tokens=task.limits.tokens,
         min_tokens=task.settings.min_result_tokens,
+        pinned=task.pins.said_at,
     )
     return Shape(cleared.draft.then("collapse", step, task.count), cleared.rung)
 

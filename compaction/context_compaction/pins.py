@@ -101,6 +101,12 @@ class Pins:
     marked: frozenset[int] = frozenset()
 
     @property
+    def said_at(self) -> frozenset[int]:
+        """Positions of the messages that hold a text which somebody asked to pin."""
+        asked = (pin.index for pin in self.candidates if not pin.is_automatic)
+        return self.marked.union(at for at in asked if at is not None)
+
+    @property
     def texts(self) -> tuple[str, ...]:
         """Every text that is pinned."""
         return tuple(pin.text for pin in self.candidates)
@@ -140,7 +146,10 @@ def bounded(pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int) ->
 
 
 def keep_marked(before: Messages, step: Step, marked: Collection[int]) -> Step:
-    """`step` of a clearing layer, without what it did to messages that are pinned as a whole."""
+    """`step` of a clearing layer, without what it did to messages that are pinned as a whole.
+
+    A layer that takes whole messages out leaves these standing by itself.
+    """
     if step.messages is before or not marked or len(step.messages) != len(before):
         return step
     edits = tuple(edit for edit in step.edits if edit.index not in marked)

@@ -5,7 +5,6 @@ whose result fits is taken; where none does, the last one, which is as small as 
 second compaction therefore cannot make smaller.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from context_compaction.cut_point import CutPoint, cut_all, cut_keeping, find_cut
@@ -15,7 +14,7 @@ from context_compaction.markers import Span
 from context_compaction.microcompact import microcompact
 from context_compaction.offload import offload_media
 from context_compaction.persist import persist
-from context_compaction.pins import keep_marked
+from context_compaction.pins import Pins, keep_marked
 from context_compaction.policies import Policy
 from context_compaction.settings import Settings
 from context_compaction.snip import snip
@@ -123,9 +122,9 @@ def clear(
     rules: WireRules,
     limits: Limits,
     span: Span,
-    marked: Collection[int] = (),
+    pins: Pins,
 ) -> Draft:
-    """The layers that replace no history, in the policy's order; `marked` messages stay whole."""
+    """The layers that replace no history, in the policy's order; what is pinned stays whole."""
     settings = rung.settings
     for name in policy.layers:
         match name:
@@ -147,6 +146,7 @@ def clear(
                     span=span,
                     max_messages=settings.snip_max_messages,
                     head_messages=settings.snip_head_messages,
+                    pinned=pins.said_at,
                 )
             case "microcompact":
                 step = microcompact(
@@ -158,7 +158,7 @@ def clear(
                 )
             case _:
                 continue
-        draft = draft.then(name, keep_marked(draft.messages, step, marked), count)
+        draft = draft.then(name, keep_marked(draft.messages, step, pins.marked), count)
     offloaded = offload_media(draft.messages, count=count, limit_bytes=limits.bytes)
     return draft.then("offload", offloaded, count)
 

@@ -1,12 +1,14 @@
 """Layer: drop the middle of a long list by message count. On where a policy says so."""
 
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from context_compaction import markers
 from context_compaction.cut_point import kept_part, replaced_part
 from context_compaction.edits import Edit, Step
-from context_compaction.messages import Messages, make_message
+from context_compaction.messages import Message, Messages, make_message
 from context_compaction.pairing import safe_cuts
+from context_compaction.pins import carried_by
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
 
@@ -19,11 +21,13 @@ def snip(
     span: markers.Span,
     max_messages: int = 50,
     head_messages: int = 3,
+    pinned: Collection[int] = (),
 ) -> Step:
     """Keep the first `head_messages` and the newest ones, `max_messages` in all.
 
     Both cuts move outward, to where no call is parted from its result, so a few more may stay.
-    System messages and the provider's own summaries stay too.
+    System messages and the provider's own summaries stay too, and what is pinned: the messages that
+    hold it, each call with its result.
 
     Args:
         messages: The list.
@@ -32,6 +36,7 @@ def snip(
         span: The archived originals of the whole list, for the pointer.
         max_messages: Does nothing up to this many messages.
         head_messages: How many stay at the beginning.
+        pinned: Indices of messages that hold pinned text.
     """
     if len(messages) <= max_messages:
         return Step(messages)
@@ -42,9 +47,14 @@ def snip(
     tail = len(messages) - (max_messages - head_messages)
     while tail > head and not safe[tail]:
         tail -= 1
-    middle = messages[head:tail]
-    dropped = tuple(part for part in map(replaced_part, middle) if part is not None)
-    kept = tuple(part for part in map(kept_part, middle) if part is not None)
+    stays = _pinned_places(messages, head, tail, safe, pinned)
+    dropped: list[Message] = []
+    kept: list[Message] = []
+    for at in range(head, tail):
+        part = None if at in stays else replaced_part(messages[at])
+        rest = messages[at] if at in stays else kept_part(messages[at])
+        dropped += [part] if part is not None else []
+        kept += [rest] if rest is not None else []
     if not dropped or all(markers.is_made(message) for message in dropped):
         return Step(messages)
     note = make_message("user", markers.snipped(len(dropped), span.pointer))
@@ -55,3 +65,23 @@ def snip(
     ]
     edits[0] = replace(edits[0], tokens_after=count.message(note))
     return Step((*messages[:head], note, *kept, *messages[tail:]), tuple(edits))
+
+
+def _pinned_places(
+    messages: Messages, head: int, tail: int, safe: list[bool], pinned: Collection[int]
+) -> frozenset[int]:
+    """Places between `head` and `tail` that stay: what is pinned, with the rest of its run."""
+
+    def places() -> Iterator[int]:
+        for at in range(head, tail):
+            if messages[at].index in pinned or _carries_pins(messages[at]):
+                start = next(cut for cut in range(at, -1, -1) if safe[cut])
+                stop = next(cut for cut in range(at + 1, len(safe)) if safe[cut])
+                yield from range(start, stop)
+
+    return frozenset(places())
+
+
+def _carries_pins(message: Message) -> bool:
+    carried = carried_by(message)
+    return carried is not None and bool(carried.pins)
