@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import Any
 
 from context_compaction import wire
 from context_compaction.compaction import (
@@ -25,6 +25,7 @@ from context_compaction.compaction import (
 from context_compaction.draft import Draft
 from context_compaction.edits import Edit, Step
 from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.marker_free import normal_form, without_cache_markers
 from context_compaction.messages import JsonObject, Message, Messages, Thinking
 from context_compaction.outcome import Verdict, summary_of
 from context_compaction.pairing import index_calls, runs, safe_cuts
@@ -35,8 +36,6 @@ from context_compaction.wire.rules import WireRules
 # A host applies it within minutes; after a day the files that it puts back are old.
 LIFETIME_SECONDS = 86_400
 _MODES: tuple[Mode, ...] = ("auto", "micro", "full")
-# Hosts move these from call to call: a message with another one is the same message.
-_CACHE_MARKER = "cache_control"
 
 
 def check(request: CompactRequest) -> None:
@@ -225,7 +224,7 @@ def applied_result(result: CompactResult, verdict: Verdict, receipt: JsonObject)
 
 def prefix_hash(payload: Sequence[JsonObject]) -> str:
     """Names a list of messages, whatever cache markers stand in it."""
-    return _hash(_unmarked(list(payload)))
+    return _hash([normal_form(raw) for raw in payload])
 
 
 def _ends_thinking(message: Message) -> bool:
@@ -248,17 +247,8 @@ def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> li
             entries.append(message.index)
         else:
             # Without the host's cache markers, which will stand elsewhere by then.
-            entries += [{"index": message.index, "raw": _unmarked(raw)} for raw in raws]
+            entries += [{"index": message.index, "raw": without_cache_markers(raw)} for raw in raws]
     return entries
-
-
-def _unmarked(value: Any) -> Any:
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        return {key: _unmarked(item) for key, item in items if key != _CACHE_MARKER}
-    if isinstance(value, list):
-        return [_unmarked(item) for item in cast("Sequence[Any]", value)]
-    return value
 
 
 def _hash(value: Any) -> str:

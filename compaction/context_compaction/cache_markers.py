@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from context_compaction import markers
+from context_compaction.marker_free import CACHE_MARKER
 from context_compaction.messages import Message, Messages, Text
-
-_KEY = "cache_control"
 
 
 def keep_cache_markers(before: Messages, after: Messages) -> Messages:
@@ -29,10 +28,10 @@ def keep_cache_markers(before: Messages, after: Messages) -> Messages:
 
 def _markers(messages: Messages) -> list[Any]:
     return [
-        block.source[_KEY]
+        block.source[CACHE_MARKER]
         for message in messages
         for block in message.blocks
-        if block.source is not None and block.source.get(_KEY) is not None
+        if block.source is not None and block.source.get(CACHE_MARKER) is not None
     ]
 
 
@@ -40,5 +39,5 @@ def _marked(message: Message, marker: Any) -> Message:
     (block,) = message.blocks
     if not isinstance(block, Text):
         return message
-    source = {"type": "text", "text": block.text, _KEY: marker}
+    source = {"type": "text", "text": block.text, CACHE_MARKER: marker}
     return replace(message, blocks=(Text(block.text, source),))

@@ -19,7 +19,16 @@ from tests.compaction.test_promises import EXAMPLES
 from tests.support.json_types import Json
 from tests.support.promises import check_readback, temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.small import answered, assistant, call, lines, text, thinking, user
+from tests.support.small import (
+    answered,
+    assistant,
+    call,
+    lines,
+    result,
+    text,
+    thinking,
+    user,
+)
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
 PREPARE = CompactRequest(format="anthropic", session_id="s", mode="full", prepare=True)
@@ -127,6 +136,27 @@ async def test_cache_markers_that_the_host_moves_do_not_matter() -> None:
         answer = await compact([*payload, *later()], applying(prepared), archive=archive)
     assert answer.status == "compacted"
     assert "cache_control" not in str(answer.messages)
+
+
+async def test_an_argument_named_as_a_cache_marker_survives_prepare_and_apply() -> None:
+    sent = {"cache_control": "no-store", "headers": [{"cache_control": {"type": "ephemeral"}}]}
+    steps = [
+        user("Fetch the page."),
+        # Its thinking is bound to what is replaced, so the message is kept in words of its own.
+        assistant(thinking("The store is stale."), call("z", "Http", **sent)),
+        user([result("z", [text("200") | {"cache_control": {"type": "ephemeral"}}])]),
+        assistant("Fetched."),
+    ]
+    payload = [*session(40), *steps]
+    unmarked = copy.deepcopy(payload)
+    del unmarked[-2]["content"][0]["content"][0]["cache_control"]
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, replace(PREPARE, mode="micro"), archive=archive)
+        answer = await compact([*unmarked, *later()], applying(prepared), archive=archive)
+    assert answer.status == "compacted"
+    calls = [block for m in answer.messages for block in m["content"] if "input" in block]
+    assert not any("The store is stale." in str(message) for message in answer.messages)
+    assert next(block for block in calls if block["id"] == "z")["input"] == sent
 
 
 async def test_it_is_applied_by_another_process_with_the_same_archive(tmp_path: Any) -> None:

@@ -8,8 +8,9 @@ found by looking up one hash per message.
 import json
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any
 
+from context_compaction.marker_free import normal_form
 from context_compaction.memo import RecentMemo
 
 HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
@@ -20,8 +21,7 @@ ROOT = ""  # the chain hash of the empty history
 def content_hash(raw: Any) -> str:
     """Hex hash of a message; equal ones have equal hashes, whatever the order of their keys.
 
-    Hosts move their cache markers from message to message at every turn, and some write a text
-    that carries one as a block; a message is the same with and without.
+    A message is the same with and without its host's cache markers.
 
     Raises:
         TypeError, ValueError, RecursionError: The value cannot be written as JSON.
@@ -31,31 +31,8 @@ def content_hash(raw: Any) -> str:
 
 
 def _content_hash(raw: Any) -> str:
-    text = _canonical_json(_without_markers(raw))
+    text = _canonical_json(normal_form(raw))
     return blake2b(text.encode("ascii"), digest_size=HASH_BYTES).hexdigest()
-
-
-def _without_markers(raw: Any) -> Any:
-    """`raw` with the content that it has where the host sets no cache marker."""
-    match raw:
-        case {"content": [*blocks]}:
-            message = cast("dict[str, Any]", raw)
-        case _:
-            return raw
-    content = [_without_marker(block) for block in blocks]
-    match content:
-        case [{"type": "text", "text": str(text), **more}] if not more:
-            return {**message, "content": text}
-        case _:
-            return {**message, "content": content}
-
-
-def _without_marker(block: Any) -> Any:
-    match block:
-        case {"cache_control": _, **rest}:
-            return cast("dict[str, Any]", rest)
-        case _:
-            return block
 
 
 _known: RecentMemo[str] = RecentMemo()
