@@ -14,7 +14,7 @@ CACHE_MARKER = "cache_control"
 
 def without_cache_markers(raw: JsonObject) -> JsonObject:
     """`raw` without cache markers; all else as it is."""
-    message = _unmarked(raw)
+    message: JsonObject = _unmarked(raw)
     match message:
         case {"content": [*blocks]}:
             return {**message, "content": [_without_in_block(block) for block in blocks]}

@@ -9,7 +9,8 @@ import anyio
 import pytest
 from context_compaction.archive import Archive, Query, SessionUsage, Usage
 from context_compaction.archive.local import open_archive
-from context_compaction.archive.retention import choose
+from context_compaction.archive.log import session_folder, session_key
+from context_compaction.archive.retention import choose, delete_sessions
 from context_compaction.edits import make_blob
 from context_compaction.errors import ArchiveBusyError
 from hypothesis import given
@@ -123,6 +124,41 @@ async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(
         assert after == await answers(fresh)
     left = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))
     assert [name for name in names if name.encode() in left] == [*names[:2], *names[4:]]
+
+
+@pytest.mark.parametrize("kept_count", [1, 6])
+async def test_the_next_search_finishes_a_deletion_that_was_killed_before_the_index(
+    tmp_path: Path, kept_count: int
+) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    names = [f"{letter}xylograph" for letter in "abcdefgh"]
+    async with open_archive(root, index_root=index) as archive:
+        for name in names:
+            await add(archive, name, user(f"apple {name}"), user(f"{name} again"))
+        assert len(await found(archive, "apple", limit=100)) == len(names)
+    keys = [session_key(name) for name in names[kept_count:]]
+    await anyio.to_thread.run_sync(delete_sessions, root, keys)
+    async with open_archive(root, index_root=index) as archive:
+        assert len(await found(archive, "apple", limit=100)) == kept_count
+    left = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))
+    assert [name for name in names if name.encode() in left] == names[:kept_count]
+
+
+async def test_opening_an_archive_finishes_a_deletion_that_was_killed_in_the_log(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "archive"
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        await add(archive, "kept", user("k" * 50_000))
+        await add(archive, "doomed", user("d" * 50_000))
+    doomed = session_folder(root, session_key("doomed"))
+    blobs = len(await anyio.to_thread.run_sync(_files, root, "blobs/*/*"))
+    await anyio.Path(root / "trash").mkdir()
+    await anyio.Path(doomed).rename(root / "trash" / doomed.name)
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        assert not await anyio.Path(root / "trash").exists()
+        assert len(await anyio.to_thread.run_sync(_files, root, "blobs/*/*")) == blobs - 1
+        assert await transcript(archive, "kept") == [user("k" * 50_000)]
 
 
 def _files(folder: Path, pattern: str) -> list[bytes]:

@@ -39,7 +39,11 @@ from context_compaction.archive.log import (
     session_folder,
 )
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
-from context_compaction.archive.purging import is_mostly_dead, remove_dead_rows
+from context_compaction.archive.purging import (
+    holds_deleted_session,
+    is_mostly_dead,
+    remove_dead_rows,
+)
 from context_compaction.archive.records import (
     BLOB_MARK,
     Place,
@@ -139,26 +143,33 @@ class SearchIndex:
         if not self.folder.is_dir():
             return
 
-        def clean(connection: sqlite3.Connection) -> bool:
-            with self._file.transaction(connection):
-                drop_stale_rows(connection, self._root)
-                if is_mostly_dead(connection):
-                    return False
-                remove_dead_rows(connection)
-            self._file.rewrite(connection)
-            return True
-
-        if not self._file.run(clean):
+        if not self._file.run(self._clean):
             self._file.discard()
+
+    def _clean(self, connection: sqlite3.Connection) -> bool:
+        """Take dead rows out; False where making the index anew costs less."""
+        with self._file.transaction(connection):
+            drop_stale_rows(connection, self._root)
+            if is_mostly_dead(connection):
+                return False
+            remove_dead_rows(connection)
+        self._file.rewrite(connection)
+        return True
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Catch up with the log, then do `work`; see `IndexFile.run` for what it raises."""
 
-        def caught_up(connection: sqlite3.Connection) -> T:
+        def caught_up(connection: sqlite3.Connection) -> tuple[T] | None:
+            # Opened just now, so its segments were compared with the log.
+            is_new = connection is not self._caught_up
+            if is_new and holds_deleted_session(connection, self._root):
+                return None
             self._catch_up(connection)
-            return work(connection)
+            return (work(connection),)
 
-        return self._file.run(caught_up)
+        while (done := self._file.run(caught_up)) is None:
+            self.forget()
+        return done[0]
 
     def find_output(self, output_id: str) -> str | None:
         """The key of a session that holds an output, as far as the index has come; else None."""

@@ -24,7 +24,7 @@ from context_compaction.archive import (
 )
 from context_compaction.archive.files import explaining, make_folder
 from context_compaction.archive.outputs import StoredOutput
-from context_compaction.archive.retention import measure
+from context_compaction.archive.retention import finish_deletion, measure
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.edits import Blob
 from context_compaction.errors import NotFoundError
@@ -260,9 +260,10 @@ class LocalArchive:
         return done[0]
 
     def prepare(self) -> None:
-        """Make the folder where it is missing; blocks."""
+        """Make the folder where it is missing, and finish what was killed there; blocks."""
         with explaining(self._root, "Making"):
             make_folder(self._root)
+        finish_deletion(self._root)
 
     async def aclose(self) -> None:
         """Close the index and let go of the writer's lock."""

@@ -11,8 +11,23 @@ import sqlite3
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 
 from context_compaction.archive.indexing import NO_SEGMENT
+from context_compaction.archive.log import session_folder
+
+
+def holds_deleted_session(connection: sqlite3.Connection, root: Path) -> bool:
+    """Whether a session is deleted whose words are still here: the deletion was killed between.
+
+    Rows that a power loss made stale are no reason: their session is still there, and nobody asked
+    for their words to go.
+    """
+    rows = connection.execute(
+        "SELECT key FROM session"
+        " WHERE NOT EXISTS (SELECT 1 FROM segment WHERE segment.session = session.id)"
+    )
+    return any(not session_folder(root, key).exists() for (key,) in rows)
 
 
 def is_mostly_dead(connection: sqlite3.Connection) -> bool:

@@ -6,6 +6,7 @@ for the blobs that they name, is done before the lock is taken; under it, only w
 """
 
 import mmap
+import os
 import re
 import shutil
 from collections import Counter
@@ -14,7 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from context_compaction.archive import SessionUsage, Usage
-from context_compaction.archive.files import explaining, locked, make_folder, sync_folder
+from context_compaction.archive.files import (
+    explaining,
+    locked,
+    make_folder,
+    sync_folder,
+    try_lock,
+)
 from context_compaction.archive.log import (
     list_sessions,
     list_shards,
@@ -131,9 +138,33 @@ def delete_sessions(root: Path, keys: Sequence[str]) -> int:
     """
     references = References(root)
     references.update()
+    with locked(root / LOCK_NAME):
+        return _delete(root, keys, references)
+
+
+def finish_deletion(root: Path) -> None:
+    """Remove what a deletion that was killed has left; nothing where others are at work.
+
+    Raises:
+        ArchiveError: A folder or file cannot be read or removed.
+    """
+    # Whoever may only read leaves it to the next who may write.
+    if not (root / _TRASH_NAME).exists() or not os.access(root, os.W_OK):
+        return
+    lock = try_lock(root / LOCK_NAME)
+    if lock is None:
+        return
+    try:
+        _delete(root, (), References(root))
+    finally:
+        os.close(lock)
+
+
+def _delete(root: Path, keys: Sequence[str], references: References) -> int:
+    """See `delete_sessions`; the caller holds the archive's lock."""
     trash = root / _TRASH_NAME
     freed = 0
-    with locked(root / LOCK_NAME), explaining(root, "Deleting in"):
+    with explaining(root, "Deleting in"):
         references.update()
         if trash.exists():  # a deletion was killed here
             shutil.rmtree(trash)
