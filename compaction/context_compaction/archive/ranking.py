@@ -4,15 +4,17 @@
    added, each weighed by how rare the word is in the whole archive, not in one table.
 2. Where some words are too common to be known in full, the rows of the rarer ones learn whether
    they hold the common ones too.
-3. A word that a message lacks counts in part where a message beside it has it: an answer seldom
-   repeats the words of the question before it. Rows that have too little of the query are left out.
-4. A day or month that the query names finds what was said then, whatever its words.
-5. The best `REREAD` are read, and gain by the small words of the query and by words that stand
+3. In a longer query a word that is used for another counts half of it.
+4. A word that stands in the messages around a row counts in part (surroundings.py). Rows that have
+   too little of the query are left out.
+5. A day or month that the query names finds what was said then, whatever its words.
+6. The best `REREAD` are read, and gain by the small words of the query and by words that stand
    close to each other.
 
-The figures were tuned on LoCoMo and the part of benchmarks/data/retrieval.jsonl marked "dev". Tried
-there without gain: words that the best rows share (relevance feedback), WordNet's synonyms, a
-further weight for the share of the query that a row holds, for its densest passage, for its role.
+The figures were tuned on LoCoMo and on all of benchmarks/data/retrieval.jsonl, and lie on a plateau
+of all of them. Tried there without gain: words that the best rows share (relevance feedback),
+WordNet's synonyms, a further weight for the share of the query that a row holds, for its densest
+passage, for its role, other constants of BM25.
 """
 
 import heapq
@@ -29,17 +31,24 @@ from context_compaction.archive.shards import (
     Filter,
     Shard,
     expression_of,
+    expression_of_any,
     load_shards,
     newest_ids,
     time_range_tokens,
 )
+from context_compaction.archive.surroundings import DISTANCES, place_of, with_surroundings
+from context_compaction.archive.synonyms import synonyms_of
 from context_compaction.archive.terms import Unit, likely_names, phrase_words, word_places
 
 CANDIDATES = 1000  # matches of one word that are ranked, the newest; measured: 3 to 10 ms
-NEIGHBOURS_OF = 200  # of the best rows
-NEIGHBOUR_SHARE = 0.5  # of a word that stands beside a row
+SURROUNDED = 200  # of the best rows, what stands around them is looked at
+AROUND_COVERAGE = 0.5  # how much of a word a row has that stands around it only
+# A word that is used for another, beside that one; looked for where a query has more words than
+# MAX_WORDS_FREELY, since a shorter one is a name more often than a question.
+SYNONYM_WEIGHT = 0.5
+SYNONYM_CANDIDATES = 500
 DATE_WEIGHT = 2.0  # measured: of LoCoMo's questions that name a date, 16 % more are answered
-PROXIMITY_GAIN = 1.0
+PROXIMITY_GAIN = 0.5
 REREAD = 16
 REREAD_CHARS = 8_000
 # What a small word ("how", "before") is worth beside the rarity of others; it never finds a row.
@@ -127,6 +136,8 @@ class Ranker:
             absent += [] if known else [" ".join(unit.runs)]
         found += self._dated(text)
         found = self._completed([matches for matches in found if matches.shares])
+        if len(units) > MAX_WORDS_FREELY:
+            found = self._with_synonyms(units, found)
         scores = self._scores(found)
         # A name that was found as it stands needs no guess at what else it may be written like.
         if len(found) != 1 or len(units[0].runs) == 1:
@@ -244,6 +255,57 @@ class Ranker:
         ids = self._allowed.in_time(self._connection, ids)
         return replace(matches, shares=dict.fromkeys(ids, 1.0) | matches.shares)
 
+    def _with_synonyms(self, units: Sequence[Unit], found: Sequence[_Matches]) -> list[_Matches]:
+        """`found`, where a row that lacks a word earns by another that is used for it."""
+        synonyms = {
+            unit.words: self._rows_with_any(synonyms_of(unit.words[0]))
+            for unit in units
+            if len(unit.words) == 1 and not unit.is_prefix
+        }
+        ids = [doc_id for rows in synonyms.values() for doc_id in rows]
+        shares = self._shares_of_one_word(ids)
+        by_words = {matches.words: matches for matches in found}
+        joined: dict[tuple[str, ...], _Matches] = {}
+        for words, rows in synonyms.items():
+            if not rows:
+                continue
+            is_whole = len(rows) < SYNONYM_CANDIDATES
+            count = len(rows) if is_whole else len(rows) * self._doc_count / (rows[0] - rows[-1] + 1)
+            own = by_words.get(words) or _Matches("", words, {}, self._idf(count), True)
+            part = SYNONYM_WEIGHT * min(1.0, self._idf(count) / own.worth)
+            gained = {doc_id: part * shares[doc_id] for doc_id in rows}
+            gained |= {row: max(share, gained.get(row, 0.0)) for row, share in own.shares.items()}
+            joined[words] = replace(own, shares=gained, is_whole=own.is_whole and is_whole)
+        rest = [matches for words, matches in joined.items() if words not in by_words]
+        return [joined.get(matches.words, matches) for matches in found] + rest
+
+    def _rows_with_any(self, words: Sequence[str]) -> list[int]:
+        """The newest rows that hold one of `words`, newest first."""
+        if not words:
+            return []
+        expression = expression_of_any(words)
+        ids = newest_ids(
+            self._connection, self._shards, self._allowed, expression, SYNONYM_CANDIDATES
+        )
+        return self._allowed.in_time(self._connection, ids)
+
+    def _shares_of_one_word(self, ids: Sequence[int]) -> dict[int, float]:
+        """BM25's share of a word that stands once in each row, by the length of the row's line.
+
+        FTS5 would walk over all rows of every synonym to say it.
+        """
+        sizes = dict(
+            self._connection.execute(
+                "SELECT id, length FROM doc WHERE id IN (SELECT value FROM json_each(?))",
+                (json.dumps(ids),),
+            )
+        )
+        average = sum(sizes.values()) / max(len(sizes), 1)
+        return {
+            doc_id: (_K1 + 1) / (1 + _K1 * (1 - _B + _B * size / average))
+            for doc_id, size in sizes.items()
+        }
+
     def _scores(self, found: Sequence[_Matches]) -> dict[int, float]:
         """What each row scores; who has too little of a longer query is left out."""
         scores: dict[int, float] = {}
@@ -253,26 +315,31 @@ class Ranker:
                 scores[doc_id] = scores.get(doc_id, 0.0) + share * matches.worth
                 covered[doc_id] = covered.get(doc_id, 0.0) + matches.worth
         if len(found) > 1:
-            best = heapq.nlargest(NEIGHBOURS_OF, zip(scores.values(), scores, strict=True))
-            near = self._near([doc_id for _, doc_id in best])
-            for (session, seq), doc_id in near.items():
-                if doc_id in scores:
-                    beside = [near.get((session, seq - 1)), near.get((session, seq + 1))]
-                    scores[doc_id], covered[doc_id] = _with_beside(doc_id, beside, found)
+            best = heapq.nlargest(SURROUNDED, zip(scores.values(), scores, strict=True))
+            places = self._places([doc_id for _, doc_id in best])
+            known = scores.keys() & places
+            scores |= dict.fromkeys(known, 0.0)
+            covered |= dict.fromkeys(known, 0.0)
+            for matches in found:
+                for doc_id, share in with_surroundings(matches.shares, places).items():
+                    if doc_id in known:
+                        held = 1.0 if doc_id in matches.shares else AROUND_COVERAGE
+                        scores[doc_id] += share * matches.worth
+                        covered[doc_id] += held * matches.worth
         total = sum(matches.worth for matches in found)
         least = MIN_COVERAGE * total if len(found) > MAX_WORDS_FREELY else 0.0
         return {doc_id: score for doc_id, score in scores.items() if covered[doc_id] >= least}
 
-    def _near(self, ids: Sequence[int]) -> dict[tuple[int, int], int]:
-        """These rows, and two messages on either side of each: ids by session and number."""
+    def _places(self, ids: Sequence[int]) -> dict[int, int]:
+        """Where the messages among these rows stand, and those around them."""
         rows = self._connection.execute(
-            "SELECT DISTINCT near.session, near.seq, near.id FROM doc JOIN doc AS near"
-            " ON near.session = doc.session AND near.seq BETWEEN doc.seq - 2 AND doc.seq + 2"
+            "SELECT DISTINCT near.id, near.session, near.seq FROM doc JOIN doc AS near"
+            " ON near.session = doc.session AND near.seq BETWEEN doc.seq - ?1 AND doc.seq + ?1"
             " WHERE doc.seq >= 0 AND near.seq >= 0"
-            " AND doc.id IN (SELECT value FROM json_each(?))",
-            (json.dumps(ids),),
+            " AND doc.id IN (SELECT value FROM json_each(?2))",
+            (max(DISTANCES), json.dumps(ids)),
         )
-        return {(session, seq): doc_id for session, seq, doc_id in rows}
+        return {doc_id: place_of(session, seq) for doc_id, session, seq in rows}
 
     def _reread(
         self,
@@ -304,20 +371,6 @@ class Ranker:
 
 def _weight(units: Sequence[Unit]) -> float:
     return sum(unit.weight for unit in units)
-
-
-def _with_beside(
-    doc_id: int, beside: Sequence[int | None], found: Sequence[_Matches]
-) -> tuple[float, float]:
-    """Score and coverage of a row, where what it lacks counts in part if a row beside it has it."""
-    score = covered = 0.0
-    for matches in found:
-        share = matches.shares.get(doc_id, 0.0)
-        shares = [matches.shares.get(other, 0.0) for other in beside if other is not None]
-        near = NEIGHBOUR_SHARE * max(shares, default=0.0)
-        score += matches.worth * max(share, near)
-        covered += matches.worth if share else NEIGHBOUR_SHARE * matches.worth if near else 0.0
-    return score, covered
 
 
 def _ordered(scores: Mapping[int, float]) -> list[int]:

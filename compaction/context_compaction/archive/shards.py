@@ -138,6 +138,11 @@ def expression_of(unit: Unit) -> str:
     return f"({' OR '.join(expressions)})"
 
 
+def expression_of_any(words: Sequence[str]) -> str:
+    """The FTS5 expression of rows that hold one of `words`, as they are indexed."""
+    return "{words parts} : (" + " OR ".join(f'"{word}"' for word in words) + ")"
+
+
 def path_expression(path: Unit) -> str:
     """The FTS5 expression of rows that name a path, or answer a call that did."""
     return f'({{words paths}} : "{" ".join(path.words)}")'
