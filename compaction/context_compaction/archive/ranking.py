@@ -8,8 +8,7 @@
 4. A word that stands in the messages around a row counts in part (surroundings.py). Rows that have
    too little of the query are left out.
 5. A day or month that the query names finds what was said then, whatever its words.
-6. The best `REREAD` are read, and gain by the small words of the query and by words that stand
-   close to each other.
+6. The best `REREAD` are read, and gain by small words and by closeness (nearness.py).
 
 The figures were tuned on LoCoMo and on all of benchmarks/data/retrieval.jsonl, and lie on a plateau
 of all of them. Tried there without gain: words that the best rows share (relevance feedback),
@@ -23,10 +22,10 @@ import math
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from context_compaction.archive.dates import asked_times
-from context_compaction.archive.index import SearchIndex
+from context_compaction.archive.index import Doc, DocText, SearchIndex
+from context_compaction.archive.nearness import K1, B, gain_of_reading
 from context_compaction.archive.shards import (
     Filter,
     Shard,
@@ -36,25 +35,25 @@ from context_compaction.archive.shards import (
     newest_ids,
     time_range_tokens,
 )
-from context_compaction.archive.surroundings import DISTANCES, place_of, with_surroundings
+from context_compaction.archive.surroundings import (
+    DISTANCES,
+    Around,
+    around,
+    place_of,
+    with_surroundings,
+)
 from context_compaction.archive.synonyms import synonyms_of
-from context_compaction.archive.terms import Unit, likely_names, phrase_words, word_places
+from context_compaction.archive.terms import Unit, likely_names, phrase_words
 
-CANDIDATES = 1000  # matches of one word that are ranked, the newest; measured: 3 to 10 ms
-SURROUNDED = 200  # of the best rows, what stands around them is looked at
+CANDIDATES = 800  # matches of one word that are ranked, the newest; measured: 3 to 8 ms
+SURROUNDED = 100  # of the best rows, what stands around them is looked at
 AROUND_COVERAGE = 0.5  # how much of a word a row has that stands around it only
 # A word that is used for another, beside that one; looked for where a query has more words than
 # MAX_WORDS_FREELY, since a shorter one is a name more often than a question.
 SYNONYM_WEIGHT = 0.5
-SYNONYM_CANDIDATES = 500
+SYNONYM_CANDIDATES = 400
 DATE_WEIGHT = 2.0  # measured: of LoCoMo's questions that name a date, 16 % more are answered
-PROXIMITY_GAIN = 0.5
 REREAD = 16
-REREAD_CHARS = 8_000
-# What a small word ("how", "before") is worth beside the rarity of others; it never finds a row.
-SMALL_WORD_WORTH = 0.8
-# BM25's constants, as FTS5 has them, and the length of an average text, for the small words alone.
-_K1, _B, _AVERAGE_CHARS = 1.2, 0.75, 600
 # Of more words than these a row must have this share, by rarity, itself or beside it. Measured on
 # LoCoMo: it leaves out five rows of six, and none that answers. Without what stands beside, 0.1
 # leaves out so many answers that recall@10 falls from .72 to .70.
@@ -107,6 +106,13 @@ class Ranker:
         self._allowed = allowed
         self._shards = load_shards(connection)
         self._doc_count = sum(shard.doc_count for shard in self._shards)
+        self._read: dict[int, DocText | None] = {}
+
+    def read(self, doc: Doc) -> DocText | None:
+        """See `SearchIndex.read`; what was read for its rank is not read again."""
+        if doc.doc_id not in self._read:
+            self._read[doc.doc_id] = self._index.read(doc)
+        return self._read[doc.doc_id]
 
     def newest(self, units: Sequence[Unit]) -> Ranking:
         """Rows with all the words, newest first; where there are none, rows with any of them."""
@@ -147,7 +153,11 @@ class Ranker:
         head = order[:REREAD]
         asked = phrase_words(text)
         if len(asked) > 1:
-            self._reread(head, asked, found, scores)
+            worth = {word: matches.worth for matches in found for word in matches.words}
+            for doc in self._index.docs(self._connection, head):
+                said = self.read(doc)
+                if said is not None:
+                    scores[doc.doc_id] += gain_of_reading(said.text, asked, worth)
         # Only those that were read again have moved.
         ids = _ordered({doc_id: scores[doc_id] for doc_id in head}) + order[REREAD:]
         return Ranking(ids, scores, is_exact, tuple(absent))
@@ -257,54 +267,42 @@ class Ranker:
 
     def _with_synonyms(self, units: Sequence[Unit], found: Sequence[_Matches]) -> list[_Matches]:
         """`found`, where a row that lacks a word earns by another that is used for it."""
-        synonyms = {
-            unit.words: self._rows_with_any(synonyms_of(unit.words[0]))
-            for unit in units
-            if len(unit.words) == 1 and not unit.is_prefix
+        singles = [unit.words for unit in units if len(unit.words) == 1 and not unit.is_prefix]
+        others: dict[tuple[str, ...], _Matches] = {
+            words: self._others(words) for words in singles if synonyms_of(words[0])
         }
-        ids = [doc_id for rows in synonyms.values() for doc_id in rows]
-        shares = self._shares_of_one_word(ids)
-        by_words = {matches.words: matches for matches in found}
-        joined: dict[tuple[str, ...], _Matches] = {}
-        for words, rows in synonyms.items():
-            if not rows:
-                continue
-            is_whole = len(rows) < SYNONYM_CANDIDATES
-            count = len(rows) if is_whole else len(rows) * self._doc_count / (rows[0] - rows[-1] + 1)
-            own = by_words.get(words) or _Matches("", words, {}, self._idf(count), True)
-            part = SYNONYM_WEIGHT * min(1.0, self._idf(count) / own.worth)
-            gained = {doc_id: part * shares[doc_id] for doc_id in rows}
-            gained |= {row: max(share, gained.get(row, 0.0)) for row, share in own.shares.items()}
-            joined[words] = replace(own, shares=gained, is_whole=own.is_whole and is_whole)
-        rest = [matches for words, matches in joined.items() if words not in by_words]
-        return [joined.get(matches.words, matches) for matches in found] + rest
+        known = {matches.words for matches in found}
+        return [
+            _joined(matches, others[matches.words]) if matches.words in others else matches
+            for matches in found
+        ] + [matches for words, matches in others.items() if words not in known and matches.shares]
 
-    def _rows_with_any(self, words: Sequence[str]) -> list[int]:
-        """The newest rows that hold one of `words`, newest first."""
-        if not words:
-            return []
-        expression = expression_of_any(words)
+    def _others(self, words: tuple[str, ...]) -> _Matches:
+        """The newest rows that hold a synonym of a word.
+
+        Each earns BM25's share of a word that stands in it once, by the length of the row's line;
+        FTS5 would walk over all rows of every synonym to say it.
+        """
+        expression = expression_of_any(synonyms_of(words[0]))
         ids = newest_ids(
             self._connection, self._shards, self._allowed, expression, SYNONYM_CANDIDATES
         )
-        return self._allowed.in_time(self._connection, ids)
-
-    def _shares_of_one_word(self, ids: Sequence[int]) -> dict[int, float]:
-        """BM25's share of a word that stands once in each row, by the length of the row's line.
-
-        FTS5 would walk over all rows of every synonym to say it.
-        """
+        is_whole = len(ids) < SYNONYM_CANDIDATES
+        # Ids are dense, so what they span tells how common the words are.
+        count = len(ids) if is_whole else len(ids) * self._doc_count / (ids[0] - ids[-1] + 1)
         sizes = dict(
             self._connection.execute(
                 "SELECT id, length FROM doc WHERE id IN (SELECT value FROM json_each(?))",
-                (json.dumps(ids),),
+                (json.dumps(self._allowed.in_time(self._connection, ids)),),
             )
         )
         average = sum(sizes.values()) / max(len(sizes), 1)
-        return {
-            doc_id: (_K1 + 1) / (1 + _K1 * (1 - _B + _B * size / average))
+        shares = {
+            doc_id: (K1 + 1) / (1 + K1 * (1 - B + B * size / average))
             for doc_id, size in sizes.items()
         }
+        worth = SYNONYM_WEIGHT * self._idf(count)
+        return _Matches(expression, words, shares, worth, is_whole)
 
     def _scores(self, found: Sequence[_Matches]) -> dict[int, float]:
         """What each row scores; who has too little of a longer query is left out."""
@@ -316,57 +314,38 @@ class Ranker:
                 covered[doc_id] = covered.get(doc_id, 0.0) + matches.worth
         if len(found) > 1:
             best = heapq.nlargest(SURROUNDED, zip(scores.values(), scores, strict=True))
-            places = self._places([doc_id for _, doc_id in best])
-            known = scores.keys() & places
-            scores |= dict.fromkeys(known, 0.0)
-            covered |= dict.fromkeys(known, 0.0)
-            for matches in found:
-                for doc_id, share in with_surroundings(matches.shares, places).items():
-                    if doc_id in known:
-                        held = 1.0 if doc_id in matches.shares else AROUND_COVERAGE
-                        scores[doc_id] += share * matches.worth
-                        covered[doc_id] += held * matches.worth
+            for doc_id, near in self._around([doc_id for _, doc_id in best]).items():
+                shares = [with_surroundings(doc_id, near, matches.shares) for matches in found]
+                scores[doc_id] = covered[doc_id] = 0.0
+                for matches, share in zip(found, shares, strict=True):
+                    held = 1.0 if doc_id in matches.shares else AROUND_COVERAGE if share else 0.0
+                    scores[doc_id] += share * matches.worth
+                    covered[doc_id] += held * matches.worth
         total = sum(matches.worth for matches in found)
         least = MIN_COVERAGE * total if len(found) > MAX_WORDS_FREELY else 0.0
         return {doc_id: score for doc_id, score in scores.items() if covered[doc_id] >= least}
 
-    def _places(self, ids: Sequence[int]) -> dict[int, int]:
-        """Where the messages among these rows stand, and those around them."""
-        rows = self._connection.execute(
+    def _around(self, ids: Sequence[int]) -> dict[int, Around]:
+        """For each message among these rows, the rows around it and what each counts."""
+        found = self._connection.execute(
             "SELECT DISTINCT near.id, near.session, near.seq FROM doc JOIN doc AS near"
             " ON near.session = doc.session AND near.seq BETWEEN doc.seq - ?1 AND doc.seq + ?1"
             " WHERE doc.seq >= 0 AND near.seq >= 0"
             " AND doc.id IN (SELECT value FROM json_each(?2))",
             (max(DISTANCES), json.dumps(ids)),
         )
-        return {doc_id: place_of(session, seq) for doc_id, session, seq in rows}
+        places = {doc_id: place_of(session, seq) for doc_id, session, seq in found}
+        rows = {place: doc_id for doc_id, place in places.items()}
+        return {doc_id: around(places[doc_id], rows) for doc_id in ids if doc_id in places}
 
-    def _reread(
-        self,
-        ids: Sequence[int],
-        asked: Sequence[str],
-        found: Sequence[_Matches],
-        scores: dict[int, float],
-    ) -> None:
-        """Read rows and add what small words and words that stand close together are worth."""
-        worth = dict.fromkeys(asked, SMALL_WORD_WORTH)
-        worth |= {word: matches.worth for matches in found for word in matches.words}
-        small = {word for word in asked if worth[word] == SMALL_WORD_WORTH}
-        for doc in self._index.docs(self._connection, ids):
-            said = self._index.read(doc)
-            if said is None:
-                continue
-            read = said.text[:REREAD_CHARS]
-            places = word_places(read, worth)
-            length = 1 - _B + _B * len(read) / _AVERAGE_CHARS
-            for word in small:
-                count = len(places[word])
-                scores[doc.doc_id] += SMALL_WORD_WORTH * count * (_K1 + 1) / (count + _K1 * length)
-            for first, second in pairwise(asked):
-                distance = _distance(places[first], places[second])
-                if distance is not None:
-                    nearness = min(worth[first], worth[second]) / (distance + 1)
-                    scores[doc.doc_id] += PROXIMITY_GAIN * nearness
+
+def _joined(matches: _Matches, others: _Matches) -> _Matches:
+    """`matches`, with what their synonyms find; these never count more than their part of it."""
+    part = min(others.worth / matches.worth, SYNONYM_WEIGHT)
+    shares = {doc_id: part * share for doc_id, share in others.shares.items()}
+    for doc_id, share in matches.shares.items():
+        shares[doc_id] = max(share, shares.get(doc_id, 0.0))
+    return replace(matches, shares=shares, is_whole=matches.is_whole and others.is_whole)
 
 
 def _weight(units: Sequence[Unit]) -> float:
@@ -377,8 +356,3 @@ def _ordered(scores: Mapping[int, float]) -> list[int]:
     """Best first; among equals the newer."""
     pairs = sorted(zip(scores.values(), scores, strict=True), reverse=True)
     return [doc_id for _, doc_id in pairs]
-
-
-def _distance(first: Sequence[int], second: Sequence[int]) -> int | None:
-    """How many words apart the two stand where they are nearest."""
-    return min((abs(here - there) for here in first for there in second), default=None)

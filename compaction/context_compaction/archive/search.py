@@ -62,7 +62,7 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
         locator = Locator(units)
         hits: list[Hit] = []
         for doc in docs[offset : offset + query.limit]:
-            said = index.read(doc)
+            said = ranker.read(doc)
             at = None if said is None else locator.find(said.text)
             # A prefix is looked for by stems, which other words may share.
             if said is not None and (at is not None or not is_prefix):

@@ -5,7 +5,7 @@ the row has it too. Measured on LoCoMo, where turns are short, and on questions 
 agents, where they are long: the one wants more of it, the others less.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 # What a word counts at so many messages' distance.
 DISTANCES = {1: 1.0, 2: 0.6, 3: 0.4}
@@ -13,7 +13,7 @@ LACKED_SHARE = 0.45
 HELD_SHARE = 0.25
 _MESSAGES = 1 << 40  # more than a session has
 
-Places = Mapping[int, int]
+Around = Sequence[tuple[int, float]]
 
 
 def place_of(session: int, seq: int) -> int:
@@ -21,28 +21,21 @@ def place_of(session: int, seq: int) -> int:
     return session * _MESSAGES + seq
 
 
-def with_surroundings(shares: Mapping[int, float], places: Places) -> dict[int, float]:
-    """What a word adds to each of some rows, with what stands around them.
+def around(place: int, rows: Mapping[int, int]) -> Around:
+    """The rows around a place, given the rows by their places, and what each of them counts."""
+    return [
+        (rows[near], part)
+        for distance, part in DISTANCES.items()
+        for near in (place - distance, place + distance)
+        if near in rows
+    ]
 
-    Args:
-        shares: What the word adds to each row that holds it.
-        places: By row, its place; the only rows that are looked at.
-    """
-    rows = {place: row for row, place in places.items()}
-    around: dict[int, float] = {}
-    for row, share in shares.items():
-        place = places.get(row)
-        if place is None:
-            continue
-        for distance, part in DISTANCES.items():
-            gain = part * share
-            for near in (place - distance, place + distance):
-                if gain > around.get(near, 0.0):
-                    around[near] = gain
-    found = {row: share for row, share in shares.items() if row in places}
-    for place, gain in around.items():
-        row = rows.get(place)
-        if row is not None:
-            held = shares.get(row, 0.0)
-            found[row] = held + HELD_SHARE * gain if held else LACKED_SHARE * gain
-    return found
+
+def with_surroundings(row: int, near: Around, shares: Mapping[int, float]) -> float:
+    """What a word adds to a row, given what it adds to each row that holds it."""
+    held = shares.get(row, 0.0)
+    gain = 0.0
+    for other, part in near:
+        if other in shares:
+            gain = max(gain, part * shares[other])
+    return held + (HELD_SHARE if held else LACKED_SHARE) * gain

@@ -21,9 +21,9 @@ def synonyms_of(word: str) -> tuple[str, ...]:
 
 @cache
 def _synonyms() -> dict[str, tuple[str, ...]]:
-    text = resources.files(__package__).joinpath("synonyms.txt").read_text(encoding="utf-8")
+    file = resources.files("context_compaction.archive") / "synonyms.txt"
     found: defaultdict[str, dict[str, None]] = defaultdict(dict)
-    for line in text.splitlines():
+    for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith(_COMMENT):
             continue
         words = phrase_words(line)

@@ -1,0 +1,62 @@
+"""Questions in one's own words: what they find though the words differ."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from context_compaction import wire
+from context_compaction.archive import Query, SearchPage
+from context_compaction.archive.local import open_archive
+from context_compaction.archive.synonyms import synonyms_of
+
+TALK = (
+    "My baggage never arrived, and nobody at the desk could help me.",
+    "I see. I have opened a case for it.",
+    "The train to Lisbon leaves at nine.",
+    "The weather was fine all week.",
+    "We ate fish by the harbour.",
+    "The museum opens at ten.",
+    "Here are the results of the vote.",
+    "A suitcase, a lamp and a chair stood in the attic.",
+)
+
+
+async def _ask(folder: Path, texts: Sequence[str], query: str) -> SearchPage:
+    async with open_archive(folder / "archive", index_root=folder / "index") as archive:
+        raws = [{"role": "user", "content": text} for text in texts]
+        await archive.append("s", wire.parse(raws, format="anthropic"), format="anthropic")
+        return await archive.search(Query(query))
+
+
+async def test_a_question_finds_what_was_said_with_another_word(tmp_path: Path) -> None:
+    page = await _ask(tmp_path, TALK[:-1], "where did his missing suitcase and trunk arrive?")
+    assert page.hits[0].seq == 0
+    assert "suitcase" in " ".join(page.absent)
+
+
+async def test_the_word_itself_counts_more_than_another_for_it(tmp_path: Path) -> None:
+    page = await _ask(tmp_path, TALK, "a suitcase beside a lamp beside a chair")
+    assert page.hits[0].seq == len(TALK) - 1
+
+
+async def test_one_or_two_words_find_only_what_holds_them(tmp_path: Path) -> None:
+    page = await _ask(tmp_path, TALK[:-1], "suitcase")
+    assert (page.total, page.total_is_exact) == (0, True)
+
+
+async def test_an_answer_is_found_by_the_words_of_the_question_before_it(tmp_path: Path) -> None:
+    talk = [
+        "Which port does the staging database of the billing team listen on?",
+        "Let me look.",
+        "It is 5433 there, not the usual port.",
+        *(f"Unrelated remark number {count} about a port in Spain." for count in range(40)),
+    ]
+    page = await _ask(tmp_path, talk, "port of the staging database of the billing team")
+    assert [hit.seq for hit in page.hits[:2]] == [0, 2]
+
+
+def test_synonyms_are_mutual_and_never_the_word_itself() -> None:
+    others = synonyms_of("suitcas")
+    assert "baggag" in others
+    assert "suitcas" not in others
+    assert all("suitcas" in synonyms_of(other) for other in others)
+    assert synonyms_of("zzyzx") == ()
