@@ -1,7 +1,7 @@
 """What a call asks for, in numbers: how much there is, when to act, and what it must come to."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from context_compaction.budget import make_budget
 from context_compaction.compaction import CompactRequest
@@ -16,6 +16,10 @@ from context_compaction.tokens import (
     UsageAnchor,
     anchor_from_usage,
 )
+
+# The floor of a target is at most this part of what is movable, so that trigger and target lie
+# apart in a small window too.
+_FLOOR_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +59,9 @@ def goal_of(
         overhead_tokens = count.learned_overhead(messages, anchor)
         before = count.estimate(messages, anchor=anchor)
     window, trigger, target = _window_trigger_target(
-        request, settings, overhead_tokens=math.ceil(overhead_tokens * count.margin)
+        request,
+        _where_undecided(request, settings),
+        overhead_tokens=math.ceil(overhead_tokens * count.margin),
     )
     if request.mode == "reactive":
         # The provider has refused this list, so our count of it was too low: aim well below it.
@@ -139,5 +145,26 @@ def _window_trigger_target(
     trigger = max(1, min(trigger, settings.trigger_tokens or trigger))
     # System prompt and tools stay: only what lies above them can be brought down.
     movable = max(0, trigger - overhead_tokens)
-    lower = trigger - movable + int(movable * settings.target_fraction)
+    lower = trigger - movable + _kept_tokens(movable, settings)
     return window, trigger, min(target or max(1, lower), trigger)
+
+
+def _kept_tokens(movable_tokens: int, settings: Settings) -> int:
+    """What of the movable part a compaction leaves."""
+    floor_tokens = min(settings.target_floor_tokens, int(movable_tokens * _FLOOR_SHARE))
+    return max(int(movable_tokens * settings.target_fraction), floor_tokens)
+
+
+def _where_undecided(request: CompactRequest, settings: Settings) -> Settings:
+    """`settings` without what a policy decides only where the caller has not.
+
+    Who names a trigger or a target has decided when to act: at what was named, or when the window
+    is full. Who names a part for the target means that part.
+    """
+    named = set(request.settings)
+    acts_when = {"trigger_tokens", "trigger_fraction"} & named or request.target_tokens is not None
+    if acts_when and "conversation_fraction" not in named:
+        settings = replace(settings, conversation_fraction=1.0)
+    if "target_fraction" in named and "target_floor_tokens" not in named:
+        settings = replace(settings, target_floor_tokens=0)
+    return settings

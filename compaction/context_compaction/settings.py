@@ -1,8 +1,8 @@
 """Every threshold of the layers, with its unit in the name, in one frozen dataclass.
 
-The figures are those of a 200K window. For a smaller budget the token and character thresholds
-shrink in proportion (`scaled`), so that a 32K window is worked with the same strategy; a policy
-that quotes a paper switches that off with `scale_to_budget=False`.
+The figures are those of a 200K window that is used to the full. For a smaller budget the token and
+character thresholds shrink in proportion (`scaled`), so that a 32K window is worked with the same
+strategy; a policy that quotes a paper switches that off with `scale_to_budget=False`.
 """
 
 import difflib
@@ -38,7 +38,9 @@ class Settings:
         conversation_fraction: Act at the latest when the conversation, system prompt and tools
             apart, has this part of the window: what is sent again on every call costs.
         target_fraction: Part of the trigger that a compaction brings the conversation down to,
-            system prompt and tools apart, so that trigger and target lie apart.
+            system prompt and tools apart, so that trigger and target lie apart ...
+        target_floor_tokens: ... but not below this, nor to less than 0.3: a summary, the newest
+            results and a file want as much in a small window; 0 is no floor.
         output_reserve_cap_tokens: At most this much is reserved for the model's answer.
         buffer_tokens: Safety margin below the window, for what we cannot see.
         max_request_bytes: The provider's limit on a request's size.
@@ -98,6 +100,7 @@ class Settings:
     trigger_fraction: float = 1.0
     conversation_fraction: float = 1.0
     target_fraction: float = 0.6
+    target_floor_tokens: int = 0
     output_reserve_cap_tokens: int = 20_000
     buffer_tokens: int = 13_000
     max_request_bytes: int = 32_000_000
