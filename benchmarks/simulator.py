@@ -1,22 +1,27 @@
 """What a whole session costs under each policy, and what the model still knows.
 
-Run: python benchmarks/simulator.py [number of a case ...]
+Run: python benchmarks/simulator.py [number of a case [policy ...]]
 
 Every session is replayed call by call as its host would send it (server/.../replay.py), with a
 prompt cache like Anthropic's: reads at 0.1, writes at 1.25 of the plain price, prefixes from 1,024
 tokens, and calls close enough together that nothing expires. Summaries are the extractive writer's,
 so that no policy pays a model. The named peers are the four papers' policies; the floor of the same
-run is the session without any compaction. `default` and `frugal` are two points
-of one line; so that it can be drawn, `default` also runs with other shares of the window for the
-conversation and other targets (results/simulator-*.svg). "In context" is recall where words that
-stood near a name before stand near it in the
-request. "Beaten" says whether `frugal` is at least 25 % cheaper than that policy, or as cheap with
-higher recall. The sets "joined" are real runs one after the other, as of one user with many tasks.
+run is the session without any compaction. `default` also runs with other shares of the window as
+its trigger, and as `full-window`, so that its line can be drawn (results/simulator-*.svg).
+
+"In context" is recall where words that stood near a name before stand near it in the request.
+"Beaten" says whether `default` is at least 25 % cheaper than that policy, or as cheap with higher
+recall. "Between compactions" is the part of the input that is read from the cache in calls that
+break no prefix; it follows from the two columns before it, what is new in such a call and what it
+carries in all: 95 % needs twenty times as much context as is new. The sets "joined" are real runs
+one after the other, as of one user with many tasks. Figures are counts: they do not depend on the
+load. Each run's are kept in results/simulator-*.json, from which this page is made.
 """
 
+import json
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,20 +35,18 @@ from context_compaction import wire
 from context_compaction.archive.local import open_archive
 from context_compaction.compaction import CompactRequest
 from context_compaction.tokens import counter_for
-from mcp_server_compaction.replay import (
-    READ_PRICE,
-    WRITE_PRICE,
-    Replay,
-    call_positions,
-    replay,
-)
+from mcp_server_compaction.replay import READ_PRICE, WRITE_PRICE, call_positions, replay
 
+from benchmarks.simulator_page import Figures, figures_of, picture, section
 from tests.support.corpus import all_transcripts
 from tests.support.synthetic import synthetic_session
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PAPERS = ("claude-code", "three-layer", "four-layer", "timeline", "timeline-checkpoint")
-WITHIN_CALLS = 20
+POLICIES = (
+    "default", "claude-code", "three-layer", "four-layer", "timeline", "timeline-checkpoint",
+    "full-window",
+)  # fmt: skip
+OTHER_SHARES = (0.25, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +57,6 @@ class Case:
     load: Callable[[], list[Any]]
     format: str
     window: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One replay with its label: the policy, or `default` with the constants that were changed."""
-
-    label: str
-    replay: Replay
 
 
 def real_session() -> list[Any]:
@@ -106,24 +101,21 @@ CASES = (
 LONG_CASES = (5, 6)
 
 
-def variants(number: int) -> list[tuple[str, str, dict[str, Any]]]:
-    """Label, policy and constants of each run."""
-    named: list[tuple[str, str, dict[str, Any]]] = [
-        ("frugal", "frugal", {}),
-        ("default", "default", {}),
-    ]
-    named += [(name, name, {}) for name in PAPERS]
+def variants(number: int) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Policy and constants of each run, by its label."""
+    named: dict[str, tuple[str, dict[str, Any]]] = {name: (name, {}) for name in POLICIES}
     if number in LONG_CASES:
         return named
-    for share, target in ((1.0, 0.35), (0.55, 0.36), (0.25, 0.36)):
-        constants = {"conversation_fraction": share, "target_fraction": target}
-        named.append((f"default, {share} of the window, target {target}", "default", constants))
-    return [*named, ("gentle", "gentle", {})]
+    others = {
+        f"default, trigger at {share} of the window": ("default", {"conversation_fraction": share})
+        for share in OTHER_SHARES
+    }
+    return named | others | {"gentle": ("gentle", {})}
 
 
 async def run(
     case: Case, payload: list[Any], label: str, policy: str, settings: dict[str, Any]
-) -> Run:
+) -> Figures:
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
@@ -134,130 +126,60 @@ async def run(
                 context_window=case.window,
                 max_output_tokens=16_384,
             )
-            return Run(label, await replay(payload, request, archive))
+            return figures_of(label, await replay(payload, request, archive))
 
 
-def uncompacted(case: Case, payload: list[Any]) -> str:
+def uncompacted(case: Case, payload: list[Any]) -> Figures:
     """The floor, by arithmetic: everything is sent, as if no window were there."""
     sizes = list(map(counter_for().message, wire.parse(payload, format=case.format)))
+    stops = call_positions(payload, case.format)
     read = written = sent = 0
-    for stop in call_positions(payload, case.format):
+    for stop in stops:
         total = sum(sizes[:stop])
         read, written, sent = read + sent, written + total - sent, total
     billed = read * READ_PRICE + written * WRITE_PRICE
-    share = read / (read + written)
-    rest = " - |" * 5
-    return (
-        f"| no compaction, no window | {billed:,.0f} | - | - | 1.000 | 1.000 | {share:.1%} |{rest}"
+    hits, calls = read / (read + written), len(stops)
+    new, carried = written / calls, (read + written) / calls
+    return Figures(
+        "no compaction, no window", calls, billed, 1.0, 1.0, hits, new, carried, 0, 0, 0, calls
     )
 
 
-def breaks_within(replay: Replay) -> int:
-    """The most prefix breaks in any 20 calls."""
-    breaks = [call.breaks_prefix for call in replay.calls]
-    return max(sum(breaks[at : at + WITHIN_CALLS]) for at in range(len(breaks)))
-
-
-def beaten(item: Run, ours: Replay) -> str:
-    if item.label not in PAPERS:
-        return "-"
-    share = ours.billed_tokens / item.replay.billed_tokens
-    wins = share <= 0.75 or (share <= 1 and ours.recall > item.replay.recall)
-    return "yes" if wins else "no"
-
-
-def table(runs: Sequence[Run]) -> list[str]:
-    ours = runs[0].replay
-    lines = [
-        "| policy | billed input tokens | of frugal's | beaten | recall | in context | "
-        "cache hits | between "
-        f"compactions | compactions | prefix breaks in {WITHIN_CALLS} calls | repeated edits | "
-        "calls over the window |",
-        "|---|--:|--:|:-:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for item in runs:
-        done = item.replay
-        lines.append(
-            f"| {item.label} | {done.billed_tokens:,.0f} | "
-            f"{done.billed_tokens / ours.billed_tokens:.2f} | {beaten(item, ours)} | "
-            f"{done.recall:.3f} | {done.recall_with_context:.3f} | "
-            f"{done.hit_share:.1%} | {done.steady_hit_share:.1%} | "
-            f"{done.compactions} | {breaks_within(done)} | "
-            f"{sum(call.repeated_edits for call in done.calls)} | {done.calls_over} |"
-        )
-    return lines
-
-
-def picture(case: Case, runs: Sequence[Run]) -> str:
-    """Cost against recall as SVG; the line joins the runs of `default`."""
-    width, height, margin = 760, 440, 60
-    most = max(item.replay.billed_tokens for item in runs) * 1.08
-    least = min(item.replay.recall for item in runs) * 0.95
-
-    def place(item: Run) -> tuple[float, float]:
-        x = margin + (width - 2 * margin) * item.replay.billed_tokens / most
-        y = height - margin - (height - 2 * margin) * (item.replay.recall - least) / (1 - least)
-        return round(x, 1), round(y, 1)
-
-    ours = sorted(place(item) for item in runs if item.label.startswith(("default", "frugal")))
-    line = " ".join(f"{x},{y}" for x, y in ours)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        'font-family="sans-serif" font-size="12">',
-        f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{margin}" y="24" font-size="15">{case.name}: cost against recall</text>',
-        f'<path d="M{margin} {margin}V{height - margin}H{width - margin}" fill="none" '
-        'stroke="#888"/>',
-        f'<text x="{width // 2}" y="{height - 16}" text-anchor="middle">billed input tokens '
-        f"(right end: {most:,.0f})</text>",
-        f'<text x="16" y="{height // 2}" transform="rotate(-90 16 {height // 2})" '
-        f'text-anchor="middle">recall ({least:.2f} to 1)</text>',
-        f'<polyline points="{line}" fill="none" stroke="#2a7" stroke-dasharray="4 3"/>',
-    ]
-    for item in runs:
-        x, y = place(item)
-        color = "#2a7" if item.label.startswith(("default", "frugal")) else "#c43"
-        parts.append(f'<circle cx="{x}" cy="{y}" r="5" fill="{color}"/>')
-        anchor = ' text-anchor="end"' if x > width - 200 else ""
-        shift = -8 if anchor else 8
-        parts.append(f'<text x="{x + shift}" y="{y - 6}"{anchor}>{item.label}</text>')
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def write(number: int, case: Case, payload: list[Any], runs: Sequence[Run]) -> None:
-    """This case's picture, and its section of the page, beside those of the other cases."""
-    calls = len(runs[0].replay.calls)
-    picture_name = f"simulator-{number}.svg"
-    section = [
-        f"## {number}. {case.name} ({len(payload):,} messages, {calls:,} calls)",
-        "",
-        *table(runs),
-        uncompacted(case, payload),
-        "",
-        f"![cost against recall]({picture_name})",
-        "",
-    ]
+def write(number: int, case: Case, payload: list[Any], runs: dict[str, Figures]) -> None:
+    """This case's figures and picture, and its section of the page beside those of the others."""
+    kept = {label: asdict(figures) for label, figures in runs.items()}
+    (RESULTS / f"simulator-{number}.json").write_text(
+        json.dumps(kept, indent=1) + "\n", encoding="utf-8"
+    )
+    ordered = [runs[label] for label in variants(number) if label in runs]
+    (RESULTS / f"simulator-{number}.svg").write_text(picture(case.name, ordered), encoding="utf-8")
+    text = section(number, case.name, len(payload), [*ordered, uncompacted(case, payload)])
     page = RESULTS / "simulator.md"
     old = page.read_text(encoding="utf-8").split("\n## ")[1:] if page.exists() else []
-    sections = {f"## {text}".splitlines()[0].split(".")[0]: f"## {text}" for text in old}
-    sections[f"## {number}"] = "\n".join(section)
-    about = ["# Session simulator", "", (__doc__ or "").strip(), ""]
-    ordered = [sections[key].rstrip() + "\n" for key in sorted(sections)]
-    page.write_text("\n".join([*about, *ordered]), encoding="utf-8")
-    (RESULTS / picture_name).write_text(picture(case, runs), encoding="utf-8")
+    sections = {f"## {part}".split(".")[0]: f"## {part}" for part in old} | {f"## {number}": text}
+    parts = ["# Session simulator", (__doc__ or "").strip()]
+    parts += [sections[key].strip() for key in sorted(sections)]
+    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+def stored(number: int) -> dict[str, Figures]:
+    path = RESULTS / f"simulator-{number}.json"
+    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {label: Figures(**figures) for label, figures in kept.items()}
 
 
 async def main() -> None:
-    wanted = [int(argument) for argument in sys.argv[1:]]
+    number_wanted, labels_wanted = sys.argv[1:2], sys.argv[2:]
     for number, case in enumerate(CASES, 1):
-        if wanted and number not in wanted:
+        if number_wanted and number != int(number_wanted[0]):
             continue
-        payload, runs = case.load(), list[Run]()
-        for label, policy, settings in variants(number):
-            runs.append(await run(case, payload, label, policy, settings))
-            print(f"{case.name}: {label}", flush=True)
-            write(number, case, payload, runs)
-        print("\n".join(table(runs)), flush=True)
+        payload = case.load()
+        for label, (policy, settings) in variants(number).items():
+            if labels_wanted and label not in labels_wanted:
+                continue
+            figures = await run(case, payload, label, policy, settings)
+            print(f"{case.name}: {figures}", flush=True)
+            write(number, case, payload, stored(number) | {label: figures})
 
 
 anyio.run(main)
