@@ -87,10 +87,10 @@ def test_oldest_go_first_and_only_until_the_limit_is_met() -> None:
 
 def test_nothing_is_done_for_less_than_the_minimum_unless_that_is_waived() -> None:
     payload = [user("go"), *steps(6)]
-    frugal = replace(PLAIN, min_savings_tokens=20_000)
+    careful = replace(PLAIN, min_savings_tokens=20_000)
     messages = read(payload)
-    assert microcompact(messages, count=COUNT, settings=frugal).messages is messages
-    assert cleared(run(payload, frugal, needs_minimum=False)) == [2, 4, 6]
+    assert microcompact(messages, count=COUNT, settings=careful).messages is messages
+    assert cleared(run(payload, careful, needs_minimum=False)) == [2, 4, 6]
 
 
 def test_a_batch_clears_at_least_the_minimum_even_where_less_would_do() -> None:
