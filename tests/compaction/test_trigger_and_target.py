@@ -1,0 +1,62 @@
+"""When a policy acts, what it leaves, and that what a caller names is what happens."""
+
+from typing import Any
+
+import pytest
+from context_compaction.compaction import CompactRequest
+from context_compaction.pipeline import compact
+
+from tests.support.promises import temporary_archive
+from tests.support.small import user
+
+# window - min(max_output, 20 000) - 13 000, as in budget.py.
+BUDGET_OF_200K = 170_616
+
+
+async def trigger_and_target(**wish: Any) -> tuple[int, int]:
+    async with temporary_archive() as archive:
+        request = CompactRequest(mode="record", max_output_tokens=16_384, **wish)
+        answer = await compact([user("Hello.")], request, archive=archive)
+    return answer.tokens.trigger, answer.tokens.target
+
+
+@pytest.mark.parametrize(
+    ("policy", "window", "expected"),
+    [
+        ("default", 1_000_000, (420_000, 63_000)),
+        ("default", 200_000, (84_000, 12_600)),
+        ("default", 64_000, (26_880, 8_000)),
+        ("default", 32_000, (13_440, 4_032)),
+        ("full-window", 200_000, (BUDGET_OF_200K, 102_369)),
+        ("gentle", 200_000, (BUDGET_OF_200K, 102_369)),
+    ],
+)
+async def test_a_policy_acts_at_its_part_of_the_window(
+    policy: str, window: int, expected: tuple[int, int]
+) -> None:
+    assert await trigger_and_target(policy=policy, context_window=window) == expected
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ({"target_tokens": 20_000}, (BUDGET_OF_200K, 20_000)),
+        ({"target_tokens": 120_000}, (BUDGET_OF_200K, 120_000)),
+        ({"settings": {"trigger_tokens": 100_000}}, (100_000, 15_000)),
+        ({"settings": {"trigger_fraction": 0.7}}, (140_000, 21_000)),
+        ({"settings": {"conversation_fraction": 0.3}}, (60_000, 9_000)),
+        ({"settings": {"conversation_fraction": 0.3}, "target_tokens": 20_000}, (60_000, 20_000)),
+        ({"settings": {"target_fraction": 0.05}}, (84_000, 4_200)),
+        ({"settings": {"target_floor_tokens": 20_000}}, (84_000, 20_000)),
+    ],
+)
+async def test_what_a_caller_names_is_what_default_does(
+    wish: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    assert await trigger_and_target(context_window=200_000, **wish) == expected
+
+
+async def test_system_prompt_and_tools_do_not_count_to_the_conversations_part() -> None:
+    trigger, target = await trigger_and_target(context_window=200_000, overhead_tokens=10_000)
+    assert trigger - target == 84_000 - 12_600
+    assert trigger > 84_000 + 10_000
