@@ -164,7 +164,8 @@ def write(number: int, case: Case, payload: list[Any], runs: dict[str, Figures])
 
 def stored(number: int) -> dict[str, Figures]:
     path = RESULTS / f"simulator-{number}.json"
-    kept = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    text = path.read_text(encoding="utf-8") if path.exists() else "{}"
+    kept: dict[str, dict[str, Any]] = json.loads(text)
     return {label: Figures(**figures) for label, figures in kept.items()}
 
 

@@ -47,7 +47,11 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("receipt", "import mcp_server_compaction.config", "The server stands above"),
         ("persist", "from context_compaction.dedupe import dedupe", "imports point downwards"),
         ("microcompact", "import os", "a layer is a plain function"),
-        ("digest", "from context_compaction.archive import Archive", "files of the library know the archive"),
+        (
+            "digest",
+            "from context_compaction.archive import Archive",
+            "files of the library know the archive",
+        ),
         ("summary", "import anthropic", "knows no protocol, no provider"),
         ("summarizers/llm", "import anthropic", "knows no protocol, no provider"),
     ],
