@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 import anyio
 from context_compaction.archive import Query
 from context_compaction.archive.local import open_archive
+from mcp_server_compaction.import_calls import Calls
 from mcp_server_compaction.import_journal import Journal
 from mcp_server_compaction.importing import changed_files, import_file
 
@@ -49,8 +50,9 @@ async def import_all(archive_folder: Path, index: Path, files: Sequence[Path]) -
     if not changed:
         return 0
     async with open_archive(archive_folder, index_root=index) as archive:
+        calls = Calls(archive)
         outcomes = [
-            await import_file(archive, journal, path, report_bytes=lambda _: None)
+            await import_file(archive, journal, calls, path, report_bytes=lambda _: None)
             for path in changed
         ]
     return sum(outcome.written for outcome in outcomes)

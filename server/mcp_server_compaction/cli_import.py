@@ -15,6 +15,7 @@ from context_compaction.errors import SettingsError
 from context_compaction.roots import HOST_TRANSCRIPT_FOLDERS
 
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.import_calls import Calls
 from mcp_server_compaction.import_journal import Journal
 from mcp_server_compaction.importing import Imported, Report, changed_files, import_file, is_output
 
@@ -102,9 +103,11 @@ async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
     if not changed:
         return []
     async with open_archive(config.archive_folder) as archive:
+        calls = Calls(archive)
         with _progress(changed) as report:
             return [
-                await import_file(archive, journal, path, report_bytes=report) for path in changed
+                await import_file(archive, journal, calls, path, report_bytes=report)
+                for path in sorted(changed, key=is_output)  # an output after its session's calls
             ]
 
 

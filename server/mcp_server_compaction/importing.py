@@ -37,6 +37,7 @@ from mcp_server_compaction.import_batches import (
     from_line,
     whole_batch,
 )
+from mcp_server_compaction.import_calls import Calls
 from mcp_server_compaction.import_journal import Journal, Position, resumable, stamp_of, tail_crc
 
 BATCH_BYTES = 8 * 1024 * 1024  # so that a file of any size is imported in bounded memory
@@ -70,13 +71,14 @@ class Imported:
 
 
 async def import_file(
-    archive: Archive, journal: Journal, path: Path, *, report_bytes: Report
+    archive: Archive, journal: Journal, calls: Calls, path: Path, *, report_bytes: Report
 ) -> Imported:
     """Archive what is new in a file, and note how far it was read.
 
     Args:
         archive: Where to.
         journal: What is known of the file.
+        calls: Those of `archive`; one for a whole import.
         path: The file.
         report_bytes: Told of bytes read.
 
@@ -86,7 +88,7 @@ async def import_file(
     outcome = Imported(path)
     try:
         stamp = await to_thread.run_sync(stamp_of, path)
-        position = await _import_changed(archive, journal, stamp, outcome, report_bytes)
+        position = await _import_changed(archive, journal, calls, stamp, outcome, report_bytes)
     except (InvalidMessageError, SettingsError) as error:
         outcome.problem = str(error)
     except OSError as error:
@@ -99,6 +101,7 @@ async def import_file(
 async def _import_changed(
     archive: Archive,
     journal: Journal,
+    calls: Calls,
     stamp: tuple[int, int, int],
     outcome: Imported,
     report_bytes: Report,
@@ -112,10 +115,10 @@ async def _import_changed(
         if not resumed:
             position = Position(stamp, kind=await _kind_of_file(path))
         try:
-            return await _import(archive, position, outcome, report_bytes)
+            return await _import(archive, calls, position, outcome, report_bytes)
         except NotFoundError:  # the session was deleted since: all of it is new again
             fresh = Position(stamp, kind=position.kind)
-            return await _import(archive, fresh, outcome, report_bytes)
+            return await _import(archive, calls, fresh, outcome, report_bytes)
     except UnknownFormatError as error:
         outcome.is_conversation = False
         outcome.problem = str(error)
@@ -154,24 +157,25 @@ async def _kind_of_file(path: Path) -> str:
 
 
 async def _import(
-    archive: Archive, position: Position, outcome: Imported, report_bytes: Report
+    archive: Archive, calls: Calls, position: Position, outcome: Imported, report_bytes: Report
 ) -> Position:
     if position.kind in _FOLLOWED:
         return await _follow(archive, position, outcome, report_bytes)
     async with aiofiles.open(outcome.path, "rb") as file:
         data = await file.read()
     if position.kind == "output":
-        await _import_output(archive, data, outcome)
+        await _import_output(archive, calls, data, outcome)
     else:
         await _import_whole(archive, data, outcome, position)
     report_bytes(position.stamp[0])
     return position
 
 
-async def _import_output(archive: Archive, data: bytes, outcome: Imported) -> None:
+async def _import_output(archive: Archive, calls: Calls, data: bytes, outcome: Imported) -> None:
     path = outcome.path
     session_id = path.parent.parent.name
-    blob = Blob(output_id_of(data), data, "text/plain", call_id=path.stem)
+    call = await calls.of_file(session_id, path.stem)
+    blob = Blob(output_id_of(data), data, "text/plain", call.tool_name, call.call_id)
     await archive.commit(session_id, blobs=[blob])
     outcome.sessions.add(session_id)
     outcome.outputs += 1

@@ -183,25 +183,31 @@ def test_a_file_that_is_not_read_line_by_line_is_archived_as_whole_as_one_that_i
     assert figures(imported(tmp_path / "b", other))["unchanged"] == 1
 
 
-def test_a_large_output_that_claude_code_kept_in_a_file_is_found_in_its_session(
+def test_a_large_output_that_claude_code_kept_in_a_file_is_found_by_session_and_tool(
     tmp_path: Path,
 ) -> None:
     project = tmp_path / "project"
     (project / "main" / "tool-results").mkdir(parents=True)
-    (project / "main.jsonl").write_bytes(b"".join(lines_of(claude_code_rows())))
+    saved = b"Full output saved to: /home/main/tool-results/bq7.txt"
+    rows = b"".join(lines_of(claude_code_rows())).replace(b"output of b1", saved)
+    (project / "main.jsonl").write_bytes(rows)
     output = "".join(f"line {number} of the quokka log\n" for number in range(5_000))
     (project / "main" / "tool-results" / "a1.txt").write_text(output, encoding="utf-8")
-    assert figures(imported(tmp_path / "a", project))["outputs"] == 1
+    listing = f"the wombat list\n{output}"
+    (project / "main" / "tool-results" / "bq7.txt").write_text(listing, encoding="utf-8")
+    assert figures(imported(tmp_path / "a", project))["outputs"] == 2
     again = figures(imported(tmp_path / "a", project))
-    assert (again["files"], again["unchanged"]) == (2, 2)
+    assert (again["files"], again["unchanged"]) == (3, 3)
 
     async def check() -> None:
         async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
-            (hit, *_) = (await archive.search(Query("quokka", session_id="main"))).hits
-            (info,) = await archive.outputs("main")
-            assert (hit.pointer, hit.kind) == (info.output_id, "output")
-            assert info.call_id == "a1"
-            assert (await archive.read_output(info.output_id)).data == output.encode()
+            infos = {info.call_id: info for info in await archive.outputs("main")}
+            assert {info.tool_name for info in infos.values()} == {"Bash"}
+            found = await archive.search(Query("quokka", session_id="main", tool="Bash"))
+            outputs = {hit.pointer for hit in found.hits if hit.kind == "output"}
+            assert outputs == {info.output_id for info in infos.values()}
+            assert (await archive.read_output(infos["a1"].output_id)).data == output.encode()
+            assert (await archive.read_output(infos["b1"].output_id)).data == listing.encode()
 
     anyio.run(check)
 
