@@ -3,9 +3,7 @@
 Everything blocks and runs in one thread at a time; `local.py` sees to that.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -20,20 +18,11 @@ from context_compaction.archive import (
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.chain import ROOT, chain_hashes, content_hash
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
-from context_compaction.archive.files import explaining, locked, make_folder
 from context_compaction.archive.log import (
-    SEGMENT_BYTES,
-    LoggedRecord,
-    Writer,
-    append_records,
     check_session_id,
-    claim_writer,
-    cut_segment,
     read_body,
-    session_folder,
-    session_key,
-    sync_segments,
 )
+from context_compaction.archive.open_sessions import OpenSessions
 from context_compaction.archive.outputs import (
     StoredOutput,
     describe_blob,
@@ -41,18 +30,16 @@ from context_compaction.archive.outputs import (
     info_of,
 )
 from context_compaction.archive.records import (
-    RECORD_VERSION,
     Place,
     Record,
     compact_json,
     externalise,
 )
-from context_compaction.archive.retention import LOCK_NAME, delete_sessions
-from context_compaction.archive.session import NO_SEQ, SessionState, refresh
+from context_compaction.archive.retention import delete_sessions
+from context_compaction.archive.session import NO_SEQ, SessionState
 from context_compaction.edits import Blob
 from context_compaction.errors import (
     ArchiveDamagedError,
-    ArchiveError,
     InvalidMessageError,
     NotFoundError,
     QueryError,
@@ -61,8 +48,6 @@ from context_compaction.errors import (
 from context_compaction.messages import JsonObject, Message
 from context_compaction.wire import FORMATS
 
-CACHED_SESSIONS = 64
-
 
 class TranscriptStore:
     """All transcripts under one root. `close` lets go of the writer's lock."""
@@ -70,13 +55,11 @@ class TranscriptStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.blobs = BlobStore(root / "blobs")
-        self._states: OrderedDict[str, SessionState] = OrderedDict()
-        self._writer: Writer | None = None
+        self._sessions = OpenSessions(root)
 
     def close(self) -> None:
         """Let another process take this writer's name."""
-        if self._writer is not None:
-            self._writer.release()
+        self._sessions.close()
 
     def append(
         self,
@@ -98,7 +81,7 @@ class TranscriptStore:
         contents = [_hash_message(index, message) for index, message in enumerate(messages)]
         chain = chain_hashes(contents, after)
         head = chain[-1] if chain else after
-        state = self._state(session_id)
+        state = self._sessions.state(session_id)
         if after != ROOT and after not in state.nodes:
             raise NotFoundError(
                 f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
@@ -107,16 +90,16 @@ class TranscriptStore:
         known = state.match(chain)
         if dry_run:
             return AppendResult(_seqs(state, chain, known), len(chain) - known, head)
-        self._sync_history(state, chain[known - 1] if known else after)
+        self._sessions.sync_history(state, chain[known - 1] if known else after)
         if known == len(chain):
             return AppendResult(_seqs(state, chain, known), 0, head)
-        with self._writing(session_id) as state:
+        with self._sessions.writing(session_id) as state:
             known = state.match(chain)
             # Again, for what came since. Nothing may reach the device before what it builds upon.
-            self._sync_history(state, chain[known - 1] if known else after)
+            self._sessions.sync_history(state, chain[known - 1] if known else after)
             seqs = _seqs(state, chain, known)
             tools = tools_of(messages, known)
-            self._write(
+            self._sessions.write(
                 state,
                 session_id,
                 parent_session_id,
@@ -152,8 +135,8 @@ class TranscriptStore:
         """See `Archive.commit`. Large outputs are durable before the record that names them."""
         check_session_id(session_id)
         heads = {blob.output_id: describe_blob(blob) for blob in blobs}
-        with self._writing(session_id) as state:
-            self._sync(state, state.unsynced())
+        with self._sessions.writing(session_id) as state:
+            self._sessions.sync(state, state.unsynced())
             records: list[Record] = []
             for blob in blobs:
                 head = heads.pop(blob.output_id, None)
@@ -168,11 +151,11 @@ class TranscriptStore:
                 made = [entry.raw for entry in context if entry.seq == NO_SEQ]
                 records.append(Record(head, externalise(made, self.blobs.put)))
             if records:
-                self._write(state, session_id, None, records)
+                self._sessions.write(state, session_id, None, records)
 
     def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
-        state = self._existing(session_id)
+        state = self._sessions.existing(session_id)
         format = _format_of(state)
         stored = state.newest_context
         if stored is None:
@@ -190,7 +173,7 @@ class TranscriptStore:
                 f"The message range {start} to {stop} cannot be read. "
                 "Give a start from 0 and a stop that is not smaller."
             )
-        state = self._existing(session_id)
+        state = self._sessions.existing(session_id)
         seqs = [seq for seq in range(start, min(stop + 1, state.next_seq)) if seq in state.messages]
         return [
             ArchivedMessage(session_id, seq, record.head["format"], raw, float(record.head["ts"]))
@@ -200,12 +183,12 @@ class TranscriptStore:
 
     def receipts(self, session_id: str) -> list[JsonObject]:
         """See `Archive.receipts`."""
-        state = self._existing(session_id)
+        state = self._sessions.existing(session_id)
         return [self._body(state, record.place) for _, record in sorted(state.receipts.items())]
 
     def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""
-        state = self._existing(session_id)
+        state = self._sessions.existing(session_id)
         return SessionInfo(
             session_id=session_id,
             parent_session_id=state.parent_session_id,
@@ -218,9 +201,8 @@ class TranscriptStore:
 
     def output(self, output_id: str, key: str | None = None) -> StoredOutput | None:
         """An output of the session `key`, or of any session known here; None if it is not there."""
-        known = [name for name, state in self._states.items() if output_id in state.outputs]
-        for name in known if key is None else [key]:
-            state = self._state_of(name)  # another process may have deleted the session
+        for name in self._sessions.keys_holding(output_id) if key is None else [key]:
+            state = self._sessions.of_key(name)  # another process may have deleted the session
             record = state.outputs.get(output_id)
             if record is not None:
                 body = self._body(state, record.place)
@@ -229,27 +211,27 @@ class TranscriptStore:
 
     def outputs(self, session_id: str) -> list[OutputInfo]:
         """See `Archive.outputs`."""
-        state = self._existing(session_id)
+        state = self._sessions.existing(session_id)
         records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
         return [info_of(record.head, session_id) for record in records]
 
     def pin(self, session_id: str, *, pinned: bool) -> None:
         """See `Archive.pin`."""
-        self._existing(session_id)
-        with self._writing(session_id) as state:
-            self._sync(state, state.unsynced())
+        self._sessions.existing(session_id)
+        with self._sessions.writing(session_id) as state:
+            self._sessions.sync(state, state.unsynced())
             if state.is_pinned != pinned:
                 # With the time of the last message: a pin does not make a session newer.
                 then = state.last_seconds
                 record = Record({"kind": "pin", "ts": then, "pinned": pinned})
-                self._write(state, session_id, None, [record])
+                self._sessions.write(state, session_id, None, [record])
 
     def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`; the index is not concerned."""
-        keys = [self._existing(session_id).folder.name for session_id in session_ids]
+        keys = [self._sessions.existing(session_id).folder.name for session_id in session_ids]
         freed = delete_sessions(self.root, keys)
         for key in keys:
-            self._states.pop(key, None)
+            self._sessions.forget(key)
         return freed
 
     def _title(self, state: SessionState) -> str:
@@ -258,25 +240,6 @@ class TranscriptStore:
                 (raw,) = self._raws(state, [seq])
                 return title_of(message_text(raw, record.head["format"]))
         return ""
-
-    def _state(self, session_id: str) -> SessionState:
-        return self._state_of(session_key(session_id))
-
-    def _state_of(self, key: str) -> SessionState:
-        """What the log now says of a session; the newest used sessions are kept in memory."""
-        state = self._states.pop(key, None) or SessionState(session_folder(self.root, key))
-        self._states[key] = state = refresh(state)
-        if len(self._states) > CACHED_SESSIONS:
-            self._states.popitem(last=False)
-        return state
-
-    def _existing(self, session_id: str) -> SessionState:
-        state = self._state(check_session_id(session_id))
-        if not state.exists:
-            raise NotFoundError(
-                f"The archive holds no session {session_id!r}. List the sessions to see its ids."
-            )
-        return state
 
     def _raws(self, state: SessionState, seqs: Sequence[int]) -> list[JsonObject]:
         raws: list[JsonObject] = []
@@ -292,84 +255,6 @@ class TranscriptStore:
 
     def _body(self, state: SessionState, place: Place) -> Any:
         return read_body(state.folder, place, self.blobs.read_whole)
-
-    @contextmanager
-    def _writing(self, session_id: str) -> Generator[SessionState]:
-        """Hold the session's lock, with what the log says now; what was written is durable then.
-
-        Others write to the session while this process waits for the device.
-        """
-        folder = session_folder(self.root, session_key(session_id))
-        with locked(self.root / LOCK_NAME, shared=True):
-            with explaining(folder, "Making"):
-                make_folder(folder)
-            with locked(folder / "lock"):
-                state = self._state(session_id)
-                before = dict(state.read_to)
-                yield state
-            written = {name for name, end in state.read_to.items() if end > before.get(name, 0)}
-            try:
-                self._sync(state, written)
-            except ArchiveError:
-                with locked(folder / "lock"):
-                    for name in written:
-                        cut_segment(folder, name, before.get(name, 0))
-                raise
-
-    def _write(
-        self,
-        state: SessionState,
-        session_id: str,
-        parent_session_id: str | None,
-        records: Sequence[Record],
-    ) -> None:
-        """Number `records`, append them as one call, and learn them; `_writing` syncs them."""
-        if self._writer is None:
-            self._writer = claim_writer(self.root)
-        segment, size = _segment_to_append(state, self._writer.name)
-        parent = state.parent_session_id or parent_session_id
-        if not size or parent != state.parent_session_id:
-            head = {
-                "kind": "session",
-                # Not now: an old transcript that is imported stays an old session.
-                "ts": min(record.head["ts"] for record in records),
-                "v": RECORD_VERSION,
-                "session": session_id,
-                "parent": parent,
-            }
-            records = [Record(head), *records]
-        numbered = [
-            Record({"n": state.next_number + count} | record.head, record.body)
-            for count, record in enumerate(records)
-        ]
-        places = append_records(self.root, state.folder.name, segment, size, numbered)
-        for record, place in zip(numbered, places, strict=True):
-            state.learn(LoggedRecord(record.head, place))
-        state.read_to[segment] = places[-1].offset + places[-1].length
-
-    def _sync_history(self, state: SessionState, head: str) -> None:
-        """Make durable the history `head`, so that it may be acknowledged and built upon."""
-        self._sync(state, state.unsynced_under(head))
-        state.durable.add(head)
-
-    def _sync(self, state: SessionState, segments: Collection[str]) -> None:
-        """Make durable what was read of `segments`."""
-        if not segments:
-            return
-        is_new = any(name not in state.synced_to for name in segments)
-        sync_segments(self.root, state.folder.name, segments, with_names=is_new)
-        state.synced_to |= {name: state.read_to[name] for name in segments}
-
-
-def _segment_to_append(state: SessionState, writer: str) -> tuple[str, int]:
-    """This writer's segment and its size: the newest, or a new one where that is full or torn."""
-    own = {name: size for name, size in state.sizes.items() if name.startswith(f"{writer}-")}
-    newest = max(own, default=None)
-    if newest is not None:
-        size = own[newest]
-        if size == state.read_to.get(newest, 0) and size < SEGMENT_BYTES:
-            return newest, size
-    return f"{writer}-{len(own) + 1:06}.jsonl", 0
 
 
 def _seqs(state: SessionState, chain: Sequence[str], known: int) -> tuple[int, ...]:
