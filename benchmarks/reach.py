@@ -5,7 +5,8 @@ Run: python benchmarks/reach.py [PROCESSES]        (needs the dependency group `
 The cases and the needed strings are those of recall.py. A string that the compacted context does
 not hold with its context is asked for once: the query is the longest part of the string ("muller"
 for "ivan_muller_7015"), or the string where it has but one part. It is reached where the string
-stands in a snippet of the first page of hits, as `search_transcript` gives it by default.
+stands in a snippet of the first page of hits, as `search_transcript` gives it by default: at most
+ten hits and 2,000 tokens.
 """
 
 import re
@@ -25,6 +26,7 @@ from context_compaction.archive import Query
 from context_compaction.compaction import CompactRequest
 from context_compaction.pipeline import compact
 from context_compaction.tokens import counter_for
+from mcp_server_compaction.tools.search_transcript import search_briefly
 
 from benchmarks.needed import kept, past_of, spoken
 from benchmarks.recall import MODEL, TITLES, Case, Needs, cases, interval, needs_of, ordinary
@@ -70,8 +72,8 @@ async def _held_and_found(needs: Needs, target_tokens: int) -> tuple[list[bool],
         found: list[bool] = []
         for string in strings:
             query = Query(query_for(string), session_id=result.session_id)
-            page = await archive.search(query)
-            found.append(any(string in hit.snippet for hit in page.hits))
+            answer = await search_briefly(archive, query)
+            found.append(any(string in hit.snippet for hit in answer.hits))
     return held, found
 
 

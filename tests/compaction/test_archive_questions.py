@@ -60,3 +60,33 @@ def test_synonyms_are_mutual_and_never_the_word_itself() -> None:
     assert "suitcas" not in others
     assert all("suitcas" in synonyms_of(other) for other in others)
     assert synonyms_of("zzyzx") == ()
+
+
+async def test_one_word_shows_the_different_names_that_hold_it(tmp_path: Path) -> None:
+    repeated = [f"context, context and again the context of case {count}" for count in range(30)]
+    names = ["contextWindow", "contextTokens", "lib/context/store.py", "get_context", "context-id"]
+    said = [f"{'The value of the call is set by ' * 30}{name} alone." for name in names]
+    page = await _ask(tmp_path, [*repeated, *said], "context")
+    shown = " ".join(hit.snippet for hit in page.hits)
+    assert all(name in shown for name in names)
+    assert page.total == len(repeated) + len(said)
+
+
+async def test_the_pages_of_one_word_hold_every_message_once_and_at_its_place(
+    tmp_path: Path,
+) -> None:
+    texts = [f"{'x ' * (count % 7)}name_{count % 5} is the name, and rename" for count in range(60)]
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        raws = [{"role": "user", "content": text} for text in texts]
+        await archive.append("s", wire.parse(raws, format="anthropic"), format="anthropic")
+        seen: list[int] = []
+        query = Query("name", limit=7)
+        while True:
+            page = await archive.search(query)
+            for hit in page.hits:
+                seen.append(hit.seq)
+                assert texts[hit.seq][hit.offset_chars :].startswith("name")
+            if page.next_cursor is None:
+                break
+            query = Query("name", limit=7, cursor=page.next_cursor)
+    assert sorted(seen) == list(range(60))

@@ -4,13 +4,14 @@ A query is never handed to FTS5 as it is, so no text of a user is a syntax error
 """
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.hits import grouped, hit_at
-from context_compaction.archive.index import FAMILY, SearchIndex
+from context_compaction.archive.index import FAMILY, Doc, SearchIndex
 from context_compaction.archive.indexing import tool_token
 from context_compaction.archive.log import check_session_id
 from context_compaction.archive.ranking import Ranker
@@ -25,6 +26,7 @@ from context_compaction.archive.shards import (
 )
 from context_compaction.archive.snippets import Locator
 from context_compaction.archive.terms import Unit, phrase_unit, query_units
+from context_compaction.archive.variety import READ_ROWS, varied
 from context_compaction.errors import QueryError
 
 MAX_LIMIT = 100
@@ -58,12 +60,19 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
             ranker.newest(units) if query.order == "recent" else ranker.best(units, query.text)
         )
         offset = int(cursor[0]) if cursor else 0
-        docs = list(grouped(index, connection, ranking.ids, offset + query.limit + 1))
         locator = Locator(units)
+        ids = ranking.ids
+        chosen: dict[int, int] = {}
+        if query.order == "relevance" and len(units) == 1 and len(units[0].runs) == 1:
+            chosen = _varied(ranker, locator, index.docs(connection, ids[:READ_ROWS]))
+            ids = [*chosen, *(doc_id for doc_id in ids if doc_id not in chosen)]
+        docs = list(grouped(index, connection, ids, offset + query.limit + 1))
         hits: list[Hit] = []
         for doc in docs[offset : offset + query.limit]:
             said = ranker.read(doc)
-            at = None if said is None else locator.find(said.text)
+            at = chosen.get(doc.doc_id)
+            if said is not None and at is None:
+                at = locator.find(said.text)
             # A prefix is looked for by stems, which other words may share.
             if said is not None and (at is not None or not is_prefix):
                 hits.append(hit_at(doc, said, at or 0, ranking.scores.get(doc.doc_id, 0.0)))
@@ -78,6 +87,13 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
         )
 
     return index.run(work)
+
+
+def _varied(ranker: Ranker, locator: Locator, docs: Sequence[Doc]) -> dict[int, int]:
+    """The rows that show different names with the one word asked for, and which place of each."""
+    said = [(doc.doc_id, ranker.read(doc)) for doc in docs]
+    texts = [(row, text.text, locator.places(text.text)) for row, text in said if text is not None]
+    return varied(texts)
 
 
 def _check(query: Query) -> None:

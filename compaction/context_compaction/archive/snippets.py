@@ -27,6 +27,10 @@ class Locator:
         # Seldom needed, and slow to compile.
         return _Finder(self._smaller)
 
+    def places(self, text: str) -> list[int]:
+        """Where the query, or part of it, stands in `text`: the first `MAX_PLACES` matches."""
+        return self._asked.starts(text)
+
     def find(self, text: str) -> int | None:
         """Where the best piece of `text` begins to match; None where nothing is found."""
         places = self._asked.places(text) or self._pieces.places(text)
@@ -50,6 +54,10 @@ class _Finder:
         self._units = sorted(units, key=lambda unit: -sum(map(len, unit.runs)))
         groups = [_pattern_of(unit) for unit in self._units]
         self._pattern = re.compile("|".join(f"({group})" for group in groups), re.IGNORECASE)
+
+    def starts(self, text: str) -> list[int]:
+        """Where the first `MAX_PLACES` matches begin."""
+        return [match.start() for match in islice(self._pattern.finditer(text), MAX_PLACES)]
 
     def places(self, text: str) -> list[tuple[int, int, float]]:
         """The first `MAX_PLACES` matches: where, which unit, and how much it counts."""

@@ -14,7 +14,7 @@ from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, dump, str
 REPLY_TOKENS = 2_000
 USUAL_HITS = 10
 
-_SNIPPET_CHARS = (None, 160, 100, 60, 30)
+_SNIPPET_CHARS = (None, 210, 180, 150, 120, 90, 60, 30)
 
 
 async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
