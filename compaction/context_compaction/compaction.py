@@ -30,7 +30,9 @@ class CompactRequest:
             `context_window` that still happens at the window's trigger; without one, at once.
         overhead_tokens: What stands in the request besides the messages, when `system` and
             `tools` are not given.
-        system: The system prompt, as a string or in the provider's form; counted, not edited.
+        system: The system prompt, as a string or in the provider's form; counted, not edited. It
+            is sent with every call, so no summary repeats it; system messages inside the list stay
+            where they are. What the user says against one of its rules is carried, and marked.
         tools: The tool definitions; counted, not edited.
         usage: The provider's last usage report, the anchor of the count ...
         usage_message_index: ... and the message of the list it was reported for.

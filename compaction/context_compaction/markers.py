@@ -21,6 +21,8 @@ _CLIPPED = " … [clipped: "
 _NAME_CHARS = 160
 # Stands before a sentence of the user's that a later one may have taken the place of.
 EARLIER = "(unless changed later) "
+# Before one of the user's that says otherwise than the system prompt, which is sent all the same.
+DIFFERS = "(differs from the system prompt) "
 # What the assistant says after a summary, where a policy wants it to speak.
 ACKNOWLEDGED = "I have read the summary and go on from it."
 SYSTEM_LABEL = "[System message]"
@@ -208,3 +210,9 @@ def _plain(text: str) -> str:
 
 def _read(blobs: Sequence[Blob]) -> str:
     return "read_persisted_output " + " ".join(blob.output_id for blob in blobs)
+
+
+def split_mark(text: str) -> tuple[str, str]:
+    """The mark that stands before a sentence of the user's in a summary, and the sentence."""
+    mark = next((mark for mark in (EARLIER, DIFFERS) if text.startswith(mark)), "")
+    return mark, text.removeprefix(mark)

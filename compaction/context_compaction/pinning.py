@@ -24,6 +24,7 @@ from context_compaction.messages import (
 from context_compaction.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
 from context_compaction.summarizers.binding import SURE_RANK, Bindings, bindings_of
 from context_compaction.tokens import MessageCounter
+from context_compaction.wire.message_lists import system_text
 
 _MARK = re.compile(r"<pin>(.+?)</pin>", re.DOTALL)
 _BLOB_NAME = "pinned"
@@ -89,14 +90,11 @@ def gather_pins(
     found = [*carried, *_marked(request, messages, pointer_to), *given]
     superseded: frozenset[str] = frozenset()
     if finds_rules:
-        rules, bindings = _rules(carried, messages, pointer_to)
+        rules, bindings = _rules(carried, messages, pointer_to, _system_of(request, messages))
         superseded = bindings.superseded
         said = "\n".join(_one_line(item.text) for item in found if item.origin != "automatic")
         found = [
-            *(
-                replace(item, is_earlier=item.is_earlier or item.text in bindings.earlier)
-                for item in found
-            ),
+            *(replace(item, mark=bindings.mark_of(item.text) or item.mark) for item in found),
             *(rule for rule in rules if rule.text not in said),
         ]
     merged: dict[str, _Found] = {}
@@ -172,7 +170,7 @@ class _Found:
     origin: Origin
     index: int | None = None
     pointer: str = ""
-    is_earlier: bool = False
+    mark: str = ""
 
 
 def _merged(one: _Found, other: _Found) -> _Found:
@@ -182,14 +180,14 @@ def _merged(one: _Found, other: _Found) -> _Found:
     index = None if carries else max(one.index or 0, other.index or 0)
     # The message itself is a better place to read than a summary's whole range.
     pointer = other.pointer if other.index is not None else one.pointer or other.pointer
-    return _Found(one.text, surer.origin, index, pointer, is_earlier=other.is_earlier)
+    return _Found(one.text, surer.origin, index, pointer, mark=other.mark)
 
 
 def _pin(item: _Found, count: MessageCounter) -> Pin:
     # A text that the caller gave stands in no message.
     pointer = make_blob(item.text).output_id if item.origin == "manual" else item.pointer
-    is_earlier = item.is_earlier and item.origin == "automatic"
-    pin = Pin(item.text, item.origin, 0, item.index, pointer, is_earlier=is_earlier)
+    mark = item.mark if item.origin == "automatic" else ""
+    pin = Pin(item.text, item.origin, 0, item.index, pointer, mark)
     return replace(pin, tokens=count.text(pin.shown) + 1)
 
 
@@ -201,7 +199,7 @@ def _carried(messages: Messages) -> tuple[list[_Found], list[str]]:
         span = markers.span_of(message)
         if found is not None and span is not None:
             pins += [
-                _Found(text, origin, None, span.pointer, is_earlier=text in found.earlier)
+                _Found(text, origin, None, span.pointer, found.marks.get(text, ""))
                 for text, origin in found.pins
             ]
             unpinned += found.unpinned
@@ -221,13 +219,16 @@ def _marked(
 
 
 def _rules(
-    carried: Sequence[_Found], messages: Messages, pointer_to: Callable[[int], str]
+    carried: Sequence[_Found],
+    messages: Messages,
+    pointer_to: Callable[[int], str],
+    system: str,
 ) -> tuple[list[_Found], Bindings]:
     """The surest rules of the user, oldest first, and all that binds."""
     # In one message: which of them came in one turn is not known any more, what is marked is.
     before = (Message("user", tuple(Text(item.text) for item in carried)),)
     requests = [(at, m) for at, m in enumerate(messages) if markers.is_request(m)]
-    bindings = bindings_of((*before, *(message for _, message in requests)))
+    bindings = bindings_of((*before, *(message for _, message in requests)), system=system)
     sure = sorted(
         (binding for binding in bindings.standing if binding.rank >= SURE_RANK),
         key=lambda binding: binding.order,
@@ -238,9 +239,15 @@ def _rules(
         wanted = _one_line(binding.text)
         at = next((at for at, text in texts if wanted in text), None)
         if at is not None:  # else a summary carries it
-            is_earlier = binding.text in bindings.earlier
-            found.append(_Found(binding.text, "automatic", at, pointer_to(at), is_earlier))
+            mark = bindings.mark_of(binding.text)
+            found.append(_Found(binding.text, "automatic", at, pointer_to(at), mark))
     return found, bindings
+
+
+def _system_of(request: CompactRequest, messages: Messages) -> str:
+    """The system prompt, which the host sends with every call, and what of it is in the list."""
+    inside = [text_of(message.blocks) for message in messages if message.role == "system"]
+    return "\n\n".join(filter(None, (system_text(request.system), *inside)))
 
 
 def _left_out(pins: Pins, messages: Messages) -> list[Pin]:

@@ -7,7 +7,7 @@ they outlive any number of rounds, with an archive or without. Pure.
 
 import hashlib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -43,7 +43,8 @@ class Pin:
         index: Position of the message that it stands in, in the list that came in; None for one
             that the caller gave or a summary carried.
         pointer: Where it can be read.
-        is_earlier: Whether what was said later holds where they differ.
+        mark: What stands before it in a summary: that it came earlier, or differs from the system
+            prompt; mostly nothing.
     """
 
     text: str
@@ -51,7 +52,7 @@ class Pin:
     tokens: int
     index: int | None = None
     pointer: str = ""
-    is_earlier: bool = False
+    mark: str = ""
 
     @property
     def pin_id(self) -> str:
@@ -65,8 +66,8 @@ class Pin:
 
     @property
     def shown(self) -> str:
-        """Its text, with the mark that it is earlier where it is."""
-        return f"{markers.EARLIER}{self.text}" if self.is_earlier else self.text
+        """Its text with its mark."""
+        return f"{self.mark}{self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +77,13 @@ class Carried:
     Attributes:
         pins: Text and origin of each pin.
         unpinned: The ids of those that were taken back.
-        earlier: Those texts that are marked as earlier.
+        marks: By text the mark that stands before it, where one does.
         body: The summary's own text, without the block.
     """
 
     pins: tuple[tuple[str, Origin], ...]
     unpinned: tuple[str, ...]
-    earlier: frozenset[str]
+    marks: Mapping[str, str]
     body: str
 
 
@@ -131,7 +132,7 @@ def bounded(pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int) ->
     the others.
     """
     automatic = sorted(
-        (pin for pin in pins if pin.is_automatic), key=lambda pin: not pin.is_earlier
+        (pin for pin in pins if pin.is_automatic), key=lambda pin: pin.mark != markers.EARLIER
     )
     others = [pin for pin in pins if not pin.is_automatic]
     left = limit_tokens - sum(pin.tokens for pin in others)
@@ -187,7 +188,7 @@ def carried_by(message: Message) -> Carried | None:
     if body is None:
         return None
     if not body.startswith(_OPEN):
-        return Carried((), (), frozenset(), body)
+        return Carried((), (), {}, body)
     return _read(body)
 
 
@@ -210,7 +211,7 @@ def _shown(text: str) -> str:
 def _read(body: str) -> Carried:
     pins: list[tuple[str, Origin]] = []
     unpinned: list[str] = []
-    earlier: set[str] = set()
+    marks: dict[str, str] = {}
     origin: Origin | None = "manual"
     lines = body.removeprefix(_OPEN).split("\n")
     at = 0
@@ -226,10 +227,10 @@ def _read(body: str) -> Carried:
             at = end
         else:
             shown = line.removeprefix("- ")
-            text = shown.removeprefix(markers.EARLIER) if origin == "automatic" else shown
-            if text != shown:
-                earlier.add(text)
+            mark, text = markers.split_mark(shown) if origin == "automatic" else ("", shown)
+            if mark:
+                marks[text] = mark
             pins.append((text, origin))
         at += 1
     body_lines = lines[at + 1 :]
-    return Carried(tuple(pins), tuple(unpinned), frozenset(earlier), "\n".join(body_lines))
+    return Carried(tuple(pins), tuple(unpinned), marks, "\n".join(body_lines))

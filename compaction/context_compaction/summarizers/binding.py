@@ -11,7 +11,7 @@ by no other line.
 rule by its words.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -84,19 +84,27 @@ class Bindings:
         standing: The sentences that may still bind, best first.
         superseded: Those that a later one took the place of.
         earlier: Of those that stand, the ones that a later one may have taken the place of.
+        differing: Those that say otherwise than the system prompt, in plain words.
     """
 
     standing: tuple[Binding, ...]
     superseded: frozenset[str]
     earlier: frozenset[str]
+    differing: frozenset[str] = frozenset()
+
+    def mark_of(self, text: str) -> str:
+        """What stands before the sentence `text` wherever a summary has it; mostly nothing."""
+        if text in self.earlier:
+            return markers.EARLIER
+        return markers.DIFFERS if text in self.differing else ""
 
     def shown(self, text: str) -> str:
-        """The sentence `text`, with the mark that it is earlier where it is."""
-        return f"{markers.EARLIER}{text}" if text in self.earlier else text
+        """The sentence `text` with its mark."""
+        return f"{self.mark_of(text)}{text}"
 
 
 def bindings_of(
-    messages: Messages, *, later: Messages = (), index: LineIndex | None = None
+    messages: Messages, *, later: Messages = (), index: LineIndex | None = None, system: str = ""
 ) -> Bindings:
     """The user's sentences in `messages`, ranked.
 
@@ -104,10 +112,12 @@ def bindings_of(
         messages: The conversation.
         later: What is said after it; it only corrects.
         index: The lines of `messages`: how often words are used tells what is rare.
+        system: The text of the system prompt. Its rules are not among what binds, since the host
+            sends it with every call; what the user says against one of them binds for sure.
     """
     found: dict[str, Binding] = {}
     times: dict[str, int] = {}
-    marked: set[str] = set()
+    marked: dict[str, str] = {}
     paragraph = order = turn = 0
     for turn, text in _typed(messages):
         sentences = [_unmarked(sentence, marked) for sentence in prose.sentences_of(text)]
@@ -131,14 +141,36 @@ def bindings_of(
     ]
     older = replaced([*candidates, *corrections])
     _lift(found, older.newer)
+    differing = _differing(system, candidates)
+    for text in differing:
+        found[text] = replace(found[text], rank=max(found[text].rank, SURE_RANK))
     standing = [
         replace(said, rank=said.rank + _LATELY_WEIGHT * said.order / max(1, order))
         for said in found.values()
         if said.text not in older.gone
     ]
     standing.sort(key=lambda binding: (-binding.rank, -binding.order))
-    marked.intersection_update(said.text for said in standing)
-    return Bindings(tuple(standing), older.gone, older.earlier.union(marked))
+    stands = {said.text for said in standing}
+
+    def known(mark: str) -> frozenset[str]:
+        return frozenset(text for text in stands if marked.get(text) == mark)
+
+    return Bindings(
+        tuple(standing),
+        older.gone,
+        older.earlier | known(markers.EARLIER),
+        (differing & stands) | known(markers.DIFFERS),
+    )
+
+
+def _differing(system: str, said: Sequence[Said]) -> frozenset[str]:
+    """Which of `said` plainly takes the place of a sentence of the system prompt."""
+    rules = dict.fromkeys(sentence.text for sentence in prose.sentences_of(system))
+    if not rules:
+        return frozenset()
+    asked = [Said(rule, -1, 0.0) for rule in rules]
+    found = replaced([*asked, *(item for item in said if item.text not in rules)])
+    return frozenset(found.newer[rule] for rule in rules if rule in found.gone) - set(rules)
 
 
 def _lift(found: dict[str, Binding], newer_of: Mapping[str, str]) -> None:
@@ -149,12 +181,12 @@ def _lift(found: dict[str, Binding], newer_of: Mapping[str, str]) -> None:
             found[newer_text] = replace(newer, rank=older.rank)
 
 
-def _unmarked(sentence: Sentence, marked: set[str]) -> Sentence:
-    """`sentence` as it was said: a summary before may have marked it as earlier, as is noted."""
-    text = sentence.text.removeprefix(markers.EARLIER)
-    if text == sentence.text:
+def _unmarked(sentence: Sentence, marked: dict[str, str]) -> Sentence:
+    """`sentence` as it was said; the mark that a summary before has put there is noted."""
+    mark, text = markers.split_mark(sentence.text)
+    if not mark:
         return sentence
-    marked.add(text)
+    marked[text] = mark
     return replace(sentence, text=text)
 
 

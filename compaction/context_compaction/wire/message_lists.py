@@ -75,7 +75,7 @@ def _read_holder(holder: JsonObject, name: str) -> Session:
         _entries(values),
         session_id=text_or_none(holder.get("session_id")),
         model=text_or_none(holder.get("model")),
-        system=_system_text(system),
+        system=system_text(system),
         tools=None if tools is None else list(tools),
     )
 
@@ -94,7 +94,7 @@ def _with_call_id(raw: JsonObject) -> JsonObject:
     return {**kept, "tool_call_id": ids[0]}
 
 
-def _system_text(value: object) -> str | None:
+def system_text(value: object) -> str | None:
     """The text of a system prompt: a string, blocks of text, or Gemini's parts."""
     if value is None or isinstance(value, str):
         return value

@@ -1,0 +1,64 @@
+"""Rules of the system prompt: never repeated, never lost, and what differs from them is told."""
+
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, compact, markers
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.rendering import Call, Part, Step, Turn, render
+from tests.support.small import lines
+
+SYSTEM = "You help in a harbour office. Write the report in English. Deliveries close at 17:00."
+AGAINST = "Write the report in German instead, not in English."
+WITHIN = "Always greet the harbour master by name."
+FORMATS = ["anthropic", "openai-chat", "openai-responses", "gemini"]
+
+
+def talk(format: str, *requests: str) -> list[Json]:
+    step = Step((Call("Bash", {"command": "ls"}, (Part("text", lines("out", 60)),)),))
+    return render([Turn((Part("text", text),), (step,), "Done.") for text in requests], format)
+
+
+async def compacted_twice(payload: list[Json], format: str, **wish: Any) -> str:
+    """What stands after two rounds."""
+    async with temporary_archive() as archive:
+        request = CompactRequest(format=format, mode="full", **wish)
+        first = await compact(payload, request, archive=archive)
+        grown = [*first.messages, *talk(format, "Go on with part 5.", "And the last part.")]
+        return str((await compact(grown, request, archive=archive)).messages)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("as_blocks", [False, True])
+async def test_what_the_user_says_against_the_system_prompt_is_carried_and_told_as_such(
+    format: str, as_blocks: bool
+) -> None:
+    system: Any = [{"type": "text", "text": SYSTEM}] if as_blocks else SYSTEM
+    if as_blocks and format == "gemini":
+        system = {"parts": [{"text": SYSTEM}]}
+    payload = talk(format, "Count the boats.", AGAINST, WITHIN, "Go on.", "And the next part.")
+    text = await compacted_twice(payload, format, system=system)
+    assert f"{markers.DIFFERS}{AGAINST}" in text
+    assert WITHIN in text
+    assert f"{markers.DIFFERS}{WITHIN}" not in text
+    # The host sends it with every call: repeating it would only cost.
+    assert "Deliveries close" not in text
+
+
+@pytest.mark.parametrize(
+    ("format", "message"),
+    [
+        ("openai-chat", {"role": "system", "content": SYSTEM}),
+        ("openai-chat", {"role": "developer", "content": SYSTEM}),
+        ("openai-responses", {"role": "developer", "content": SYSTEM}),
+        ("anthropic", {"role": "system", "content": SYSTEM}),
+    ],
+)
+async def test_a_system_message_in_mid_list_stays_word_for_word(format: str, message: Json) -> None:
+    before = talk(format, "Count the boats.", "Count them again.")
+    after = talk(format, AGAINST, "Go on.", "And the next part.")
+    text = await compacted_twice([*before, message, *after], format)
+    assert text.count(SYSTEM) == 1
+    assert f"{markers.DIFFERS}{AGAINST}" in text
