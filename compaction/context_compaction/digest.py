@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from context_compaction import markers
+from context_compaction.file_ledger import FileEntry, FileState, file_content, joined, touch
 from context_compaction.kept_results import result_text
 from context_compaction.messages import (
     Document,
@@ -31,6 +32,7 @@ _EXIT_STATUS = re.compile(
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
 _COMMAND_CHARS = 160
+_FILE_STATES: dict[str, FileState] = {"read": "read", "write": "created", "edit": "changed"}
 # Commands that change something which no undo of a file brings back.
 _EFFECT_COMMAND = re.compile(
     r"\bgit\s+(commit|push|merge|rebase|reset|tag|revert|cherry-pick|checkout\s+-b|branch\s+-[dD])\b"
@@ -89,6 +91,7 @@ class Digest:
         in_flight: Calls without an answer.
         hidden: Placeholders that stood in it: results that earlier layers had replaced.
         artifacts: Pictures and documents in it, by kind and media type, with how many there were.
+        files: Each file of the four lists with what was done to it last, newest use last.
     """
 
     read: tuple[str, ...] = ()
@@ -104,6 +107,7 @@ class Digest:
     in_flight: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     artifacts: tuple[tuple[str, int], ...] = ()
+    files: tuple[FileEntry, ...] = ()
 
     def as_json(self) -> JsonObject:
         """The digest for a receipt."""
@@ -139,6 +143,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         if isinstance(block, ToolResult)
     }
     files: dict[str, dict[str, None]] = {"read": {}, "write": {}, "edit": {}}
+    ledger: dict[str, FileEntry] = {}
     runs: list[Run] = []
     effects: list[Run] = []
     deleted: dict[str, None] = {}
@@ -154,21 +159,23 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             in_flight.append(_short(call, use))
         plan = plan_of(call) or plan
         failed = is_failed(result)
+        error = error_line(result_text(result)) if failed and result else ""
         if use.kind == "execute" and use.command:
-            error = error_line(result_text(result)) if failed and result else ""
             run = Run(_one_line(use.command), failed, error)
             runs.append(run)
             if _EFFECT_COMMAND.search(use.command):
                 effects.append(run)
-            if not failed:
-                deleted.update(dict.fromkeys(_deleted_by(use.command)))
+            for path in _deleted_by(use.command, failed):
+                deleted[path] = None
+                touch(ledger, path, "deleted", None)
         elif use.kind == "other" and words_of(call.name) & _EFFECT_WORDS:
-            error = error_line(result_text(result)) if failed and result else ""
             effects.append(Run(_short(call, use), failed, error))
-        elif failed and result is not None:
-            errors.append(f"{_short(call, use)}: {error_line(result_text(result))}")
+        elif failed:
+            errors.append(f"{_short(call, use)}: {error}")
         elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
             files[kind].setdefault(use.path)
+            text = None if use.is_partial else file_content(call, result, kind)
+            touch(ledger, use.path, _FILE_STATES[kind], text)
         elif words_of(call.name) & _MEMORY_WORDS:
             memory.append(_short(call, use))
         else:
@@ -187,6 +194,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         tuple(in_flight),
         tuple(result_text(result) for result in results.values() if markers.is_placeholder(result)),
         _artifacts(messages),
+        tuple(ledger.values()),
     )
 
 
@@ -210,6 +218,7 @@ def merged(older: Digest, newer: Digest) -> Digest:
         in_flight=both("in_flight"),
         hidden=both("hidden"),
         artifacts=newer.artifacts,
+        files=tuple(joined(older.files, newer.files)),
     )
 
 
@@ -237,8 +246,10 @@ def _with_resolved(runs: Sequence[Run]) -> tuple[Run, ...]:
     return tuple(reversed(out))
 
 
-def _deleted_by(command: str) -> list[str]:
-    """The paths that `command` removes."""
+def _deleted_by(command: str, failed: bool | None) -> list[str]:
+    """The paths that `command` removes, unless it failed."""
+    if failed:
+        return []
     return [
         path
         for match in _DELETE_COMMAND.finditer(command)

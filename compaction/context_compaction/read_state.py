@@ -6,14 +6,13 @@ file that was read before three compactions by another process is still known. P
 disk comes from `restore_files`, and only for files inside the roots.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
+from context_compaction.file_ledger import file_content, sha256_of
 from context_compaction.messages import JsonObject, Messages, ToolResult
 from context_compaction.pairing import index_calls
-from context_compaction.restore import file_content
 from context_compaction.roots import DiskFile
 from context_compaction.seen_text import still_says
 from context_compaction.tool_kinds import classify
@@ -156,7 +155,7 @@ def _state(
     path: str, use: FileUse | None, before: FileState | None, file: DiskFile | None
 ) -> FileState:
     if use is not None and use.text is not None:
-        state = FileState(path, use.range, use.seq, _sha256(use.text), "", 0.0, False)
+        state = FileState(path, use.range, use.seq, sha256_of(use.text), "", 0.0, False)
         if file is None:
             return state
         same = still_says(file.text, use.text, is_whole=not use.range)
@@ -164,7 +163,7 @@ def _state(
     if before is not None and (use is None or not use.by_edit or use.seq <= before.seq):
         if file is None or not before.disk_sha256:
             return before
-        return replace(before, is_changed=_sha256(file.text) != before.disk_sha256)
+        return replace(before, is_changed=sha256_of(file.text) != before.disk_sha256)
     # The conversation's own edit, or a text that we never saw: the file is taken as it is.
     seq = use.seq if use else -1
     state = FileState(path, use.range if use else "", seq, "", "", 0.0, False)
@@ -174,11 +173,7 @@ def _state(
 def _agreeing(state: FileState, file: DiskFile) -> FileState:
     return replace(
         state,
-        disk_sha256=_sha256(file.text),
+        disk_sha256=sha256_of(file.text),
         modified_seconds=file.modified_seconds,
         is_changed=False,
     )
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -9,14 +9,8 @@ from dataclasses import dataclass, replace
 
 from context_compaction import markers
 from context_compaction.edits import Edit, Step
-from context_compaction.kept_results import result_text
-from context_compaction.messages import (
-    Messages,
-    ToolCall,
-    ToolResult,
-    make_message,
-    named_arguments,
-)
+from context_compaction.file_ledger import file_content
+from context_compaction.messages import Messages, ToolResult, make_message
 from context_compaction.pairing import index_calls
 from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
@@ -102,19 +96,6 @@ def recent_files(
 def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
     """Those of `files` with a text that what stays from `first_kept` on does not show."""
     return [file for file in files if file.shown_at < first_kept and file.seen_text != ""]
-
-
-def file_content(call: ToolCall, result: ToolResult, kind: str) -> str | None:
-    """The text that this call or its result shows of the file; None where none stands there."""
-    if kind == "read":
-        return None if markers.is_placeholder(result) else result_text(result)
-    if kind == "write":
-        arguments = named_arguments(call)
-        for key in ("content", "file_text", "contents", "text"):
-            value = arguments.get(key)
-            if isinstance(value, str) and not markers.is_clipped(value):
-                return value
-    return None
 
 
 def restore(

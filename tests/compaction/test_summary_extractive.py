@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from hashlib import sha256
 
 import pytest
 from context_compaction import markers, wire
@@ -11,6 +12,7 @@ from context_compaction.summarizers import SummaryRequest, extractive
 from context_compaction.tokens import counter_for
 
 from tests.support.json_types import Json
+from tests.support.small import answered
 
 COUNT = counter_for("gpt-4o")
 NOISE = "\n".join(f"line {n}: module_{n}.py compiled in {n * 7} ms" for n in range(400))
@@ -162,7 +164,35 @@ def test_side_effects_are_named_as_done_or_failed() -> None:
     text = written(talk, max_tokens=700)
     assert "done, do not repeat: git push origin main" in text
     assert "failed: npm publish" in text
-    assert "deleted: old.py" in text
+    assert "file: old.py (deleted)" in text
+
+
+def test_each_file_has_a_line_with_its_last_state_and_the_hash_of_its_text() -> None:
+    create = {"file_path": "new.py", "content": "x = 1\n"}
+    edit = {"file_path": "old.py", "old_string": "a", "new_string": "b"}
+    talk = [
+        user("Go."),
+        *answered("a", "Edit", "ok", **edit),
+        *answered("b", "Write", "ok", **create),
+        *answered("c", "Read", "text", file_path="other.py"),
+    ]
+    text = written(talk, max_tokens=700)
+    digits = sha256(b"x = 1\n").hexdigest()[:8]
+    lines = f"- file: new.py (created; sha256 {digits})\n- file: old.py (changed)\n- read: other.py"
+    assert lines in text
+
+
+def test_a_short_summary_names_what_was_done_and_the_files_that_changed() -> None:
+    edit = {"file_path": "old.py", "old_string": "a", "new_string": "b"}
+    talk = [
+        user("Go."),
+        *ran("a", "git push origin main", "ok"),
+        *answered("b", "Edit", "ok", **edit),
+        *ran("c", "rm gone.py", ""),
+    ]
+    text = written(talk, max_tokens=400)
+    assert "done, do not repeat: git push origin main" in text
+    assert "files: gone.py deleted, old.py changed" in text
 
 
 @pytest.mark.parametrize("max_tokens", [0, 5, 40, 120, 400, 2_000])

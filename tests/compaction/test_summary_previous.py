@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.digest import Digest, Run
+from context_compaction.file_ledger import FileEntry
 from context_compaction.messages import text_of
 from context_compaction.summarizers import ledger
 from context_compaction.summarizers.previous import read_previous
@@ -127,7 +128,7 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
     [
         Digest(),
         Digest(
-            read=("a.py", "b.py"),
+            read=("a.py", "b (1).py", "dir/d.py"),
             written=("c.py",),
             edited=("d.py", "e.py"),
             deleted=("f.py",),
@@ -136,6 +137,13 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
             errors=("Read(x): no such file",),
             plan=("[open] one", "[done] two"),
             in_flight=("wait(5)",),
+            files=(
+                FileEntry("a.py", ("read",)),
+                FileEntry("b (1).py", ("read",), "text"),
+                FileEntry("f.py", ("deleted",)),
+                FileEntry("c.py", ("created",), "x = 1"),
+                FileEntry("dir/d.py", ("read", "changed")),
+            ),
         ),
     ],
     ids=["empty", "full"],

@@ -90,6 +90,8 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     if is_large or request.is_turn_prefix:
         share = _LEDGER_SHARE if is_large else _CHECKPOINT_LEDGER_SHARE
         add(LEDGER, ledger.lines(request.digest), share)
+    else:
+        add(LEDGER, ledger.short_lines(request.digest), _LEDGER_SHARE)
     if is_large:
         add(DECISIONS, sorted(_decision_lines(index), key=focus, reverse=True), _DECISION_SHARE)
         add(NEXT, _closing_lines(request.messages), _NEXT_SHARE)

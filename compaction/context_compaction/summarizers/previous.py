@@ -8,8 +8,10 @@ round makes a summary of a summary. Pure.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from context_compaction.digest import Digest, Run
+from context_compaction.file_ledger import FileEntry, FileState
 from context_compaction.messages import Message, Messages, Text, ToolResult, make_message
 from context_compaction.summarizers.extractive import (
     BINDING,
@@ -118,19 +120,42 @@ def _digest(lines: Iterable[str]) -> Digest:
             case _:
                 found.setdefault(label, []).append(said)
 
-    def paths(label: str) -> tuple[str, ...]:
-        return tuple(
-            path for said in found.get(label, ()) for path in reversed(said.split(", ")) if path
-        )
+    read = [path for said in found.get("read", ()) for path in reversed(said.split(", ")) if path]
+    files = [FileEntry(path, ("read",)) for path in read]
+    short = [file for said in found.get("files", ()) for file in said.split(", ")]
+    files += map(_short_file, reversed(short))
+    files += map(_file, reversed(found.get("file", [])))
+
+    def paths(state: FileState) -> tuple[str, ...]:
+        return tuple(file.path for file in files if state in file.states)
 
     return Digest(
         read=paths("read"),
         written=paths("created"),
         edited=paths("changed"),
         deleted=paths("deleted"),
+        files=tuple(files),
         runs=tuple(runs),
         effects=tuple(effects),
         errors=tuple(errors),
         plan=tuple(found.get("plan", ())),
         in_flight=tuple(call for said in found.get("in flight", ()) for call in said.split("; ")),
     )
+
+
+def _file(line: str) -> FileEntry:
+    """The file of a line as ledger.py writes it: "path (read, changed; sha256 12345678)"."""
+    path, _, said = line.removesuffix(")").rpartition(" (")
+    states, _, known = said.partition("; sha256 ")
+    return FileEntry(path, _states(states), known_sha256=known)
+
+
+def _short_file(line: str) -> FileEntry:
+    """The file of a short ledger: "path changed"."""
+    path, _, state = line.rpartition(" ")
+    return FileEntry(path, _states(state))
+
+
+def _states(said: str) -> tuple[FileState, ...]:
+    found = tuple(state for state in get_args(FileState) if state in said.split(", "))
+    return found or ("read",)
