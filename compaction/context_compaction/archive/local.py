@@ -222,6 +222,10 @@ class LocalArchive:
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.
 
+        It waits for a moment in which nobody writes, 20 seconds at most, and writes the index's
+        file anew, which takes time in proportion to its size: delete many sessions in one call.
+        What is killed on the way is finished by the next that opens the archive and searches.
+
         Raises:
             NotFoundError: There is no such session; nothing was deleted.
             ArchiveBusyError: Others kept writing for too long.
