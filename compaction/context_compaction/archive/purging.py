@@ -3,7 +3,7 @@
 A full-text table without contents forgets a row only when it is told every word of it again. The
 text is gone by then, and to derive the words anew would have to give exactly what an older version
 or another cut of the log gave. So they are read from the table itself: `fts5vocab` lists every
-word of every row. One session of 40 costs a sixth to a seventh of making the index anew (measured
+word of every row. One session of 40 costs a quarter to a third of making the index anew (measured
 by benchmarks/archive_faults.py), nearly all of it for the list, so many at once cost little more.
 """
 
