@@ -26,6 +26,9 @@ EXAMPLES = settings(
 )
 
 
+# The nightly profile has ten times as many examples, and more.
+LIMIT_SECONDS = 7_200 if settings().max_examples > 1_000 else 240
+
 # The default has the examples above; each other policy a few of every format.
 POLICY_EXAMPLES = settings(EXAMPLES, max_examples=max(4, settings().max_examples // 12))
 
@@ -47,7 +50,7 @@ def check(
     anyio.run(run)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), mode=MODES, share=SHARES)
 @EXAMPLES
@@ -57,7 +60,7 @@ def test_a_conversation_keeps_every_promise(
     check(data.draw(conversations(format)), format, mode, share)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), mode=MODES, share=SHARES)
 @EXAMPLES
@@ -67,7 +70,7 @@ def test_a_hostile_conversation_keeps_every_promise(
     check(data.draw(hostile_conversations(format)), format, mode, share)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "default"])
 @given(data=st.data(), mode=MODES, share=SHARES, hostile=st.booleans())
@@ -79,7 +82,7 @@ def test_every_policy_keeps_every_promise(
     check(data.draw(source(format)), format, mode, share, policy)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data())
 @EXAMPLES

@@ -24,6 +24,7 @@ CONSTANTS: dict[str, st.SearchStrategy[Any]] = {
     "trigger_fraction": FRACTIONS,
     "conversation_fraction": FRACTIONS,
     "target_fraction": FRACTIONS,
+    "target_floor_tokens": SIZES,
     "buffer_tokens": SIZES,
     "persist_result_tokens": SIZES,
     "persist_newest_chars": SIZES,
