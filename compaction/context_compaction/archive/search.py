@@ -64,7 +64,9 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
         ids = ranking.ids
         chosen: dict[int, int] = {}
         if query.order == "relevance" and len(units) == 1 and len(units[0].runs) == 1:
-            chosen = _varied(ranker, locator, index.docs(connection, ids[:READ_ROWS]))
+            chosen = _varied(
+                units[0].runs[0], ranker, locator, index.docs(connection, ids[:READ_ROWS])
+            )
             ids = [*chosen, *(doc_id for doc_id in ids if doc_id not in chosen)]
         docs = list(grouped(index, connection, ids, offset + query.limit + 1))
         hits: list[Hit] = []
@@ -89,11 +91,11 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
     return index.run(work)
 
 
-def _varied(ranker: Ranker, locator: Locator, docs: Sequence[Doc]) -> dict[int, int]:
+def _varied(word: str, ranker: Ranker, locator: Locator, docs: Sequence[Doc]) -> dict[int, int]:
     """The rows that show different names with the one word asked for, and which place of each."""
     said = [(doc.doc_id, ranker.read(doc)) for doc in docs]
     texts = [(row, text.text, locator.places(text.text)) for row, text in said if text is not None]
-    return varied(texts)
+    return varied(word, texts)
 
 
 def _check(query: Query) -> None:

@@ -17,40 +17,56 @@ MAX_NAME_CHARS = 80
 # Among rows that show about equally many new names, the better one.
 RANK_WEIGHT = 0.01
 
+OTHER_FORM_WORTH = 0.3  # of a name that has the word in another form, or within a longer word
+
 _MARKS = "._$@/\\-"  # within a name, not around it
 _NAME_CHARS = string.ascii_letters + string.digits + _MARKS
 _REST = re.compile(rf"[\w.$@/\\-]{{1,{MAX_NAME_CHARS}}}")
 
+_PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+
 Windows = dict[int, frozenset[str]]  # by place to show: what a snippet about it shows of the word
 
 
-def varied(texts: Sequence[tuple[int, str, Sequence[int]]]) -> dict[int, int]:
+def varied(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dict[int, int]:
     """The rows that show something new, in the order to show them, and which place of each.
 
     The best row stays the first. Then comes whichever shows the most names not shown before.
 
     Args:
+        word: The word asked for, as it was written.
         texts: Row, text, and where the word stands in it, rising; the best row first.
     """
     windows = [(row, _windows(text, places)) for row, text, places in texts]
     shown: set[str] = set()
+    worth: dict[str, float] = {}
+    for _, candidates in windows:
+        for name in frozenset[str]().union(*candidates.values()):
+            worth[name] = 1.0 if word.lower() in _pieces(name) else OTHER_FORM_WORTH
     chosen: dict[int, int] = {}
     # What a row shows anew only ever shrinks, so a row that leads after another look is the best.
     queue = [(-float("inf"), rank) for rank in range(len(windows))]
     while queue:
         _, rank = heapq.heappop(queue)
         row, candidates = windows[rank]
-        place = max(candidates, key=lambda place: len(candidates[place] - shown), default=0)
-        new = candidates.get(place, frozenset()) - shown
-        if not new:
+        gains = {
+            place: sum(worth[name] for name in names - shown) for place, names in candidates.items()
+        }
+        place = max(gains, key=gains.__getitem__, default=0)
+        if not gains.get(place):
             continue
-        key = (RANK_WEIGHT * rank - len(new), rank)
+        key = (RANK_WEIGHT * rank - gains[place], rank)
         if chosen and queue and key > queue[0]:
             heapq.heappush(queue, key)
             continue
         chosen[row] = place
-        shown |= new
+        shown |= candidates[place]
     return chosen
+
+
+def _pieces(name: str) -> set[str]:
+    """The name itself and what it is made of, in lower case."""
+    return {name.lower(), *(piece.lower() for piece in _PIECE.findall(name))}
 
 
 def _windows(text: str, places: Sequence[int]) -> Windows:
