@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from context_compaction.draft import Draft
 from context_compaction.finishing import finish, fits
+from context_compaction.long_request import shorten_request
+from context_compaction.pins import keep_marked
 from context_compaction.restore import RecentFile, not_shown, recent_files
 from context_compaction.rungs import Rung, clear, cut, ladder, words_reserve
 from context_compaction.task import Shape, Task, span_of
@@ -32,6 +34,11 @@ def shape_by_clearing(task: Task, rung: Rung) -> Shape:
         span=span_of(task, task.messages),
         pins=task.pins,
     )
+    if rung.request_fraction:
+        most_tokens = int(task.limits.tokens * rung.request_fraction)
+        step = shorten_request(draft.messages, count=task.count, max_tokens=most_tokens)
+        step = keep_marked(draft.messages, step, task.pins.marked)
+        draft = draft.then("request", step, task.count)
     return Shape(draft, rung)
 
 

@@ -138,6 +138,11 @@ def is_placeholder(result: ToolResult) -> bool:
     )
 
 
+def is_persisted(text: str) -> bool:
+    """Whether `text` is a marker that names what it stands for."""
+    return text.startswith(_PERSISTED)
+
+
 def is_clipped(text: str) -> bool:
     """Whether `text` is an argument that we clipped."""
     return _CLIPPED in text[-200:]

@@ -99,6 +99,7 @@ def answer(
         warnings=(
             *_repair_warnings(repaired),
             *verdict.warnings,
+            *_request_warnings(draft.edits),
             *words.warnings,
             *pin_warnings(request, task.pins, parsed, draft.messages, was_cut=went_through),
         ),
@@ -211,6 +212,16 @@ def _repair_warnings(repaired: Step) -> tuple[str, ...]:
         f"Message {edit.index}: {edit.note}." for edit in repaired.edits if edit.note
     )
     return tuple(notes)
+
+
+def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
+    return tuple(
+        f"The newest message of the user ({edit.tokens_before} tokens) leaves no room in full: an "
+        f"extract of {edit.tokens_after} tokens stands in its place. read_persisted_output has "
+        f"the whole at {edit.pointers[0]}."
+        for edit in edits
+        if edit.layer == "request"
+    )
 
 
 def _with_pointers(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:

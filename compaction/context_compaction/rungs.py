@@ -21,6 +21,9 @@ from context_compaction.snip import snip
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
 
+# A request that cannot stay in full may take this part of the target.
+_REQUEST_FRACTION = 0.4
+
 
 @dataclass(frozen=True, slots=True)
 class Rung:
@@ -33,6 +36,8 @@ class Rung:
         needs_minimum: Whether clearing needs its minimum savings.
         clears_all: Whether clearing goes on after the limit is met.
         keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
+        request_fraction: Part of the limit that the newest request may take before an extract
+            stands in its place; 0 where it stays in full however long it is.
     """
 
     settings: Settings
@@ -41,6 +46,7 @@ class Rung:
     needs_minimum: bool = True
     clears_all: bool = False
     keep_messages: int = 0
+    request_fraction: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,15 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
         first_rung(settings),
         Rung(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
         Rung(tighter, 0.0, needs_minimum=False),
-        Rung(last, 0.0, may_keep_nothing=True, needs_minimum=False, clears_all=True),
+        Rung(tighter, 0.0, needs_minimum=False, request_fraction=_REQUEST_FRACTION),
+        Rung(
+            last,
+            0.0,
+            may_keep_nothing=True,
+            needs_minimum=False,
+            clears_all=True,
+            request_fraction=_REQUEST_FRACTION,
+        ),
     )
 
 

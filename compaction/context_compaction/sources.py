@@ -52,7 +52,11 @@ async def sources_of(
     if shape.cut is None:
         return Sources()
     staying = shape.draft.messages[shape.cut.goes_on_at :]
-    later = tuple(message for message in staying if markers.is_request(message))
+    later = tuple(
+        parsed[message.index] if message.index is not None else message
+        for message in staying
+        if markers.is_request(message)
+    )
     pinned = tuple(pin.text for pin in pins_at(task, shape, shape.cut))
 
     async def record_of(messages: Messages) -> Record:

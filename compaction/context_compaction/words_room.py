@@ -43,9 +43,10 @@ def _bound_tokens(task: Task, shape: Shape, where: CutPoint) -> int:
 
 
 def pins_at(task: Task, shape: Shape, where: CutPoint) -> tuple[Pin, ...]:
-    """What a summary at `where` carries: all pins but those of messages that stay."""
+    """What a summary at `where` carries: all pins but those of messages that stay in full."""
     source = shape.draft.messages
     gone = {m.index for m in (*history_of(source, where), *turn_prefix_of(source, where))}
+    gone |= {edit.index for edit in shape.draft.edits if edit.layer == "request"}
     leaving = [pin for pin in task.pins.candidates if pin.index is None or pin.index in gone]
     settings = shape.rung.settings
     bound_tokens = _bound_tokens(task, shape, where) if leaving else 0

@@ -8,10 +8,12 @@ others leave goes to the facts. Cost is linear in the text.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from context_compaction import markers
 from context_compaction.messages import Messages, text_of
+from context_compaction.posed_results import with_results_told_apart
 from context_compaction.summarizers import SummaryRequest, ledger
 from context_compaction.summarizers.binding import Binding, Bindings, bindings_of
 from context_compaction.summarizers.facts import fact_lines
@@ -34,6 +36,8 @@ DETAILS = "Where to find details"
 _REQUEST_SHARE = 0.12
 _BINDING_SHARE = 0.5
 _BINDING_TOKENS = 1_000
+# The surest rules are pinned beside a summary; a small one has little room for the others.
+_SMALL_BINDING_SHARE = 0.2
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
 # A short checkpoint is nothing without its ledger: what the running turn has done already.
@@ -66,8 +70,10 @@ _DECISION = re.compile(
 def write(request: SummaryRequest, count: MessageCounter) -> str:
     """The text of a summary, at most `request.max_tokens` by `count`; may be empty."""
     budget = request.max_tokens
-    index = index_lines(request.messages)
+    told_apart = with_results_told_apart(request.messages)
+    index = _told_apart(index_lines(request.messages), request.messages, told_apart)
     focus = focus_of(request.instructions, [line.text for line in index.lines])
+    # A host may add what its user typed to a result: the ranking tells a rule from machine text.
     bindings = bindings_of(request.messages, later=request.later, index=index)
     sections: dict[str, list[str]] = {}
     left = budget
@@ -82,9 +88,10 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
 
     is_large = budget >= _SMALL_TOKENS
     if budget > 0 and not request.is_turn_prefix:
-        asked = request_lines(request.messages, int(budget * _REQUEST_SHARE), count, bindings)
+        asked = request_lines(told_apart, int(budget * _REQUEST_SHARE), count, bindings)
         add(REQUESTS, asked, _REQUEST_SHARE)
-        share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
+        most = _BINDING_SHARE if is_large else _SMALL_BINDING_SHARE
+        share = min(most, _BINDING_TOKENS / budget)
         add(BINDING, _binding_lines(bindings, request.pinned, sections), share)
         _in_order(sections, bindings)
     if is_large or request.is_turn_prefix:
@@ -113,6 +120,21 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
         budget,
         count,
     )
+
+
+def _told_apart(index: LineIndex, messages: Messages, told_apart: Messages) -> LineIndex:
+    """`index` with the lines of posed results as a tool's; how names were used stays as counted.
+
+    What only a host's text tells is needed by name as seldom as what only the user says.
+    """
+    pairs = enumerate(zip(messages, told_apart, strict=True))
+    posed = {at for at, (message, result) in pairs if message is not result}
+    if not posed:
+        return index
+    lines = (
+        line._replace(speaker="tool") if line.message in posed else line for line in index.lines
+    )
+    return replace(index, lines=tuple(lines))
 
 
 def _binding_lines(
