@@ -37,7 +37,7 @@ _REQUEST_SHARE = 0.12
 _BINDING_SHARE = 0.5
 _BINDING_TOKENS = 1_000
 # The surest rules are pinned beside a summary; a small one has little room for the others.
-_SMALL_BINDING_SHARE = 0.2
+_SMALL_BINDING_SHARE = 0.35
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
 # A short checkpoint is nothing without its ledger: what the running turn has done already.
