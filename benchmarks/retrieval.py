@@ -39,7 +39,7 @@ MAX_HOLDERS = 3  # messages that may hold an identifier or a part for its place 
 MAX_PARTS = 5
 # Several runs of one task say nearly the same; questions are about the first.
 LEFT_OUT = re.compile(r"trial-[123]|airline-few-shot|test-repo|marshmallow-1867-(?!default$)")
-PARTS = ("dev", "held-out", "held-out-2")
+PARTS = ("dev", "held-out", "held-out-2", "held-out-3")
 _SMALL_WORDS = (
     "a an and are as at be but by did do does for from had has have he her his how i if in into is "
     "it its me my of on or our she so than that the their them then there these they this to too "
