@@ -25,7 +25,7 @@ def assignment_of(
         previous=record.earlier,
         has_originals=not record.lost,
         max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
-        pinned=task.pins.texts,
+        pinned=tuple(pin.shown for pin in task.pins.candidates),
         instructions=request.instructions,
         language=speaker_language(_requests(task)),
         is_turn_prefix=is_prefix,

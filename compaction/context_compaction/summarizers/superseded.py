@@ -102,8 +102,7 @@ def replaced(said: Sequence[Said]) -> Replaced:
             if _replaces(newer, older, len(words), weight):
                 gone.add(older.text)
                 takes_place[older.text] = newer.text
-            # Said in one breath, both are meant.
-            elif said[at].turn != said[other].turn and _is_on_subject(
+            elif _may_be_marked(said[at], said[other]) and _is_on_subject(
                 newer, older, len(words), weight
             ):
                 earlier.add(older.text)
@@ -174,6 +173,11 @@ def _replaces(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
         return share >= (_CORRECTED_VALUE_SHARE if other_value else _CORRECTION_SHARE)
     # The same words but for the value: neither says something else besides.
     return other_value and newer.subject.words == older.subject.words
+
+
+def _may_be_marked(newer: Said, older: Said) -> bool:
+    """Said in one breath, both are meant; and what is pasted is no rule."""
+    return newer.turn != older.turn and older.rank >= 0
 
 
 def _is_on_subject(newer: _Known, older: _Known, shared: int, weight: float) -> bool:

@@ -1,0 +1,81 @@
+"""Five rounds with a model that forgets what binds: the record beside its prose does not."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+from context_compaction import AnthropicModel, CompactRequest, compact, markers, open_archive
+
+from tests.support.json_types import Json
+from tests.support.messages_api import Says, serve
+from tests.support.provider_rules import problems
+from tests.support.small import answered, assistant, lines, user
+
+WAIT_SECONDS = 200
+ROUNDS = 5
+FORGETFUL = (
+    "## Goal and latest request\nThe parts of the build are worked on one after the other.\n\n"
+    "## Next step\nGo on with the next part."
+)
+RULES = [
+    "Never touch the production database.",
+    "Deine Berichte müssen immer auf Deutsch sein.",
+    "Nunca borres los registros de auditoría.",
+    "Il ne faut jamais toucher aux factures signées.",
+    "Не трогай каталог с миграциями.",
+    "不要修改配置文件里的端口号。",
+    "本番環境には絶対に接続しないでください。",
+]
+OLDER = "Always store the uploads in the bucket acme-raw."
+NEWER = "From now on store the uploads in the bucket acme-clean."
+RESTATED = ("Session data must stay in Memcached.", "Session data lives in Postgres these days.")
+
+
+def part(n: int, request: str) -> list[Json]:
+    return [
+        user(request),
+        *answered(f"k{n}", "Bash", lines(f"out{n}", 60), command=f"run {n}"),
+        assistant(f"Part {n} is finished."),
+    ]
+
+
+def rounds() -> list[list[Json]]:
+    """What is said in each round; everything that binds is said before the last two."""
+    said = [
+        ["Build it.", *RULES[:3]],
+        [OLDER, RESTATED[0], *RULES[3:]],
+        [NEWER, RESTATED[1]],
+        ["Go on.", "And the next part."],
+        ["Go on again.", "And the last part."],
+    ]
+    numbered = enumerate((n, request) for n, requests in enumerate(said) for request in requests)
+    out: list[list[Json]] = [[] for _ in range(ROUNDS)]
+    for at, (n, request) in numbered:
+        out[n] += part(at, request)
+    return out
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("keeps_archive", [True, False])
+async def test_what_binds_outlives_five_summaries_of_a_model_that_forgets_it(
+    tmp_path: Path, keeps_archive: bool
+) -> None:
+    context: list[Json] = []
+    with anyio.fail_after(WAIT_SECONDS), serve(lambda _: Says(FORGETFUL)) as api:
+        model = AnthropicModel("test-key", base_url=api.url, timeout_seconds=150.0)
+        for n, talk in enumerate(rounds()):
+            context = [*context, *talk]
+            folder = tmp_path / ("one" if keeps_archive else str(n))
+            request = CompactRequest(mode="full", target_tokens=6_000, session_id="story")
+            async with open_archive(folder) as archive:
+                result = await compact(context, request, archive=archive, model=model)
+            assert result.receipt["writer"] == "anthropic", result.warnings
+            assert problems(result.messages, "anthropic", original=context) == []
+            context = result.messages
+    text = json.dumps(context, ensure_ascii=False)
+    assert FORGETFUL.rpartition("\n")[2] in text
+    for rule in (*RULES, NEWER, RESTATED[1]):
+        assert rule in text
+    assert OLDER not in text
+    assert RESTATED[0] not in text.replace(f"{markers.EARLIER}{RESTATED[0]}", "")
