@@ -30,7 +30,10 @@ from tests.support.synthetic import synthetic_session
 SIZES = (200_000, 1_000_000)
 ROUNDS = 5
 COLD_ROUNDS = 3
-WIDE = CompactRequest(format="anthropic", context_window=4_000_000, session_id="bench")
+# Below its trigger throughout: default acts at a part of the window.
+WIDE = CompactRequest(
+    format="anthropic", context_window=4_000_000, session_id="bench", policy="full-window"
+)
 FULL = CompactRequest(format="anthropic", mode="full", context_window=4_000_000)
 
 

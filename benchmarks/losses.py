@@ -56,7 +56,7 @@ async def found_of(names: list[str], archive: Archive) -> int:
         page = await archive.search(Query(name, session_id="s"))
         for hit in page.hits:
             if hit.kind == "output":
-                held = name in (await archive.read_output(hit.pointer.split("/")[2])).data.decode()
+                held = name in (await archive.read_output(hit.pointer)).data.decode()
             else:
                 [message] = await archive.read_messages("s", hit.seq, hit.seq)
                 raw = json.dumps(message.raw, ensure_ascii=False)
