@@ -36,8 +36,6 @@ DETAILS = "Where to find details"
 _REQUEST_SHARE = 0.12
 _BINDING_SHARE = 0.5
 _BINDING_TOKENS = 1_000
-# The surest rules are pinned beside a summary; a small one has little room for the others.
-_SMALL_BINDING_SHARE = 0.35
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
 # A short checkpoint is nothing without its ledger: what the running turn has done already.
@@ -90,8 +88,7 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     if budget > 0 and not request.is_turn_prefix:
         asked = request_lines(told_apart, int(budget * _REQUEST_SHARE), count, bindings)
         add(REQUESTS, asked, _REQUEST_SHARE)
-        most = _BINDING_SHARE if is_large else _SMALL_BINDING_SHARE
-        share = min(most, _BINDING_TOKENS / budget)
+        share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
         add(BINDING, _binding_lines(bindings, request.pinned, sections), share)
         _in_order(sections, bindings)
     if is_large or request.is_turn_prefix:
