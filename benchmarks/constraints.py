@@ -1,12 +1,12 @@
 """Whether what the user laid down is still in the context after compaction, word for word.
 
-Run: python benchmarks/constraints.py [building | second | held-back | reworded] [--lost]
+Run: python benchmarks/constraints.py [building | second | held-back | third | reworded] [--lost]
 
 Into real histories of about 40,000 tokens (a coding session, joined runs of a coding agent, joined
 calls of a service agent) rules are put at the top, in the middle and at the bottom, half of them
 as turns of their own, half inside another request. The default pipeline brings each history to
 2,000 tokens: at once, and in five rounds on the growing transcript. A rule is kept where the output
-has it word for word.
+has each of its sentences word for word.
 
 Of each correction the older rule is looked for in the words of the compaction (a message of the
 user that is kept as it was is not ours to change). It is *dropped* where they have it no more,
@@ -33,6 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import markers, wire
 from context_compaction.compaction import CompactRequest
 from context_compaction.pipeline import compact
+from context_compaction.summarizers import prose
 from context_compaction.tokens import counter_for
 
 from benchmarks.constraint_phrasings import (
@@ -43,6 +44,7 @@ from benchmarks.constraint_phrasings import (
 )
 from benchmarks.constraint_rewordings import COMPANIONS, REWORDED
 from benchmarks.constraints_held_back import HELD_BACK, HELD_BACK_CORRECTIONS
+from benchmarks.constraints_third import THIRD, THIRD_COMPANIONS, THIRD_CORRECTIONS
 from benchmarks.controls import CONTROLS
 from benchmarks.needed import spoken
 from tests.support.corpus import all_transcripts
@@ -73,6 +75,7 @@ SETS: dict[str, tuple[Sequence[str], Sequence[Pair], Sequence[Pair]]] = {
     "building": (BUILDING, CORRECTIONS, ()),
     "second": (SECOND, SECOND_CORRECTIONS, ()),
     "held-back": (HELD_BACK, HELD_BACK_CORRECTIONS, ()),
+    "third": (THIRD, THIRD_CORRECTIONS, THIRD_COMPANIONS),
     "reworded": ((*BUILDING, *SECOND), REWORDED, COMPANIONS),
 }
 OURS = "ours"
@@ -236,7 +239,7 @@ def judged(laid: Laid, text: str, made: str) -> Iterator[tuple[str, str, bool]]:
     wanted += [("corrections", newer) for _, newer in laid.corrections]
     wanted += [("companions", rule) for pair in laid.companions for rule in pair]
     for column, rule in wanted:
-        yield column, rule, flat(rule) in text
+        yield column, rule, is_kept(rule, text)
     for older, _ in laid.corrections:
         yield STANDING, older, stands_unmarked(older, made)
         yield "older marked", older, is_marked(older, made)
@@ -245,6 +248,11 @@ def judged(laid: Laid, text: str, made: str) -> Iterator[tuple[str, str, bool]]:
         yield from (("rules marked", rule, is_marked(rule, made)) for rule in mine)
     for older, _ in laid.companions:
         yield "companions marked", older, is_marked(older, made)
+
+
+def is_kept(rule: str, text: str) -> bool:
+    """Whether `text` has every sentence of `rule` word for word; they may stand apart."""
+    return all(flat(sentence.text) in text for sentence in prose.sentences_of(rule))
 
 
 def stands_unmarked(rule: str, made: str) -> bool:

@@ -210,7 +210,7 @@ def test_the_command_line_lets_a_model_write_where_it_is_told(
     assert "answered" not in run(*wish, "--session", "a").stdout
     with serve(lambda _: Says(SUMMARY)) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-        flags = ("--summary-url", api.url, "--summary-model", "m", "--summary-timeout", "20")
+        flags = ("--summary-url", api.url, "--summary-model", "m", "--summary-timeout", "100")
         done = run(*flags, *wish, "--session", "b")
         chosen = run("--summarizer", "extractive", *flags, *wish)
     assert "Summary: m answered 1 requests" in done.stdout
