@@ -135,6 +135,23 @@ def test_chatter_gives_way_to_what_binds() -> None:
     assert rule in text
 
 
+@pytest.mark.parametrize(
+    "fact", ["I can't do calls before 10:30, the school run.", "I'm vegetarian but fish is fine."]
+)
+def test_what_the_user_never_does_goes_before_what_he_cannot_do_just_now(fact: str) -> None:
+    moment = [
+        message
+        for said in (
+            "I can't find the number of my reservation right now.",
+            "I'm not sure which of the two flights it was.",
+            "I don't remember the name that it was booked under.",
+        )
+        for message in (user(said), assistant("Let me look it up for you."))
+    ]
+    text = written([user(fact), assistant("Understood."), *moment * 2], max_tokens=60)
+    assert fact in text
+
+
 def test_an_instruction_after_pasted_output_is_told_from_it() -> None:
     log = "\n".join(f"2026-01-0{n} 10:00:00 INFO must never happen {n}" for n in range(1, 9)) * 3
     rule = "Logs older than 30 days go in the bin."

@@ -137,14 +137,26 @@ LIMIT = re.compile(
     r"s?\b|\d+\s?(个|小时|天|秒|分|元|円|日|時|件|文字|개|일|시간|분|원)",
     re.IGNORECASE,
 )
+# What somebody cannot do just now, unlike what he never does: "I can't do calls before noon".
+_UNABLE = (
+    r"i (really |just |also |actually |still )?(do(n['’]?t| not)|can['’]?t|cannot|can not) "
+    r"(\w+ly )?(access|believe|care|find|get|have|know|locate|log|mean|need|provide|recall|"
+    r"remember|say|see|seem|tell|think|understand|want)"
+)
+# How somebody is at the moment, unlike what he is: "I'm vegetarian".
+_STATE = (
+    r"i['’]m (\w+ing|a|afraid|also|able|done|fine|glad|happy|here|interested|just|not|okay|ready|"
+    r"so|sorry|still|sure|the|very)"
+)
 # The business of the moment: what is asked for now, or told of oneself, holds until it is done.
 ERRAND = re.compile(
     r"\A((hi|hello|hey)( there)?[,.! ]+|(oh|well|so|also|and|then|now|ok(ay)?|alright|great|thanks|"
     r"perfect|yes|yeah|sure)[,.! ]+)*"
     r"((can|could|would|will) (you|we|i)|(do|did|have|are) you|"
-    r"i (\w+ly )?(would|want|need|have|had|am|was|will|do|did|don['’]?t|didn['’]?t|can|could|think|"
+    r"i (\w+ly )?(would|want|need|have|had|am|was|will|do|did|didn['’]?t|can|could|think|"
     r"see|get|got|know|guess|hope|found|tried|noticed|understand|appreciate|apologi[sz]e|just|also|"
-    r"still|never|mean|wonder|booked|must|choose|tested|ran)\b|i['’](m|ll|ve|d)\b|"
+    r"still|never|mean|wonder|booked|must|choose|tested|ran)\b(?!['’]t)|i['’](ll|ve|d)\b|"
+    rf"{_UNABLE}|{_STATE}|"
     r"(the |my )?reason\b|"
     r"my (\w+ )?(user|name|id|email|phone|reservation|booking|order|account|address|details|"
     r"flights?|date of birth|zip)|"
@@ -157,10 +169,11 @@ ERRAND = re.compile(
 )
 # Said of oneself these state no rule: "I don't have the number at hand", "I can't find it".
 ABOUT_ONESELF = re.compile(
-    r"\bi (really |just |also |actually |still )?(do(n['’]?t| not)|can['’]?t|cannot|could ?n['’]?t|"
-    r"did ?n['’]?t|must have|only|am not|['’]?m not|need|have|had|think|thought|guess|hope|found|"
+    r"\bi (really |just |also |actually |still )?(could ?n['’]?t|"
+    r"did ?n['’]?t|must have|only|am not|need|have|had|think|thought|guess|hope|found|"
     r"apologi[sz]e|understand|appreciate|remember|see|was|got|know|noticed|tried|wonder)\b"
-    r"|\bi['’](m|ve|ll|d) |\b(is|are|was|were|did|does|doesn'?t|didn'?t) (it|that|this|there)\b",
+    rf"|\b({_UNABLE}|{_STATE})\b|\bi['’](ve|ll|d) "
+    r"|\b(is|are|was|were|did|does|doesn'?t|didn'?t) (it|that|this|there)\b",
     re.IGNORECASE,
 )
 IMPERATIVE = re.compile(
