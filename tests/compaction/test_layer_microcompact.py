@@ -177,7 +177,7 @@ def test_what_was_cleared_is_not_cleared_again_and_its_bytes_stay() -> None:
 
 
 async def test_after_a_long_pause_old_results_go_though_nothing_is_over_the_trigger() -> None:
-    payload = [user("go"), *steps(6, size_lines=900), user("I am back")]
+    payload = [user("go"), *steps(6, size_lines=600), user("I am back")]
     fresh = await compacted(payload, idle_seconds=3_600.0)
     cold = await compacted(payload, idle_seconds=3_601.0)
     assert fresh.status == "unchanged"
@@ -187,7 +187,7 @@ async def test_after_a_long_pause_old_results_go_though_nothing_is_over_the_trig
 
 
 async def test_a_pause_that_the_caller_allows_for_may_be_longer_or_shorter() -> None:
-    payload = [user("go"), *steps(6, size_lines=900), user("I am back")]
+    payload = [user("go"), *steps(6, size_lines=600), user("I am back")]
     for idle, status in ((60.0, "unchanged"), (61.0, "compacted")):
         answer = await compacted(payload, idle_seconds=idle, settings={"idle_clear_seconds": 60})
         assert answer.status == status
