@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from context_compaction.draft import Draft
-from context_compaction.finishing import finish, fits
+from context_compaction.finishing import fits, without_words
 from context_compaction.long_request import shorten_request
 from context_compaction.pins import keep_marked
 from context_compaction.restore import RecentFile, not_shown, recent_files
@@ -63,7 +63,7 @@ def shape_that_fits(
         pinned_tokens = rules_tokens(task, shape, where)
         reserved = max(0, words_reserve(rung, task.limits.tokens) - pinned_tokens)
         shape = with_cut(task, shape, where, reserved)
-        bare = finish(task, shape, summary="", checkpoint="", files=()).messages
+        bare = without_words(task, shape)
         if fits(task, bare, spare_tokens=reserved):
             # What the cut leaves free is the words' too, up to their bound.
             free_tokens = task.limits.tokens - task.count.messages(bare)
@@ -93,7 +93,7 @@ def _with_longest_tail(task: Task, shape: Shape, files: Sequence[RecentFile]) ->
 def _cut_earlier(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
     if shape.cut is None:
         return shape
-    bare = finish(task, shape, summary="", checkpoint="", files=()).messages
+    bare = without_words(task, shape)
     kept_tokens = sum(map(task.count.message, shape.draft.messages[shape.cut.first_kept :]))
     beside_tokens = task.count.messages(bare) - kept_tokens + _spare_tokens(task, shape, files)
     where = cut(
@@ -116,7 +116,7 @@ def _less_cleared(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shap
     Clearing was not enough, so all that may be cleared is; then the cut took so much history away
     that the newest of it has room after all.
     """
-    bare = finish(task, shape, summary="", checkpoint="", files=()).messages
+    bare = without_words(task, shape)
     filled_tokens = int(task.limits.tokens * _FILLED_SHARE)
     room_tokens = filled_tokens - task.count.messages(bare) - _spare_tokens(task, shape, files)
     if shape.cut is None or room_tokens <= 0 or shape.rung.clears_all:
@@ -130,7 +130,7 @@ def _less_cleared(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shap
 
 
 def _if_it_fits(task: Task, fuller: Shape, shape: Shape, files: Sequence[RecentFile]) -> Shape:
-    bare = finish(task, fuller, summary="", checkpoint="", files=()).messages
+    bare = without_words(task, fuller)
     return fuller if fits(task, bare, spare_tokens=_spare_tokens(task, fuller, files)) else shape
 
 

@@ -29,6 +29,11 @@ from context_compaction.words_room import pins_at
 _RESTORED_SHARE = 0.95
 
 
+def without_words(task: Task, shape: Shape) -> Messages:
+    """What `shape` comes to before any word is written or file put back."""
+    return finish(task, shape, summary="", checkpoint="", files=()).messages
+
+
 def finish(
     task: Task, shape: Shape, *, summary: str, checkpoint: str, files: Sequence[FileText]
 ) -> Draft:

@@ -194,6 +194,12 @@ def body_of(message: Message) -> str | None:
     return "\n".join(lines[2:-1])
 
 
+def split_mark(text: str) -> tuple[str, str]:
+    """The mark that stands before a sentence of the user's in a summary, and the sentence."""
+    mark = next((mark for mark in (EARLIER, DIFFERS) if text.startswith(mark)), "")
+    return mark, text.removeprefix(mark)
+
+
 def _span_in(found: re.Match[str] | None) -> Span | None:
     return Span(found[1], int(found[2]), int(found[3])) if found else None
 
@@ -215,9 +221,3 @@ def _plain(text: str) -> str:
 
 def _read(blobs: Sequence[Blob]) -> str:
     return "read_persisted_output " + " ".join(blob.output_id for blob in blobs)
-
-
-def split_mark(text: str) -> tuple[str, str]:
-    """The mark that stands before a sentence of the user's in a summary, and the sentence."""
-    mark = next((mark for mark in (EARLIER, DIFFERS) if text.startswith(mark)), "")
-    return mark, text.removeprefix(mark)

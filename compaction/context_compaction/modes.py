@@ -7,7 +7,7 @@ from context_compaction.attempts import full_rungs, shape_by_clearing, shape_tha
 from context_compaction.collapse import collapse
 from context_compaction.compaction import CompactRequest
 from context_compaction.draft import Draft
-from context_compaction.finishing import finish, fits
+from context_compaction.finishing import fits, without_words
 from context_compaction.goal import Goal
 from context_compaction.persist import persist
 from context_compaction.pins import keep_marked
@@ -61,7 +61,7 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: in
 
 def _is_enough(task: Task, shape: Shape) -> bool:
     """Whether `shape` fits with no words at all."""
-    return fits(task, finish(task, shape, summary="", checkpoint="", files=()).messages)
+    return fits(task, without_words(task, shape))
 
 
 def _collapsed(task: Task, cleared: Shape) -> Shape:

@@ -232,5 +232,4 @@ def _read(body: str) -> Carried:
                 marks[text] = mark
             pins.append((text, origin))
         at += 1
-    body_lines = lines[at + 1 :]
-    return Carried(tuple(pins), tuple(unpinned), marks, "\n".join(body_lines))
+    return Carried(tuple(pins), tuple(unpinned), marks, "\n".join(lines[at + 1 :]))

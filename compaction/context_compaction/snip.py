@@ -50,11 +50,12 @@ def snip(
     stays = _pinned_places(messages, head, tail, safe, pinned)
     dropped: list[Message] = []
     kept: list[Message] = []
-    for at in range(head, tail):
-        part = None if at in stays else replaced_part(messages[at])
-        rest = messages[at] if at in stays else kept_part(messages[at])
-        dropped += [part] if part is not None else []
-        kept += [rest] if rest is not None else []
+    for at, message in enumerate(messages[head:tail], head):
+        if at in stays:
+            kept.append(message)
+            continue
+        dropped += filter(None, [replaced_part(message)])
+        kept += filter(None, [kept_part(message)])
     if not dropped or all(markers.is_made(message) for message in dropped):
         return Step(messages)
     note = make_message("user", markers.snipped(len(dropped), span.pointer))

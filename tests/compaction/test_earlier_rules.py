@@ -55,13 +55,18 @@ async def after_rounds(requests: list[str], *, keeps_archive: bool = True, **wis
     return "\n".join(str(message["content"]) for message in context)
 
 
+async def after_both(older: str, newer: str, *, keeps_archive: bool) -> str:
+    """What the context says some rounds after both were said."""
+    said = ["Fix the build.", older, newer, "Go on with part 3.", "Go on.", "And the last part."]
+    return await after_rounds(said, keeps_archive=keeps_archive)
+
+
 @pytest.mark.parametrize("keeps_archive", [True, False])
 @pytest.mark.parametrize(("older", "newer"), RESTATED)
 async def test_a_rule_said_anew_in_other_words_is_marked_as_earlier_for_good(
     older: str, newer: str, keeps_archive: bool
 ) -> None:
-    said = ["Fix the build.", older, newer, "Go on with part 3.", "Go on.", "And the last part."]
-    text = await after_rounds(said, keeps_archive=keeps_archive)
+    text = await after_both(older, newer, keeps_archive=keeps_archive)
     assert newer in text
     assert f"{markers.EARLIER}{older}" in text
     assert older not in text.replace(f"{markers.EARLIER}{older}", "")
@@ -73,8 +78,7 @@ async def test_a_rule_said_anew_in_other_words_is_marked_as_earlier_for_good(
 async def test_a_rule_that_is_corrected_or_has_another_value_is_gone_for_good(
     older: str, newer: str, keeps_archive: bool
 ) -> None:
-    said = ["Fix the build.", older, newer, "Go on with part 3.", "Go on.", "And the last part."]
-    text = await after_rounds(said, keeps_archive=keeps_archive)
+    text = await after_both(older, newer, keeps_archive=keeps_archive)
     assert newer in text
     assert older not in text
 
