@@ -30,9 +30,9 @@ from tests.support.synthetic import synthetic_session
 SIZES = (200_000, 1_000_000)
 ROUNDS = 5
 COLD_ROUNDS = 3
-# Below its trigger throughout: default acts at a part of the window.
+# Below its trigger throughout.
 WIDE = CompactRequest(
-    format="anthropic", context_window=4_000_000, session_id="bench", policy="full-window"
+    format="anthropic", context_window=4_000_000, session_id="bench", policy="default"
 )
 FULL = CompactRequest(format="anthropic", mode="full", context_window=4_000_000)
 

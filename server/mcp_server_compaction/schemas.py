@@ -35,7 +35,9 @@ class CompactArguments(Arguments):
     )
     context_window: Tokens | None = Field(default=None, description="In tokens; else by model.")
     target_tokens: Tokens | None = None
-    policy: str | None = None
+    policy: str | None = Field(
+        default=None, description="200K: default acts at 170K, leaves 51K; economy 84K, 13K."
+    )
     summarizer: WriterName = Field(default="auto", description="host: you write the summary.")
     summary: str | None = Field(
         default=None, description="Yours, after needs_summary; with record: for later."

@@ -106,5 +106,5 @@ def test_a_policy_that_quotes_a_paper_does_not_shrink() -> None:
 def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
     with pytest.raises(SettingsError) as caught:
         policy_named("gentel")
-    assert str(caught.value).startswith("There is no policy 'gentel'. Choose one of: default, ge")
+    assert str(caught.value).startswith("There is no policy 'gentel'. Choose one of: default, ec")
     assert all(name in str(caught.value) for name in POLICIES)

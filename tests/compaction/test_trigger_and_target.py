@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from context_compaction.compaction import CompactRequest
 from context_compaction.pipeline import compact
+from context_compaction.policies import POLICIES
 
 from tests.support.promises import temporary_archive
 from tests.support.small import user
@@ -23,11 +24,12 @@ async def trigger_and_target(**wish: Any) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("policy", "window", "expected"),
     [
-        ("default", 1_000_000, (420_000, 63_000)),
-        ("default", 200_000, (84_000, 12_600)),
-        ("default", 64_000, (26_880, 8_000)),
-        ("default", 32_000, (13_440, 4_032)),
-        ("full-window", 200_000, (BUDGET_OF_200K, 102_369)),
+        ("default", 1_000_000, (970_616, 291_184)),
+        ("default", 200_000, (BUDGET_OF_200K, 51_184)),
+        ("economy", 1_000_000, (420_000, 63_000)),
+        ("economy", 200_000, (84_000, 12_600)),
+        ("economy", 64_000, (26_880, 8_000)),
+        ("economy", 32_000, (13_440, 4_032)),
         ("gentle", 200_000, (BUDGET_OF_200K, 102_369)),
     ],
 )
@@ -50,13 +52,39 @@ async def test_a_policy_acts_at_its_part_of_the_window(
         ({"settings": {"target_floor_tokens": 20_000}}, (84_000, 20_000)),
     ],
 )
+async def test_what_a_caller_names_is_what_economy_does(
+    wish: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    assert await trigger_and_target(policy="economy", context_window=200_000, **wish) == expected
+
+
+@pytest.mark.parametrize(
+    ("wish", "expected"),
+    [
+        ({"target_tokens": 20_000}, (BUDGET_OF_200K, 20_000)),
+        ({"settings": {"trigger_tokens": 100_000}}, (100_000, 30_000)),
+        ({"settings": {"conversation_fraction": 0.3}}, (60_000, 18_000)),
+        ({"settings": {"target_fraction": 0.5}}, (BUDGET_OF_200K, 85_308)),
+    ],
+)
 async def test_what_a_caller_names_is_what_default_does(
     wish: dict[str, Any], expected: tuple[int, int]
 ) -> None:
     assert await trigger_and_target(context_window=200_000, **wish) == expected
 
 
+@pytest.mark.parametrize("policy", ["default", "economy"])
+async def test_a_description_says_what_a_window_of_200k_means(policy: str) -> None:
+    figures = await trigger_and_target(policy=policy, context_window=200_000)
+    acts_at, leaves = figures
+    description = POLICIES[policy].description
+    assert f" {acts_at // 1_000}K" in description
+    assert f" {round(leaves / 1_000)}K" in description
+
+
 async def test_system_prompt_and_tools_do_not_count_to_the_conversations_part() -> None:
-    trigger, target = await trigger_and_target(context_window=200_000, overhead_tokens=10_000)
+    trigger, target = await trigger_and_target(
+        policy="economy", context_window=200_000, overhead_tokens=10_000
+    )
     assert trigger - target == 84_000 - 12_600
     assert trigger > 84_000 + 10_000

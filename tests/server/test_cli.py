@@ -234,7 +234,7 @@ def test_policies_lists_each_with_its_source_and_constants(run: Run) -> None:
     assert "claude-code (S0, and the production constants in S3)" in shown
     assert "trigger_tokens=50000" in shown
     document = json.loads(run("policies", "--json").stdout)
-    assert [policy["name"] for policy in document["policies"]][:2] == ["default", "gentle"]
+    assert [policy["name"] for policy in document["policies"]][:2] == ["default", "economy"]
 
 
 def test_compare_shows_policies_side_by_side_and_leaves_the_archive_alone(

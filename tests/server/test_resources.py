@@ -127,15 +127,15 @@ async def test_the_policies_resource_names_layers_constants_and_sources(config: 
         (text,) = _texts(await client.read_resource("policies://compact_messages"))
     policies = {policy["name"]: policy for policy in json.loads(text)["policies"]}
     assert set(policies) == set(POLICIES)
-    assert policies["full-window"]["constants"] == {}
-    assert policies["default"]["constants"] == {
+    assert policies["default"]["constants"] == {"target_fraction": 0.3}
+    assert policies["economy"]["constants"] == {
         "conversation_fraction": 0.42,
         "target_fraction": 0.15,
         "target_floor_tokens": 8_000,
     }
     assert policies["three-layer"]["constants"]["trigger_tokens"] == 50_000
     assert policies["four-layer"]["layers"] == ["persist", "snip", "microcompact", "summarize"]
-    ours = ("default", "full-window", "gentle")
+    ours = ("default", "economy", "gentle")
     papers = [policy for name, policy in policies.items() if name not in ours]
     assert all(policy["differences_from_source"] for policy in papers)
 

@@ -1,8 +1,10 @@
 """The list of tools: what it costs, and how strictly it is held to."""
 
 import json
+import re
 
 import pytest
+from context_compaction.policies import POLICIES
 from context_compaction.tokens import counter_for
 from context_compaction.vocabulary import load_o200k
 from mcp_server_compaction.config import Config
@@ -29,6 +31,16 @@ async def test_the_definitions_cost_a_host_at_most_1200_tokens(config: Config) -
     ]
     assert sum(costs) <= MAX_LIST_TOKENS
     assert counter_for().text("one") == 1 or sum(costs) > 4  # the vocabulary really counted
+
+
+async def test_the_tool_says_what_a_window_of_200k_means_as_its_policies_do(config: Config) -> None:
+    async with connect(config) as client:
+        [compact, *_] = (await client.list_tools()).tools
+    said: str = compact.input_schema["properties"]["policy"]["description"]
+    figures = re.findall(r"\b\d+K\b", said)
+    assert figures == ["200K", "170K", "51K", "84K", "13K"]
+    described = POLICIES["default"].description + POLICIES["economy"].description
+    assert all(figure in described for figure in figures)
 
 
 async def test_every_tool_is_annotated_and_closed_to_unknown_arguments(config: Config) -> None:
