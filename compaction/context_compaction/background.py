@@ -25,7 +25,8 @@ from context_compaction.compaction import (
 from context_compaction.draft import Draft
 from context_compaction.edits import Edit, Step
 from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.marker_free import normal_form, without_cache_markers
+from context_compaction.history_hash import history_hash
+from context_compaction.marker_free import without_cache_markers
 from context_compaction.messages import JsonObject, Message, Messages, Thinking
 from context_compaction.outcome import Verdict, summary_of
 from context_compaction.pairing import index_calls, runs, safe_cuts
@@ -109,7 +110,7 @@ def prepared_result(
         why = "Nothing is prepared: nothing had to be done. Use mode='full', or a target_tokens."
         warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
         return replace(result, messages=list(payload), warnings=warnings)
-    prefix = prefix_hash(payload[:count])
+    prefix = history_hash(payload[:count])
     entries = _entries(verdict.draft.messages, rendered)
     name = _hash([result.session_id, prefix, entries])
     prepared = Prepared(f"p_{name}", count, prefix, int(now_seconds) + LIFETIME_SECONDS)
@@ -156,7 +157,7 @@ def find(
             f"{LIFETIME_SECONDS // 3_600} hours. Prepare anew."
         )
     count = kept["message_count"]
-    if prefix_hash(payload[:count]) != kept["prefix_hash"]:
+    if history_hash(payload[:count]) != kept["prefix_hash"]:
         found = f"the list has {len(payload)}" if len(payload) < count else "they differ now"
         raise SettingsError(
             f"{prepared_id} was prepared for {count} messages that the list must begin with, but "
@@ -220,11 +221,6 @@ def applied_result(result: CompactResult, verdict: Verdict, receipt: JsonObject)
             "applied": prepared_id,
         },
     )
-
-
-def prefix_hash(payload: Sequence[JsonObject]) -> str:
-    """Names a list of messages, whatever cache markers stand in it."""
-    return _hash([normal_form(raw) for raw in payload])
 
 
 def _ends_thinking(message: Message) -> bool:

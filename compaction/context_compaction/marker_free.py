@@ -1,8 +1,8 @@
 """A message as it is whatever cache markers its host has set.
 
 Hosts move `cache_control` from block to block at every turn, and a message is the same with and
-without. It stands on a message, a block, or a block within a result; anywhere deeper (the
-arguments of a call) the name is the host's own data, and stays.
+without. It stands on a message, a block, or a block within a result, in whatever format; anywhere
+deeper (the arguments of a call) the name is the host's own data, and stays.
 """
 
 from typing import Any, cast
@@ -10,6 +10,7 @@ from typing import Any, cast
 from context_compaction.messages import JsonObject
 
 CACHE_MARKER = "cache_control"
+_TEXT_TYPES = ("text", "input_text", "output_text")
 
 
 def without_cache_markers(raw: JsonObject) -> JsonObject:
@@ -18,6 +19,8 @@ def without_cache_markers(raw: JsonObject) -> JsonObject:
     match message:
         case {"content": [*blocks]}:
             return {**message, "content": [_without_in_block(block) for block in blocks]}
+        case {"type": "function_call_output", "output": [*parts]}:
+            return {**message, "output": [_unmarked(part) for part in parts]}
         case _:
             return message
 
@@ -25,14 +28,34 @@ def without_cache_markers(raw: JsonObject) -> JsonObject:
 def normal_form(raw: JsonObject) -> JsonObject:
     """What two messages have in common that differ in cache markers only.
 
-    Some hosts write a text as a block where it carries a marker, and as a plain string otherwise.
+    Some hosts write a text as a block where it carries a marker, and as a plain string otherwise:
+    what a message says, and what a tool answered.
     """
     message = without_cache_markers(raw)
     match message:
-        case {"content": [{"type": "text", "text": str(text), **more}]} if not more:
-            return {**message, "content": text}
+        case {"content": [*blocks]}:
+            return {**message, "content": _as_string([_result_as_string(b) for b in blocks])}
+        case {"type": "function_call_output", "output": [*parts]}:
+            return {**message, "output": _as_string(parts)}
         case _:
             return message
+
+
+def _result_as_string(block: Any) -> Any:
+    match block:
+        case {"type": "tool_result", "content": [*parts]}:
+            return {**block, "content": _as_string(parts)}
+        case _:
+            return block
+
+
+def _as_string(parts: list[Any]) -> Any:
+    """The text of `parts` where they are one plain text; else themselves."""
+    match parts:
+        case [{"type": kind, "text": str(text), **more}] if kind in _TEXT_TYPES and not more:
+            return text
+        case _:
+            return parts
 
 
 def _without_in_block(block: Any) -> Any:

@@ -1,7 +1,6 @@
 """What a compaction reports of itself: the answer, its receipt as JSON, and the new context."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
@@ -18,6 +17,7 @@ from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.digest import digest
 from context_compaction.edits import Edit
 from context_compaction.goal import Goal
+from context_compaction.history_hash import history_hash
 from context_compaction.losses import Losses
 from context_compaction.messages import (
     JsonObject,
@@ -156,7 +156,7 @@ def repeat_key(messages: Sequence[JsonObject], request: CompactRequest) -> str:
     asked = replace(request, session_id=None, usage=None, usage_message_index=None)
     asked = replace(asked, summary=None, continuation=None)
     digest = hashlib.blake2b(repr(asked).encode("utf-8", "surrogatepass"), digest_size=16)
-    digest.update(json.dumps(messages, sort_keys=True).encode("ascii"))
+    digest.update(history_hash(messages).encode("ascii"))
     return digest.hexdigest()
 
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
-from context_compaction.background import prefix_hash
 from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.history_hash import history_hash
 from context_compaction.messages import JsonObject
 
 
@@ -54,7 +54,7 @@ def refusals_of(payload: Sequence[JsonObject], receipts: Sequence[JsonObject]) -
         receipts: All receipts of the session, in any order.
     """
     told = [cast("JsonObject", r["reactive"]) for r in receipts if r.get("reactive")]
-    key = prefix_hash(payload)
+    key = history_hash(payload)
     rejected = frozenset({key, *(item["request"] for item in told)})
     # Lists of which one was made from the other, both of them refused.
     links = [item for item in told if item["result"] in rejected]
@@ -77,7 +77,7 @@ def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals
     """`result` with its refusals in the receipt; "no_progress" where it was refused before."""
     if not refusals.key:
         return result
-    gives = prefix_hash(result.messages) if result.changed else None
+    gives = history_hash(result.messages) if result.changed else None
     warnings = result.warnings
     if gives in refusals.rejected:
         why = "No progress: the provider has refused what is left as well."

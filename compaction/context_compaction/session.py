@@ -1,12 +1,11 @@
 """Which session a conversation belongs to, when nobody says."""
 
-import hashlib
-import json
 import re
 
 from context_compaction import markers
 from context_compaction.archive import Archive
 from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.history_hash import history_hash
 from context_compaction.messages import Messages
 
 _VALID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -42,12 +41,9 @@ async def identify(messages: Messages, *, format: str, named: str | None, archiv
 
 def derived_id(messages: Messages) -> str:
     """An id from everything up to the first message of the user; stable while the list grows."""
-    digest = hashlib.blake2b(digest_size=8)
-    for message in messages:
-        digest.update(json.dumps(message.source, sort_keys=True).encode("ascii"))
-        if message.role == "user":
-            break
-    return f"s_{digest.hexdigest()}"
+    first = next((at for at, m in enumerate(messages) if m.role == "user"), len(messages) - 1)
+    beginning = history_hash(message.source for message in messages[: first + 1])
+    return f"s_{beginning[:16] or 'empty'}"
 
 
 async def _is_ours(session_id: str, messages: Messages, format: str, archive: Archive) -> bool:

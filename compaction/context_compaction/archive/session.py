@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
-from context_compaction.archive.chain import ROOT, chain_hash
 from context_compaction.archive.log import LoggedRecord, read_segment, segment_sizes
 from context_compaction.archive.records import Place
 from context_compaction.errors import ArchiveDamagedError
+from context_compaction.history_hash import ROOT, chain_hash
 
 NO_SEQ = -1
 

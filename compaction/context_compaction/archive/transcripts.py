@@ -16,7 +16,6 @@ from context_compaction.archive import (
     SessionInfo,
 )
 from context_compaction.archive.blobs import BlobStore
-from context_compaction.archive.chain import ROOT, chain_hashes, content_hash
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
 from context_compaction.archive.log import (
     check_session_id,
@@ -45,6 +44,7 @@ from context_compaction.errors import (
     QueryError,
     SettingsError,
 )
+from context_compaction.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages import JsonObject, Message
 from context_compaction.wire import FORMATS
 

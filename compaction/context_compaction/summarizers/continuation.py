@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_compaction.errors import SettingsError
+from context_compaction.history_hash import history_hash
 from context_compaction.markers import Span
 from context_compaction.messages import JsonObject
 
@@ -72,8 +73,6 @@ def verify(continuation: Continuation, originals: Sequence[JsonObject]) -> None:
 
 
 def _digest(span: Span, originals: Sequence[JsonObject], expires_seconds: int) -> str:
-    head = [span.session_id, span.start_seq, span.stop_seq, expires_seconds]
-    digest = hashlib.blake2b(json.dumps(head).encode("ascii"), digest_size=12)
-    for raw in originals:
-        digest.update(json.dumps(raw, sort_keys=True).encode("ascii"))
-    return digest.hexdigest()
+    history = history_hash(originals)
+    named = [span.session_id, span.start_seq, span.stop_seq, expires_seconds, history]
+    return hashlib.blake2b(json.dumps(named).encode("ascii"), digest_size=12).hexdigest()

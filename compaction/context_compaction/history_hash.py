@@ -2,11 +2,12 @@
 
 A history is named by the chain hash of its last message, which covers every message before it. Two
 lists share a prefix exactly where their chains agree, so the prefix that a session already holds is
-found by looking up one hash per message.
+found by looking up one hash per message. Whatever names a list of messages uses these, and all of
+them see messages in their normal form: a cache marker that the host moves names nothing new.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -50,3 +51,16 @@ def chain_hashes(contents: Sequence[str], parent: str = ROOT) -> list[str]:
         parent = chain_hash(parent, content)
         chain.append(parent)
     return chain
+
+
+def history_hash(raws: Iterable[Any], parent: str = ROOT) -> str:
+    """The name of the history that `parent` names, with `raws` more: messages as hosts write them.
+
+    It is the chain hash under which an archive knows that history.
+
+    Raises:
+        TypeError, ValueError, RecursionError: A value cannot be written as JSON.
+    """
+    for raw in raws:
+        parent = chain_hash(parent, content_hash(raw))
+    return parent

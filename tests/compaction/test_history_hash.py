@@ -1,0 +1,81 @@
+"""One name for one history, however a host dresses its messages this time."""
+
+import copy
+from typing import Any
+
+import pytest
+from context_compaction import wire
+from context_compaction.history_hash import history_hash
+from context_compaction.session import derived_id
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json, is_list, is_object
+from tests.support.small import result, text
+from tests.support.strategies import FORMATS, conversations
+
+MARKER = {"type": "ephemeral"}
+TEXT_TYPE = {"openai-responses": "input_text"}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_a_moved_cache_marker_and_a_text_as_block_name_the_same_history(
+    format: str, data: st.DataObject
+) -> None:
+    payload = data.draw(conversations(format))
+    flags = st.lists(st.booleans(), min_size=len(payload), max_size=len(payload))
+    marked = [
+        _marked(message, TEXT_TYPE.get(format, "text")) if is_marked else message
+        for message, is_marked in zip(payload, data.draw(flags), strict=True)
+    ]
+    assert history_hash(marked) == history_hash(payload)
+    ids = {derived_id(wire.parse(messages, format=format)) for messages in (payload, marked)}
+    assert len(ids) == 1
+
+
+def test_what_a_tool_answered_is_the_same_as_string_and_as_one_block() -> None:
+    plain = {"role": "user", "content": [result("a", "200 OK")]}
+    blocks = {
+        "role": "user",
+        "content": [result("a", [text("200 OK") | {"cache_control": MARKER}])],
+    }
+    assert history_hash([plain]) == history_hash([blocks])
+    item = {"type": "function_call_output", "call_id": "a"}
+    parts = [{"type": "input_text", "text": "200 OK"}]
+    assert history_hash([item | {"output": "200 OK"}]) == history_hash([item | {"output": parts}])
+
+
+def test_an_argument_called_cache_control_is_part_of_what_was_said() -> None:
+    def call(value: str) -> Json:
+        use = {"type": "tool_use", "id": "a", "name": "put", "input": {"cache_control": value}}
+        return {"role": "assistant", "content": [use]}
+
+    assert history_hash([call("no-store")]) != history_hash([call("no-cache")])
+
+
+@settings(max_examples=50, deadline=None)
+@given(first=st.lists(st.text(), max_size=4), second=st.lists(st.text(), max_size=4))
+def test_two_histories_share_a_name_only_where_all_that_was_said_is_the_same(
+    first: list[str], second: list[str]
+) -> None:
+    names = [history_hash([_said(word) for word in words]) for words in (first, second)]
+    assert (names[0] == names[1]) == (first == second)
+
+
+def _said(words: str) -> Json:
+    return {"role": "user", "content": words}
+
+
+def _marked(message: Json, text_type: str) -> Json:
+    """`message` as a host writes it that has just set its cache marker there."""
+    marked = copy.deepcopy(message)
+    content: Any = marked.get("content")
+    if isinstance(content, str):
+        content = marked["content"] = [{"type": text_type, "text": content}]
+    if is_list(content) and content and is_object(content[-1]):
+        content[-1]["cache_control"] = MARKER
+    else:
+        marked["cache_control"] = MARKER
+    return dict(reversed(marked.items()))

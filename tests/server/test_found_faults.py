@@ -1,0 +1,72 @@
+"""Faults that were found from outside, each through the real interface: a server process."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from mcp import Client
+
+from .helpers import Json, spawned
+
+
+@asynccontextmanager
+async def server(environment: dict[str, str]) -> AsyncGenerator[Client]:
+    """A client of a server process that touches nothing outside the test's folder."""
+    async with spawned(environment) as client:
+        yield client
+
+
+async def compact(client: Client, messages: list[Json], **given: Any) -> Json:
+    """The structured answer, or what the error says under "error"."""
+    reply = await client.call_tool("compact_messages", {"messages": messages, **given})
+    if reply.is_error:
+        return {"error": str(reply.content)}
+    assert reply.structured_content is not None
+    return reply.structured_content
+
+
+def user(text: Any) -> Json:
+    return {"role": "user", "content": text}
+
+
+def agent(text: Any) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def call(number: Any, name: str, arguments: Json, result: str) -> list[Json]:
+    """A call and its result."""
+    use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
+    answered = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
+    return [agent([use]), user([answered])]
+
+
+def filler(count: int, word: str) -> list[Json]:
+    """Turns about files of their own, some 600 tokens each."""
+    return [
+        message
+        for i in range(count)
+        for message in (
+            user(f"step {i}: look at {word}_{i}.py please. " + "It has many lines of code. " * 40),
+            agent(f"{word}_{i}.py has function f{i}. " + "It does things with values. " * 40),
+        )
+    ]
+
+
+async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
+    environment: dict[str, str],
+) -> None:
+    said = ["Look at the parser.", "It is fine.", "Now the lexer.", "Fine too."]
+
+    def turns(count: int, marked: int | None) -> list[Json]:
+        blocks: list[Json] = [{"type": "text", "text": text} for text in said[:count]]
+        if marked is not None:
+            blocks[marked]["cache_control"] = {"type": "ephemeral"}
+        return [(agent if at % 2 else user)([block]) for at, block in enumerate(blocks)]
+
+    plain = [(agent if at % 2 else user)(text) for at, text in enumerate(said)]
+    async with server(environment) as client:
+        ids = {
+            (await compact(client, messages, context_window=16000))["session_id"]
+            for messages in (turns(2, 0), turns(3, 2), plain)
+        }
+    assert len(ids) == 1
