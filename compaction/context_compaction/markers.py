@@ -79,7 +79,7 @@ def persisted(blobs: Sequence[Blob], text_preview: str, tool_name: str, size_cha
     ids = " ".join(blob.output_id for blob in blobs)
     return (
         f'{_PERSISTED}id="{ids}" tool="{_plain(tool_name)}" chars="{size_chars}">\n'
-        f"Too large for the context; kept whole. {_read(blobs).capitalize()}\n"
+        f"Too large for the context; kept whole: {_read(blobs)}\n"
         f"Preview:\n{text_preview}\n</persisted-output>"
     )
 

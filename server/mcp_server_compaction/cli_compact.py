@@ -26,7 +26,12 @@ from context_compaction.summarizers.model import SummaryModel
 from context_compaction.tokens import counter_for
 from context_compaction.wire.convert import convert, split_system
 
-from mcp_server_compaction.compaction_call import Input, input_of_file, irreducible_lines
+from mcp_server_compaction.compaction_call import (
+    Input,
+    input_of_file,
+    irreducible_lines,
+    written_by,
+)
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.writers import model_for
 
@@ -229,6 +234,8 @@ def _print_report(given: Input, result: CompactResult, job: CompactFile) -> None
         click.echo(_does_not_fit(result))
     for line in [*given.notes, *result.warnings]:
         click.echo(f"Note: {line}")
+    if writer := written_by(result.receipt):
+        click.echo(f"Summary written by: {writer}.")
     if result.receipt.get("model"):
         click.echo(_model_line(result.receipt["model"]))
     if result.receipt.get("losses"):
@@ -280,10 +287,10 @@ def _where(edits: Sequence[Edit]) -> str:
 def _model_line(report: JsonObject) -> str:
     """What a model was asked and what it took."""
     if not report["requested"]:
-        return f"Summary: {report['name']} was not asked."
+        return f"{report['name']} was not asked."
     cost = f", ${report['cost_dollars']:.4f} by list price" if report["cost_dollars"] else ""
     return (
-        f"Summary: {report['name']} answered {report['requests']} requests with "
+        f"{report['name']} answered {report['requests']} requests with "
         f"{report['input_tokens']:,} tokens in and {report['output_tokens']:,} out{cost}."
     )
 

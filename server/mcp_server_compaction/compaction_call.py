@@ -189,6 +189,7 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         warnings=[*notes, *result.warnings],
         message_count=len(result.messages),
         summary=result.summary,
+        written_by=written_by(result.receipt),
         receipt=_rest_of_receipt(result.receipt),
         receipt_pointer=(
             f"transcript://{result.session_id}/receipts"
@@ -197,6 +198,15 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         ),
         prepared=_prepared(result),
     )
+
+
+def written_by(receipt: JsonObject) -> str | None:
+    """Who wrote the summary, with the model's name where one did; None without a summary."""
+    writer: str | None = receipt.get("writer")
+    model, memory = receipt.get("model"), receipt.get("memory_used")
+    if memory:
+        return f"{writer} ({memory['writer']})"
+    return f"{writer} ({model['name']})" if model and model["writer"] == writer else writer
 
 
 def _rest_of_receipt(receipt: JsonObject) -> JsonObject | None:

@@ -126,9 +126,7 @@ class PersistArguments(Arguments):
     session_id: str | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-    threshold_tokens: Count | None = Field(
-        default=None, description="Below this (40000) nothing is stored."
-    )
+    threshold_tokens: Count | None = Field(default=None, description="Store nothing below this.")
     preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
 
     @model_validator(mode="after")
@@ -265,6 +263,7 @@ class CompactAnswer(Answer):
     next_step: str | None = None
     message_count: int = Field(description="Messages of the list that goes out.")
     summary: str | None = None
+    written_by: str | None = Field(default=None, description="Who wrote the summary.")
     summary_request: SummaryRequest | None = None
     prepared: PreparedFigures | None = None
     receipt: dict[str, Any] | None = Field(
@@ -283,7 +282,7 @@ class PersistAnswer(Answer):
     persisted: bool
     tokens: int
     size_chars: int
-    threshold_tokens: int
+    threshold_tokens: int | None = None
     output_id: str | None = None
     size_bytes: int | None = None
     line_count: int | None = None

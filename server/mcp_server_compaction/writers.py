@@ -1,4 +1,7 @@
-"""Which summary writer a call gets, and which there are: by configuration, key and client."""
+"""Which summary writer a call gets, and which there are: by configuration, call and client.
+
+The API of a provider writes only where our own flag or variable, or the call, names it.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -74,7 +77,8 @@ def model_for(
                 )
             return sampling
         case "auto":
-            return anthropic_model(config) or (None if may_refuse else sampling)
+            # A key that lies in the environment is nobody's wish to send a conversation anywhere.
+            return None if may_refuse else sampling
 
 
 def writer_lines(config: Config) -> list[str]:
@@ -85,13 +89,12 @@ def writer_lines(config: Config) -> list[str]:
         anthropic = f"anthropic: not available, {KEY_VARIABLE} is not set"
     else:
         anthropic = (
-            f"anthropic: available; {model.model} at {model.base_url}, "
+            f"anthropic: available where it is named; {model.model} at {model.base_url}, "
             f"at most {model.timeout_seconds:g} seconds (not tried here)"
         )
     chosen: str = told.writer
     if chosen == "auto":
-        without_key = "the client's model where it offers one, else extractive"
-        chosen = f"auto: {'anthropic' if model else without_key}"
+        chosen = "auto: the client's model where it offers one, else extractive"
     return [
         "extractive: available, always (no model needed)",
         "host: available; the caller's model writes, see summarizer='host'",

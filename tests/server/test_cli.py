@@ -210,11 +210,14 @@ def test_the_command_line_lets_a_model_write_where_it_is_told(
     assert "answered" not in run(*wish, "--session", "a").stdout
     with serve(lambda _: Says(SUMMARY)) as api:
         monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
-        flags = ("--summary-url", api.url, "--summary-model", "m", "--summary-timeout", "100")
+        address = ("--summary-url", api.url, "--summary-model", "m", "--summary-timeout", "100")
+        flags = ("--summarizer", "anthropic", *address)
         done = run(*flags, *wish, "--session", "b")
-        chosen = run("--summarizer", "extractive", *flags, *wish)
-    assert "Summary: m answered 1 requests" in done.stdout
-    assert "answered" not in chosen.stdout
+        unchosen = run(*address, *wish)
+    assert "Summary written by: anthropic (m)." in done.stdout
+    assert "m answered 1 requests" in done.stdout
+    assert "Summary written by: extractive." in unchosen.stdout
+    assert "answered" not in unchosen.stdout
     assert len(api.requests) == 1
     failed = run(*flags, *wish, "--session", "c")
     assert "Verbatim extracts stand in the summary" in failed.stdout

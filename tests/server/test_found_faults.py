@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp import Client
 
-from .helpers import Json, spawned
+from .helpers import Json, answer_of, spawned, text_of
 
 
 @asynccontextmanager
@@ -70,3 +70,15 @@ async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
             for messages in (turns(2, 0), turns(3, 2), plain)
         }
     assert len(ids) == 1
+
+
+async def test_an_output_is_stored_when_the_caller_says_so(environment: dict[str, str]) -> None:
+    text = "a line of the log\n" * 3_000
+    async with server(environment) as client:
+        for output in (text, "short"):
+            answer = answer_of(await client.call_tool("persist_large_output", {"output": output}))
+            assert answer["persisted"]
+            wish = {"output_id": answer["output_id"], "limit": 1}
+            assert text_of(await client.call_tool("read_persisted_output", wish)) == (
+                output.split("\n")[0] + "\n" * (output == text)
+            )

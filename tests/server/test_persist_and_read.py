@@ -17,13 +17,15 @@ async def _persist(client: object, text: str, **more: object) -> Json:
     return answer_of(await client.call_tool("persist_large_output", arguments))  # type: ignore[attr-defined]
 
 
-async def test_a_small_output_is_not_stored_and_the_answer_says_so(config: Config) -> None:
+async def test_an_output_below_the_calls_own_threshold_is_not_stored(config: Config) -> None:
     async with connect(config) as client:
-        result = await client.call_tool("persist_large_output", {"output": "short"})
+        result = await client.call_tool(
+            "persist_large_output", {"output": "short", "threshold_tokens": 100}
+        )
         answer = answer_of(result)
     assert answer["persisted"] is False
     assert "output_id" not in answer
-    assert "threshold_tokens=0" in answer["note"]
+    assert "without threshold_tokens" in answer["note"]
     assert not config.archive_folder.exists()
 
 

@@ -17,7 +17,17 @@ from mcp_server_compaction.writers import writer_lines
 from tests.support.messages_api import Fails, Hangs, Says, serve
 from tests.support.story import GOAL, RULE, SUMMARY, story
 
-from .helpers import TIMEOUT_SECONDS, Era, Json, Sampler, answer_of, connect, error_of, text_of
+from .helpers import (
+    TIMEOUT_SECONDS,
+    Era,
+    Json,
+    Sampler,
+    answer_of,
+    connect,
+    error_of,
+    spawned,
+    text_of,
+)
 
 CALL: Json = {
     "messages": story(),
@@ -34,7 +44,8 @@ def with_summaries(config: Config, **told: Any) -> Config:
 
 
 def with_key(config: Config, url: str, **told: Any) -> Config:
-    return with_summaries(config, api_key="test-key", url=url, **told)
+    """With a key, and told to let that API write."""
+    return with_summaries(config, **{"writer": "anthropic", **told}, api_key="test-key", url=url)
 
 
 async def test_without_key_or_client_model_extracts_stand_there(config: Config, era: Era) -> None:
@@ -98,6 +109,24 @@ async def test_progress_is_told_while_a_model_writes(config: Config, era: Era) -
             await client.call_tool("compact_messages", CALL, progress_callback=tell)
     assert told == sorted(told)
     assert any(0.6 < fraction < 0.8 for fraction in told)
+
+
+async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
+    """Hosts hand on their environment: a key in it is nobody's wish to send a conversation."""
+    with serve(lambda _: Says(SUMMARY)) as api:
+        key = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": api.url}
+        async with spawned({**environment, **key, "MCP_COMPACTION_SUMMARY_MODEL": "m"}) as client:
+            answer = answer_of(await client.call_tool("compact_messages", CALL))
+            assert answer["written_by"] == "extractive"
+            assert api.requests == []
+            asked = {**CALL, "session_id": "asked", "summarizer": "anthropic"}
+            answer = answer_of(await client.call_tool("compact_messages", asked))
+        assert answer["written_by"] == "anthropic (m)"
+        told = {**environment, **key, "MCP_COMPACTION_SUMMARIZER": "anthropic"}
+        async with spawned(told) as client:
+            asked = {**CALL, "session_id": "told"}
+            answer = answer_of(await client.call_tool("compact_messages", asked))
+    assert answer["written_by"].startswith("anthropic (claude-")
 
 
 async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) -> None:
@@ -352,7 +381,10 @@ def test_doctor_says_which_writers_there_are_and_why_not(config: Config) -> None
     assert "anthropic: not available, ANTHROPIC_API_KEY is not set" in without
     assert "extractive: available" in without
     with_one = "\n".join(writer_lines(with_key(config, "https://example.org")))
-    assert "anthropic: available; claude-haiku-5-5 at https://example.org" in with_one
+    assert (
+        "anthropic: available where it is named; claude-haiku-5-5 at https://example.org"
+        in with_one
+    )
     assert "test-key" not in with_one
 
 

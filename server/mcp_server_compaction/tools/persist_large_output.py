@@ -12,28 +12,27 @@ from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, structure
 
 # Outputs that belong to no conversation are filed under this session.
 UNFILED_SESSION = "outputs"
+# What stands in a marker for a tool that the call does not name.
+UNNAMED_TOOL = "unknown"
 
 
 async def persist_large_output(
     context: RequestContext, arguments: PersistArguments
 ) -> CallToolResult:
-    """Store the output if it is large enough, and answer with what to put in its place."""
+    """Store the output, and answer with what to put in its place.
+
+    Who calls this has decided that it is large; only a threshold of the call's own is weighed.
+    """
     deps = context.lifespan_context
-    defaults = Settings()
-    threshold_tokens = (
-        defaults.persist_result_tokens
-        if arguments.threshold_tokens is None
-        else arguments.threshold_tokens
-    )
+    threshold_tokens = arguments.threshold_tokens
     text = (
         arguments.output
         if arguments.output is not None
         else await deps.config.roots.read_text(arguments.path or "")
     )
     tokens = await to_thread.run_sync(partial(count_text, text, deps.config.model))
-    if tokens < threshold_tokens:
+    if threshold_tokens is not None and tokens < threshold_tokens:
         return structured(_too_small(tokens, len(text), threshold_tokens))
-    tool_name = arguments.tool_name or "tool"
     blob = make_blob(text, tool_name=arguments.tool_name, call_id=arguments.tool_call_id)
     session_id = arguments.session_id or UNFILED_SESSION
     archive = await deps.archive()
@@ -41,7 +40,7 @@ async def persist_large_output(
     await deps.changes.listed(context.session)
     info = await archive.output_info(blob.output_id)
     preview_chars = (
-        defaults.preview_chars if arguments.preview_chars is None else arguments.preview_chars
+        Settings().preview_chars if arguments.preview_chars is None else arguments.preview_chars
     )
     return structured(
         PersistAnswer(
@@ -53,7 +52,7 @@ async def persist_large_output(
             size_bytes=len(blob.data),
             line_count=info.line_count,
             session_id=session_id,
-            marker=marker_of(blob, text, tool_name, preview_chars),
+            marker=marker_of(blob, text, arguments.tool_name or UNNAMED_TOOL, preview_chars),
         ),
         cut=False,  # the marker is for the context: it must come whole
     )
@@ -80,16 +79,16 @@ def _too_small(tokens: int, size_chars: int, threshold_tokens: int) -> PersistAn
         tokens=tokens,
         size_chars=size_chars,
         threshold_tokens=threshold_tokens,
-        note="Below the threshold: nothing was stored. Keep the output as it is, or pass "
-        "threshold_tokens=0 to store it all the same.",
+        note="Below the threshold_tokens of this call: nothing was stored. Keep the output as it "
+        "is, or call without threshold_tokens to store it all the same.",
     )
 
 
 PERSIST_LARGE_OUTPUT = ToolSpec(
     name="persist_large_output",
     title="Persist a large output",
-    description="Store a large tool output and get a short marker with a preview to keep in its "
-    "place. read_persisted_output reads it back.",
+    description="Store a large tool output, whatever its size, and get a short marker with a "
+    "preview to keep in its place. read_persisted_output reads it back.",
     arguments=PersistArguments,
     answer=PersistAnswer,
     annotations=ToolAnnotations(
