@@ -26,7 +26,6 @@ DIFFERS = "(differs from the system prompt) "
 # What the assistant says after a summary, where a policy wants it to speak.
 ACKNOWLEDGED = "I have read the summary and go on from it."
 SYSTEM_LABEL = "[System message]"
-NO_RESULT = "[No result was recorded for this call.]"
 CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
 NO_CONTENT = "[Nothing was said.]"
 _MADE = (

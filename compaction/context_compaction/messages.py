@@ -16,6 +16,9 @@ from typing import Any, Literal, TypeAlias, cast
 JsonObject: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["system", "user", "assistant"]
 
+# What a repair puts in for a result that the list does not have.
+NO_RESULT = "[No result was recorded for this call.]"
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -156,6 +159,12 @@ def tool_calls(message: Message) -> tuple[ToolCall, ...]:
 def tool_results(message: Message) -> tuple[ToolResult, ...]:
     """The results that `message` carries, in order."""
     return tuple(block for block in message.blocks if isinstance(block, ToolResult))
+
+
+def is_stand_in(result: ToolResult) -> bool:
+    """Whether `result` is what a repair put in, and no tool's answer."""
+    only = result.content[0] if len(result.content) == 1 else None
+    return isinstance(only, Text) and only.text == NO_RESULT
 
 
 def named_arguments(call: ToolCall) -> dict[str, Any]:

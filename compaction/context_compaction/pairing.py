@@ -17,6 +17,7 @@ from context_compaction.messages import (
     Thinking,
     ToolCall,
     ToolResult,
+    is_stand_in,
     tool_calls,
     tool_results,
 )
@@ -142,15 +143,17 @@ def is_blank(text: str) -> bool:
 def safe_cuts(messages: Messages, rules: WireRules) -> list[bool]:
     """For each position 0..n: whether the list may be cut before it.
 
-    A cut is safe where it parts no call from its result and no run in two. A call without a
-    result counts as open until the end.
+    A cut is safe where it parts no call from its result and no run in two. A call whose result is
+    still to come is open beyond the end: no cut is safe behind it, not even the one at n.
     """
     size = len(messages)
     change = [0] * (size + 2)
     index = index_calls(messages)
+    awaited = _awaited_ids(messages)
     for call_id, position in index.call_at.items():
+        answered_at = None if call_id in awaited else index.result_at.get(call_id)
         change[position + 1] += 1
-        change[index.result_at.get(call_id, size - 1) + 1] -= 1
+        change[size + 1 if answered_at is None else answered_at + 1] -= 1
     safe = [True] * (size + 1)
     open_calls = 0
     for position in range(size + 1):
@@ -160,6 +163,20 @@ def safe_cuts(messages: Messages, rules: WireRules) -> list[bool]:
         )
         safe[position] = open_calls == 0 and not inside_run
     return safe
+
+
+def _awaited_ids(messages: Messages) -> frozenset[str]:
+    """The calls of a list that ends with results, some of which only stand in.
+
+    The host has answered a part of parallel calls; the other results may still come.
+    """
+    found: set[str] = set()
+    for message in reversed(messages):
+        results = tool_results(message)
+        if message.role != "user" or not results or len(results) < len(message.blocks):
+            break
+        found.update(result.call_id for result in results if is_stand_in(result))
+    return frozenset(found)
 
 
 def misplaced_system(messages: Messages) -> Iterator[int]:

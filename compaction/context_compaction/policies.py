@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from context_compaction.errors import SettingsError
 from context_compaction.settings import Settings
 
+CLEARING_LAYERS = ("persist", "dedupe", "snip", "microcompact", "collapse")
+REPLACING_LAYERS = ("summarize", "restore")
+LAYERS = (*CLEARING_LAYERS, *REPLACING_LAYERS)
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -33,9 +37,16 @@ class Policy:
     source: str = "our own"
     differences: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse a layer that there is none of: it would never run, and nobody would know."""
+        unknown = [name for name in self.layers if name not in LAYERS]
+        if unknown:
+            raise SettingsError(
+                f"Policy {self.name!r} names the layer {unknown[0]!r}, which there is none of. "
+                f"Choose from: {', '.join(LAYERS)}."
+            )
 
-CLEARING_LAYERS = ("persist", "dedupe", "snip", "microcompact", "collapse")
-REPLACING_LAYERS = ("summarize", "restore")
+
 _OUR_LAYERS = ("persist", "dedupe", "microcompact", "collapse", "summarize", "restore")
 
 # More than any text has: switches a threshold off.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from context_compaction import markers
 from context_compaction.edits import Edit
 from context_compaction.messages import (
+    NO_RESULT,
     Block,
     Message,
     Messages,
@@ -14,6 +15,7 @@ from context_compaction.messages import (
     ToolCall,
     ToolResult,
     edit_message,
+    is_stand_in,
     make_message,
     tool_calls,
 )
@@ -109,9 +111,13 @@ def paired(messages: Messages, rules: WireRules, log: RepairLog, *, may_end_open
 
 
 def _claimed(messages: Messages) -> dict[str, tuple[int, int]]:
-    """For each call id the place (message, block) of the first result after the call."""
+    """For each call id the place (message, block) of the first result after the call.
+
+    One that only stands in gives way to the tool's own, which may have come since.
+    """
     called: set[str] = set()
     claimed: dict[str, tuple[int, int]] = {}
+    stood_in: set[str] = set()
     for position, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
             if isinstance(block, ToolCall):
@@ -120,9 +126,13 @@ def _claimed(messages: Messages) -> dict[str, tuple[int, int]]:
                 isinstance(block, ToolResult)
                 and message.role == "user"
                 and block.call_id in called
-                and block.call_id not in claimed
+                and (
+                    block.call_id not in claimed
+                    or (block.call_id in stood_in and not is_stand_in(block))
+                )
             ):
                 claimed[block.call_id] = (position, at)
+                (stood_in.add if is_stand_in(block) else stood_in.discard)(block.call_id)
     return claimed
 
 
@@ -142,13 +152,11 @@ def _unclaimed(
             blocks.append(block)
         elif claimed.get(block.call_id) != (position, at):
             orphans = True
-            blocks.extend(_as_text(block))
+            blocks.extend(_orphan(block, message, log))
         elif (position, at) not in placed:
             blocks.append(block)
     if len(blocks) == len(message.blocks) and not orphans:
         return (message,)
-    if orphans:
-        log.add(message, "a tool result without its call was turned into text")
     results_first = sorted(blocks, key=lambda block: not isinstance(block, ToolResult))
     ordered = results_first if rules.text_after_results else blocks
     if not ordered:
@@ -159,8 +167,12 @@ def _unclaimed(
     return (edit_message(message, ordered),)
 
 
-def _as_text(result: ToolResult) -> list[Block]:
+def _orphan(result: ToolResult, message: Message, log: RepairLog) -> list[Block]:
     """The parts of an orphan result, its text labelled as what it is."""
+    if is_stand_in(result):
+        log.add(message, "what stood in for a missing result was left out")
+        return []
+    log.add(message, "a tool result without its call was turned into text")
     texts = [part.text for part in result.content if isinstance(part, Text)]
     others: list[Block] = [part for part in result.content if not isinstance(part, Text)]
     return [Text(markers.ORPHAN_RESULT + "\n".join(texts)), *others]
@@ -176,7 +188,7 @@ def _made_results(
 
 
 def _no_result(call: ToolCall) -> ToolResult:
-    return ToolResult(call.call_id, (Text(markers.NO_RESULT),), is_error=True, name=call.name)
+    return ToolResult(call.call_id, (Text(NO_RESULT),), is_error=True, name=call.name)
 
 
 def _answer_grouped(
@@ -221,8 +233,7 @@ def _answer_grouped(
                 continue
             if (start, at) in placed:
                 continue
-            log.add(following, "a tool result without its call was turned into text")
-            rest.extend(_as_text(block))
+            rest.extend(_orphan(block, following, log))
         else:
             rest.append(block)
     blocks = (*results, *rest)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from context_compaction.errors import SettingsError
-from context_compaction.policies import POLICIES, policy_named
+from context_compaction.policies import POLICIES, Policy, policy_named
 from context_compaction.settings import (
     REFERENCE_TARGET_TOKENS,
     REFERENCE_TRIGGER_TOKENS,
@@ -108,3 +108,8 @@ def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
         policy_named("gentel")
     assert str(caught.value).startswith("There is no policy 'gentel'. Choose one of: default, ec")
     assert all(name in str(caught.value) for name in POLICIES)
+
+
+def test_a_policy_with_an_unknown_layer_is_refused_at_once_with_the_known_names() -> None:
+    with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, dedupe, .* summarize"):
+        Policy("mine", "Of our own.", ("persist", "sumarize"))

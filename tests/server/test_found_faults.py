@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from context_compaction.policies import POLICIES
 from mcp import Client
 
 from .helpers import Json, answer_of, spawned, text_of
@@ -82,3 +83,17 @@ async def test_an_output_is_stored_when_the_caller_says_so(environment: dict[str
             assert text_of(await client.call_tool("read_persisted_output", wish)) == (
                 output.split("\n")[0] + "\n" * (output == text)
             )
+
+
+async def test_a_call_whose_result_is_still_to_come_stays_under_every_policy(
+    environment: dict[str, str],
+) -> None:
+    pending = call(2, "bash", {"command": "compact now"}, "")[:1]
+    done = call(1, "bash", {"command": "make"}, "ok")
+    messages = [*filler(6, "p"), user("run it"), *done, *pending]
+    async with server(environment) as client:
+        for policy in POLICIES:
+            wishes = {"policy": policy, "mode": "full", "context_window": 60000}
+            reply = await compact(client, messages, session_id=policy, **wishes)
+            ends_with = reply["messages"][-1] if reply["changed"] else messages[-1]
+            assert ends_with == pending[0], policy

@@ -7,7 +7,7 @@ ids, and they are never written back to the host.
 
 from dataclasses import replace
 
-from context_compaction.messages import Block, Message, Messages, ToolCall, ToolResult
+from context_compaction.messages import Block, Message, Messages, ToolCall, ToolResult, is_stand_in
 
 _PREFIX = "unnamed_"
 
@@ -33,7 +33,8 @@ def link(messages: Messages) -> Messages:
     """The same messages, with an id for each call and result whose id is empty.
 
     A result answers the first open call of its name in the assistant messages just before it; one
-    that answers none gets an id of its own, so that it shows up as a result without a call.
+    that answers none gets an id of its own, so that it shows up as a result without a call. A call
+    whose result only stands in is open still, behind the others: the tool's own may follow.
     """
     if not any(_lacks_id(block) for message in messages for block in message.blocks):
         return messages
@@ -68,5 +69,7 @@ def _link_block(block: Block, prefix: str, open_calls: list[ToolCall]) -> Block:
     for call in open_calls:
         if call.call_id == block.call_id or (not block.call_id and call.name == block.name):
             open_calls.remove(call)
+            if is_stand_in(block):
+                open_calls.append(call)
             return replace(block, call_id=call.call_id)
     return block if block.call_id else replace(block, call_id=f"{prefix}{block.name or ''}")
