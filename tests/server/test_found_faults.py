@@ -97,3 +97,19 @@ async def test_a_call_whose_result_is_still_to_come_stays_under_every_policy(
             reply = await compact(client, messages, session_id=policy, **wishes)
             ends_with = reply["messages"][-1] if reply["changed"] else messages[-1]
             assert ends_with == pending[0], policy
+
+
+async def test_a_list_of_an_agent_librarys_own_is_refused_with_the_way_to_convert_it(
+    environment: dict[str, str],
+) -> None:
+    said = "Audit the files. " * 3000
+    prompt = {"part_kind": "user-prompt", "content": said}
+    pydantic_ai: list[Json] = [{"kind": "request", "parts": [prompt]}]
+    langchain: list[Json] = [{"type": "human", "data": {"content": said}}]
+    async with server(environment) as client:
+        for messages, way in (
+            (pydantic_ai, "_map_messages"),
+            (langchain, "convert_to_openai_messages"),
+        ):
+            reply = await compact(client, messages * 4, context_window=16000)
+            assert way in reply["error"]

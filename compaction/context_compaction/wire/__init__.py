@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.messages import JsonObject, Message, Messages
 from context_compaction.wire.anthropic import FORMAT as ANTHROPIC
+from context_compaction.wire.foreign import conversion_of
 from context_compaction.wire.format import WireFormat
 from context_compaction.wire.gemini import FORMAT as GEMINI
 from context_compaction.wire.openai_chat import FORMAT as OPENAI_CHAT
@@ -36,7 +37,8 @@ def detect(payload: Sequence[JsonObject]) -> str:
     Raises:
         InvalidMessageError: A message is not a JSON object, or it is malformed in the only
             format that the messages before it leave open.
-        UnknownFormatError: No format fits, or the list is empty.
+        UnknownFormatError: No format fits, a message is an agent library's own (the error says how
+            to convert it), or the list is empty.
     """
     if not payload:
         raise UnknownFormatError(
@@ -46,6 +48,11 @@ def detect(payload: Sequence[JsonObject]) -> str:
     scores = dict.fromkeys(FORMATS, 0)
     for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        conversion = conversion_of(raw)
+        if conversion is not None:
+            raise UnknownFormatError(
+                f"Message {index} is in no provider's format: it is {conversion}."
+            )
         fits = {name: FORMATS[name].recognises(raw) for name in scores}
         left = {name: scores[name] + fit for name, fit in fits.items() if fit}
         if not left:

@@ -33,8 +33,8 @@ BLOCK_TYPES: dict[str, frozenset[str]] = {
 def weigh_content(content: object, format: str) -> int:
     """0 if a type is only known in other formats, 2 if one is only known in `format`, else 1.
 
-    A string fits every format; what is neither string nor array fits none. Types that no format
-    knows say nothing, for providers add some every month.
+    A string fits every format; what is neither string nor array fits none, and neither does a block
+    without a type. Types that no format knows say nothing, for providers add some every month.
     """
     if isinstance(content, str):
         return 1
@@ -42,7 +42,7 @@ def weigh_content(content: object, format: str) -> int:
     if blocks is None:
         return 0
     kinds = {text_or_none((object_or_none(block) or {}).get("type")) for block in blocks}
-    if kinds & _ONLY_ELSEWHERE[format]:
+    if None in kinds or kinds & _ONLY_ELSEWHERE[format]:
         return 0
     return 2 if kinds & _ONLY_HERE[format] else 1
 

@@ -81,9 +81,12 @@ def recognises(message: JsonObject) -> int:
     role = message.get("role")
     if (role is not None and text_or_none(role) not in _ROLES) or "content" in message:
         return 0
-    if "parts" in message:
-        return 2
-    return 1 if role == "model" else 0
+    if "parts" not in message:
+        return 1 if role == "model" else 0
+    parts = [object_or_none(part) or {} for part in list_or_none(message["parts"]) or ()]
+    # Without a role it takes a part that we know to say whose message this is.
+    known = any(_kind_of(part) in _KINDS for part in parts)
+    return 2 if role is not None or known else 0
 
 
 def parse_message(raw: JsonObject, index: int) -> Message:

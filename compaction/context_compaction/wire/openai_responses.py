@@ -90,8 +90,9 @@ def recognises(item: JsonObject) -> int:
     if kind in _KNOWN_KINDS:
         return 2
     if "role" not in item:
-        # A kind that we do not know, or an item_reference, whose type may be left out.
-        named = kind is not None and "message" not in item and "payload" not in item
+        # A kind that we do not know, or an item_reference, whose type may be left out. All kinds
+        # of several words are written like "web_search_call"; other libraries' are not.
+        named = kind is not None and "_" in kind and "message" not in item and "payload" not in item
         is_reference = kind is None and "id" in item and item.keys() <= {"type", "id"}
         return 1 if named or is_reference else 0
     if text_or_none(item["role"]) not in _ROLES or kind not in {None, "message"}:
