@@ -4,7 +4,9 @@ window - min(max_output, 20 000) - 13 000 = trigger, and 0.6 of it is the target
 lie apart, so that a compaction is followed by many turns without one and the prompt cache lives.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from context_compaction.errors import SettingsError
 
@@ -13,6 +15,11 @@ from context_compaction.errors import SettingsError
 SMALL_WINDOW = 65_536
 OUTPUT_RESERVE_CAP_TOKENS = 20_000
 BUFFER_TOKENS = 13_000
+
+# What a small window does to reserve and buffer: they have at most their shares of it; or they are
+# what the formula says, as long as that leaves a quarter of the window.
+SmallWindowRule: TypeAlias = Literal["shares", "formula"]
+FORMULA_LEAST_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +64,8 @@ def make_budget(
     overhead_tokens: int = 0,
     output_reserve_cap_tokens: int = OUTPUT_RESERVE_CAP_TOKENS,
     buffer_tokens: int = BUFFER_TOKENS,
+    small_window: SmallWindowRule = "shares",
+    uncut: Collection[str] = (),
     target_fraction: float = 0.6,
     target_tokens: int | None = None,
     max_request_bytes: int = 32_000_000,
@@ -69,8 +78,10 @@ def make_budget(
         overhead_tokens: Tokens beside the messages, if the counts that will be compared with the
             budget leave them out. Give them here or to `MessageCounter.estimate`, not to both.
         output_reserve_cap_tokens: No more than this is reserved for the answer.
-        buffer_tokens: Safety margin. In a window below 65 536 tokens, reserve and buffer are at
-            most 30 % and 20 % of it.
+        buffer_tokens: Safety margin.
+        small_window: In a window below 65 536 tokens, reserve and buffer are at most 30 % and 20 %
+            of it; with "formula" only where they would leave less than a quarter of it.
+        uncut: Names of the two arguments above that a caller gave: those stay what they are.
         target_fraction: The target as a part of the trigger.
         target_tokens: The target itself; wins over the fraction.
         max_request_bytes: 32 MB is Anthropic's limit.
@@ -85,12 +96,14 @@ def make_budget(
     _require_not_negative("overhead_tokens", overhead_tokens)
     _require_not_negative("output_reserve_cap_tokens", output_reserve_cap_tokens)
     _require_not_negative("buffer_tokens", buffer_tokens)
-    reserve = min(
-        max_output_tokens,
-        output_reserve_cap_tokens,
-        _share(context_window, OUTPUT_RESERVE_CAP_TOKENS, output_reserve_cap_tokens),
-    )
-    buffer = min(buffer_tokens, _share(context_window, BUFFER_TOKENS, buffer_tokens))
+    reserve, buffer = min(max_output_tokens, output_reserve_cap_tokens), buffer_tokens
+    left = context_window - reserve - buffer
+    holds = small_window == "formula" and left >= context_window * FORMULA_LEAST_SHARE
+    if context_window < SMALL_WINDOW and not holds:
+        if "output_reserve_cap_tokens" not in uncut:
+            reserve = min(reserve, _share(context_window, OUTPUT_RESERVE_CAP_TOKENS))
+        if "buffer_tokens" not in uncut:
+            buffer = min(buffer, _share(context_window, BUFFER_TOKENS))
     trigger = context_window - reserve - buffer - overhead_tokens
     if trigger < 1:
         raise SettingsError(
@@ -109,10 +122,8 @@ def make_budget(
     )
 
 
-def _share(context_window: int, tokens_at_small_window: int, otherwise: int) -> int:
+def _share(context_window: int, tokens_at_small_window: int) -> int:
     """The most that may be taken from a window below `SMALL_WINDOW`."""
-    if context_window >= SMALL_WINDOW:
-        return otherwise
     return context_window * tokens_at_small_window // SMALL_WINDOW
 
 

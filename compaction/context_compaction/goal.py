@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from context_compaction.budget import make_budget
+from context_compaction.budget import Budget, make_budget
 from context_compaction.compaction import CompactRequest
 from context_compaction.errors import SettingsError
 from context_compaction.messages import Messages
@@ -127,16 +127,8 @@ def _window_trigger_target(
         raise SettingsError(f"target_tokens must be at least 1, but is {target}.")
     if target is not None and request.context_window is None:
         return target, target, target
-    profile = profile_for(request.model)
-    window, answer = request.context_window, request.max_output_tokens
-    window = profile.context_window if window is None else window
-    budget = make_budget(
-        context_window=window,
-        max_output_tokens=profile.max_output_tokens if answer is None else answer,
-        output_reserve_cap_tokens=settings.output_reserve_cap_tokens,
-        buffer_tokens=settings.buffer_tokens,
-        max_request_bytes=settings.max_request_bytes,
-    )
+    budget = _budget(request, settings)
+    window = budget.context_window
     trigger = min(
         budget.trigger_tokens,
         int(window * settings.trigger_fraction),
@@ -147,6 +139,36 @@ def _window_trigger_target(
     movable = max(0, trigger - overhead_tokens)
     lower = trigger - movable + _kept_tokens(movable, settings)
     return window, trigger, min(target or max(1, lower), trigger)
+
+
+def _budget(request: CompactRequest, settings: Settings) -> Budget:
+    profile = profile_for(request.model)
+    window, answer = request.context_window, request.max_output_tokens
+    return make_budget(
+        context_window=profile.context_window if window is None else window,
+        max_output_tokens=profile.max_output_tokens if answer is None else answer,
+        output_reserve_cap_tokens=settings.output_reserve_cap_tokens,
+        buffer_tokens=settings.buffer_tokens,
+        small_window=settings.small_window,
+        uncut=request.settings.keys(),
+        max_request_bytes=settings.max_request_bytes,
+    )
+
+
+def reserve_warnings(request: CompactRequest, settings: Settings) -> tuple[str, ...]:
+    """What to say where a small window reserves less for the answer than the caller named."""
+    named = request.max_output_tokens
+    if named is None or (request.target_tokens is not None and request.context_window is None):
+        return ()
+    budget = _budget(request, settings)
+    reserve = budget.output_reserve_tokens
+    if reserve >= min(named, settings.output_reserve_cap_tokens):
+        return ()
+    return (
+        f"Of {named} tokens for the answer {reserve} are kept free, since the window has only "
+        f"{budget.context_window}: ask the model for at most so many, or set "
+        f"output_reserve_cap_tokens to {named}.",
+    )
 
 
 def _kept_tokens(movable_tokens: int, settings: Settings) -> int:

@@ -15,7 +15,7 @@ from context_compaction.compaction import (
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.draft import Draft
 from context_compaction.edits import Edit, Step
-from context_compaction.goal import Goal, after_estimate
+from context_compaction.goal import Goal, after_estimate, reserve_warnings
 from context_compaction.losses import losses_of
 from context_compaction.messages import JsonObject, Messages, text_of
 from context_compaction.pairing import problems
@@ -101,6 +101,7 @@ def answer(
             *verdict.warnings,
             *_request_warnings(draft.edits),
             *words.warnings,
+            *reserve_warnings(request, task.settings),
             *pin_warnings(request, task.pins, parsed, draft.messages, was_cut=went_through),
         ),
         summary=summary_of(draft.messages) if went_through else None,

@@ -67,6 +67,11 @@ _REPLACES_ALL = (
     "goes on in them.",
     "A call whose result is still to come stays.",
 )
+_SMALL_WINDOW = (
+    "Where the formula leaves less than a quarter of a window below 65 536 tokens (2 616 of 32 000 "
+    "with 16 384 of output; nothing of 16 000), the output's reserve and the buffer have at most "
+    "30 % and 20 % of it. What a caller names for them is never cut."
+)
 _EVERY_TURN = (
     "Kept, at a cost: a clearing on every turn breaks the prompt cache on every turn, which ours "
     "avoids. clear_every_turn=false waits for the trigger.",
@@ -141,12 +146,14 @@ POLICIES: Mapping[str, Policy] = {
                 restore_files=5,
                 restore_file_tokens=5_000,
                 restore_total_tokens=50_000,
+                small_window="formula",
                 scale_to_budget=False,
             ),
             "S0, and the production constants in S3",
             (
                 *_PROMISES_WIN,
                 *_REPLACES_ALL,
+                _SMALL_WINDOW,
                 "The eight tools are seven kinds here, since glob and list_dir are one.",
                 "Restored files stand in one message, without an acknowledgement for each; one "
                 "over 5 000 tokens comes back as its path instead of being cut.",
@@ -174,7 +181,12 @@ POLICIES: Mapping[str, Policy] = {
                 scale_to_budget=False,
             ),
             "S2",
-            (*_PROMISES_WIN, *_REPLACES_ALL, *_EVERY_TURN),
+            (
+                *_PROMISES_WIN,
+                *_REPLACES_ALL,
+                "A window whose own budget is below 50 000 tokens acts at that.",
+                *_EVERY_TURN,
+            ),
         ),
         Policy(
             "four-layer",
@@ -200,10 +212,11 @@ POLICIES: Mapping[str, Policy] = {
                 replace_all=True,
                 summary_tokens=2_000,
                 reactive_keep_messages=5,  # S3: reactive_compact
+                small_window="formula",
                 scale_to_budget=False,
             ),
             "S3",
-            (*_PROMISES_WIN, *_REPLACES_ALL, *_EVERY_TURN),
+            (*_PROMISES_WIN, *_REPLACES_ALL, _SMALL_WINDOW, *_EVERY_TURN),
         ),
         Policy(
             "timeline",
@@ -225,7 +238,8 @@ POLICIES: Mapping[str, Policy] = {
             "S4",
             (
                 *_PROMISES_WIN,
-                "The answer's reserve stays free, in windows where 0.9 would not leave it.",
+                "The answer's reserve, at most 30 % of a window below 65 536, stays free where "
+                "0.9 would not leave it.",
                 "The last 6 turns stay only where they fit; the paper keeps them even then.",
                 "An earlier summary is not kept hidden: it is written anew from the originals.",
             ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
+from context_compaction.budget import SmallWindowRule
 from context_compaction.errors import SettingsError
 
 ThinkingRule: TypeAlias = Literal["strip", "keep", "error"]
@@ -43,6 +44,9 @@ class Settings:
             results and a file want as much in a small window; 0 is no floor.
         output_reserve_cap_tokens: At most this much is reserved for the model's answer.
         buffer_tokens: Safety margin below the window, for what we cannot see.
+        small_window: In a window below 65 536 tokens, reserve and buffer that nobody named have
+            their "shares" of it, at most 30 % and 20 %; or are what the "formula" says as long as
+            that leaves a quarter of the window.
         max_request_bytes: The provider's limit on a request's size.
         persist_result_tokens: A single tool result above this goes to the archive at once.
         persist_newest_chars: All results of the newest message together may have this many.
@@ -103,6 +107,7 @@ class Settings:
     target_floor_tokens: int = 0
     output_reserve_cap_tokens: int = 20_000
     buffer_tokens: int = 13_000
+    small_window: SmallWindowRule = "shares"
     max_request_bytes: int = 32_000_000
     persist_result_tokens: int = 40_000
     persist_newest_chars: int = 200_000
@@ -182,6 +187,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "estimator": get_args(EstimatorName),
     "keep_recent_of": get_args(KeepBase),
     "split_turn": get_args(SplitTurnRule),
+    "small_window": get_args(SmallWindowRule),
     "summary_outline": get_args(SummaryOutline),
 }
 

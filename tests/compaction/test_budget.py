@@ -1,5 +1,7 @@
 """The waterfall from a window to trigger and target."""
 
+from typing import Any
+
 import pytest
 from context_compaction.budget import make_budget
 from context_compaction.errors import SettingsError
@@ -67,6 +69,19 @@ def test_every_window_leaves_nearly_half_of_itself_and_a_target_below_the_trigge
     assert sum(tokens for _, tokens in budget.waterfall()[:4]) == budget.trigger_tokens
 
 
+@given(context_window=st.integers(16, 2_000_000), max_output_tokens=st.integers(1, 200_000))
+def test_the_formula_holds_in_every_window_of_which_it_leaves_a_quarter(
+    context_window: int, max_output_tokens: int
+) -> None:
+    budget = make_budget(
+        context_window=context_window, max_output_tokens=max_output_tokens, small_window="formula"
+    )
+    formula = context_window - min(max_output_tokens, 20_000) - 13_000
+    assert budget.trigger_tokens >= 0.25 * context_window
+    if formula >= 0.25 * context_window:
+        assert budget.trigger_tokens == formula
+
+
 @given(small=st.integers(16, 200_000), growth=st.integers(0, 10_000))
 def test_a_larger_window_has_no_lower_trigger_but_for_rounding(small: int, growth: int) -> None:
     before = make_budget(context_window=small, max_output_tokens=64_000)
@@ -92,9 +107,9 @@ def test_a_larger_window_has_no_lower_trigger_but_for_rounding(small: int, growt
     ],
 )
 def test_an_impossible_budget_is_refused_with_what_to_do(
-    settings: dict[str, int], message: str
+    settings: dict[str, Any], message: str
 ) -> None:
-    values = {"context_window": 200_000, "max_output_tokens": 16_384, **settings}
+    values: dict[str, Any] = {"context_window": 200_000, "max_output_tokens": 16_384, **settings}
 
     with pytest.raises(SettingsError, match=message):
         make_budget(**values)

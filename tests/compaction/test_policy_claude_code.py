@@ -3,7 +3,9 @@
 import json
 
 import pytest
+from context_compaction.errors import SettingsError
 
+from tests.support.json_types import Json
 from tests.support.policy_tables import chars, kept, long_talk, results_of, shape, steps, under
 from tests.support.small import answered, assistant, text, user
 
@@ -20,6 +22,12 @@ WINDOW = {"context_window": 200_000, "max_output_tokens": 16_384}
         (200_000, 20_001, 167_000),
         (200_000, 64_000, 167_000),
         (1_000_000, 128_000, 967_000),
+        (65_535, 16_384, 36_151),
+        (64_000, 16_384, 34_616),
+        (32_000, 4_096, 14_904),
+        # Less than a quarter would be left: the reserve has at most 30 %, the buffer 20 %.
+        (32_000, 16_384, 15_888),
+        (16_000, 16_384, 7_945),
     ],
 )
 async def test_the_threshold_is_the_window_less_the_output_reserve_less_13_000(
@@ -32,6 +40,25 @@ async def test_the_threshold_is_the_window_less_the_output_reserve_less_13_000(
         max_output_tokens=max_output_tokens,
     )
     assert result.tokens.trigger == threshold
+
+
+@pytest.mark.parametrize("policy", ["claude-code", "default"])
+async def test_a_reserve_and_a_buffer_that_are_named_are_never_cut(policy: str) -> None:
+    named = {"buffer_tokens": 13_000, "output_reserve_cap_tokens": 20_000}
+    window: Json = {"context_window": 32_000, "max_output_tokens": 16_384}
+    result = await under(policy, [user("hi")], settings=named, **window)
+    assert (result.tokens.trigger, result.warnings) == (2_616, ())
+    with pytest.raises(SettingsError, match="leaves nothing for the conversation"):
+        await under(policy, [user("hi")], settings=named, **window | {"context_window": 29_384})
+
+
+async def test_an_answer_that_a_small_window_has_no_room_for_is_told_of() -> None:
+    result = await under(
+        "claude-code", [user("hi")], context_window=32_000, max_output_tokens=16_384
+    )
+    [warning] = result.warnings
+    assert warning.startswith("Of 16384 tokens for the answer 9765 are kept free")
+    assert "output_reserve_cap_tokens" in warning
 
 
 @pytest.mark.parametrize(

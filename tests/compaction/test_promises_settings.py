@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction.compaction import CompactRequest
+from context_compaction.errors import SettingsError
 from context_compaction.policies import POLICIES
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -91,4 +92,10 @@ def test_any_constants_keep_every_promise(policy: str, format: str, data: st.Dat
         max_output_tokens=100,
         settings=data.draw(CHANGES),
     )
-    check(data.draw(source(format)), request)
+    payload = data.draw(source(format))
+    if request.settings.get("buffer_tokens", 0) + 100 >= (request.context_window or 0):
+        # Named, and so not cut: nothing is left for the conversation.
+        with pytest.raises(SettingsError, match="leaves nothing for the conversation"):
+            check(payload, request)
+        return
+    check(payload, request)
