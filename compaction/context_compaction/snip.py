@@ -41,6 +41,8 @@ def snip(
     if len(messages) <= max_messages:
         return Step(messages)
     safe = safe_cuts(messages, rules)
+    max_messages = max(1, max_messages)  # the newest stays, whatever the head would take
+    head_messages = min(head_messages, max_messages - 1)
     head = head_messages
     while head < len(messages) and not safe[head]:
         head += 1

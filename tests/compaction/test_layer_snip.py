@@ -55,6 +55,13 @@ def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
             assert most <= len(step.messages) <= most + 3
 
 
+def test_the_newest_stays_where_the_head_alone_would_be_more_than_may_stay() -> None:
+    messages = read(chat(4))
+    for most in (0, 1, 2, 3):
+        step = snip(messages, count=COUNT, rules=RULES, span=SPAN, max_messages=most)
+        assert step.messages[-1] is messages[-1]
+
+
 def test_what_was_snipped_is_not_snipped_again() -> None:
     once = snip(read(chat(40)), count=COUNT, rules=RULES, span=SPAN).messages
     assert snip(once, count=COUNT, rules=RULES, span=SPAN).messages is once
