@@ -125,7 +125,7 @@ def compare(context: click.Context, /, file: Path, **options: Any) -> None:
 @main.command()
 @click.argument("query")
 @click.option("--session", metavar="S", help="Only in this session.")
-@click.option("--role", type=click.Choice(["system", "user", "assistant"]))
+@click.option("--role", type=click.Choice(["system", "user", "assistant", "tool"]))
 @click.option("--tool", metavar="NAME", help="Only results of this tool.")
 @click.option("--since", metavar="TIME", help="ISO 8601 date or time.")
 @click.option("--until", metavar="TIME", help="ISO 8601 date or time.")
@@ -152,6 +152,7 @@ def search(
 @click.option("--tail", type=click.IntRange(1), metavar="N", help="The last N lines.")
 @click.option("--pattern", metavar="P", help="Matching lines, as grep -n shows them.")
 @click.option("--json-path", metavar="J", help="Only the value at a path, as $.items[0].name.")
+@click.option("--json", "as_json", is_flag=True, help="Messages as exact JSON lines.")
 @click.pass_context
 def read(context: click.Context, /, pointer: str, **part: Any) -> None:
     """Print what POINTER names: an output, or a range of messages. Whole, unless told otherwise."""

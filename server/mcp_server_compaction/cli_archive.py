@@ -61,8 +61,11 @@ def run_read(
     tail: int | None,
     pattern: str | None,
     json_path: str | None,
+    as_json: bool,
 ) -> None:
-    """Print what a pointer names: the exact text on standard output, and nothing else.
+    """Print what a pointer names on standard output, and nothing else.
+
+    An output is exact; messages are plain text, or with `as_json` the exact lines of JSON.
 
     Raises:
         CompactionError: There is no such thing, or the options contradict each other.
@@ -70,7 +73,7 @@ def run_read(
     if sum(option is not None for option in (lines, tail, pattern)) > 1:
         raise QueryError("Give at most one of --lines, --tail and --pattern.")
     try:
-        note = anyio.run(_read, pointer, config, lines, tail, pattern, json_path)
+        note = anyio.run(_read, pointer, config, lines, tail, pattern, json_path, as_json)
     except NotFoundError as error:
         hint = "Find what was said with: mcp-server-compaction search WORDS."
         raise NotFoundError(f"{error} {hint}") from error
@@ -85,9 +88,11 @@ async def _read(
     tail: int | None,
     pattern: str | None,
     json_path: str | None,
+    as_json: bool,
 ) -> str:
     async with open_archive(config.archive_folder) as archive:
-        source = await open_source(archive, pointer)
+        as_json = as_json or json_path is not None
+        source = await open_source(archive, pointer, as_json=as_json)
         if json_path is not None:
             source = await source_at(source, json_path)
         if pattern is not None:

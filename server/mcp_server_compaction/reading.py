@@ -1,7 +1,7 @@
 """Cutting out the part of a stored text that was asked for, and saying how to get the next.
 
-A part is exact: its text is the stored text and nothing else. What it is, and how to go on, stands
-beside it.
+A part is exact: its text is the stored text and nothing else, but for the numbers before the lines
+of messages that read as plain text. What it is, and how to go on, stands beside it.
 """
 
 from dataclasses import dataclass
@@ -69,11 +69,11 @@ async def _lines(source: TextSource, start_line: int, limit: int | None) -> Part
         )
     # Every line has its newline at least, so more lines than characters cannot be shown.
     found = await source.lines(start_line, min(limit or DEFAULT_CHARS, DEFAULT_CHARS))
-    text = found.text
+    text = _numbered(found.text, found.start_line) if source.is_numbered else found.text
     if len(text) > DEFAULT_CHARS:
         whole = text.rfind("\n", 0, DEFAULT_CHARS) + 1
         if whole == 0:
-            return await _long_line(source, found.start_line, text[:DEFAULT_CHARS])
+            return await _long_line(source, found.start_line, found.text[:DEFAULT_CHARS])
         text = text[:whole]
     count = text.count("\n") + (not text.endswith("\n") and bool(text))
     stop_line = found.start_line + count - 1
@@ -83,9 +83,17 @@ async def _lines(source: TextSource, start_line: int, limit: int | None) -> Part
         if stop_line < source.line_count
         else "That is the end."
     )
-    return Part(
-        text, f"{shown} of {source.line_count} ({source.size_chars} characters in all). {further}"
-    )
+    form = " as NUMBER:TEXT" if source.is_numbered and count else ""
+    size = f"{source.line_count}{form} ({source.size_chars} characters in all)"
+    return Part(text, f"{shown} of {size}. {further}")
+
+
+def _numbered(text: str, start_line: int) -> str:
+    """`text` with the number of each line before it, as a pattern's matches have theirs."""
+    lines = text.split("\n")
+    ends = lines.pop()
+    last = [f"{start_line + len(lines)}:{ends}"] if ends else [""]
+    return "\n".join([*(f"{at}:{line}" for at, line in enumerate(lines, start_line)), *last])
 
 
 async def _long_line(source: TextSource, line: int, text: str) -> Part:

@@ -55,7 +55,7 @@ TEMPLATES = (
         name="messages",
         title="Messages of a transcript",
         uri_template="transcript://{session_id}/messages/{start}-{stop}",
-        description="Archived messages, both ends included, as JSON lines.",
+        description="Archived messages, both ends included, as exact JSON lines.",
         mime_type=_JSON_LINES,
     ),
     ResourceTemplate(
@@ -141,7 +141,7 @@ async def _contents(context: RequestContext, uri: str) -> list[Any]:
     archive = await context.lifespan_context.archive()
     if found := _TRANSCRIPT.match(uri):
         return await _transcript(archive, uri, found.group(1))
-    source = await open_source(archive, uri)
+    source = await open_source(archive, uri, as_json=True)
     mime_type = "text/plain" if uri.startswith("output://") else _JSON_LINES
     # No text of so many characters has fewer bytes.
     text = await source.characters(0, min(source.size_chars, MAX_RESOURCE_BYTES))

@@ -139,22 +139,19 @@ class PersistArguments(Arguments):
 class ReadArguments(Arguments):
     """Arguments of `read_persisted_output`."""
 
-    output_id: str = Field(description="o_…, or transcript://S/messages/3-7 (JSON lines).")
+    output_id: str = Field(description="o_…, or transcript://S/messages/3-7.")
     start_line: Annotated[int, Field(ge=1)] | None = Field(default=None, description="From 1.")
     offset: Count | None = Field(default=None, description="Characters, from 0.")
     limit: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Lines; characters with offset; matches with pattern."
     )
-    pattern: str | None = Field(
-        default=None, description="Text or regular expression; shows lines as grep -n."
-    )
+    pattern: str | None = Field(default=None, description="Text or regex; shows lines as grep -n.")
     context: Annotated[int, Field(ge=0, le=50)] | None = Field(
         default=None, description="Lines around a match."
     )
     tail: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Last N lines.")
-    json_path: str | None = Field(
-        default=None, description="Only this value, as $.items[0].name or $.items[*].id."
-    )
+    json_path: str | None = Field(default=None, description="Only this value, as $.items[*].id.")
+    as_json: bool | None = Field(default=None, description="Messages as exact JSON lines.")
 
     @model_validator(mode="after")
     def _one_way(self) -> "ReadArguments":
@@ -173,7 +170,7 @@ class SearchArguments(Arguments):
 
     query: Annotated[str, Field(min_length=1)]
     session_id: str | None = None
-    role: Literal["system", "user", "assistant"] | None = None
+    role: Literal["system", "user", "assistant", "tool"] | None = None
     tool: str | None = Field(default=None, description="Tool name.")
     path: str | None = Field(default=None, description="Of a file, or its end.")
     since: str | None = Field(default=None, description="ISO 8601.")

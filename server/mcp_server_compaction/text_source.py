@@ -1,8 +1,8 @@
 """Stored text behind a pointer, read by lines or by characters.
 
 Four things can be pointed at: an output, a range of messages, the context that a session has now,
-and the receipts of its compactions. All but the first read as JSON lines, one message or receipt a
-line, so that every byte can be had back.
+and the receipts of its compactions. Messages read as plain text, or as JSON lines, one message a
+line, so that every byte can be had back; receipts are JSON lines.
 """
 
 import json
@@ -14,6 +14,8 @@ from typing import Protocol
 from context_compaction.archive import Archive, OutputInfo
 from context_compaction.errors import QueryError
 from context_compaction.messages import JsonObject
+
+from mcp_server_compaction.plain_text import plain_text
 
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
 _OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d+)-(\d+)\Z")
@@ -48,6 +50,11 @@ class TextSource(Protocol):
         ...
 
     @property
+    def is_numbered(self) -> bool:
+        """Whether its lines are shown with their numbers: it is no one's exact text."""
+        ...
+
+    @property
     def size_chars(self) -> int:
         """Length in characters."""
         ...
@@ -70,8 +77,8 @@ class TextSource(Protocol):
         ...
 
 
-async def open_source(archive: Archive, pointer: str) -> TextSource:
-    """The text that `pointer` names.
+async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) -> TextSource:
+    """The text that `pointer` names; messages as plain text, or as they were sent, in JSON.
 
     Raises:
         NotFoundError: The archive does not hold it.
@@ -91,12 +98,18 @@ async def open_source(archive: Archive, pointer: str) -> TextSource:
         session_id, start = found.group(1), int(found.group(2))
         stop = int(found.group(3) or start)
         messages = await archive.read_messages(session_id, start, stop)
-        return MemorySource(stripped, json_lines([message.raw for message in messages]))
+        if as_json:
+            return MemorySource(stripped, json_lines([message.raw for message in messages]))
+        said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
+        return MemorySource(stripped, plain_text(said), is_numbered=True)
     if found := _RECEIPTS.match(stripped):
         return MemorySource(stripped, json_lines(await archive.receipts(found.group(1))))
     if found := _CONTEXT.match(stripped):
-        _, context = await archive.context(found.group(1))
-        return MemorySource(stripped, json_lines(context))
+        format, context = await archive.context(found.group(1))
+        if as_json:
+            return MemorySource(stripped, json_lines(context))
+        named = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
+        return MemorySource(stripped, plain_text(named), is_numbered=True)
     raise QueryError(
         f"{pointer!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
         "output://o_0123abcd…/lines/1-500, a range of messages as "
@@ -137,6 +150,7 @@ class OutputSource:
 
     archive: Archive
     info: OutputInfo
+    is_numbered = False
 
     @property
     def pointer(self) -> str:
@@ -190,8 +204,9 @@ class OutputSource:
 class MemorySource:
     """A text that is in memory."""
 
-    def __init__(self, pointer: str, text: str) -> None:
+    def __init__(self, pointer: str, text: str, *, is_numbered: bool = False) -> None:
         self.pointer = pointer
+        self.is_numbered = is_numbered
         self._text = text
         self._lines = _split(text)
 

@@ -66,7 +66,7 @@ async def test_half_a_surrogate_pair_is_read_escaped_and_refused_in_a_list(confi
         answer = await client.call_tool("compact_messages", {**arguments, "reply": "receipt"})
         assert not answer.is_error, text_of(answer)
         read = await client.call_tool(
-            "read_persisted_output", {"output_id": "transcript://s/messages/0-0"}
+            "read_persisted_output", {"output_id": "transcript://s/messages/0-0", "as_json": True}
         )
         refused = error_of(await client.call_tool("compact_messages", arguments))
     assert json.loads(text_of(read)) == messages[0]

@@ -170,11 +170,14 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     assert "value_3_17" in run("read", pointer).stdout
     shown = run("search", "value_3_17", "--limit", "1")
     assert pointer in shown.stdout
+    exact = run("read", "transcript://s/messages/0-2", "--json").stdout
+    assert [json.loads(line) for line in exact.splitlines()] == conversation()[:3]
     messages = run("read", "transcript://s/messages/0-2").stdout
-    assert [json.loads(line) for line in messages.splitlines()] == conversation()[:3]
+    assert "\nI look at module 0.\n> Bash call_0\ncommand: cat src/module_0.py\n" in messages
+    assert "\n< result Bash call_0\nline 1 of module_0: value_0_1 = compute(7)\n" in messages
     assert run("read", "s/messages/0-2", "--lines", "2").stdout == messages.split("\n")[1] + "\n"
-    assert run("read", "s/messages/0-2", "--tail", "1").stdout == messages.split("\n")[2] + "\n"
-    assert run("read", "s/messages/0-9", "--pattern", "checkout").stdout.startswith("1:")
+    assert run("read", "s/messages/0-2", "--tail", "1").stdout == messages.split("\n")[-2] + "\n"
+    assert run("read", "s/messages/0-9", "--pattern", "checkout").stdout.startswith("2:")
 
 
 @pytest.mark.parametrize(

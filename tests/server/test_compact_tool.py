@@ -221,7 +221,10 @@ async def test_recording_archives_and_counts(config: Config) -> None:
         )
         read = await client.call_tool(
             "read_persisted_output",
-            {"output_id": f"transcript://{answer['session_id']}/messages/0-0"},
+            {
+                "output_id": f"transcript://{answer['session_id']}/messages/0-0",
+                "as_json": True,
+            },
         )
     assert answer["changed"] is False
     assert json.loads(text_of(read)) == messages[0]
@@ -359,7 +362,7 @@ async def test_a_cancelled_call_leaves_a_usable_archive(config: Config, era: Era
         assert scope.cancelled_caught
         answer = answer_of(await client.call_tool("compact_messages", arguments))
         read = await client.call_tool(
-            "read_persisted_output", {"output_id": "transcript://s/messages/0-0"}
+            "read_persisted_output", {"output_id": "transcript://s/messages/0-0", "as_json": True}
         )
     assert answer["status"] == "compacted"
     assert json.loads(text_of(read)) == messages[0]

@@ -277,6 +277,7 @@ async def test_messages_read_as_exact_json_lines(config: Config, era: Era) -> No
                 "read_persisted_output",
                 {
                     "output_id": f"transcript://{session_id}/messages/0-{last}",
+                    "as_json": True,
                     "offset": len(read),
                 },
             )

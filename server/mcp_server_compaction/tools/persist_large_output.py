@@ -87,8 +87,8 @@ def _too_small(tokens: int, size_chars: int, threshold_tokens: int) -> PersistAn
 PERSIST_LARGE_OUTPUT = ToolSpec(
     name="persist_large_output",
     title="Persist a large output",
-    description="Store a large tool output, whatever its size, and get a short marker with a "
-    "preview to keep in its place. read_persisted_output reads it back.",
+    description="Store a large tool output and get a short marker with a preview to keep in its "
+    "place.",
     arguments=PersistArguments,
     answer=PersistAnswer,
     annotations=ToolAnnotations(

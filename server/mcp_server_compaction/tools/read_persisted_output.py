@@ -16,7 +16,8 @@ async def read_persisted_output(
     There is no structured content: hosts that prefer it would show the text escaped, or not at all.
     """
     archive = await context.lifespan_context.archive()
-    source = await open_source(archive, arguments.output_id)
+    as_json = bool(arguments.as_json) or arguments.json_path is not None
+    source = await open_source(archive, arguments.output_id, as_json=as_json)
     part = sendable(await read_part(source, arguments))
     return CallToolResult(
         content=[
@@ -38,7 +39,7 @@ def sendable(part: Part) -> Part:
 READ_PERSISTED_OUTPUT = ToolSpec(
     name="read_persisted_output",
     title="Read a persisted output",
-    description="Read back, exactly, a stored output or archived messages by the id or pointer "
+    description="Read back a stored output, exactly, or archived messages, by the id or pointer "
     "in a placeholder or search hit. Long text comes in parts.",
     arguments=ReadArguments,
     annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
