@@ -30,6 +30,8 @@ def assignment_of(
         language=speaker_language(_requests(task)),
         is_turn_prefix=is_prefix,
         outline=task.settings.summary_outline,
+        too_long=task.settings.summary_too_long,
+        retries=task.settings.summary_retries,
     )
 
 

@@ -139,7 +139,9 @@ async def compact(
     applied = await _applied(payload, request, earlier)
     if applied is not None:
         shape = await to_thread.run_sync(background.applied_shape, task, applied, call.format)
-    elif appended.written == 0 and await _is_repeated(payload, request, earlier):
+    elif refusals.is_spent or (
+        appended.written == 0 and await _is_repeated(payload, request, earlier)
+    ):
         shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
     else:
         skipped = refusals.harder_rungs
@@ -218,7 +220,8 @@ async def _refused(
     """Where this call tells of a refusal: what is known of them, and the goal that is left."""
     if request.mode != "reactive" or not payload:
         return call, Refusals()
-    refusals = refusals_of(payload, await earlier.all())
+    retries = call.settings.reactive_retries
+    refusals = refusals_of(payload, await earlier.all(), retries)
     harder = refusals.harder(request)
     if harder is not request:
         call = await to_thread.run_sync(call_of, payload, harder)

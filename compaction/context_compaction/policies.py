@@ -72,6 +72,11 @@ _SMALL_WINDOW = (
     "with 16 384 of output; nothing of 16 000), the output's reserve and the buffer have at most "
     "30 % and 20 % of it. What a caller names for them is never cut."
 )
+_REACTIVE = (
+    "Where the retry limit is reached the answer is no_progress, with the list as it came and what "
+    "is left of it; the paper raises an exception.",
+    "Where three requests for a summary were refused as too long, verbatim extracts stand in it.",
+)
 _EVERY_TURN = (
     "Kept, at a cost: a clearing on every turn breaks the prompt cache on every turn, which ours "
     "avoids. clear_every_turn=false waits for the trigger.",
@@ -139,7 +144,10 @@ POLICIES: Mapping[str, Policy] = {
                 idle_clear_seconds=3_600,  # S3: 60 minutes
                 replace_all=True,
                 acknowledge=True,
+                reactive_retries=1,  # S3: the retry limit
                 summary_outline="nine_sections",  # S3: nine sections, analysis and summary
+                summary_too_long="drop_oldest",  # S3: truncateHeadForPTLRetry
+                summary_retries=2,
                 summary_tokens=2_000,  # S0: max_tokens of the summary's call
                 # S0: from reads, newest first, unique paths, 5 files, 5 000 each, 50 000 in all.
                 restore_kinds=("read",),
@@ -153,6 +161,7 @@ POLICIES: Mapping[str, Policy] = {
             (
                 *_PROMISES_WIN,
                 *_REPLACES_ALL,
+                *_REACTIVE,
                 _SMALL_WINDOW,
                 "The eight tools are seven kinds here, since glob and list_dir are one.",
                 "Restored files stand in one message, without an acknowledgement for each; one "
@@ -212,11 +221,14 @@ POLICIES: Mapping[str, Policy] = {
                 replace_all=True,
                 summary_tokens=2_000,
                 reactive_keep_messages=5,  # S3: reactive_compact
+                reactive_retries=1,
+                summary_too_long="drop_oldest",
+                summary_retries=2,
                 small_window="formula",
                 scale_to_budget=False,
             ),
             "S3",
-            (*_PROMISES_WIN, *_REPLACES_ALL, _SMALL_WINDOW, *_EVERY_TURN),
+            (*_PROMISES_WIN, *_REPLACES_ALL, *_REACTIVE, _SMALL_WINDOW, *_EVERY_TURN),
         ),
         Policy(
             "timeline",

@@ -26,12 +26,19 @@ class Refusals:
             made from or that were made from it.
         smallest_tokens: The smallest of those, by the estimate at the time; None where this is the
             only one.
+        max_retries: So many times a refused request is compacted; 0 is as long as it gets smaller.
     """
 
     key: str = ""
     rejected: frozenset[str] = frozenset()
     versions: int = 1
     smallest_tokens: int | None = None
+    max_retries: int = 0
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it has been compacted as often as it may be, and refused all the same."""
+        return 0 < self.max_retries < self.versions
 
     @property
     def harder_rungs(self) -> int:
@@ -46,12 +53,15 @@ class Refusals:
         return replace(request, target_tokens=max(1, min(request.target_tokens or most, most)))
 
 
-def refusals_of(payload: Sequence[JsonObject], receipts: Sequence[JsonObject]) -> Refusals:
+def refusals_of(
+    payload: Sequence[JsonObject], receipts: Sequence[JsonObject], max_retries: int = 0
+) -> Refusals:
     """The refusals of `payload`, which a provider has just refused.
 
     Args:
         payload: The list.
         receipts: All receipts of the session, in any order.
+        max_retries: See `Refusals`.
     """
     told = [cast("JsonObject", r["reactive"]) for r in receipts if r.get("reactive")]
     key = history_hash(payload)
@@ -70,7 +80,7 @@ def refusals_of(payload: Sequence[JsonObject], receipts: Sequence[JsonObject]) -
         grows = not found <= versions
         versions |= found
     sizes = [item["result_tokens"] for item in links if item["result"] in versions]
-    return Refusals(key, rejected, len(versions), min(sizes, default=None))
+    return Refusals(key, rejected, len(versions), min(sizes, default=None), max_retries)
 
 
 def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals) -> CompactResult:
@@ -79,8 +89,13 @@ def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals
         return result
     gives = history_hash(result.messages) if result.changed else None
     warnings = result.warnings
-    if gives in refusals.rejected:
+    if gives in refusals.rejected or refusals.is_spent:
         why = "No progress: the provider has refused what is left as well."
+        if refusals.is_spent:
+            why = (
+                f"No progress: reactive_retries is {refusals.max_retries}, and this request was "
+                "compacted so often."
+            )
         result = replace(
             result, status="no_progress", messages=list(payload), changed=False, fits=False,
             edits=(), boundary=None, restored=(), summary=None,

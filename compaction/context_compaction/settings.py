@@ -20,6 +20,7 @@ ToolKind: TypeAlias = Literal[
 EstimatorName: TypeAlias = Literal["auto", "chars/4", "chars/3"]
 KeepBase: TypeAlias = Literal["target", "window"]
 SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
+TooLongRule: TypeAlias = Literal["clip", "drop_oldest"]
 SummaryOutline: TypeAlias = Literal["summary", "nine_sections"]
 
 # The target that the unscaled thresholds belong to (0.6 of a 200K window's room), and that room.
@@ -75,8 +76,14 @@ class Settings:
             or folds it into the "summary" with the rest of what stood before the cut.
         reactive_keep_messages: After a refusal keep this many newest messages first; 0 leaves it
             to the budget.
+        reactive_retries: A request that was refused is compacted so many times, each time harder;
+            then the answer says that there is no use in another. 0 is as long as it gets smaller.
         summary_outline: The headings that a model writes under: our "summary", or Claude Code's
             "nine_sections" after an analysis that is thrown away.
+        summary_too_long: Of a record that is too long for the model that summarises it, "clip"
+            leaves out results and goes on in chunks, "drop_oldest" leaves out its oldest groups of
+            messages ...
+        summary_retries: ... and a model that says "too long" is asked so many times more.
         summary_tokens: Upper bound of a summary ...
         summary_fraction: ... and the part of the target that a cut keeps free for it at least.
         memory_gap_tokens: A summary written earlier stands in for a new one where at most this lies
@@ -133,7 +140,10 @@ class Settings:
     keep_recent_turns: int = 6
     split_turn: SplitTurnRule = "checkpoint"
     reactive_keep_messages: int = 0
+    reactive_retries: int = 0
     summary_outline: SummaryOutline = "summary"
+    summary_too_long: TooLongRule = "clip"
+    summary_retries: int = 5
     summary_tokens: int = 5_000
     summary_fraction: float = 0.5
     memory_gap_tokens: int = 10_000
@@ -189,6 +199,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "split_turn": get_args(SplitTurnRule),
     "small_window": get_args(SmallWindowRule),
     "summary_outline": get_args(SummaryOutline),
+    "summary_too_long": get_args(TooLongRule),
 }
 
 

@@ -8,7 +8,8 @@ import anyio
 import pytest
 from context_compaction import AnthropicModel, CompactRequest, CompactResult, compact, open_archive
 
-from tests.support.messages_api import MessagesApi, Says, serve
+from tests.support.json_types import Json
+from tests.support.messages_api import Fails, MessagesApi, Reply, Says, Script, serve
 from tests.support.story import GOAL, RULE, story
 
 # The provider's SDK is imported once, which takes long on a busy machine.
@@ -38,11 +39,17 @@ REQUEST = CompactRequest(
 )
 
 
-async def summarised(folder: Path, request: CompactRequest) -> tuple[CompactResult, MessagesApi]:
-    with anyio.fail_after(100), serve(lambda _: Says(ANSWER)) as api:
+async def summarised(
+    folder: Path,
+    request: CompactRequest,
+    messages: list[Json] | None = None,
+    script: Script = lambda _: Says(ANSWER),
+) -> tuple[CompactResult, MessagesApi]:
+    with anyio.fail_after(100), serve(script) as api:
         async with open_archive(folder / "archive") as archive:
             model = AnthropicModel("test-key", base_url=api.url)
-            return await compact(story(), request, archive=archive, model=model), api
+            payload = messages or story()
+            return await compact(payload, request, archive=archive, model=model), api
 
 
 def headings(text: str) -> list[str]:
@@ -71,6 +78,30 @@ async def test_the_analysis_is_thrown_away_and_the_nine_sections_stay(tmp_path: 
     assert headings(summary)[:9] == SECTIONS
     assert "secret plan" not in summary
     assert "<summary>" not in summary
+
+
+async def test_a_record_that_is_too_long_is_shown_without_its_oldest_groups_of_messages(
+    tmp_path: Path,
+) -> None:
+    messages = story(turns=40, result_lines=40)
+
+    def script(body: Json) -> Reply:
+        if len(body["messages"][0]["content"]) > 60_000:
+            return Fails(413, "request_too_large", "Request exceeds the maximum size")
+        return Says(ANSWER)
+
+    result, api = await summarised(tmp_path, REQUEST, messages, script)
+    (route,) = result.receipt["model"]["routes"]
+    left_out = re.fullmatch(r"without the oldest (\d+) of (\d+) groups of messages", route)
+    assert left_out is not None
+    assert 0 < int(left_out[1]) < int(left_out[2])
+    shown = api.requests[-1]["messages"][0]["content"]
+    parts = re.findall(r'<part n="\d+" from="(\w+)">', shown)
+    assert parts[0] == "assistant", "a group begins with an answer of the model"
+    assert "billing/module_0.py" not in shown
+    assert "billing/module_39.py" in shown
+    assert "characters left out" not in shown, "what is shown is shown whole"
+    assert 2 <= len(api.requests) <= 3
 
 
 async def test_the_host_is_asked_for_the_same_nine_sections(tmp_path: Path) -> None:

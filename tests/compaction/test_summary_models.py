@@ -5,6 +5,7 @@ The model is a script on loopback behind the real wire format, asked through the
 
 import json
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -396,8 +397,23 @@ async def test_then_chunks_are_summarised_side_by_side_and_merged(archive: Archi
 
 async def test_a_record_of_too_many_chunks_is_left_to_extracts(archive: Archive) -> None:
     messages = story(turns=60, result_lines=40)
-    result, _ = await run(archive, too_long_above(9_000, Says(SUMMARY)), messages=messages)
+    patient = replace(REQUEST, settings={"summary_retries": 50})
+    script = too_long_above(9_000, Says(SUMMARY))
+    result, _ = await run(archive, script, patient, messages=messages)
     assert_extracts(result, "requests to")
+
+
+@pytest.mark.parametrize(("policy", "requests"), [("default", 6), ("claude-code", 3)])
+async def test_an_api_that_always_says_too_long_is_left_alone_soon(
+    archive: Archive, policy: str, requests: int
+) -> None:
+    messages = story(turns=40, result_lines=40)
+    request = replace(REQUEST, policy=policy)
+    result, api = await run(archive, too_long_above(0, Says(SUMMARY)), request, messages=messages)
+    assert_extracts(result, "each shorter version that was tried")
+    assert len(api.requests) == requests
+    sizes = [len(body["messages"][0]["content"]) for body in api.requests]
+    assert sizes == sorted(set(sizes), reverse=True), "never the same again"
 
 
 async def test_one_bad_chunk_spoils_the_model_summary(archive: Archive) -> None:

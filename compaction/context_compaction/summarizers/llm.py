@@ -170,6 +170,7 @@ async def _first_answer(
 ) -> tuple[ModelAnswer, str]:
     """The answer to the fullest request that the model takes, and which that was."""
     limit_tokens = room_for_record(assignment, calls.model.window_tokens)
+    retries = assignment.retries
     wanted = versions(assignment, count)
     while (version := await to_thread.run_sync(next, wanted, None)) is not None:
         route, prompt, tokens = version
@@ -177,13 +178,29 @@ async def _first_answer(
             continue
         try:
             return await calls.write(prompt), route
-        except PromptTooLongError:
+        except PromptTooLongError as error:
+            retries = _one_less(retries, error)
             limit_tokens = int(min(limit_tokens, tokens) * _SHRINK)
-    return await _in_chunks(assignment, limit_tokens, calls, count)
+    if assignment.too_long == "drop_oldest":
+        raise SummaryError(
+            f"The newest group of messages alone is too long for {calls.model.model}"
+        )
+    return await _in_chunks(assignment, limit_tokens, retries, calls, count)
+
+
+def _one_less(retries: int, error: PromptTooLongError) -> int:
+    """How many times more a model may be asked that has just said "too long".
+
+    Raises:
+        SummaryError: It has been asked often enough.
+    """
+    if retries < 1:
+        raise SummaryError(f"{error}, and so was each shorter version that was tried") from error
+    return retries - 1
 
 
 async def _in_chunks(
-    assignment: Assignment, limit_tokens: int, calls: Calls, count: MessageCounter
+    assignment: Assignment, limit_tokens: int, retries: int, calls: Calls, count: MessageCounter
 ) -> tuple[ModelAnswer, str]:
     """Summaries of the chunks, made side by side, then one summary of these."""
     while limit_tokens >= assignment.max_tokens:
@@ -198,10 +215,14 @@ async def _in_chunks(
         part = replace(assignment, max_tokens=part_tokens)
         prompts = [summary_prompt(part, piece, "") for piece in pieces]
         try:
-            answers = await gathered([partial(calls.write, p) for p in prompts], _PARALLEL_CHUNKS)
+            # The first one alone shows whether the model takes so much.
+            answers = [await calls.write(prompt) for prompt in prompts[:1]]
+            rest = [partial(calls.write, prompt) for prompt in prompts[1:]]
+            answers += await gathered(rest, _PARALLEL_CHUNKS)
             texts = [_part_text(answer) for answer in answers]
             merged = await calls.write(merge_prompt(assignment, texts, previous))
-        except PromptTooLongError:
+        except PromptTooLongError as error:
+            retries = _one_less(retries, error)
             limit_tokens = int(limit_tokens * _SHRINK)
             continue
         return merged, f"{len(pieces)} chunks, merged"

@@ -2,10 +2,12 @@
 
 A record that is too long for a model is made shorter step by step: whole, with its tool results
 clipped, with results left out from the middle outwards, and at last in chunks whose summaries are
-merged. Pure; the prompt files are read once.
+merged; or, as Claude Code does, without its oldest groups of messages. Pure; the prompt files are
+read once.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +25,7 @@ from context_compaction.messages import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.settings import SummaryOutline
+from context_compaction.settings import SummaryOutline, TooLongRule
 from context_compaction.summarizers.model import ModelPrompt
 from context_compaction.tokens import MessageCounter
 
@@ -32,6 +34,8 @@ RESULT_CHARS = 2_000
 # Then so much of all results goes, from the middle outwards (Goose goes in such steps, to all of
 # them: the chunks that come next here read every result).
 _DROPPED_SHARES = (0.25, 0.5, 0.75)
+# Claude Code leaves out a fifth of the groups where it does not know how much is too much.
+_DROPPED_GROUPS = (0.2, 0.4, 0.6, 0.8, 1.0)
 # However large a window is: more takes minutes, costs more than the summary is worth, and the
 # middle of it is read badly.
 _MAX_RECORD_TOKENS = 200_000
@@ -61,6 +65,8 @@ class Assignment:
         language: The language that the user writes in, where that is plain.
         is_turn_prefix: Whether it is the beginning of the running turn.
         outline: Which headings it has: "summary" or "nine_sections", a file of `prompts/`.
+        too_long: How the record is made shorter for a model that it is too long for ...
+        retries: ... and how many times more that model is asked.
     """
 
     messages: Messages
@@ -73,6 +79,8 @@ class Assignment:
     language: str | None = None
     is_turn_prefix: bool = False
     outline: SummaryOutline = "summary"
+    too_long: TooLongRule = "clip"
+    retries: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +220,9 @@ def _versions(assignment: Assignment) -> Iterator[tuple[str, list[Part], str]]:
     # Where originals say all that a previous summary says, they speak: so facts do not erode.
     before = "" if assignment.has_originals else assignment.previous
     yield "whole", originals, before
+    if assignment.too_long == "drop_oldest":
+        yield from _without_oldest(assignment.messages, assignment.previous)
+        return
     yield "results clipped", clipped(originals), before
     since, previous = originals, before
     if assignment.previous and assignment.since:
@@ -224,6 +235,31 @@ def _versions(assignment: Assignment) -> Iterator[tuple[str, list[Part], str]]:
             without_results(clipped(since), share),
             previous,
         )
+
+
+def _without_oldest(messages: Messages, previous: str) -> Iterator[tuple[str, list[Part], str]]:
+    """The record without its oldest groups of messages, more of them each time, the newest never.
+
+    What an earlier summary said of them stands in for them.
+    """
+    starts = groups_of(messages)
+    for share in _DROPPED_GROUPS:
+        left_out = min(math.ceil(len(starts) * share), len(starts) - 1)
+        if left_out > 0:
+            yield (
+                f"without the oldest {left_out} of {len(starts)} groups of messages",
+                [part for part in parts_of(messages) if part.number >= starts[left_out]],
+                previous,
+            )
+
+
+def groups_of(messages: Messages) -> list[int]:
+    """Where each group of messages begins: an answer of the model with all that came upon it."""
+    return [
+        at
+        for at, message in enumerate(messages)
+        if at == 0 or (message.role == "assistant" and messages[at - 1].role != "assistant")
+    ]
 
 
 def _split(parts: Sequence[Part], limit_tokens: int, count: MessageCounter) -> Iterator[Part]:
