@@ -12,12 +12,12 @@ from typing import Any, cast
 from context_compaction import markers
 from context_compaction.edits import Blob, Step
 from context_compaction.kept_results import argument_blob, content_tokens, result_chars
-from context_compaction.messages import Messages, ToolCall, ToolResult
+from context_compaction.messages import Messages, ToolCall, ToolResult, tool_results
 from context_compaction.pairing import CallIndex, index_calls
 from context_compaction.replacing import Place, Replacement, clear_result, replace_blocks
 from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
-from context_compaction.tool_kinds import classify, is_steering
+from context_compaction.tool_kinds import classify, is_recalling, is_steering
 
 _CLIPPED_HEAD_SHARE = 10  # a clipped argument keeps a tenth of the limit: enough to recognise it
 
@@ -103,6 +103,8 @@ def _recent_call_ids(
     """
     newest: list[str] = []
     tokens = 0
+    # What our own tools gave back and the model has not seen stays, but where nothing is to.
+    spared = _just_recalled(messages, index) if settings.keep_recent_results else frozenset[str]()
     for message in reversed(messages):
         for block in reversed(message.blocks):
             if not isinstance(block, ToolResult):
@@ -114,9 +116,20 @@ def _recent_call_ids(
                 len(newest) >= settings.keep_recent_results
                 and tokens > settings.keep_recent_result_tokens
             ):
-                return frozenset(newest)
+                return spared.union(newest)
             newest.append(block.call_id)
-    return frozenset(newest)
+    return spared.union(newest)
+
+
+def _just_recalled(messages: Messages, index: CallIndex) -> frozenset[str]:
+    """The calls of our own tools that the list ends with the answers of."""
+    found: set[str] = set()
+    for message in reversed(messages):
+        results = tool_results(message)
+        if message.role != "user" or not results:
+            break
+        found |= {result.call_id for result in results if is_recalling(index.name_of(result))}
+    return frozenset(found)
 
 
 def _clear(

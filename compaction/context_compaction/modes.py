@@ -9,10 +9,15 @@ from context_compaction.compaction import CompactRequest
 from context_compaction.draft import Draft
 from context_compaction.finishing import fits, without_words
 from context_compaction.goal import Goal
-from context_compaction.persist import persist
+from context_compaction.persist import fresh_result_tokens, persist
 from context_compaction.pins import keep_marked
 from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
 from context_compaction.task import Shape, Task, span_of
+
+# What the model has just asked for stays while two more of its size would find place below the
+# trigger: by then it has been seen. In an empty window of 200K that is 57K, a little above the 40K
+# from which the papers demote, and in smaller or fuller ones as much less.
+_FRESH_SHARE = 1 / 3
 
 
 def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: int = 0) -> Shape:
@@ -27,7 +32,10 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: in
     is_idle = request.idle_seconds > task.settings.idle_clear_seconds
     # After a pause the prompt cache is cold, and after a refusal it is of no use.
     needs_minimum = not is_idle and request.mode != "reactive"
-    gentle = replace(first_rung(task.settings), needs_minimum=needs_minimum)
+    fresh_tokens = 0 if request.mode == "reactive" else _fresh_tokens(task, goal, request)
+    gentle = replace(
+        first_rung(task.settings), needs_minimum=needs_minimum, fresh_tokens=fresh_tokens
+    )
     harder = ladder(task.settings, task.limits.tokens)
     keeps = bool(task.settings.reactive_keep_messages)
     may_replace = "summarize" in task.policy.layers
@@ -57,6 +65,19 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: in
             if collapsed.draft is not cleared.draft and _is_enough(task, collapsed):
                 return collapsed
             return shape_that_fits(task, harder, cleared=cleared)
+
+
+def _fresh_tokens(task: Task, goal: Goal, request: CompactRequest) -> int:
+    """What the newest results may count before the model has seen them.
+
+    A paper's limit is the paper's, and one that the caller names is the caller's.
+    """
+    named = {"persist_result_tokens", "persist_newest_chars"} & set(request.settings)
+    if named or not task.settings.scale_to_budget:
+        return 0
+    left_tokens = (goal.trigger_tokens - goal.before.upper) / task.count.margin
+    room_tokens = fresh_result_tokens(task.messages, task.count) + left_tokens
+    return max(0, int(room_tokens * _FRESH_SHARE))
 
 
 def _is_enough(task: Task, shape: Shape) -> bool:
@@ -94,6 +115,7 @@ def _below_trigger(task: Task, rung: Rung, *, is_idle: bool) -> Shape:
             newest_chars=settings.persist_newest_chars,
             preview_chars=settings.preview_chars,
             only_newest=True,
+            fresh_tokens=rung.fresh_tokens,
         )
         step = keep_marked(draft.messages, step, task.pins.marked)
         draft = draft.then("persist", step, task.count)

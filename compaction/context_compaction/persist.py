@@ -4,6 +4,7 @@ This is the papers' "tool result budget" and "large output demotion". It runs be
 clears, so that the whole text is kept before a placeholder takes its place.
 """
 
+from collections.abc import Mapping
 from typing import TypeGuard
 
 from context_compaction import markers
@@ -19,6 +20,7 @@ from context_compaction.pairing import index_calls
 from context_compaction.preview import preview
 from context_compaction.replacing import Place, Replacement, replace_blocks
 from context_compaction.tokens import MessageCounter
+from context_compaction.tool_kinds import is_recalling
 
 
 def persist(
@@ -29,6 +31,8 @@ def persist(
     newest_chars: int = 200_000,
     preview_chars: int = 2_000,
     only_newest: bool = False,
+    fresh_tokens: int = 0,
+    spares_recalled: bool = True,
 ) -> Step:
     """Replace every result above `result_tokens`, and of the newest results the largest ones.
 
@@ -40,18 +44,32 @@ def persist(
             above it they are persisted, largest first.
         preview_chars: Length of the preview that stays.
         only_newest: Leave everything but the newest results alone (they are not cached yet).
+        fresh_tokens: What the newest results, which the model has not seen, may count whatever the
+            two limits above say.
+        spares_recalled: Leave those of the newest results alone that our own tools gave back: who
+            reads what left the context must get to see it.
     """
     index = index_calls(messages)
     newest = _newest(messages)
-    places = _over_chars(messages, newest, newest_chars)
+    newest_tokens = fresh_result_tokens(messages, count)
+    most_tokens = max(result_tokens, fresh_tokens)
+    places: set[Place] = set()
+    if newest_tokens > fresh_tokens:
+        chars = _newest_chars(messages, newest)
+        allowed_chars = int(sum(chars.values()) * fresh_tokens / newest_tokens)
+        places = _over_chars(chars, max(newest_chars, allowed_chars))
     for position in newest if only_newest else range(len(messages)):
+        limit_tokens = most_tokens if position in newest else result_tokens
         for at, block in enumerate(messages[position].blocks):
-            if _is_open(block) and content_tokens(block, count) > result_tokens:
+            if _is_open(block) and content_tokens(block, count) > limit_tokens:
                 places.add(Place(position, at))
     chosen: dict[Place, Replacement] = {}
     for place in places:
         block = messages[place.message].blocks[place.block]
         if isinstance(block, ToolResult):
+            is_spared = spares_recalled and place.message in newest
+            if is_spared and is_recalling(index.name_of(block)):
+                continue
             marked = persist_result(block, index.name_of(block), count, preview_chars)
             if marked is not None:
                 chosen[place] = marked
@@ -81,6 +99,16 @@ def persist_result(
     return Replacement(marked, blobs, saved_tokens, "persisted", tool_name)
 
 
+def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
+    """What the newest results count together: the answers that the model has not seen yet."""
+    return sum(
+        content_tokens(block, count)
+        for position in _newest(messages)
+        for block in messages[position].blocks
+        if _is_open(block)
+    )
+
+
 def _newest(messages: Messages) -> range:
     """The trailing messages that carry results: the answers to the newest call."""
     start = len(messages)
@@ -93,13 +121,17 @@ def _is_open(block: Block) -> TypeGuard[ToolResult]:
     return isinstance(block, ToolResult) and not markers.is_placeholder(block)
 
 
-def _over_chars(messages: Messages, newest: range, newest_chars: int) -> set[Place]:
-    sizes = {
+def _newest_chars(messages: Messages, newest: range) -> dict[Place, int]:
+    return {
         Place(position, at): result_chars(block)
         for position in newest
         for at, block in enumerate(messages[position].blocks)
         if _is_open(block)
     }
+
+
+def _over_chars(sizes: Mapping[Place, int], newest_chars: int) -> set[Place]:
+    """The largest of `sizes`, as many as must go for the rest to be within `newest_chars`."""
     total = sum(sizes.values())
     chosen: set[Place] = set()
     for place, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):

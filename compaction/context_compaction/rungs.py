@@ -38,6 +38,8 @@ class Rung:
         keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
         request_fraction: Part of the limit that the newest request may take before an extract
             stands in its place; 0 where it stays in full however long it is.
+        fresh_tokens: What the newest results may count, which the model has not seen, before one of
+            them is persisted.
     """
 
     settings: Settings
@@ -47,6 +49,7 @@ class Rung:
     clears_all: bool = False
     keep_messages: int = 0
     request_fraction: float = 0.0
+    fresh_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,8 @@ def clear(
                     result_tokens=settings.persist_result_tokens,
                     newest_chars=settings.persist_newest_chars,
                     preview_chars=settings.preview_chars,
+                    fresh_tokens=rung.fresh_tokens,
+                    spares_recalled=not rung.may_keep_nothing,
                 )
             case "dedupe":
                 step = dedupe(draft.messages, count=count, settings=settings)

@@ -44,6 +44,8 @@ _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
 }  # fmt: skip
 # Results of these steer the work itself; clearing them loses a promise, not a text.
 _STEERING_WORDS = frozenset({"skill", "ask", "question", "todo", "todos", "plan", "approval"})
+# Our own tools that give what left the context back, as every host's name for them ends.
+_RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
 _SEGMENT = re.compile(r"__|[.:/]")
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _PATCH_PATH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
@@ -94,6 +96,11 @@ def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> To
 def is_steering(name: str) -> bool:
     """Whether the tool asks the user, keeps the plan, or loads a skill: never cleared."""
     return bool(words_of(name) & _STEERING_WORDS)
+
+
+def is_recalling(name: str) -> bool:
+    """Whether the tool is ours and gives back what left the context, whatever the host's prefix."""
+    return name.lower().endswith(_RECALLING_TOOLS)
 
 
 def _plain_path(path: str) -> str:

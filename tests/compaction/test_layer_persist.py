@@ -91,7 +91,7 @@ async def test_below_the_trigger_only_the_newest_result_is_persisted() -> None:
     huge = lines("huge", 30_000)
     old = [user("go"), *answered("a", "Bash", huge), assistant("seen"), user("more")]
     payload = [*old, *answered("b", "Bash", lines("other", 30_000))]
-    answer = await compacted(payload, context_window=4_000_000)
+    answer = await compacted(payload, context_window=1_500_000)
     assert [edit.index for edit in answer.edits] == [6]
     assert all(one is other for one, other in zip(old, answer.messages, strict=False))
     assert answer.status == "compacted"
@@ -99,7 +99,7 @@ async def test_below_the_trigger_only_the_newest_result_is_persisted() -> None:
 
 async def test_a_persisted_result_reads_back_under_the_id_in_its_marker() -> None:
     payload = [user("go"), *answered("a", "Bash", lines("huge", 30_000))]
-    request = CompactRequest(format="anthropic", context_window=4_000_000)
+    request = CompactRequest(format="anthropic", context_window=1_200_000)
     async with temporary_archive() as archive:
         answer = await compact(payload, request, archive=archive)
         [pointer] = answer.edits[0].pointers

@@ -113,3 +113,13 @@ async def test_a_list_of_an_agent_librarys_own_is_refused_with_the_way_to_conver
         ):
             reply = await compact(client, messages * 4, context_window=16000)
             assert way in reply["error"]
+
+
+async def test_what_was_just_asked_for_stays_below_the_trigger(environment: dict[str, str]) -> None:
+    page = call(1, "read_persisted_output", {"output_id": "o_x"}, "line of the log\n" * 470)
+    read = call(1, "read_file", {"path": "a.md"}, "A sentence of the manual that matters. " * 520)
+    async with server(environment) as client:
+        for window, fresh in ((16000, page), (32000, page), (60000, read)):
+            messages = [user("find it"), *fresh]
+            reply = await compact(client, messages, context_window=window, session_id=f"r{window}")
+            assert not reply["changed"]
