@@ -99,9 +99,11 @@ class Roots:
             resolved = path.expanduser().resolve(strict=True)
             root = self._root_of(path, resolved)
             descriptor = _open_beneath(root, resolved.relative_to(root))
-        except (OSError, RuntimeError) as error:  # RuntimeError: no home folder for "~"
+        # RuntimeError: no home folder for "~". ValueError: a NUL or half a surrogate pair, which no
+        # path of the system can hold.
+        except (OSError, RuntimeError, ValueError) as error:
             raise PathNotAllowedError(
-                f"{path} cannot be read: {_reason(error)}. Check the path."
+                f"{_shown(path)} cannot be read: {_reason(error)}. Check the path."
             ) from error
         status = os.fstat(descriptor)
         if stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes:
@@ -165,6 +167,12 @@ def _decoded(data: bytes, path: str | Path) -> str:
         raise PathNotAllowedError(
             f"{path} is not UTF-8 text (byte {error.start}). Convert it to UTF-8 first."
         ) from error
+
+
+def _shown(path: str | Path) -> str:
+    """`path` for a message, its unprintable characters spelt out."""
+    text = str(path)
+    return text if text.isprintable() else ascii(text)
 
 
 def _reason(error: Exception) -> str:

@@ -4,6 +4,8 @@ Standard output carries the answer alone; everything else goes to standard error
 imported before a command needs it, since hosts start the server through this file.
 """
 
+import io
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,10 @@ def main(context: click.Context, /, **flags: Any) -> None:
 
     Without a command it serves MCP over standard input and output.
     """
+    # Texts and file names may hold half a surrogate pair, which UTF-8 cannot carry: spelt out.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     context.obj = flags
     if context.invoked_subcommand is None:
         context.invoke(serve)

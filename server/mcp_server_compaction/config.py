@@ -1,6 +1,7 @@
 """What the server is told: flags before environment before defaults, read once and frozen."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ NO_ROOTS = Roots()
 # Claude Desktop gives a tool four minutes, other hosts one or two.
 DEFAULT_SUMMARY_SECONDS = 120.0
 MAX_SUMMARY_SECONDS = 3_600.0
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "sampling"]
@@ -108,6 +110,11 @@ def _archive_folder(named: str | None) -> Path:
         import platformdirs  # only where the default is needed
 
         return Path(platformdirs.user_data_dir("mcp-server-compaction", appauthor=False))
+    if _ADDRESS.match(named):
+        raise SettingsError(
+            f"The archive {named.partition('://')[0]}://… is an address, which this version cannot "
+            f"use. Name a folder with --archive or {ARCHIVE_VARIABLE}."
+        )
     folder = Path(named).expanduser().absolute()
     if folder.exists() and not folder.is_dir():
         raise SettingsError(

@@ -49,8 +49,13 @@ async def source_at(source: TextSource, path: str) -> TextSource:
 
 
 def _text_at(pointer: str, text: str, path: str) -> str:
-    value = value_at(_load(pointer, text), path)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    try:
+        value = value_at(_load(pointer, text), path)
+        return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    except RecursionError as error:
+        raise QueryError(
+            f"{pointer} nests too deeply for a json_path. Read it by lines."
+        ) from error
 
 
 def value_at(document: Any, path: str) -> Any:
@@ -84,10 +89,16 @@ def _steps(path: str) -> list[tuple[Step, str]]:
         found = _STEP.match(rest, position)
         if found is None:
             raise QueryError(
-                f"The json_path {path!r} cannot be read from {rest[position:][:40]!r} on. "
+                f"The json_path {path[:80]!r} cannot be read from {rest[position:][:40]!r} on. "
                 'Write it as $.items[0].name, $.items[2:5], $.items[*].id or $["odd key"].'
             )
-        steps.append((_step_of(found), found.group()))
+        try:
+            steps.append((_step_of(found), found.group()))
+        except ValueError as error:  # a key that is no JSON string, or thousands of digits
+            raise QueryError(
+                f"The json_path cannot be read at {found.group()[:40]!r}: {error}. "
+                "Correct that step."
+            ) from error
         position = found.end()
     return steps
 
@@ -150,5 +161,3 @@ def _load(pointer: str, text: str) -> Any:
                 f"{pointer} is no JSON ({error}), so a json_path leads nowhere in it. Read it by "
                 "lines, or use a pattern."
             ) from error
-    except RecursionError as error:
-        raise QueryError(f"{pointer} nests too deeply for a json_path.") from error

@@ -5,9 +5,13 @@ from typing import Any
 
 from context_compaction.archive import SessionInfo
 
+_YEAR_1_SECONDS = -62_135_596_800.0
+_YEAR_9999_SECONDS = 253_402_300_799.0
+
 
 def iso_time(seconds: float) -> str:
-    """Unix time as ISO 8601 in UTC, to the second."""
+    """Unix time as ISO 8601 in UTC, to the second; the calendar's ends for what lies beyond."""
+    seconds = min(max(seconds, _YEAR_1_SECONDS), _YEAR_9999_SECONDS)
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 

@@ -18,8 +18,11 @@ from context_compaction.messages import JsonObject
 from mcp_server_compaction.plain_text import plain_text
 
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
-_OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d+)-(\d+)\Z")
-_MESSAGES = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d+)(?:-(\d+))?\Z")
+# Numbers of 18 digits at most: larger ones count nothing, and databases refuse them.
+_OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d{1,18})-(\d{1,18})\Z")
+_MESSAGES = re.compile(
+    r"(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?\Z"
+)
 _RECEIPTS = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
 _CONTEXT = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
 
@@ -111,7 +114,7 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         named = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
         return MemorySource(stripped, plain_text(named), is_numbered=True)
     raise QueryError(
-        f"{pointer!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
+        f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
         "output://o_0123abcd…/lines/1-500, a range of messages as "
         "transcript://SESSION/messages/3-7, transcript://SESSION/context, or "
         "transcript://SESSION/receipts."

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,17 @@ AUGUST = 1_785_542_400.0  # 2026-08-01
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """Three sessions of some 100 KB, a month apart, the newest in the far future."""
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three sessions of some 100 KB, archived a month apart, the newest in the far future."""
 
     async def fill() -> None:
         async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
             for name, seconds in (("old", 0.0), ("older", -1e6), ("new", 1e10)):
                 raws = [{"role": "user", "content": name + "x" * 20_000} for _ in range(5)]
-                messages = [
-                    replace(message, timestamp_seconds=AUGUST - 1e7 + seconds)
-                    for message in wire.parse(raws, format="anthropic")
-                ]
-                await opened.append(name, messages, format="anthropic")
+                messages = wire.parse(raws, format="anthropic")
+                with monkeypatch.context() as clock:
+                    clock.setattr("time.time", lambda now=AUGUST - 1e7 + seconds: now)
+                    await opened.append(name, messages, format="anthropic")
 
     anyio.run(fill)
     for log in (tmp_path / "a").glob("sessions/*/*/*.jsonl"):

@@ -1,5 +1,7 @@
 """The embedded archive: a folder of logs and blobs, and a search index derived from them."""
 
+import logging
+import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from context_compaction.archive.index import SearchIndex
 
 T = TypeVar("T")
+
+_logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -71,6 +75,7 @@ class LocalArchive:
         self._index_root = index_root
         self._transcripts = TranscriptStore(self._root)
         self._index: SearchIndex | None = None
+        self._own_index: tempfile.TemporaryDirectory[str] | None = None
         # Two threads, so that a long search never holds up an append.
         self._log_limiter = CapacityLimiter(1)
         self._index_limiter = CapacityLimiter(1)
@@ -273,6 +278,8 @@ class LocalArchive:
         """Close the index and let go of the writer's lock."""
         if self._index is not None:
             await self._on_index(self._index.close)
+        if self._own_index is not None:
+            await to_thread.run_sync(self._own_index.cleanup)
         await self._on_log(self._transcripts.close)
 
     def _opened_index(self) -> "SearchIndex":
@@ -281,9 +288,27 @@ class LocalArchive:
         from context_compaction.archive.index import SearchIndex
 
         if self._index is None:
-            folder = self._index_root or user_cache_path("mcp-server-compaction") / "index"
-            self._index = SearchIndex(self._root, folder)
+            self._index = SearchIndex(self._root, self._index_folder())
         return self._index
+
+    def _index_folder(self) -> Path:
+        """Where indexes stand; a folder of this process alone where the usual one is read-only."""
+        folder = self._index_root or user_cache_path("mcp-server-compaction") / "index"
+        try:
+            make_folder(folder)
+            with tempfile.TemporaryFile(dir=folder):
+                return folder
+        except OSError as error:
+            # What was found once must be found again: slower, since each process begins anew.
+            self._own_index = tempfile.TemporaryDirectory(prefix="mcp-server-compaction-")
+            _logger.warning(
+                "Search indexes cannot be kept in %s (%s): they stand in %s until this process "
+                "ends. Set XDG_CACHE_HOME to a folder that may be written.",
+                folder,
+                error.strerror,
+                self._own_index.name,
+            )
+            return Path(self._own_index.name)
 
     async def _on_index(self, work: Callable[[], T]) -> T:
         return await to_thread.run_sync(work, limiter=self._index_limiter)

@@ -10,7 +10,8 @@ off (by a kill, a full disk) is absent, not half there.
 Kinds and their heads, beside `n` (the record's number in its session) and `ts` (Unix seconds):
 
 - session: v, session, parent. Opens every segment.
-- message: seq, hash, parent, format, role, tools. Body: the host's object.
+- message: seq, hash, parent, format, role, tools, and at: when it was archived by our own clock,
+  while `ts` is when it was said. Body: the host's object.
 - output: id, sha256, media, bytes, chars, lines, tool, call. Body: see `outputs.py`.
 - pin: pinned. Body: nothing.
 - receipt: nothing more. Body: the receipt.

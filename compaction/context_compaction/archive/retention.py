@@ -89,7 +89,7 @@ def measure(root: Path) -> Usage:
                     parent_session_id=state.parent_session_id,
                     is_pinned=state.is_pinned,
                     message_count=len(state.messages),
-                    last_seconds=state.last_seconds,
+                    last_seconds=state.archived_seconds,
                     log_bytes=sum(segment_sizes(state.folder).values()),
                     blobs=frozenset(named & blob_bytes.keys()),
                 )
@@ -107,7 +107,8 @@ def choose(
 
     Args:
         usage: What there is.
-        before_seconds: Everything whose last message is older goes.
+        before_seconds: Everything that was last written to before goes, by our own clock: what a
+            message says of its time may be mistaken.
         max_bytes: Then the oldest go until logs and blobs together take no more.
     """
     pinned = {session.session_id for session in usage.sessions if session.is_pinned}

@@ -59,7 +59,7 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
         ranking = (
             ranker.newest(units) if query.order == "recent" else ranker.best(units, query.text)
         )
-        offset = int(cursor[0]) if cursor else 0
+        offset = max(0, int(cursor[0])) if cursor else 0
         locator = Locator(units)
         ids = ranking.ids
         chosen: dict[int, int] = {}

@@ -69,6 +69,7 @@ class SessionState:
         next_number: Number of the next record.
         first_seconds: Time of the earliest record; infinite where there is none.
         last_seconds: Time of the latest record.
+        archived_seconds: When the latest record was written, by our own clock.
     """
 
     folder: Path
@@ -89,6 +90,7 @@ class SessionState:
     next_number: int = 0
     first_seconds: float = inf
     last_seconds: float = 0.0
+    archived_seconds: float = 0.0
 
     @property
     def exists(self) -> bool:
@@ -125,6 +127,8 @@ class SessionState:
         self.next_number = max(self.next_number, number + 1)
         self.first_seconds = min(self.first_seconds, head["ts"])
         self.last_seconds = max(self.last_seconds, head["ts"])
+        # What older versions wrote says only when it was said.
+        self.archived_seconds = max(self.archived_seconds, head.get("at", head["ts"]))
         match head["kind"]:
             case "session":
                 self.session_id = head["session"]

@@ -48,6 +48,8 @@ from context_compaction.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages import JsonObject, Message
 from context_compaction.wire import FORMATS
 
+_DAY_SECONDS = 86_400.0  # clocks may differ by as much
+
 
 class TranscriptStore:
     """All transcripts under one root. `close` lets go of the writer's lock."""
@@ -108,6 +110,7 @@ class TranscriptStore:
                         {
                             "kind": "message",
                             "ts": _timestamp(messages[index], now_seconds),
+                            "at": now_seconds,
                             "seq": seqs[index],
                             "hash": contents[index],
                             "parent": chain[index - 1] if index else after,
@@ -280,8 +283,10 @@ def _hash_message(index: int, message: Message) -> str:
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:
+    """When a message was said: what it says itself, unless that lies in the future."""
     seconds = message.timestamp_seconds
-    return seconds if seconds is not None and isfinite(seconds) else now_seconds
+    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + _DAY_SECONDS
+    return seconds if seconds is not None and is_sane else now_seconds
 
 
 def _is_stored(state: SessionState, head: JsonObject) -> bool:

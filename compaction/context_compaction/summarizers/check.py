@@ -105,6 +105,8 @@ def draft_of(answer: str, source: Source, *, needs_headings: bool = True) -> Dra
     Raises:
         SummaryError: It is empty, a refusal or an error message, or no summary at all.
     """
+    # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
+    answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = cleaned(answer)
     if not text:
         raise SummaryError("Nothing was written")

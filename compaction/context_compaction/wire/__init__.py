@@ -15,7 +15,7 @@ from context_compaction.wire.gemini import FORMAT as GEMINI
 from context_compaction.wire.openai_chat import FORMAT as OPENAI_CHAT
 from context_compaction.wire.openai_responses import FORMAT as OPENAI_RESPONSES
 from context_compaction.wire.pi import FORMAT as PI
-from context_compaction.wire.reading import require_object
+from context_compaction.wire.reading import MAX_NESTING, nests_deeper, require_object
 from context_compaction.wire.rules import WireRules
 
 __all__ = ["FORMATS", "WireFormat", "WireRules", "detect", "parse", "render"]
@@ -24,6 +24,10 @@ __all__ = ["FORMATS", "WireFormat", "WireRules", "detect", "parse", "render"]
 FORMATS: Mapping[str, WireFormat] = {
     found.name: found for found in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI)
 }
+
+# A conversation has some hundred tokens a message, so this is far beyond any window. Without a
+# bound a megabyte of gzip, which holds 15 million messages, keeps a core busy for an hour.
+MAX_MESSAGES = 200_000
 
 _MESSAGE_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
 
@@ -45,6 +49,7 @@ def detect(payload: Sequence[JsonObject]) -> str:
             "The list of messages is empty, so its format cannot be found. Give at least one "
             "message, or name the format."
         )
+    _check_count(payload)
     scores = dict.fromkeys(FORMATS, 0)
     for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
@@ -59,6 +64,11 @@ def detect(payload: Sequence[JsonObject]) -> str:
             _complain(raw, index, max(scores, key=scores.__getitem__))
         scores = left
     return max(scores, key=scores.__getitem__)
+
+
+def _check_count(payload: Sequence[JsonObject]) -> None:
+    if len(payload) > MAX_MESSAGES:
+        raise InvalidMessageError(MAX_MESSAGES, *_TOO_MANY)
 
 
 def _complain(raw: JsonObject, index: int, likely: str) -> None:
@@ -85,10 +95,13 @@ def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messag
     """
     if format is None and not payload:
         return ()
+    _check_count(payload)
     wire_format = _named(detect(payload) if format is None else format)
     messages: list[Message] = []
     for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        if nests_deeper(raw, MAX_NESTING):
+            raise InvalidMessageError(index, *_TOO_DEEP)
         try:
             messages.append(wire_format.parse_message(raw, index))
         except RecursionError:
@@ -114,6 +127,10 @@ def render(messages: Messages, *, format: str) -> list[JsonObject]:
     return rendered
 
 
+_TOO_MANY = (
+    f"it is one more than the {MAX_MESSAGES} that one list may hold",
+    "Give a part of the conversation.",
+)
 _TOO_DEEP = ("it nests too deeply to be written as JSON", "Give it with less nesting.")
 
 

@@ -29,6 +29,10 @@ __all__ = ["MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_c
 MAX_TEXT_BYTES = 512 * 1024 * 1024
 """How large a file may be once decompressed; the largest session seen in the field is 100 MB."""
 
+MAX_LINES = 1_000_000
+# Each takes some hundred bytes once it is read, so this is half a gigabyte.
+MAX_OBJECTS = 5_000_000
+
 _GZIP_MAGIC = b"\x1f\x8b"
 _Reader: TypeAlias = Callable[[Sequence[Row]], Session]
 _READERS: Mapping[str, _Reader] = {
@@ -69,6 +73,11 @@ def parse_file(text: str, *, name: str) -> Conversation:
     text = text.removeprefix("\ufeff")
     if not text.strip():
         raise UnknownFormatError(f"{name} is empty. Give a file that holds a conversation.")
+    # Counted before anything is parsed: a megabyte of gzip may hold a hundred million of them.
+    if text.count("\n") > MAX_LINES or text.count("{") + text.count("[") > MAX_OBJECTS:
+        raise UnknownFormatError(
+            f"{name} has more than {MAX_LINES} lines or {MAX_OBJECTS} objects. Give a part of it."
+        )
     session = _read_lines(text, name) if _is_lines(text) else _read_whole(text, name)
     return _conversation(session, name)
 

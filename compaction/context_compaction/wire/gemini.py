@@ -117,7 +117,7 @@ def _parse_part(value: object, index: int, where: str) -> Block:
     where = f"{where} ({key})"
     if kind == "text":
         text = require_text(part, "text", index, where)
-        signature = part.get(_spelling(part, "thoughtSignature"))
+        signature = text_or_none(part.get(_spelling(part, "thoughtSignature")))
         return Thinking(text, signature, source=part) if part.get("thought") else Text(text, part)
     holder = require_object(part[key], index, where, "Give an object.")
     match kind:

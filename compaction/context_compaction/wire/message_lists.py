@@ -20,6 +20,7 @@ from context_compaction.wire.reading import (
 from context_compaction.wire.sessions import parse_time
 
 _LIST_KEYS = ("messages", "input", "contents", "history", "traj")
+_MESSAGE_KEYS = {"role", "parts"}  # of a message that stands alone
 _SYSTEM_KEYS = ("system", "systemInstruction", "system_instruction", "instructions")
 _REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
 
@@ -59,6 +60,8 @@ def _key_of(holder: JsonObject) -> str | None:
 
 def _read_holder(holder: JsonObject, name: str) -> Session:
     key = _key_of(holder)
+    if key is None and _MESSAGE_KEYS & holder.keys():
+        return Session("messages", None, _entries([holder]))
     if key is None:
         raise UnknownFormatError(
             f"{name} holds an object without messages; its fields are {sorted(holder)}. Give them "

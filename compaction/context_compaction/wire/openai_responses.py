@@ -207,7 +207,7 @@ def _parse_reasoning(raw: JsonObject, index: int) -> Thinking:
         for n, value in enumerate(list_or_none(raw.get(key)) or ()):
             part = require_object(value, index, f"{where}: {key}[{n}]", "Give an object.")
             texts.append(require_text(part, "text", index, f"{where}: {key}[{n}]"))
-    signature = raw.get("encrypted_content")
+    signature = text_or_none(raw.get("encrypted_content"))
     return Thinking("\n".join(texts), signature, source=raw)
 
 

@@ -34,6 +34,7 @@ from context_compaction.wire.reading import (
     require_name,
     require_object,
     require_text,
+    sane_seconds,
     string_or_list,
     text_or_none,
 )
@@ -95,8 +96,7 @@ def parse_message(raw: JsonObject, index: int) -> Message:
         blocks = (Text(text, source={"summary": text}),)
     else:
         refuse(index, f"the role {name!r} is unknown in the format pi", _ROLES_REMEDY)
-    stamp = raw.get("timestamp")
-    seconds = stamp / 1000 if isinstance(stamp, int | float) else None
+    seconds = sane_seconds(raw.get("timestamp"), per_second=1000)
     return Message(role, blocks, source=raw, index=index, timestamp_seconds=seconds)
 
 
@@ -125,7 +125,7 @@ def _parse_block(value: object, index: int, where: str) -> Block:
             )
             return ToolCall(call_id, name, arguments, source=block)
         case "thinking":
-            signature = block.get("thinkingSignature")
+            signature = text_or_none(block.get("thinkingSignature"))
             return Thinking(require_text(block, "thinking", index, where), signature, source=block)
         case _:
             return _parse_part(block, kind, index, where)

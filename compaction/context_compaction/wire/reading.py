@@ -47,6 +47,25 @@ def text_or_none(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
+# What the parser of the server's frames takes too. Much of what follows walks a message by
+# recursion, for which Python has room for about a thousand calls.
+MAX_NESTING = 200
+
+
+def nests_deeper(value: object, max_levels: int) -> bool:
+    """Whether arrays and objects stand within each other more than `max_levels` deep."""
+    level = [value]
+    for _ in range(max_levels):
+        inner: list[object] = []
+        for holder in level:
+            fields, items = object_or_none(holder), list_or_none(holder)
+            inner += fields.values() if fields is not None else items or ()
+        level = [found for found in inner if isinstance(found, dict | list)]
+        if not level:
+            return False
+    return True
+
+
 def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:
     """`value`, which must be a JSON object."""
     found = object_or_none(value)
@@ -87,13 +106,31 @@ def require_block(value: object, index: int, where: str) -> tuple[JsonObject, st
     return block, require_name(block, "type", index, where, remedy)
 
 
+_YEAR_2000_SECONDS = 946_684_800.0
+_YEAR_2100_SECONDS = 4_102_444_800.0
+
+
+def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
+    """The Unix time that `value` gives, `per_second` units a second; None where it cannot be.
+
+    Hosts mistake seconds, milliseconds and microseconds for each other. What lies before 2000 or
+    after 2100 is such a mistake, and would file a session under a time of its own.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Compared as it is: an integer may be too large for a float.
+    if not _YEAR_2000_SECONDS * per_second <= value <= _YEAR_2100_SECONDS * per_second:
+        return None
+    return value / per_second
+
+
 def refuse_constant(constant: str) -> NoReturn:
     """For `json.loads`: NaN and the infinities, which Python reads, are no JSON."""
     raise ValueError(f"{constant} is not a JSON value")
 
 
 def loads_or_text(text: str) -> Any:
-    """The JSON value of `text`, or `text` itself where it is no JSON or only a JSON string.
+    """The JSON value of `text`, or `text` itself where it is none, only a string, or too deep.
 
     A string in `ToolCall.arguments` is therefore always the text as the host wrote it.
     """
@@ -101,7 +138,7 @@ def loads_or_text(text: str) -> Any:
         value = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return text
-    return text if isinstance(value, str) else value
+    return text if isinstance(value, str) or nests_deeper(value, MAX_NESTING) else value
 
 
 def dumps(value: object) -> str:

@@ -12,7 +12,12 @@ from typing import Any
 
 from context_compaction.messages import JsonObject
 from context_compaction.wire.conversation import Entry, Row, Session
-from context_compaction.wire.reading import list_or_none, object_or_none, text_or_none
+from context_compaction.wire.reading import (
+    list_or_none,
+    object_or_none,
+    sane_seconds,
+    text_or_none,
+)
 
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 
@@ -43,7 +48,7 @@ def parse_time(value: object) -> float | None:
         moment = datetime.fromisoformat(value)
     except ValueError:
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    return sane_seconds((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
 def read_claude_code(rows: Sequence[Row]) -> Session:

@@ -20,7 +20,7 @@ from mcp_server_compaction.tools.compact_messages import COMPACT_MESSAGES
 from mcp_server_compaction.tools.persist_large_output import PERSIST_LARGE_OUTPUT
 from mcp_server_compaction.tools.read_persisted_output import READ_PERSISTED_OUTPUT
 from mcp_server_compaction.tools.search_transcript import SEARCH_TRANSCRIPT
-from mcp_server_compaction.tools.spec import RequestContext, ToolSpec
+from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, sendable
 
 __all__ = ["TOOLS", "call_tool", "list_tools", "tool_definitions"]
 
@@ -63,7 +63,7 @@ async def call_tool(
         return await tool.run(context, arguments)
     except (ToolError, CompactionError) as error:
         _logger.info("Tool %r failed: %r", params.name, str(error))
-        text = f"{str(error).rstrip()} Nothing was changed."
+        text = sendable(f"{str(error).rstrip()} Nothing was changed.")
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
 

@@ -5,7 +5,7 @@ from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from mcp_server_compaction.reading import MAX_CHARS, Part, read_part
 from mcp_server_compaction.schemas import ReadArguments
 from mcp_server_compaction.text_source import open_source
-from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, is_utf8
+from mcp_server_compaction.tools.spec import RequestContext, ToolSpec, is_utf8, sendable
 
 
 async def read_persisted_output(
@@ -18,7 +18,7 @@ async def read_persisted_output(
     archive = await context.lifespan_context.archive()
     as_json = bool(arguments.as_json) or arguments.json_path is not None
     source = await open_source(archive, arguments.output_id, as_json=as_json)
-    part = sendable(await read_part(source, arguments))
+    part = _sendable_part(await read_part(source, arguments))
     return CallToolResult(
         content=[
             TextContent(type="text", text=part.text),
@@ -27,13 +27,12 @@ async def read_persisted_output(
     )
 
 
-def sendable(part: Part) -> Part:
+def _sendable_part(part: Part) -> Part:
     """`part`, with lone surrogates spelt out if it has any: UTF-8 cannot carry them."""
     if is_utf8(part.text):
         return part
-    shown = part.text.encode("utf-8", "backslashreplace").decode("utf-8")
     note = f"{part.note} Halves of surrogate pairs are spelt out as \\udxxx."
-    return Part(shown, note)
+    return Part(sendable(part.text), note)
 
 
 READ_PERSISTED_OUTPUT = ToolSpec(

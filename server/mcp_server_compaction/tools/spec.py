@@ -94,6 +94,11 @@ def is_utf8(value: Any) -> bool:
     return True
 
 
+def sendable(text: str) -> str:
+    """`text` with lone surrogates spelt out as backslash, u and four digits."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def bounded(value: JsonObject, max_chars: int) -> JsonObject:
     """`value` with long texts and lists in it cut, as little as needed, to fit `max_chars`.
 
@@ -135,7 +140,7 @@ def _cut(value: Any, limits: tuple[int, int]) -> Any:
 def _printable(value: Any) -> Any:
     """`value` with lone surrogates spelt out as backslash, u and four digits."""
     if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+        return sendable(value)
     if is_object(value):
         return {_printable(key): _printable(item) for key, item in value.items()}
     if is_list(value):
