@@ -7,10 +7,10 @@ import sys
 
 import anyio
 from context_compaction.errors import SettingsError
-from mcp.server.stdio import stdio_server
 
 from mcp_server_compaction.app import build_server
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.stdio import stdio_streams
 
 # A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -24,7 +24,7 @@ def serve_stdio(config: Config) -> None:
 
 async def _serve_stdio(config: Config) -> None:
     server = build_server(config)
-    async with stdio_server() as (read_stream, write_stream):
+    async with stdio_streams() as (read_stream, write_stream):
         await server.run(read_stream, write_stream, server.create_initialization_options())
 
 

@@ -156,7 +156,7 @@ async def test_a_path_or_pointer_of_any_number_is_answered(config: Config, argum
 
 
 async def test_encrypted_reasoning_that_is_a_number_is_counted_as_nothing(config: Config) -> None:
-    reasoning = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": 7}
+    reasoning: Json = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": 7}
     messages = [{"role": "user", "content": "hello"}, reasoning]
     async with connect(config) as client:
         given = {"messages": messages, "options": {"format": "openai-responses"}}

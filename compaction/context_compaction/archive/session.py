@@ -125,10 +125,12 @@ class SessionState:
         head = record.head
         number: int = head["n"]
         self.next_number = max(self.next_number, number + 1)
-        self.first_seconds = min(self.first_seconds, head["ts"])
-        self.last_seconds = max(self.last_seconds, head["ts"])
+        said: float = head["ts"]
+        self.first_seconds = min(self.first_seconds, said)
+        self.last_seconds = max(self.last_seconds, said)
         # What older versions wrote says only when it was said.
-        self.archived_seconds = max(self.archived_seconds, head.get("at", head["ts"]))
+        archived: float = head.get("at") or said
+        self.archived_seconds = max(self.archived_seconds, archived)
         match head["kind"]:
             case "session":
                 self.session_id = head["session"]

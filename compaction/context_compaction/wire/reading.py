@@ -54,16 +54,20 @@ MAX_NESTING = 200
 
 def nests_deeper(value: object, max_levels: int) -> bool:
     """Whether arrays and objects stand within each other more than `max_levels` deep."""
-    level = [value]
+    level: list[object] = [value]
     for _ in range(max_levels):
         inner: list[object] = []
         for holder in level:
             fields, items = object_or_none(holder), list_or_none(holder)
             inner += fields.values() if fields is not None else items or ()
-        level = [found for found in inner if isinstance(found, dict | list)]
+        level = list(filter(_is_holder, inner))
         if not level:
             return False
     return True
+
+
+def _is_holder(value: object) -> bool:
+    return isinstance(value, dict | list)
 
 
 def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:
