@@ -8,7 +8,9 @@ from context_compaction.edits import Edit
 from context_compaction.messages import JsonObject
 
 Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
-Status: TypeAlias = Literal["unchanged", "compacted", "prepared", "needs_summary", "no_progress"]
+Status: TypeAlias = Literal[
+    "unchanged", "repaired", "compacted", "planned", "prepared", "needs_summary", "no_progress"
+]
 SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
 
 
@@ -85,18 +87,22 @@ class TokenReport:
 
     Attributes:
         before: Estimate of what came in, overhead included.
+        before_upper: Upper estimate of what came in; above `trigger` "auto" acts.
         after: Estimate of what goes out.
-        upper: Upper estimate of what goes out; this is what must fit.
+        upper: Upper estimate of what goes out; within `limit` it fits.
         trigger: The count at which compaction starts.
         target: The count that it aims for.
+        limit: The target where something had to be brought down, else the trigger.
         method: How the estimates were made, as "o200k*1.50/claude".
     """
 
     before: int
+    before_upper: int
     after: int
     upper: int
     trigger: int
     target: int
+    limit: int
     method: str
 
 
@@ -196,14 +202,16 @@ class CompactResult:
     Attributes:
         session_id: The session in the archive.
         format: The wire format of `messages`.
-        status: "unchanged" (the list is what came in), "compacted", "prepared" (the list is what
-            came in; the rest tells what applying will do), "needs_summary" (write it by
-            `summary_prompt` and call again with `summary`), or "no_progress" (nothing useful could
-            be saved; the list is what came in and `warnings` say why).
+        status: "unchanged" (nothing had to be done), "repaired" (the list was made valid and
+            nothing else), "compacted" (something was cleared, stored or summarised), "planned"
+            (nothing was written; the rest tells what "auto" would do), "prepared" (the rest tells
+            what applying will do), "needs_summary" (write it by `summary_prompt` and call again
+            with `summary`), or "no_progress" (nothing useful could be saved; `warnings` say why).
+            The list differs from what came in where this is "repaired" or "compacted", and after
+            repairs with "no_progress".
         messages: The list for the provider; untouched messages are the host's own objects.
         changed: Whether `messages` differs from what came in.
-        fits: Whether the upper estimate is within the target (of the trigger, where nothing had
-            to be done).
+        fits: Whether `tokens.upper` is within `tokens.limit`, and the request within its bytes.
         tokens: The figures.
         layers: What each layer did, in order.
         edits: Every change, with the pointer to what stood there.

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from context_compaction.budget import Budget, make_budget
-from context_compaction.compaction import CompactRequest
+from context_compaction.compaction import CompactRequest, Mode
 from context_compaction.errors import SettingsError
 from context_compaction.messages import Messages
 from context_compaction.profiles import profile_for
@@ -81,6 +81,15 @@ def goal_of(
         ),
         before.upper > trigger or total_bytes > settings.max_request_bytes,
     )
+
+
+def limit_tokens(goal: Goal, mode: Mode) -> int:
+    """What a result must not exceed: the target where something is to be brought down.
+
+    "record" brings nothing down, and what is below the trigger need not be.
+    """
+    brings_down = mode == "reactive" or (goal.is_over and mode != "record")
+    return goal.target_tokens if brings_down else goal.trigger_tokens
 
 
 def after_estimate(goal: Goal, messages: Messages, count: MessageCounter) -> Estimate:

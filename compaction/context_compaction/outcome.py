@@ -15,7 +15,7 @@ from context_compaction.compaction import (
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.draft import Draft
 from context_compaction.edits import Edit, Step
-from context_compaction.goal import Goal, after_estimate, reserve_warnings
+from context_compaction.goal import Goal, after_estimate, limit_tokens, reserve_warnings
 from context_compaction.losses import losses_of
 from context_compaction.messages import JsonObject, Messages, text_of
 from context_compaction.pairing import problems
@@ -90,7 +90,7 @@ def answer(
         messages=rendered if changed else list(payload),
         changed=changed,
         fits=verdict.fits,
-        tokens=token_report(goal, after_estimate(goal, draft.messages, task.count)),
+        tokens=token_report(goal, after_estimate(goal, draft.messages, task.count), request.mode),
         layers=(*_repair_layer(parsed, repaired, task.count), *draft.layers),
         edits=_with_pointers((*repaired.edits, *draft.edits), task),
         boundary=boundary_of(task, shape) if went_through else None,
@@ -148,14 +148,14 @@ def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict
     draft = Draft(repaired.messages)
     warnings = () if fits else (_too_large(task, goal, repaired.messages, mode),)
     if repaired.edits:
-        return Verdict(draft, "compacted", fits, warnings)
+        return Verdict(draft, "repaired", fits, warnings)
     if mode == "record" or (fits and mode not in ("full", "micro")):
         return Verdict(draft, "unchanged", fits, warnings)
     return _fallback(task, goal, repaired, mode, "there is nothing left to clear or to summarise")
 
 
 def _fallback(task: Task, goal: Goal, repaired: Step, mode: Mode, reason: str) -> Verdict:
-    fits = _fits(goal, repaired.messages, task.count, "auto")
+    fits = _fits(goal, repaired.messages, task.count, mode)
     warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
     if not fits:
         warnings.append(_too_large(task, goal, repaired.messages, mode))
@@ -165,11 +165,9 @@ def _fallback(task: Task, goal: Goal, repaired: Step, mode: Mode, reason: str) -
 def _fits(goal: Goal, messages: Messages, count: MessageCounter, mode: Mode) -> bool:
     if not messages:
         return True
-    aims = goal.is_over or mode == "reactive"
-    limit_tokens = goal.target_tokens if aims else goal.trigger_tokens
     total_bytes = count.request_bytes(messages)
     return (
-        after_estimate(goal, messages, count).upper <= limit_tokens
+        after_estimate(goal, messages, count).upper <= limit_tokens(goal, mode)
         and total_bytes <= goal.limits.bytes
     )
 
@@ -180,7 +178,8 @@ def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bo
 
 def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
     upper = after_estimate(goal, messages, task.count).upper
-    wanted = f"It does not fit: up to {upper} tokens where {goal.target_tokens} were wanted. "
+    limit = limit_tokens(goal, mode)
+    wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
     if mode in ("micro", "record"):
         return f"{wanted}Mode {mode} replaces no history: choose auto or full."
     if "summarize" not in task.policy.layers:

@@ -22,7 +22,6 @@ from context_compaction.draft import Draft
 from context_compaction.errors import NotFoundError
 from context_compaction.extracts import extracts
 from context_compaction.finishing import finish
-from context_compaction.goal import after_estimate
 from context_compaction.hooks import (
     Hook,
     ReportProgress,
@@ -70,6 +69,7 @@ from context_compaction.words import Words
 
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
+_ACTED = ("repaired", "compacted")
 
 
 async def compact(
@@ -178,7 +178,11 @@ async def compact(
         result = background.applied_result(result, verdict, applied)
     result = told(result, past, task)
     if request.mode == "plan":
-        return replace(result, messages=list(payload), changed=False)
+        status = "planned" if result.status in _ACTED else result.status
+        receipt = {**result.receipt, "status": status}
+        return replace(
+            result, status=status, messages=list(payload), changed=False, receipt=receipt
+        )
     result = met(result, payload, refusals)
     if request.prepare:
         result = background.prepared_result(
@@ -350,15 +354,15 @@ async def _needs_summary(
     """Ask the host for the words; nothing but the originals was written."""
     token = await issue_continuation(task, shape, archive, time.time())
     prompt = await to_thread.run_sync(prompt_for, task, sources, shape, request, token)
-    after = after_estimate(call.goal, call.parsed, call.count)
+    tokens = token_report(call.goal, call.goal.before, request.mode)
     return CompactResult(
         session_id=task.session_id,
         format=call.format,
         status="needs_summary",
         messages=list(payload),
         changed=False,
-        fits=False,
-        tokens=token_report(call.goal, after),
+        fits=tokens.upper <= tokens.limit,
+        tokens=tokens,
         summary_prompt=prompt,
     )
 

@@ -10,13 +10,14 @@ from context_compaction.compaction import (
     Boundary,
     CompactRequest,
     CompactResult,
+    Mode,
     Piece,
     TokenReport,
 )
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.digest import digest
 from context_compaction.edits import Edit
-from context_compaction.goal import Goal
+from context_compaction.goal import Goal, limit_tokens
 from context_compaction.history_hash import history_hash
 from context_compaction.losses import Losses
 from context_compaction.messages import (
@@ -47,14 +48,16 @@ class CacheEffect:
     saved_tokens: int
 
 
-def token_report(goal: Goal, after: Estimate) -> TokenReport:
+def token_report(goal: Goal, after: Estimate, mode: Mode) -> TokenReport:
     """The figures of one call."""
     return TokenReport(
         goal.before.tokens,
+        goal.before.upper,
         after.tokens,
         after.upper,
         goal.trigger_tokens,
         goal.target_tokens,
+        limit_tokens(goal, mode),
         goal.before.method,
     )
 

@@ -88,6 +88,7 @@ def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals
     if not refusals.key:
         return result
     gives = history_hash(result.messages) if result.changed else None
+    result_tokens = result.tokens.after
     warnings = result.warnings
     if gives in refusals.rejected or refusals.is_spent:
         why = "No progress: the provider has refused what is left as well."
@@ -99,6 +100,9 @@ def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals
         result = replace(
             result, status="no_progress", messages=list(payload), changed=False, fits=False,
             edits=(), boundary=None, restored=(), summary=None,
+            tokens=replace(
+                result.tokens, after=result.tokens.before, upper=result.tokens.before_upper
+            ),
         )  # fmt: skip
         gives, warnings = None, (*warnings, why)
     if result.status == "no_progress":
@@ -110,7 +114,7 @@ def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals
     told = {
         "request": refusals.key,
         "result": gives,
-        "result_tokens": result.tokens.after,
+        "result_tokens": result_tokens,
         "versions": refusals.versions,
     }
     receipt = {

@@ -310,6 +310,6 @@ def _does_not_fit(result: CompactResult) -> str:
     tokens = result.tokens
     pieces = "\n".join(f"  {line}" for line in irreducible_lines(result))
     return (
-        f"Does not fit: at most {tokens.upper:,} tokens against a target of {tokens.target:,}. "
+        f"Does not fit: at most {tokens.upper:,} tokens against a limit of {tokens.limit:,}. "
         "What is left cannot be made smaller:\n" + (pieces or "  (nothing was tried)")
     )

@@ -168,10 +168,12 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         fits=result.fits,
         tokens=TokenFigures(
             before=result.tokens.before,
+            before_upper=result.tokens.before_upper,
             after=result.tokens.after,
             upper=result.tokens.upper,
             trigger=result.tokens.trigger,
             target=result.tokens.target,
+            limit=result.tokens.limit,
             method=result.tokens.method,
         ),
         layers=[
@@ -191,6 +193,9 @@ def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> Co
         summary=result.summary,
         written_by=written_by(result.receipt),
         receipt=_rest_of_receipt(result.receipt),
+        context_pointer=(
+            f"transcript://{result.session_id}/context" if wrote and result.changed else None
+        ),
         receipt_pointer=(
             f"transcript://{result.session_id}/receipts"
             if wrote and (result.changed or result.prepared)

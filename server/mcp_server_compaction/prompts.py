@@ -30,10 +30,11 @@ def _compact_text(arguments: Mapping[str, str]) -> str:
     focus = arguments.get("focus")
     instructions = f" and instructions={focus!r}" if focus else ""
     return (
-        "Compact this conversation with the tool compact_messages. If you know the file that "
-        "holds this session's transcript, pass it as transcript_path; otherwise pass the "
-        f"messages. Use mode='full'{instructions}. Then tell me in a few lines what was kept, "
-        "what left the context, and where it can be read again."
+        "Archive and summarise this conversation with the tool compact_messages. If you know the "
+        "file that holds this session's transcript, pass it as transcript_path; otherwise pass "
+        f"the messages. Use mode='full'{instructions}. Then show me the summary and where the "
+        "originals can be read again. The context of this host stays as it is: say so, and that "
+        "its own compact command, or a new session that begins with the summary, makes it smaller."
     )
 
 
@@ -55,8 +56,9 @@ _PROMPTS = {
         _PromptSpec(
             Prompt(
                 name="compact",
-                title="Compact this conversation",
-                description="Archive the conversation and replace its history by a summary.",
+                title="Archive and summarise this conversation",
+                description="Archive the conversation and summarise it. The host's own context "
+                "stays as it is.",
                 arguments=[
                     PromptArgument(
                         name="focus", description="What the summary should keep.", required=False

@@ -44,7 +44,7 @@ class CompactArguments(Arguments):
     )
     instructions: str | None = Field(default=None, description="What the summary should keep.")
     reply: Reply | None = Field(
-        default=None, description="edits: splices on your list. With a path: receipt."
+        default=None, description="edits: splices on your list. With a path: the summary."
     )
     options: dict[str, Any] | None = Field(
         default=None, description="Rare settings: see options://compact_messages."
@@ -191,10 +191,12 @@ class TokenFigures(Answer):
     """Tokens of one compaction."""
 
     before: int
+    before_upper: int = Field(description="Upper estimate; above the trigger, auto acts.")
     after: int
     upper: int = Field(description="Upper estimate of what goes out.")
     trigger: int
     target: int
+    limit: int = Field(description="The target if something had to go, else the trigger.")
     method: str
 
 
@@ -249,10 +251,10 @@ class CompactAnswer(Answer):
     session_id: str
     format: str
     status: Status
-    changed: bool
-    fits: bool
+    changed: bool = Field(description="Whether the list that goes out differs.")
+    fits: bool = Field(description="Whether tokens.upper is within tokens.limit (and bytes).")
     tokens: TokenFigures
-    layers: list[LayerFigures]
+    layers: list[LayerFigures] = []
     boundary: BoundaryFigures | None = None
     restored: list[str] = []
     irreducible: list[str] = []
@@ -265,6 +267,9 @@ class CompactAnswer(Answer):
     prepared: PreparedFigures | None = None
     receipt: dict[str, Any] | None = Field(
         default=None, description="What else it says, shortened; whole under receipt_pointer."
+    )
+    context_pointer: str | None = Field(
+        default=None, description="The compacted context, to be read."
     )
     receipt_pointer: str | None = None
     messages: list[dict[str, Any]] | None = Field(

@@ -96,7 +96,7 @@ async def test_a_broken_list_becomes_valid_and_the_answer_says_what_was_mended(f
     assert problems(payload, "anthropic")
     answer = await compacted(payload)
     assert not problems(answer.messages, "anthropic", original=payload)
-    assert answer.status == "compacted"
+    assert answer.status == "repaired"
     assert any(note in warning for warning in answer.warnings), answer.warnings
     assert all(edit.pointers for edit in answer.edits)
 

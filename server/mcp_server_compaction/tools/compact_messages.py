@@ -16,6 +16,12 @@ from mcp_server_compaction.writers import model_for, wanted_writer
 # Claude Code cuts longer results unless told; 500,000 is the most that it grants.
 MAX_LIST_CHARS = 500_000
 
+PLANNED = "Nothing was written: this is what mode='auto' would do."
+UNCHANGED_HOST = (
+    "This host's context is unchanged: no tool can replace it. Tell the user to run the host's own "
+    "compact command, or to begin a new session with this summary."
+)
+
 
 async def compact_messages(
     context: RequestContext, arguments: CompactArguments
@@ -57,8 +63,24 @@ async def compact_messages(
         await deps.changes.updated(f"transcript://{result.session_id}")
         await deps.changes.listed(context.session)
     answer = answer_of(result, given.notes, wrote=wrote)
-    reply = arguments.reply or ("receipt" if arguments.transcript_path else "messages")
-    return await _reply(answer, result, given, reply, archive)
+    if arguments.transcript_path is not None and arguments.reply is None:
+        return await _told(answer, result, given, archive)
+    return await _reply(answer, result, given, arguments.reply or "messages", archive)
+
+
+async def _told(
+    answer: CompactAnswer, result: CompactResult, given: Input, archive: Archive
+) -> CallToolResult:
+    """For a model that named a file: the summary first, and what it cannot do with it."""
+    if result.summary_prompt is not None or result.prepared is not None:
+        return await _reply(answer, result, given, "receipt", archive)
+    # The receipt has the rest, whole; here the summary needs the room.
+    answer.receipt, answer.boundary, answer.layers = None, None, []
+    if result.status == "planned":
+        answer.next_step = PLANNED
+    elif result.changed:
+        answer.next_step = UNCHANGED_HOST
+    return structured(answer, lead="summary")
 
 
 async def _reply(
@@ -81,6 +103,8 @@ async def _reply(
         else:
             beside["summary_request"] = answer.summary_request.model_dump()
             answer.summary_request = None
+    elif result.status == "planned":
+        answer.next_step = PLANNED
     elif result.prepared is not None:
         answer.next_step = (
             "Go on with your list, only adding to it. To replace its first "
@@ -89,7 +113,10 @@ async def _reply(
         )
     elif result.changed and reply == "messages":
         beside["messages"] = result.messages
-        answer.next_step = "Send structuredContent.messages to the model instead of your list."
+        answer.next_step = (
+            "Send structuredContent.messages to the model instead of your list. Where you do not "
+            "make the requests yourself, your context is unchanged."
+        )
     elif result.changed and reply == "edits":
         beside["edits"] = [
             {

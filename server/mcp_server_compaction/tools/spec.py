@@ -48,7 +48,11 @@ class ToolSpec:
 
 
 def structured(
-    answer: BaseModel, *, beside: Mapping[str, Any] | None = None, cut: bool = True
+    answer: BaseModel,
+    *,
+    beside: Mapping[str, Any] | None = None,
+    cut: bool = True,
+    lead: str = "",
 ) -> CallToolResult:
     """The answer as structured content and, word for word, as JSON text.
 
@@ -59,12 +63,15 @@ def structured(
         beside: Fields of the answer that stand in the structured content alone: message lists,
             which only programs ask for.
         cut: Whether long texts in `answer` are cut to keep within `MAX_ANSWER_CHARS`.
+        lead: The text field that stands first, whole up to `LEAD_CHARS`: the others make room.
 
     Raises:
         ToolError: What stands beside holds half a surrogate pair, which UTF-8 cannot carry.
     """
     content = answer.model_dump(mode="json", exclude_none=True)
-    if cut:
+    if lead in content:
+        content = _led(content, lead)
+    elif cut:
         content = bounded(content, MAX_ANSWER_CHARS)
     if not is_utf8(content):
         content = cast("JsonObject", _printable(content))
@@ -117,6 +124,22 @@ def bounded(value: JsonObject, max_chars: int) -> JsonObject:
 # Longest string in characters, and most items of a list; tried in this order until it fits.
 _CUTS = ((4_000, 100), (2_500, 40), (2_000, 20), (1_000, 12), (500, 8), (240, 6), (120, 3), (60, 2))
 _MIN_FIELDS = 12  # an object of the answer's own schema is never cut
+
+# What leads an answer, in characters, and the most of what stands behind it. Between them there is
+# room for what JSON escapes.
+LEAD_CHARS = 6_000
+_REST_CHARS = 1_600
+
+
+def _led(content: JsonObject, lead: str) -> JsonObject:
+    """`content` with the text under `lead` first, cut only where that is needed."""
+    rest = bounded({key: value for key, value in content.items() if key != lead}, _REST_CHARS)
+    shown: JsonObject = {}
+    for max_chars in range(LEAD_CHARS, 0, -200):  # a text of many escapes gets shorter
+        shown = {lead: _cut(content[lead], (max_chars, 0)), **rest}
+        if len(dump(shown)) <= MAX_ANSWER_CHARS:
+            break
+    return shown
 
 
 def _is_table(value: Any) -> bool:
