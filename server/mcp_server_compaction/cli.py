@@ -49,15 +49,28 @@ def main(context: click.Context, /, **flags: Any) -> None:
 @click.option("--http", is_flag=True, help="Serve Streamable HTTP at /mcp instead of stdio.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65_535))
+@click.option(
+    "--unix-socket",
+    type=click.Path(path_type=Path),
+    help="With --http: serve on this path, for this user alone, without a token.",
+)
 @click.pass_context
-def serve(context: click.Context, http: bool, host: str, port: int) -> None:
-    """Serve MCP: over stdio, or with --http on a loopback address."""
-    from mcp_server_compaction.serve import serve_http, serve_stdio
+def serve(
+    context: click.Context, http: bool, host: str, port: int, unix_socket: Path | None
+) -> None:
+    """Serve MCP: over stdio, or with --http on a loopback address or a Unix socket.
 
+    On an address, callers must send a token. It is made by the first start, in a file that only
+    you may read, whose place is shown.
+    """
     config = _config(context, over_http=http)
     if http:
-        _run(lambda: serve_http(config, host=host, port=port))
+        from mcp_server_compaction.http_service import serve_http
+
+        _run(lambda: serve_http(config, host=host, port=port, unix_socket=unix_socket))
     else:
+        from mcp_server_compaction.serve import serve_stdio
+
         _run(lambda: serve_stdio(config))
 
 

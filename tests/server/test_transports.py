@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -15,7 +14,18 @@ from mcp.client.stdio import StdioServerParameters
 from tests.support.environment import unmeasured
 from tests.support.story import SUMMARY, story
 
-from .helpers import Era, Json, Sampler, answer_of, conversation, output, text_of
+from .helpers import (
+    Era,
+    Json,
+    Sampler,
+    answer_of,
+    conversation,
+    output,
+    text_of,
+)
+from .http import Service, over_http, service
+
+__all__ = ["service"]  # a fixture
 
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
 HEAVY = ["anthropic", "tiktoken", "sqlite3", "zstandard", "rich", "aiofiles", "regex"]
@@ -93,10 +103,10 @@ async def test_the_clients_model_writes_over_stdio(environment: dict[str, str], 
     assert answer["receipt"]["writer"] == "sampling"
 
 
-async def test_the_clients_model_writes_over_http(url: str, era: Era) -> None:
+async def test_the_clients_model_writes_over_http(service: Service, era: Era) -> None:
     sampler = Sampler(lambda _: SUMMARY)
     with anyio.fail_after(60):
-        async with Client(url, mode=_mode(era), sampling_callback=sampler) as client:
+        async with over_http(service, mode=_mode(era), sampling_callback=sampler) as client:
             answer = answer_of(await client.call_tool("compact_messages", SAMPLED))
     assert answer["receipt"]["writer"] == "sampling"
 
@@ -155,29 +165,9 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(
     assert not Path(environment["MCP_COMPACTION_ARCHIVE"]).exists()
 
 
-@pytest.fixture
-def url(environment: dict[str, str]) -> Iterator[str]:
-    """The address of a server of its own on a free port."""
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "--http", "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment,
-        text=True,
-        encoding="utf-8",
-    )
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    assert line.startswith("Serving on "), line + process.stderr.read()
-    yield line.removeprefix("Serving on ").strip()
-    process.terminate()
-    out, _ = process.communicate(timeout=30)
-    assert out == ""  # standard output stays empty over HTTP too
-
-
-async def test_http_serves_both_eras(url: str, era: Era) -> None:
+async def test_http_serves_both_eras(service: Service, era: Era) -> None:
     with anyio.fail_after(60):
-        async with Client(url, mode=_mode(era)) as client:
+        async with over_http(service, mode=_mode(era)) as client:
             answer = answer_of(
                 await client.call_tool(
                     "compact_messages", {"messages": conversation(), "target_tokens": 12_000}
@@ -186,11 +176,13 @@ async def test_http_serves_both_eras(url: str, era: Era) -> None:
     assert answer["fits"]
 
 
-async def test_http_takes_bodies_above_the_default_limit_and_reads_no_files(url: str) -> None:
+async def test_http_takes_bodies_above_the_default_limit_and_reads_no_files(
+    service: Service,
+) -> None:
     text = output(1, 100_000)
     assert len(text) > 5_000_000
     with anyio.fail_after(60):
-        async with Client(url) as client:
+        async with over_http(service) as client:
             stored = answer_of(await client.call_tool("persist_large_output", {"output": text}))
             refused = await client.call_tool("persist_large_output", {"path": __file__})
     assert stored["persisted"]

@@ -1,0 +1,90 @@
+"""A server process over HTTP, and clients that show its token."""
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A server process that serves HTTP.
+
+    Attributes:
+        url: Where MCP is served.
+        token: What it wants to be shown.
+        process: The process; standard error holds what came after its first two lines.
+    """
+
+    url: str
+    token: str
+    process: "subprocess.Popen[str]"
+
+    @property
+    def base(self) -> str:
+        """The address without the path."""
+        return self.url.removesuffix("/mcp")
+
+    def headers(self, **more: str) -> dict[str, str]:
+        """The headers of a caller who may come in."""
+        return {"Authorization": f"Bearer {self.token}", **more}
+
+
+@contextmanager
+def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
+    """A service over an archive in `folder`; `limit` is a shell's `ulimit` line."""
+    environment = {
+        **os.environ,
+        "MCP_COMPACTION_ARCHIVE": str(folder / "archive"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    command = [*COMMAND, "serve", "--http", "--port", "0", *flags]
+    if limit:
+        command = ["sh", "-c", f'{limit}; exec "$@"', "sh", *command]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line.startswith("Serving on "), line + process.stderr.read()
+    assert "token lies in" in process.stderr.readline()
+    token = (folder / "archive" / "http-token").read_text(encoding="ascii").strip()
+    try:
+        yield Service(line.removeprefix("Serving on ").strip(), token, process)
+    finally:
+        process.terminate()
+        out, _ = process.communicate(timeout=30)
+    assert out == ""  # standard output stays empty over HTTP too
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service of its own on a free port."""
+    with serving(tmp_path) as served:
+        yield served
+
+
+@asynccontextmanager
+async def over_http(service: Service, **options: Any) -> AsyncGenerator[Client]:
+    """A client that shows the token."""
+    async with (
+        httpx2.AsyncClient(headers=service.headers(), timeout=60) as http,
+        Client(streamable_http_client(service.url, http_client=http), **options) as client,
+    ):
+        yield client
