@@ -14,6 +14,7 @@ import click
 from context_compaction.errors import CompactionError, SettingsError
 
 from mcp_server_compaction.config import Config, load_config
+from mcp_server_compaction.terminal import shown
 
 
 class _Failure(click.ClickException):
@@ -275,7 +276,7 @@ def _config(context: click.Context, *, over_http: bool = False) -> Config:
     try:
         return load_config(**context.obj, over_http=over_http)
     except SettingsError as error:
-        raise click.UsageError(str(error)) from error
+        raise click.UsageError(shown(str(error))) from error
 
 
 def _finish(succeeded: bool) -> None:
@@ -289,6 +290,6 @@ def _run(command: Callable[[], None]) -> None:
     try:
         command()
     except CompactionError as error:
-        raise _Failure(str(error)) from error
+        raise _Failure(shown(str(error))) from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None

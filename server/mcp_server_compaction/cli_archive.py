@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
-import click
 from context_compaction.archive import SessionInfo
 from context_compaction.archive.local import open_archive
 from context_compaction.errors import NotFoundError, QueryError
@@ -20,6 +19,7 @@ from mcp_server_compaction.reading import Part, read_part
 from mcp_server_compaction.schemas import ReadArguments, SearchAnswer, SearchArguments
 from mcp_server_compaction.searching import query_of, search_answer
 from mcp_server_compaction.sessions import iso_time, session_document
+from mcp_server_compaction.terminal import say, shown
 from mcp_server_compaction.text_source import TextSource, open_source
 
 _LINES = re.compile(r"(\d+)(?:-(\d+))?\Z")
@@ -34,17 +34,17 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
     """
     answer = anyio.run(_search, given, config)
     if as_json:
-        click.echo(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
+        say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
         return
     for hit in answer.hits:
         where = f" line {hit.line}" if hit.line else ""
         who = hit.tool_name or hit.role
-        click.echo(f"{hit.pointer}{where}  {who}  {hit.time}")
-        click.echo(f"    {' '.join(hit.snippet.split())}")
+        say(f"{hit.pointer}{where}  {who}  {hit.time}")
+        say(f"    {' '.join(hit.snippet.split())}")
     exact = "" if answer.total_is_exact else "at least "
-    click.echo(f"{exact}{answer.total} hits", err=True)
+    say(f"{exact}{answer.total} hits", err=True)
     if answer.next_cursor:
-        click.echo(f"More: --cursor {answer.next_cursor}", err=True)
+        say(f"More: --cursor {answer.next_cursor}", err=True)
 
 
 async def _search(given: Mapping[str, Any], config: Config) -> SearchAnswer:
@@ -78,7 +78,7 @@ def run_read(
         hint = "Find what was said with: mcp-server-compaction search WORDS."
         raise NotFoundError(f"{error} {hint}") from error
     if note:
-        click.echo(note, err=True)
+        say(note, err=True)
 
 
 async def _read(
@@ -127,6 +127,9 @@ def _line_range(text: str) -> tuple[int, int]:
 
 
 def _print_exact(text: str) -> None:
+    if sys.stdout.isatty():
+        sys.stdout.write(shown(text))
+        return
     # Not click.echo: the bytes must be those that were stored, on every platform.
     sys.stdout.buffer.write(text.encode("utf-8", "surrogatepass"))
     sys.stdout.buffer.flush()
@@ -140,9 +143,9 @@ def run_sessions(config: Config, *, as_json: bool) -> None:
     """
     for session in anyio.run(_sessions, config):
         if as_json:
-            click.echo(json.dumps(session_document(session)))
+            say(json.dumps(session_document(session)))
         else:
-            click.echo(
+            say(
                 f"{session.session_id}  {session.message_count} messages  "
                 f"{iso_time(session.last_seconds)}  {session.title}".rstrip()
             )
@@ -158,18 +161,18 @@ def run_family(session_id: str, config: Config, *, as_json: bool) -> None:
     document = family_document(members)
     if as_json:
         for member in document["sessions"]:
-            click.echo(json.dumps(member))
+            say(json.dumps(member))
         return
     for member in members:
         compacts = "never compacted"
         if member.trigger_tokens is not None:
             compacts = f"compacts at {member.trigger_tokens:,} to {member.target_tokens:,}"
         parent = f"  of {member.info.parent_session_id}" if member.info.parent_session_id else ""
-        click.echo(
+        say(
             f"{member.info.session_id}{parent}  {member.info.message_count} messages  "
             f"{member.context_tokens:,} tokens in context, {compacts}"
         )
-    click.echo(
+    say(
         f"{document['message_count']} messages, {document['context_tokens']:,} tokens in "
         f"{len(members)} contexts."
     )

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import anyio
-import click
 from anyio import to_thread
 from context_compaction import wire
 from context_compaction.archive.local import open_archive
@@ -33,6 +32,7 @@ from mcp_server_compaction.compaction_call import (
     written_by,
 )
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.terminal import say
 from mcp_server_compaction.writers import model_for
 
 # Below this a compaction is over before a progress bar could be read.
@@ -72,7 +72,7 @@ def run_compact(job: CompactFile, config: Config) -> None:
     if job.out is not None:
         _write_messages(job.out, result.messages)
     if job.as_json:
-        click.echo(json.dumps(_report(given, result), ensure_ascii=True, indent=1))
+        say(json.dumps(_report(given, result), ensure_ascii=True, indent=1))
     else:
         _print_report(given, result, job)
 
@@ -221,31 +221,31 @@ def _report(given: Input, result: CompactResult) -> JsonObject:
 
 def _print_report(given: Input, result: CompactResult, job: CompactFile) -> None:
     tokens = result.tokens
-    click.echo(
+    say(
         f"Session {result.session_id} ({result.format}): {result.status}. "
         f"{len(given.payload)} -> {len(result.messages)} messages, "
         f"{tokens.before:,} -> {tokens.after:,} tokens "
         f"(at most {tokens.upper:,}; counted by {tokens.method})."
     )
-    click.echo(f"Compaction starts at {tokens.trigger:,} and aims for {tokens.target:,} tokens.")
+    say(f"Compaction starts at {tokens.trigger:,} and aims for {tokens.target:,} tokens.")
     if result.layers:
         _print_layers(result)
     if not result.fits:
-        click.echo(_does_not_fit(result))
+        say(_does_not_fit(result))
     for line in [*given.notes, *result.warnings]:
-        click.echo(f"Note: {line}")
+        say(f"Note: {line}")
     if writer := written_by(result.receipt):
-        click.echo(f"Summary written by: {writer}.")
+        say(f"Summary written by: {writer}.")
     if result.receipt.get("model"):
-        click.echo(_model_line(result.receipt["model"]))
+        say(_model_line(result.receipt["model"]))
     if result.receipt.get("losses"):
-        click.echo(_losses_line(result.receipt["losses"]))
+        say(_losses_line(result.receipt["losses"]))
     if result.restored:
-        click.echo(f"Put back: {', '.join(result.restored)}")
+        say(f"Put back: {', '.join(result.restored)}")
     if any(edit.pointers for edit in result.edits):
-        click.echo("Read what left: mcp-server-compaction read POINTER")
+        say("Read what left: mcp-server-compaction read POINTER")
     if job.out is not None:
-        click.echo(f"Messages written to {job.out}")
+        say(f"Messages written to {job.out}")
 
 
 def _print_layers(result: CompactResult) -> None:

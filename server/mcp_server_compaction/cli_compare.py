@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import anyio
-import click
 from context_compaction import wire
 from context_compaction.compaction import CompactRequest
 from context_compaction.errors import SettingsError
@@ -18,6 +17,7 @@ from mcp_server_compaction.compaction_call import input_of_file
 from mcp_server_compaction.comparison import Row, Share, compare
 from mcp_server_compaction.comparison_page import page
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.terminal import say
 
 _HEADINGS = (
     "policy", "tokens after", "saved by layer", "user turns", "results", "files", "seconds",
@@ -59,12 +59,12 @@ def run_compare(job: CompareFile, config: Config) -> None:
             "price_usd": job.price,
             "policies": [asdict(row) for row in rows],
         }
-        click.echo(json.dumps(report, indent=1))
+        say(json.dumps(report, indent=1))
         return
     _print_table(cells)
-    click.echo(note)
+    say(note)
     if job.html is not None:
-        click.echo(f"Page written to {job.html}")
+        say(f"Page written to {job.html}")
 
 
 def _note(row: Row, job: CompareFile, window: int) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 import anyio
-import click
 from context_compaction.archive import Health
 from context_compaction.archive.local import open_archive
 from context_compaction.errors import ArchiveError, VocabularyError
 from context_compaction.tokens import counter_for
 
 from mcp_server_compaction.config import ROOTS_VARIABLE, Config
+from mcp_server_compaction.terminal import say
 from mcp_server_compaction.writers import writer_lines
 
 # A reset of the write-ahead log could corrupt a database that several processes write:
@@ -30,7 +30,7 @@ def run_doctor(config: Config) -> None:
         ("roots", _roots(config)),
         ("summary writers", _listed(writer_lines(config))),
     ]:
-        click.echo(f"{name:<22} {state}")
+        say(f"{name:<22} {state}")
 
 
 def _versions() -> list[tuple[str, str]]:

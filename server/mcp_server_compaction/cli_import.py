@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
-import click
 from anyio import to_thread
 from context_compaction.archive.local import open_archive
 from context_compaction.errors import SettingsError
@@ -18,6 +17,7 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.import_calls import Calls
 from mcp_server_compaction.import_journal import Journal
 from mcp_server_compaction.importing import Imported, Report, changed_files, import_file, is_output
+from mcp_server_compaction.terminal import say
 
 _ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
@@ -44,9 +44,9 @@ def run_import(paths: Sequence[Path], config: Config, *, as_json: bool) -> bool:
         "outputs": sum(one.outputs for one in outcomes),
     }
     if as_json:
-        click.echo(json.dumps(figures))
+        say(json.dumps(figures))
     else:
-        click.echo(
+        say(
             f"{figures['messages_written']:,} new messages and {figures['outputs']} outputs in "
             f"{figures['sessions']} sessions. "
             f"{len(files)} files: {figures['unchanged']} unchanged, {passed_over} without a "
@@ -54,9 +54,9 @@ def run_import(paths: Sequence[Path], config: Config, *, as_json: bool) -> bool:
         )
     for one in outcomes:
         for note in one.notes:
-            click.echo(f"{one.path}: {note}", err=True)
+            say(f"{one.path}: {note}", err=True)
     for one in failed:
-        click.echo(f"{one.path}: {one.problem}", err=True)
+        say(f"{one.path}: {one.problem}", err=True)
     return not failed
 
 

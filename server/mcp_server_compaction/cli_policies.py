@@ -3,10 +3,10 @@
 import json
 import textwrap
 
-import click
 from context_compaction.policies import POLICIES
 
 from mcp_server_compaction.policy_list import own_constants, policies_document
+from mcp_server_compaction.terminal import say
 
 _WIDTH = 100
 
@@ -14,15 +14,15 @@ _WIDTH = 100
 def run_policies(*, as_json: bool) -> None:
     """Print every policy with its source, its layers and its constants."""
     if as_json:
-        click.echo(json.dumps(policies_document(), indent=1))
+        say(json.dumps(policies_document(), indent=1))
         return
     for policy in POLICIES.values():
-        click.echo(f"{policy.name} ({policy.source})")
+        say(f"{policy.name} ({policy.source})")
         lines = [policy.description, "Layers: " + " > ".join(policy.layers)]
         constants = own_constants(policy)
         if constants:
             lines.append("Constants: " + ", ".join(f"{k}={v}" for k, v in constants.items()))
         lines += [f"Differs: {difference}" for difference in policy.differences]
         for line in lines:
-            click.echo(textwrap.indent(textwrap.fill(line, _WIDTH - 2), "  "))
-        click.echo()
+            say(textwrap.indent(textwrap.fill(line, _WIDTH - 2), "  "))
+        say()

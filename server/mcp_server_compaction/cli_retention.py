@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import anyio
-import click
 from context_compaction.archive import SessionUsage, Usage
 from context_compaction.archive.local import open_archive
 from context_compaction.archive.retention import choose
@@ -17,6 +16,7 @@ from context_compaction.messages import JsonObject
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.sessions import iso_time
+from mcp_server_compaction.terminal import say
 
 _AGE = re.compile(r"(\d+)d?\Z")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)
@@ -36,17 +36,17 @@ def run_usage(config: Config, *, as_json: bool) -> None:
     unnamed_bytes = _bytes_of(usage, usage.blob_bytes.keys() - named)
     if as_json:
         figures = {"total_bytes": usage.total_bytes, "unnamed_output_bytes": unnamed_bytes}
-        click.echo(json.dumps(figures | {"sessions": list(map(_document, rooms))}))
+        say(json.dumps(figures | {"sessions": list(map(_document, rooms))}))
         return
     for room in rooms:
-        click.echo(
+        say(
             f"{_shown(room.log_bytes):>10} + {_shown(room.own_bytes):>10} outputs  "
             f"{iso_time(room.session.last_seconds)}  {room.session.session_id}"
             f"{'  pinned' if room.session.is_pinned else ''}"
         )
-    click.echo(f"{_shown(usage.total_bytes)} in {len(rooms)} sessions.")
+    say(f"{_shown(usage.total_bytes)} in {len(rooms)} sessions.")
     if unnamed_bytes:
-        click.echo(f"{_shown(unnamed_bytes)} of outputs belong to no session; prune removes them.")
+        say(f"{_shown(unnamed_bytes)} of outputs belong to no session; prune removes them.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +106,17 @@ def run_prune(
     if as_json:
         names = [session.session_id for session in chosen]
         figures = {"dry_run": dry_run, "freed_bytes": freed, "left_bytes": left}
-        click.echo(json.dumps(figures | {"sessions": names}))
+        say(json.dumps(figures | {"sessions": names}))
         return
     for session in chosen:
-        click.echo(f"{session.session_id}  last {iso_time(session.last_seconds)}")
+        say(f"{session.session_id}  last {iso_time(session.last_seconds)}")
     done = "Would delete" if dry_run else "Deleted"
-    click.echo(
+    say(
         f"{done} {len(chosen)} of {len(usage.sessions)} sessions: {_shown(freed)} freed, "
         f"{_shown(left)} left."
     )
     if max_bytes is not None and left > max_bytes:
-        click.echo("What is left is pinned, or belongs to a pinned session.", err=True)
+        say("What is left is pinned, or belongs to a pinned session.", err=True)
 
 
 def run_pin(config: Config, session_ids: Sequence[str], *, pinned: bool) -> None:
@@ -135,7 +135,7 @@ def run_delete(config: Config, session_ids: Sequence[str]) -> None:
         NotFoundError: There is no such session; nothing was deleted.
     """
     freed = anyio.run(_delete, config, session_ids)
-    click.echo(f"Deleted {len(session_ids)} sessions: {_shown(freed)} freed.")
+    say(f"Deleted {len(session_ids)} sessions: {_shown(freed)} freed.")
 
 
 async def _usage(config: Config) -> Usage:

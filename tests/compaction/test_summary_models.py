@@ -578,3 +578,12 @@ async def test_openais_opaque_compaction_items_pass_through(archive: Archive) ->
     assert result.status == "compacted"
     assert item in result.messages
     assert "gAAAA" not in json.dumps(api.requests)
+
+
+async def test_a_redirect_is_not_followed_with_the_conversation(archive: Archive) -> None:
+    with serve(always(Says(SUMMARY))) as elsewhere:
+        away = (("Location", f"{elsewhere.url}/v1/messages"),)
+        moved = Fails(307, "moved", headers=away)
+        result, _ = await run(archive, always(moved))
+        assert elsewhere.requests == []
+    assert_extracts(result, "307")

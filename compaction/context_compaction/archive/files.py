@@ -7,6 +7,7 @@ transcripts hold whatever the host's tools have read.
 import errno
 import fcntl
 import os
+import stat
 import sys
 import time
 from collections.abc import Generator
@@ -134,6 +135,28 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
     sync_folder(folder.parent)
+
+
+def close_to_others(folder: Path, names: frozenset[str]) -> None:
+    """Let nobody but the user into `folder`, where all in it is ours (`names`).
+
+    Raises:
+        ArchiveError: Others may write there, and it holds other things too, so that its mode is
+            not ours to change; or it belongs to somebody else.
+        OSError: The folder cannot be read.
+    """
+    status = folder.stat()
+    if not stat.S_IMODE(status.st_mode) & 0o077:
+        return
+    is_ours = status.st_uid == os.geteuid() and {path.name for path in folder.iterdir()} <= names
+    if is_ours:
+        folder.chmod(FOLDER_MODE)
+    elif stat.S_IMODE(status.st_mode) & 0o022:
+        raise ArchiveError(
+            f"The archive's folder {folder} may be written by others, who could put other "
+            "conversations in its place. Name a folder of its own, or take the right away "
+            f"(chmod go-w {folder})."
+        )
 
 
 def write_all(handle: int, data: bytes) -> None:

@@ -120,7 +120,7 @@ class SearchIndex:
         self._root = root
         self._blobs = BlobStore(root / "blobs")
         version = f"{SCHEMA_VERSION}.{TERMS_VERSION}"
-        self._file = IndexFile(index_root / key, SCHEMA, version, self._verify)
+        self._file = IndexFile(index_root / key, root, SCHEMA, version, self._verify)
         self._last_told: int | None = None
         self._look_until_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}

@@ -1,7 +1,8 @@
 """The index's SQLite file: opened, checked, replaced when damaged, written under a lock.
 
-The folder holds the databases, `CURRENT` (the name of the one in use), `index.lock` and `SEAL`
-(size and time stamp of the database at its last clean close). A damaged database is replaced under
+The folder holds the databases, `CURRENT` (the name of the one in use), `index.lock`, `ARCHIVE`
+(where the archive lies, so that the index can go when that has gone) and `SEAL` (size and time
+stamp of the database at its last clean close). A damaged database is replaced under
 a new name, never in place: a process that still has the old one open then does no harm to the new
 one. Every write and every close is under the lock, since SQLite 3.7.0 to 3.51.2 can corrupt a
 database when two connections write and checkpoint at once.
@@ -9,6 +10,7 @@ database when two connections write and checkpoint at once.
 
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFul
 BUSY_SECONDS = 30.0
 FIRST_SAFE_SQLITE = (3, 51, 3)  # the WAL-reset bug of 3.7.0 to 3.51.2 is gone
 
+_ARCHIVE = "ARCHIVE"
 _NAME = re.compile(r"[0-9a-f]{16}\.db")
 # Primary result codes after which the file cannot be trusted: a missing table, a failed read
 # (truncated), a malformed page, no database at all.
@@ -44,12 +47,14 @@ class IndexFile:
     def __init__(
         self,
         folder: Path,
+        archive: Path,
         schema: str,
         version: str,
         verify: Callable[[sqlite3.Connection], None],
     ) -> None:
         """`schema` makes an empty index of `version`; `verify` brings one in line with the log."""
         self.folder = folder
+        self._archive = archive
         self._schema = schema
         self._version = version
         self._verify = verify
@@ -121,6 +126,8 @@ class IndexFile:
             return self._connection
         with explaining(self.folder, "Making"):
             make_folder(self.folder)
+            if not (self.folder / _ARCHIVE).exists():
+                put_file(self.folder / _ARCHIVE, os.fsencode(self._archive))
         with locked(self.folder / "index.lock"):
             self._disconnect()
             try:
@@ -219,6 +226,40 @@ class IndexFile:
             f"The search index {self.folder} cannot be used: {error}. The archive itself is "
             "whole; check that the folder may be written, or delete it, and call again."
         )
+
+
+def orphaned_indexes(index_root: Path) -> list[Path]:
+    """The folders of indexes whose archive is gone, or that name none.
+
+    They hold the words of what was archived. An index that is still wanted is made anew.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    with explaining(index_root, "Listing"):
+        return [
+            lock.parent
+            for lock in sorted(index_root.glob("*/index.lock"))
+            if not _archive_of(lock.parent).is_dir()
+        ]
+
+
+def drop_index(folder: Path) -> None:
+    """Remove the index in `folder` with all its bytes.
+
+    Raises:
+        ArchiveBusyError: Another process holds it.
+        ArchiveError: A file cannot be removed.
+    """
+    with locked(folder / "index.lock"), explaining(folder, "Deleting"):
+        shutil.rmtree(folder)
+
+
+def _archive_of(folder: Path) -> Path:
+    try:
+        return Path(os.fsdecode((folder / _ARCHIVE).read_bytes()))
+    except OSError:
+        return folder / "no archive"
 
 
 def index_bytes(folder: Path) -> int:

@@ -24,7 +24,7 @@ from context_compaction.archive import (
     SessionInfo,
     Usage,
 )
-from context_compaction.archive.files import explaining, make_folder
+from context_compaction.archive.files import close_to_others, explaining, make_folder
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import finish_deletion, measure
 from context_compaction.archive.transcripts import TranscriptStore
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from context_compaction.archive.index import SearchIndex
 
 T = TypeVar("T")
+# What this package puts into an archive's folder.
+_OURS = frozenset({"blobs", "deleted", "http-token", "imports", "lock", "sessions", "writers"})
 
 _logger = logging.getLogger(__name__)
 
@@ -236,8 +238,21 @@ class LocalArchive:
             ArchiveBusyError: Others kept writing for too long.
         """
         freed = await self._on_log(partial(self._transcripts.delete, session_ids))
-        await self._on_index(lambda: self._opened_index().forget())
+        await self._on_index(self._forget)
         return freed
+
+    def _forget(self) -> None:
+        """Take what is no longer archived out of the index, and indexes of archives that are gone.
+
+        Whoever deletes wants the words gone too, also those of an archive that was removed by hand.
+        """
+        from context_compaction.archive.index_file import drop_index, orphaned_indexes
+
+        index = self._opened_index()
+        index.forget()
+        for folder in orphaned_indexes(index.folder.parent):
+            if folder != index.folder:
+                drop_index(folder)
 
     async def health(self) -> Health:
         """See `Archive.health`. Reads the whole log."""
@@ -272,6 +287,7 @@ class LocalArchive:
         """Make the folder where it is missing, and finish what was killed there; blocks."""
         with explaining(self._root, "Making"):
             make_folder(self._root)
+            close_to_others(self._root, _OURS)
         finish_deletion(self._root)
 
     async def aclose(self) -> None:

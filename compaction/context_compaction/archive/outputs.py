@@ -1,12 +1,11 @@
 """Stored outputs: their records, and exact parts of them by byte and by line.
 
 The body of an output's record is `{"text": ...}` or `{"base64": ...}` for a small one, and
-`{"blob": sha256}` for a larger one. Lines are split at newlines alone; what follows the last
-newline is a line of its own.
+`{"blob": sha256, "table": hash}` for a larger one (see `blobs.py`). Lines are split at newlines
+alone; what follows the last newline is a line of its own.
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -42,10 +41,11 @@ def describe_blob(blob: Blob) -> JsonObject:
     }
 
 
-def encode_content(data: bytes, put: Callable[[bytes], str]) -> JsonObject:
-    """The body of the record that keeps `data`; `put` stores a large one and returns its hash."""
+def encode_content(data: bytes, blobs: BlobStore) -> JsonObject:
+    """The body of the record that keeps `data`; `blobs` stores a large one."""
     if len(data) > INLINE_LIMIT_BYTES:
-        return {"blob": put(data)}
+        digest = blobs.put(data)
+        return {"blob": digest, "table": blobs.table(digest).table_hash}
     text = decode_text(data)
     return {"base64": b64encode(data).decode("ascii")} if text is None else {"text": text}
 
@@ -139,13 +139,17 @@ class StoredOutput:
         if digest is None or stop - start == self.info.size_bytes:
             data = self.read_whole()[start:stop]
         else:
-            data = self.blobs.read(digest, start, stop)
+            data = self.blobs.read(digest, start, stop, self._table_hash)
         return OutputSlice(self.info, data, start, start_line)
+
+    @property
+    def _table_hash(self) -> str:
+        return str(self.body.get("table", ""))
 
     def _newlines_before(self, position: int) -> int:
         digest = self.body.get("blob")
         if digest is not None:
-            return self.blobs.newlines_before(digest, position)
+            return self.blobs.newlines_before(digest, position, self._table_hash)
         return self.read_whole().count(b"\n", 0, position)
 
     def _line_start(self, newlines: int) -> int:

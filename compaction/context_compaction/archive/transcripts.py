@@ -144,7 +144,7 @@ class TranscriptStore:
             for blob in blobs:
                 head = heads.pop(blob.output_id, None)
                 if head is not None and not _is_stored(state, head):
-                    body = compact_json(encode_content(blob.data, self.blobs.put))
+                    body = compact_json(encode_content(blob.data, self.blobs))
                     records.append(Record({"kind": "output", "ts": now_seconds} | head, body))
             if receipt is not None:
                 body = externalise(receipt, self.blobs.put)

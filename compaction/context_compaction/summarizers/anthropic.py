@@ -123,9 +123,11 @@ class AnthropicModel:
         return " ".join(str(text).replace(self.api_key, "[key]").split())[:_REASON_CHARS]
 
     def _client(self) -> "anthropic.AsyncAnthropic":
-        from anthropic import AsyncAnthropic
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
         return AsyncAnthropic(
+            # A redirect would carry the conversation to an address that nobody named.
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
             api_key=self.api_key,
             base_url=self.base_url,
             timeout=self.timeout_seconds,

@@ -1,0 +1,110 @@
+"""What the archive holds stays the user's own: on the disk, in indexes, and in parts of outputs."""
+
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from context_compaction import Archive, CompactRequest, Query, compact, open_archive
+from context_compaction.archive.blobs import pack
+from context_compaction.edits import make_blob
+from context_compaction.errors import ArchiveDamagedError, ArchiveError
+
+SAID = "The vault is behind the painting of the harbour."
+LINES = "".join(f"line {number} of the log with words of its own\n" for number in range(9_000))
+
+
+async def _said(folder: Path, index: Path) -> None:
+    async with open_archive(folder, index_root=index) as archive:
+        payload = [{"role": "user", "content": SAID}]
+        await compact(payload, CompactRequest(mode="record", session_id="s"), archive=archive)
+        assert (await archive.search(Query("harbour"))).hits
+
+
+def _holds(folder: Path, words: bytes) -> bool:
+    return any(words in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+async def test_deleting_reaches_the_index_of_an_archive_that_was_removed_by_hand(
+    tmp_path: Path,
+) -> None:
+    await _said(tmp_path / "gone", tmp_path / "index")
+    await _said(tmp_path / "here", tmp_path / "index")
+    shutil.rmtree(tmp_path / "gone")
+    assert len(list((tmp_path / "index").iterdir())) == 2
+    async with open_archive(tmp_path / "here", index_root=tmp_path / "index") as archive:
+        await archive.delete([])
+        assert (await archive.search(Query("harbour"))).hits
+        assert len(list((tmp_path / "index").iterdir())) == 1
+        await archive.delete(["s"])
+    assert not _holds(tmp_path / "index", b"harbour")
+
+
+async def test_a_folder_that_others_may_enter_is_closed(tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    folder.mkdir()
+    folder.chmod(0o777)
+    await _said(folder, tmp_path / "index")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o755)
+    await _said(folder, tmp_path / "index")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+async def test_a_folder_of_many_things_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("not ours", encoding="utf-8")
+    folder.chmod(0o777)
+    with pytest.raises(ArchiveError, match="may be written by others"):
+        await _said(folder, tmp_path / "index")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o777
+    folder.chmod(0o755)
+    await _said(folder, tmp_path / "index")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+
+
+async def _stored(archive: Archive, text: str) -> str:
+    blob = make_blob(text)
+    await archive.commit("s", blobs=[blob])
+    return blob.output_id
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+async def _commit_first(archive: Archive) -> str:
+    payload = [{"role": "user", "content": "Keep the log."}]
+    await compact(payload, CompactRequest(mode="record", session_id="s"), archive=archive)
+    return await _stored(archive, LINES)
+
+
+async def test_a_part_of_another_output_put_in_its_place_is_never_told(
+    folder: Path, tmp_path: Path
+) -> None:
+    async with open_archive(folder, index_root=tmp_path / "index") as archive:
+        output_id = await _commit_first(archive)
+    (path,) = (folder / "blobs").glob("??/*.zst")
+    path.write_bytes(pack(LINES.replace("words", "swords"[1:])[::-1].encode()))
+    async with open_archive(folder, index_root=tmp_path / "index") as archive:
+        with pytest.raises(ArchiveDamagedError, match="does not match its hash"):
+            await archive.read_output(output_id, start_byte=100_000, limit_bytes=200)
+        with pytest.raises(ArchiveDamagedError):
+            await archive.read_output_lines(output_id, start_line=500, line_count=3)
+
+
+async def test_a_frame_swapped_within_an_output_is_noticed(folder: Path, tmp_path: Path) -> None:
+    async with open_archive(folder, index_root=tmp_path / "index") as archive:
+        output_id = await _commit_first(archive)
+        whole = (await archive.read_output(output_id)).data
+        assert whole.decode() == LINES
+        part = await archive.read_output(output_id, start_byte=100_000, limit_bytes=200)
+        assert part.data == whole[100_000:100_200]
+    (path,) = (folder / "blobs").glob("??/*.zst")
+    held, other = path.read_bytes(), pack(LINES.replace("own", "mine"[:3]).encode())
+    path.write_bytes(held[:10] + other[10:])
+    async with open_archive(folder, index_root=tmp_path / "index") as archive:
+        with pytest.raises(ArchiveDamagedError):
+            await archive.read_output(output_id, start_byte=100_000, limit_bytes=200)
