@@ -30,7 +30,7 @@ from context_compaction import wire
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.index import SearchIndex
 from context_compaction.archive.local import LocalArchive, open_archive
-from context_compaction.archive.search import search
+from context_compaction.archive.search import search, search_pattern
 
 SESSION_MESSAGES = 500
 APPEND_MESSAGES = 100
@@ -224,8 +224,18 @@ def ask_all(index: SearchIndex, plain: sqlite3.Connection, folder: Path) -> None
     print(f"\nLinear scan of the log's bytes for one name: {scanned:.0f} ms")
 
 
+def page_of(index: SearchIndex, query: Query) -> SearchPage:
+    if query.kind != "regex":
+        return search(index, query)
+
+    async def on_index(work: Callable[[SearchIndex], Any]) -> Any:
+        return work(index)
+
+    return anyio.run(search_pattern, on_index, query)
+
+
 def append_page(pages: list[SearchPage], index: SearchIndex, query: Query) -> None:
-    pages.append(search(index, query))
+    pages.append(page_of(index, query))
 
 
 def append_count(counts: list[int], plain: sqlite3.Connection, query: Query) -> None:

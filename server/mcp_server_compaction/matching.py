@@ -1,36 +1,17 @@
-"""Finding the lines of a stored text that match a pattern, at a guarded cost.
-
-A pattern is taken both as plain text and, where it is one, as a regular expression: models write
-either. A regular expression can take exponential time, so the time is bounded.
-"""
+"""Finding the lines of a stored text that match a pattern, as `grep -n` shows them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import monotonic
-from typing import TYPE_CHECKING
 
-from anyio import to_thread
-from context_compaction.errors import QueryError
+import anyio
 
 from mcp_server_compaction.text_source import TextSource
 
-if TYPE_CHECKING:
-    import regex
-
 DEFAULT_MATCHES = 20
-MAX_PATTERN_CHARS = 200
 PATTERN_SECONDS = 5.0
 _BATCH_LINES = 5_000
 _SHOWN_LINE_CHARS = 400
 _BEFORE_MATCH_CHARS = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """What is looked for: the plain text, and the expression where the text is one."""
-
-    text: str
-    expression: "regex.Pattern[str] | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +28,9 @@ class _Match:
     column: int
 
 
-def compile_pattern(text: str) -> Pattern:
-    """The pattern of a caller.
-
-    Raises:
-        QueryError: It is empty or too long.
-    """
-    import regex  # only patterns need it; unlike `re` it can stop in time
-
-    if not 0 < len(text) <= MAX_PATTERN_CHARS:
-        raise QueryError(
-            f"The pattern has {len(text)} characters. Give 1 to {MAX_PATTERN_CHARS} of them."
-        )
-    try:
-        return Pattern(text, regex.compile(text))
-    except regex.error:
-        return Pattern(text, None)  # plain text, such as "f(x"
-
-
 async def find_matches(
     source: TextSource,
-    pattern: Pattern,
+    pattern: str,
     *,
     start_line: int,
     context_lines: int,
@@ -76,49 +39,37 @@ async def find_matches(
 ) -> Found:
     """The first `limit` matching lines from `start_line` on, as far as `max_chars` hold them.
 
+    Args:
+        source: What is searched.
+        pattern: Looked for as plain text and, where it is one, as a regular expression: models
+            write either.
+        start_line: Where to begin, from 1.
+        context_lines: Lines to show before and after each match.
+        limit: Matches to show.
+        max_chars: Of the text.
+
     Raises:
-        QueryError: The search takes longer than `PATTERN_SECONDS`.
+        QueryError: The pattern cannot be used, or takes longer than `PATTERN_SECONDS`.
     """
-    deadline = monotonic() + PATTERN_SECONDS
+    from context_compaction.archive.patterns import open_matcher, too_slow
+
     lines: list[str] = []
     matches: list[_Match] = []
-    searched = 0
-    # One match more than is shown tells whether there are more; then its context is read.
-    while start_line + len(lines) <= source.line_count:
-        batch = await source.lines(start_line + len(lines), _BATCH_LINES)
-        lines += batch.text.split("\n")[: batch.count]
-        matches += await to_thread.run_sync(_search, pattern, lines, searched, deadline)
-        searched = len(lines)
-        if len(matches) > limit and len(lines) > matches[limit].position + context_lines:
-            break
+    async with open_matcher(pattern, also_as_text=True) as matcher:
+        with anyio.move_on_after(PATTERN_SECONDS) as time:
+            # One match more than is shown tells whether there are more; then its context is read.
+            while start_line + len(lines) <= source.line_count:
+                batch = await source.lines(start_line + len(lines), _BATCH_LINES)
+                new = batch.text.split("\n")[: batch.count]
+                columns = enumerate(await matcher.first_matches(new), len(lines))
+                matches += [_Match(position, at) for position, at in columns if at >= 0]
+                lines += new
+                if len(matches) > limit and len(lines) > matches[limit].position + context_lines:
+                    break
+    if time.cancelled_caught:
+        raise too_slow(pattern, PATTERN_SECONDS)
     blocks = _blocks(matches[: limit + 1], len(lines), context_lines)
     return await _show(source, lines, blocks, start_line, limit, max_chars)
-
-
-def _search(pattern: Pattern, lines: Sequence[str], searched: int, deadline: float) -> list[_Match]:
-    """The matches among `lines` from position `searched` on."""
-    found: list[_Match] = []
-    for position in range(searched, len(lines)):
-        column = _column(pattern, lines[position], deadline)
-        if column is not None:
-            found.append(_Match(position, column))
-    return found
-
-
-def _column(pattern: Pattern, line: str, deadline: float) -> int | None:
-    plain = line.find(pattern.text)
-    if plain >= 0 or pattern.expression is None:
-        return plain if plain >= 0 else None
-    # A timeout of nothing would mean none at all.
-    left_seconds = max(0.001, deadline - monotonic())
-    try:
-        match = pattern.expression.search(line, timeout=left_seconds)
-    except TimeoutError as error:
-        raise QueryError(
-            f"The pattern {pattern.text!r} took longer than {PATTERN_SECONDS:.0f} seconds. "
-            "Give a simpler one, or plain text."
-        ) from error
-    return match.start() if match else None
 
 
 def _blocks(

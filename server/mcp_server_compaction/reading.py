@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from context_compaction.errors import QueryError
 
 from mcp_server_compaction.json_path import source_at
-from mcp_server_compaction.matching import DEFAULT_MATCHES, compile_pattern, find_matches
+from mcp_server_compaction.matching import DEFAULT_MATCHES, find_matches
 from mcp_server_compaction.schemas import ReadArguments
 from mcp_server_compaction.text_source import TextSource
 
@@ -113,7 +113,7 @@ def _next_chars(source: TextSource, stop: int) -> str:
 async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern: str) -> Part:
     found = await find_matches(
         source,
-        compile_pattern(pattern),
+        pattern,
         start_line=arguments.start_line or 1,
         context_lines=arguments.context or 0,
         limit=arguments.limit or DEFAULT_MATCHES,

@@ -194,6 +194,12 @@ class LocalArchive:
         Raises:
             QueryError: The query, a filter, the limit or the cursor cannot be used.
         """
+        if query.kind == "regex":
+            from context_compaction.archive.search import search_pattern
+
+            return await search_pattern(
+                lambda work: self._on_index(lambda: work(self._opened_index())), query
+            )
 
         def work() -> SearchPage:
             from context_compaction.archive.search import search

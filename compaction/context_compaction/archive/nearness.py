@@ -38,4 +38,12 @@ def gain_of_reading(text: str, asked: Sequence[str], worth: Mapping[str, float])
 
 def _distance(first: Sequence[int], second: Sequence[int]) -> int | None:
     """How many words apart the two stand where they are nearest."""
-    return min((abs(here - there) for here in first for there in second), default=None)
+    nearest: int | None = None
+    at = 0  # both are in order, so one walk over the two does
+    for here in first:
+        while at < len(second) and second[at] < here:
+            at += 1
+        for there in second[max(0, at - 1) : at + 1]:
+            if nearest is None or abs(here - there) < nearest:
+                nearest = abs(here - there)
+    return nearest

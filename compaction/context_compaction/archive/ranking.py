@@ -43,7 +43,13 @@ from context_compaction.archive.surroundings import (
     with_surroundings,
 )
 from context_compaction.archive.synonyms import synonyms_of
-from context_compaction.archive.terms import Unit, likely_names, phrase_words
+from context_compaction.archive.terms import (
+    MAX_QUERY_UNITS,
+    MAX_QUERY_WORDS,
+    Unit,
+    likely_names,
+    phrase_words,
+)
 
 CANDIDATES = 800  # matches of one word that are ranked, the newest; measured: 3 to 8 ms
 SURROUNDED = 100  # of the best rows, what stands around them is looked at
@@ -151,7 +157,7 @@ class Ranker:
         is_exact = all(matches.is_whole for matches in found)
         order = _ordered(scores)
         head = order[:REREAD]
-        asked = phrase_words(text)
+        asked = list(dict.fromkeys(phrase_words(text)))[:MAX_QUERY_WORDS]
         if len(asked) > 1:
             worth = {word: matches.worth for matches in found for word in matches.words}
             for doc in self._index.docs(self._connection, head):
@@ -202,9 +208,8 @@ class Ranker:
 
     def _dated(self, text: str) -> list[_Matches]:
         """What was said on the days that `text` names."""
-        tokens = [
-            token for first, last in asked_times(text) for token in time_range_tokens(first, last)
-        ]
+        times = list(dict.fromkeys(asked_times(text)))[:MAX_QUERY_UNITS]
+        tokens = [token for first, last in times for token in time_range_tokens(first, last)]
         if not tokens:
             return []
         expression = Filter((tuple(tokens),)).match("")

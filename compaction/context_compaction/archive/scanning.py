@@ -1,47 +1,64 @@
 """Regular expressions, matched with the texts themselves, newest first.
 
 A scan keeps to a byte budget and a deadline, and says where to go on. Where the pattern cannot
-match without certain whole words, only rows with those words are read.
+match without certain whole words, only rows with those words are read. The index is asked for a
+batch of texts at a time, so that other searches come in between.
 """
 
-import math
-import re
 import sqlite3
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-import regex
+import anyio
 
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.cursors import encode_cursor
 from context_compaction.archive.hits import Groups, hit_at
-from context_compaction.archive.index import Doc, SearchIndex
+from context_compaction.archive.index import Doc, DocText, SearchIndex
 from context_compaction.archive.literals import required_words
-from context_compaction.archive.shards import (
-    Filter,
-    expression_of,
-    load_shards,
-    newest_ids,
-)
+from context_compaction.archive.patterns import Matcher, open_matcher, too_slow
+from context_compaction.archive.shards import Filter, expression_of, load_shards, newest_ids
 from context_compaction.archive.terms import phrase_unit
-from context_compaction.errors import QueryError
 
-MAX_PATTERN_CHARS = 1000
-# The counts of a pattern's repetitions, multiplied. The engine writes `x{1000}` out as it compiles,
-# and nested repetitions multiply: a million takes half a second, and cannot be stopped.
-MAX_REPETITIONS = 1_000_000
 SCAN_BYTES = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
-# One text is searched for this long at most: some patterns need exponential time.
-MATCH_SECONDS = 1.0
 
-_REPETITION = re.compile(r"\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}")
+_BATCH_CHARS = 250_000
 _DOCS_A_READ = 200
 
+# Gives a function the index in a thread.
+OnIndex = Callable[[Callable[[SearchIndex], "_Batch"]], Awaitable["_Batch"]]
 
-def scan(
-    index: SearchIndex,
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Rows with their texts, newest first.
+
+    Attributes:
+        rows: Those of which the log still holds the text.
+        next_id: The largest row id that comes after them; -1 at the end.
+    """
+
+    rows: Sequence[tuple[Doc, DocText]]
+    next_id: int
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What a scan has found so far.
+
+    Attributes:
+        next_id: The largest row id that was not looked at yet; -1 at the end.
+    """
+
+    hits: list[Hit]
+    groups: Groups
+    next_id: int
+    scanned_bytes: int = 0
+
+
+async def scan(
+    on_index: OnIndex,
     query: Query,
     filter_of: Callable[[sqlite3.Connection], Filter],
     cursor: tuple[float, int] | None,
@@ -51,36 +68,63 @@ def scan(
     Raises:
         QueryError: The pattern is no regular expression, or too slow.
     """
-    pattern = _compile(query.text)
     words = [phrase_unit(words) for words in required_words(query.text)]
     expression = " AND ".join(expression_of(unit) for unit in words if unit is not None)
+    first_id = Filter(()).last_id if cursor is None else cursor[1]
+    found = _Scan([], Groups(), first_id)
 
-    def work(connection: sqlite3.Connection) -> SearchPage:
-        allowed = filter_of(connection)
-        if cursor is not None:
-            allowed = replace(allowed, last_id=cursor[1])
-        hits: list[Hit] = []
-        groups = Groups()
-        deadline = time.monotonic() + SCAN_SECONDS
-        scanned_bytes = 0
-        for doc in _newest_docs(index, connection, allowed, expression):
-            if (
-                len(hits) == query.limit
-                or scanned_bytes > SCAN_BYTES
-                or time.monotonic() > deadline
-            ):
-                more = encode_cursor([0, doc.doc_id])
-                return SearchPage(tuple(hits), len(hits), False, more)
-            said = index.read(doc)
-            if said is None:
-                continue
-            scanned_bytes += len(said.text)
-            at = _first_match(pattern, said.text)
-            if at is not None and groups.has_room(doc):
-                hits.append(hit_at(doc, said, at, 0.0))
-        return SearchPage(tuple(hits), len(hits), cursor is None)
+    def batch(index: SearchIndex) -> _Batch:
+        def read(connection: sqlite3.Connection) -> _Batch:
+            allowed = replace(filter_of(connection), last_id=found.next_id)
+            return _read_batch(index, connection, allowed, expression)
 
-    return index.run(work)
+        return index.run(read)
+
+    async with open_matcher(query.text, skip_empty=True) as matcher:
+        # The index may have to catch up first, which is not the pattern's fault.
+        rows = await on_index(batch)
+        with anyio.move_on_after(SCAN_SECONDS):
+            while True:
+                await _match_batch(found, rows, matcher, query.limit)
+                is_full = len(found.hits) == query.limit or found.scanned_bytes > SCAN_BYTES
+                if is_full or found.next_id < 0:
+                    break
+                rows = await on_index(batch)
+    if found.next_id == first_id:
+        raise too_slow(query.text, SCAN_SECONDS)
+    if found.next_id < 0:
+        return SearchPage(tuple(found.hits), len(found.hits), cursor is None)
+    more = encode_cursor([0, found.next_id])
+    return SearchPage(tuple(found.hits), len(found.hits), False, more)
+
+
+async def _match_batch(found: _Scan, batch: _Batch, matcher: Matcher, limit: int) -> None:
+    """Take in the hits of a batch, up to `limit` of them."""
+    starts = await matcher.first_matches([said.text for _, said in batch.rows])
+    for (doc, said), at in zip(batch.rows, starts, strict=True):
+        if len(found.hits) == limit:
+            found.next_id = doc.doc_id
+            return
+        found.scanned_bytes += len(said.text)
+        if at >= 0 and found.groups.has_room(doc):
+            found.hits.append(hit_at(doc, said, at, 0.0))
+    found.next_id = batch.next_id
+
+
+def _read_batch(
+    index: SearchIndex, connection: sqlite3.Connection, allowed: Filter, expression: str
+) -> _Batch:
+    """The newest rows that `allowed` and `expression` let through, of about `_BATCH_CHARS`."""
+    rows: list[tuple[Doc, DocText]] = []
+    size_chars = 0
+    for doc in _newest_docs(index, connection, allowed, expression):
+        if size_chars >= min(_BATCH_CHARS, SCAN_BYTES):
+            return _Batch(rows, doc.doc_id)
+        said = index.read(doc)
+        if said is not None:
+            rows.append((doc, said))
+            size_chars += len(said.text)
+    return _Batch(rows, -1)
 
 
 def _newest_docs(
@@ -102,38 +146,3 @@ def _newest_docs(
         if not ids:
             return
         allowed = replace(allowed, last_id=min(ids) - 1)
-
-
-def _compile(pattern: str) -> "regex.Pattern[str]":
-    if not 0 < len(pattern) <= MAX_PATTERN_CHARS:
-        raise QueryError(
-            f"The pattern has {len(pattern)} characters. Give 1 to {MAX_PATTERN_CHARS}."
-        )
-    counts = (max(map(int, re.findall("[0-9]+", part))) for part in _REPETITION.findall(pattern))
-    if math.prod(max(count, 1) for count in counts) > MAX_REPETITIONS:
-        raise QueryError(
-            f"The pattern {pattern[:80]!r} repeats too often: the counts in its braces, "
-            f"multiplied, exceed {MAX_REPETITIONS}. Use * or + instead."
-        )
-    try:
-        return regex.compile(pattern)
-    except regex.error as error:
-        raise QueryError(
-            f"The pattern {pattern[:80]!r} is no regular expression: {error}. "
-            "Correct it, or use kind='phrase' to look for the text as it is."
-        ) from error
-
-
-def _first_match(pattern: "regex.Pattern[str]", text: str) -> int | None:
-    """Where the first match begins that is not empty."""
-    try:
-        # `concurrent` lets go of the interpreter lock, so that the event loop goes on meanwhile.
-        for match in pattern.finditer(text, concurrent=True, timeout=MATCH_SECONDS):
-            if match.end() > match.start():
-                return match.start()
-    except TimeoutError as error:
-        raise QueryError(
-            f"The pattern {pattern.pattern[:80]!r} takes longer than {MATCH_SECONDS:g} second on "
-            "one text. Avoid nested repetition, such as (a+)+."
-        ) from error
-    return None

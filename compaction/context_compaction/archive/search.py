@@ -15,7 +15,7 @@ from context_compaction.archive.index import FAMILY, Doc, SearchIndex
 from context_compaction.archive.indexing import tool_token
 from context_compaction.archive.log import check_session_id
 from context_compaction.archive.ranking import Ranker
-from context_compaction.archive.scanning import scan
+from context_compaction.archive.scanning import OnIndex, scan
 from context_compaction.archive.shards import (
     Filter,
     load_shards,
@@ -30,6 +30,7 @@ from context_compaction.archive.variety import READ_ROWS, varied
 from context_compaction.errors import QueryError
 
 MAX_LIMIT = 100
+MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
 
 ROLES = ("user", "assistant", "system", "tool")
 
@@ -38,16 +39,13 @@ _MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown m
 
 
 def search(index: SearchIndex, query: Query) -> SearchPage:
-    """See `Archive.search`.
+    """See `Archive.search`; for a query of words or a phrase.
 
     Raises:
-        QueryError: The query holds no word, its pattern is wrong or too slow, or a filter, the
-            limit or the cursor cannot be used.
+        QueryError: The query holds no word, or a filter, the limit or the cursor cannot be used.
     """
     _check(query)
     cursor = decode_cursor(query.cursor) if query.cursor else None
-    if query.kind == "regex":
-        return scan(index, query, lambda connection: _filter(connection, query), cursor)
     units = _units(query)
     is_prefix = all(unit.is_prefix for unit in units)
 
@@ -98,10 +96,22 @@ def _varied(word: str, ranker: Ranker, locator: Locator, docs: Sequence[Doc]) ->
     return varied(word, texts)
 
 
+async def search_pattern(on_index: OnIndex, query: Query) -> SearchPage:
+    """The same for a query of kind "regex"; `on_index` gives a function the index in a thread."""
+    _check(query)
+    cursor = decode_cursor(query.cursor) if query.cursor else None
+    return await scan(on_index, query, lambda connection: _filter(connection, query), cursor)
+
+
 def _check(query: Query) -> None:
     if not 1 <= query.limit <= MAX_LIMIT:
         raise QueryError(
             f"limit={query.limit} cannot be used. Give a number from 1 to {MAX_LIMIT}."
+        )
+    if len(query.text) > MAX_QUERY_CHARS:
+        raise QueryError(
+            f"The query has {len(query.text)} characters. Give at most {MAX_QUERY_CHARS}: the few "
+            "words that matter."
         )
     if query.role is not None and query.role not in ROLES:
         raise QueryError(f"Unknown role {query.role!r}. Give one of: {', '.join(ROLES)}.")

@@ -27,6 +27,7 @@ _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 TERMS_VERSION = f"5-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
 MAX_QUERY_UNITS = 24
+MAX_QUERY_WORDS = 64  # that a phrase is looked for by, and that a text is read for
 MIN_STEMMED_CHARS = 3  # the stemmer leaves shorter words as they are
 MAX_SHORT_PIECES = 4  # what falls into more than these, of below 2 characters each, is no name
 MAX_ENDING_CHARS = 4  # of an ending that stemming takes away: `connecti*` asks for `connect` too
@@ -213,9 +214,11 @@ def phrase_words(text: str) -> list[str]:
 
 
 def phrase_unit(text: str) -> Unit | None:
-    """`text` as one phrase; None where it holds no word."""
-    runs = tuple(_WORD.findall(text))
-    is_prefix = text.endswith("*")
+    """`text` as one phrase, by its first `MAX_QUERY_WORDS` words; None where it holds none."""
+    every = _WORD.findall(text)
+    runs = tuple(run[:MAX_QUERY_WORDS] if _is_unspaced(run) else run for run in every)
+    runs = runs[:MAX_QUERY_WORDS]
+    is_prefix = text.endswith("*") and runs == tuple(every)
     words = [word for run in runs[:-1] for word in _run_words(run)]
     words += _prefix_words(runs[-1]) if runs and is_prefix else _run_words(runs[-1]) if runs else []
     if not words:
