@@ -12,7 +12,7 @@ from functools import partial
 
 from context_compaction import markers
 from context_compaction.edits import Step
-from context_compaction.kept_results import result_text
+from context_compaction.kept_results import newest_results, result_text
 from context_compaction.messages import Messages, ToolCall, ToolResult
 from context_compaction.pairing import CallIndex, index_calls
 from context_compaction.replacing import Place, Replacement, clear_result, replace_blocks
@@ -23,6 +23,8 @@ from context_compaction.tool_kinds import ToolUse, classify, is_steering
 
 # True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.
 SAME_AGAIN = "FILE_UNCHANGED: read again further down with the same content"
+SAME_BEFORE = "read before with the same content"
+UNCHANGED_STUB = "FILE_UNCHANGED: the content is that of the earlier read further up"
 REPEATED = "the same call gave the same output further down"
 
 
@@ -45,6 +47,31 @@ def dedupe(messages: Messages, *, count: MessageCounter, settings: Settings) -> 
             chosen[item.place] = done
     chosen |= _restored_copies(messages, seen, count)
     return replace_blocks(messages, chosen, count, layer="dedupe")
+
+
+def unchanged_reads(messages: Messages, *, count: MessageCounter, settings: Settings) -> Step:
+    """Let a file that is read again unchanged be told of, where its text stands further up.
+
+    Only among the newest results, which nobody has cached yet: what was sent is never rewritten.
+    """
+    newest = newest_results(messages)
+    seen = _answered_calls(messages, index_calls(messages), settings)
+    standing: set[tuple[str, str, str]] = set()
+    chosen: dict[Place, Replacement] = {}
+    for item in seen:
+        use = item.use
+        if use.kind != "read" or use.path is None or item.result.is_error:
+            continue
+        if markers.is_placeholder(item.result):
+            continue
+        shown = (use.path, use.range, result_text(item.result))
+        if shown not in standing:
+            standing.add(shown)
+        elif item.place.message in newest:
+            done = clear_result(item.result, item.call.name, count, SAME_BEFORE, UNCHANGED_STUB)
+            if done is not None:
+                chosen[item.place] = done
+    return replace_blocks(messages, chosen, count, layer="unchanged")
 
 
 def _answered_calls(messages: Messages, index: CallIndex, settings: Settings) -> list[_Seen]:

@@ -9,15 +9,25 @@ from context_compaction.messages import (
     Block,
     Document,
     Image,
+    Messages,
     Opaque,
     Part,
     Text,
     ToolCall,
     ToolResult,
+    tool_results,
 )
 from context_compaction.tokens import MessageCounter
 
 JSON_MEDIA_TYPE = "application/json"
+
+
+def newest_results(messages: Messages) -> range:
+    """The trailing messages that carry results: the answers to the newest call."""
+    start = len(messages)
+    while start and messages[start - 1].role == "user" and tool_results(messages[start - 1]):
+        start -= 1
+    return range(start, len(messages))
 
 
 def result_chars(result: ToolResult) -> int:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from context_compaction import markers
 from context_compaction.compaction import CompactResult
-from context_compaction.messages import JsonObject, Messages, text_of
+from context_compaction.edits import Edit, Step
+from context_compaction.messages import JsonObject, Messages, make_message, text_of
+from context_compaction.outcome import Verdict
 from context_compaction.read_state import (
     FileState,
     FileUse,
@@ -18,6 +20,7 @@ from context_compaction.read_state import (
     refreshed,
     states_from,
     tracked_paths,
+    untold,
     uses_of,
 )
 from context_compaction.receipt import stop_seq_of
@@ -95,6 +98,27 @@ def files_for(past: Past, task: Task, shape: Shape) -> list[FileText]:
     recent = not_shown(used, shape.cut.first_kept)
     most = shape.rung.settings.restore_files
     return file_texts(recent[:most], past.states, past.on_disk)
+
+
+def noted(verdict: Verdict, past: Past, task: Task, *, may_tell: bool) -> tuple[Verdict, Past]:
+    """`verdict` with a note of files that changed since they were read, each change once.
+
+    It stands before the newest request, or after the newest results: nothing there is cached yet.
+    """
+    messages = verdict.draft.messages
+    changed = untold(past.states, past.on_disk) if may_tell else {}
+    warning = changed_warning(changed)
+    if warning is None or verdict.status == "no_progress":
+        return verdict, past
+    if not messages or messages[-1].role != "user":
+        return verdict, past
+    note = make_message("user", markers.changed_files(warning))
+    at = len(messages) - 1 if markers.is_request(messages[-1]) else len(messages)
+    edit = Edit("changed_files", "added", None, 0, task.count.message(note))
+    step = Step((*messages[:at], note, *messages[at:]), (edit,))
+    draft = verdict.draft.then("changed_files", step, task.count)
+    known = replace(past, states={**past.states, **changed})
+    return replace(verdict, draft=draft, status="compacted"), known
 
 
 def told(result: CompactResult, past: Past, task: Task) -> CompactResult:

@@ -11,11 +11,12 @@ from context_compaction import markers
 from context_compaction.edits import Step
 from context_compaction.kept_results import (
     content_tokens,
+    newest_results,
     result_blobs,
     result_chars,
     result_text,
 )
-from context_compaction.messages import Block, Messages, Text, ToolResult, edit_result, tool_results
+from context_compaction.messages import Block, Messages, Text, ToolResult, edit_result
 from context_compaction.pairing import index_calls
 from context_compaction.preview import preview
 from context_compaction.replacing import Place, Replacement, replace_blocks
@@ -50,7 +51,7 @@ def persist(
             reads what left the context must get to see it.
     """
     index = index_calls(messages)
-    newest = _newest(messages)
+    newest = newest_results(messages)
     newest_tokens = fresh_result_tokens(messages, count)
     most_tokens = max(result_tokens, fresh_tokens)
     places: set[Place] = set()
@@ -103,18 +104,10 @@ def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
     """What the newest results count together: the answers that the model has not seen yet."""
     return sum(
         content_tokens(block, count)
-        for position in _newest(messages)
+        for position in newest_results(messages)
         for block in messages[position].blocks
         if _is_open(block)
     )
-
-
-def _newest(messages: Messages) -> range:
-    """The trailing messages that carry results: the answers to the newest call."""
-    start = len(messages)
-    while start and messages[start - 1].role == "user" and tool_results(messages[start - 1]):
-        start -= 1
-    return range(start, len(messages))
 
 
 def _is_open(block: Block) -> TypeGuard[ToolResult]:

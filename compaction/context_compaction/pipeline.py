@@ -41,7 +41,7 @@ from context_compaction.messages import JsonObject
 from context_compaction.model_words import model_words
 from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
-from context_compaction.past import Past, files_for, kept, known_of, past_of, told
+from context_compaction.past import Past, files_for, kept, known_of, noted, past_of, told
 from context_compaction.pinning import check_pins, pin_blobs
 from context_compaction.receipt import (
     context_entries,
@@ -160,6 +160,7 @@ async def compact(
     past = await _past(call, task, shape, request, earlier, read_file)
     files = files_for(past, task, shape)
     verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request)
+    verdict, past = noted(verdict, past, task, may_tell=_tells(task, request))
     rendered = [wire.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
     result = answer(
         payload,
@@ -317,7 +318,8 @@ async def _past(
     read_file: ReadFile | None,
 ) -> Past:
     """What earlier compactions know, where this call may be one."""
-    if shape.cut is None and not shape.draft.edits and not call.goal.is_over:
+    may_act = shape.cut is not None or bool(shape.draft.edits) or call.goal.is_over
+    if not may_act and not _tells(task, request):
         return Past()
     try:
         receipts = earlier_receipts(await earlier.all(), task.seqs)
@@ -328,6 +330,12 @@ async def _past(
     # What is only prepared empties no context yet.
     look_back = partial(past_of, is_over=call.goal.is_over and not request.prepare)
     return await to_thread.run_sync(look_back, task, receipts, known, on_disk)
+
+
+def _tells(task: Task, request: CompactRequest) -> bool:
+    """Whether this call hands back a list that may tell of files which changed."""
+    is_now = request.mode in ("auto", "micro", "full") and not request.prepare
+    return task.settings.tell_changed_files and is_now
 
 
 def _verdict(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from context_compaction.errors import SettingsError
 from context_compaction.settings import Settings
 
-CLEARING_LAYERS = ("persist", "dedupe", "snip", "microcompact", "collapse")
+CLEARING_LAYERS = ("unchanged", "persist", "dedupe", "snip", "microcompact", "collapse")
 REPLACING_LAYERS = ("summarize", "restore")
 LAYERS = (*CLEARING_LAYERS, *REPLACING_LAYERS)
 
@@ -116,7 +116,7 @@ POLICIES: Mapping[str, Policy] = {
             "Old results of eight kinds of tools are cleared as soon as that saves 20 000 tokens; "
             "at window - min(output, 20 000) - 13 000 a summary replaces everything, and up to "
             "five files that were read come back.",
-            ("persist", "microcompact", "summarize", "restore"),
+            ("unchanged", "persist", "microcompact", "summarize", "restore"),
             Settings(
                 # S0: threshold = window - min(max_output, 20 000) - 13 000; nothing lies below it.
                 target_fraction=1.0,
@@ -142,6 +142,7 @@ POLICIES: Mapping[str, Policy] = {
                 min_savings_tokens=20_000,
                 clip_argument_chars=_NEVER,
                 idle_clear_seconds=3_600,  # S3: 60 minutes
+                tell_changed_files=True,  # S0: noticed at the start of each turn
                 replace_all=True,
                 acknowledge=True,
                 reactive_retries=1,  # S3: the retry limit
@@ -163,6 +164,8 @@ POLICIES: Mapping[str, Policy] = {
                 *_REPLACES_ALL,
                 *_REACTIVE,
                 _SMALL_WINDOW,
+                "Files that changed are compared by content where they lie inside a root, not by "
+                "mtime, and told of without their differences; no other attachment is made.",
                 "The eight tools are seven kinds here, since glob and list_dir are one.",
                 "Restored files stand in one message, without an acknowledgement for each; one "
                 "over 5 000 tokens comes back as its path instead of being cut.",

@@ -54,6 +54,7 @@ class FileState:
         disk_sha256: Of the file when it agreed with that; "" where it was not at hand.
         modified_seconds: When that file had last been written to, in Unix time; 0 with "".
         is_changed: Whether the file on disk is another now.
+        told_sha256: Of the file when the conversation was told that it had changed.
     """
 
     path: str
@@ -63,6 +64,7 @@ class FileState:
     disk_sha256: str
     modified_seconds: float
     is_changed: bool
+    told_sha256: str = ""
 
 
 def uses_of(
@@ -117,9 +119,24 @@ def checked(
     on_disk: Mapping[str, DiskFile],
 ) -> dict[str, FileState]:
     """The state of each tracked file, by path, newest use first."""
+    states: dict[str, FileState] = {}
+    for path in tracked_paths(uses, earlier):
+        before = earlier.get(path)
+        state = _state(path, uses.get(path), before, on_disk.get(path))
+        states[path] = replace(state, told_sha256=before.told_sha256) if before else state
+    return states
+
+
+def untold(
+    states: Mapping[str, FileState], on_disk: Mapping[str, DiskFile]
+) -> dict[str, FileState]:
+    """The states of files that changed and that the conversation was not told of, as told."""
     return {
-        path: _state(path, uses.get(path), earlier.get(path), on_disk.get(path))
-        for path in tracked_paths(uses, earlier)
+        path: replace(state, told_sha256=sha256_of(on_disk[path].text))
+        for path, state in states.items()
+        if state.is_changed
+        and path in on_disk
+        and state.told_sha256 != sha256_of(on_disk[path].text)
     }
 
 

@@ -8,7 +8,7 @@ second compaction therefore cannot make smaller.
 from dataclasses import dataclass, replace
 
 from context_compaction.cut_point import CutPoint, cut_all, cut_keeping, find_cut
-from context_compaction.dedupe import dedupe
+from context_compaction.dedupe import dedupe, unchanged_reads
 from context_compaction.draft import Draft
 from context_compaction.markers import Span
 from context_compaction.microcompact import microcompact
@@ -155,6 +155,8 @@ def clear(
                     fresh_tokens=rung.fresh_tokens,
                     spares_recalled=not rung.may_keep_nothing,
                 )
+            case "unchanged":
+                step = unchanged_reads(draft.messages, count=count, settings=settings)
             case "dedupe":
                 step = dedupe(draft.messages, count=count, settings=settings)
             case "snip":

@@ -64,6 +64,8 @@ class Settings:
         min_savings_tokens: ... and does nothing unless it saves this much.
         clip_argument_chars: Longer string arguments of old calls are clipped to a head.
         idle_clear_seconds: After such a pause the prompt cache is cold: clear without minimum.
+        tell_changed_files: On every call, tell at the end of the list of files that changed on disk
+            since the conversation read them, each change once.
         protected_tools: Tools whose results are never cleared, by name (case does not matter).
         tool_kinds: Kinds of tools that the recogniser does not know, by name.
         replace_all: At a cut everything goes but an unanswered request.
@@ -131,6 +133,7 @@ class Settings:
     min_savings_tokens: int = 20_000
     clip_argument_chars: int = 2_000
     idle_clear_seconds: int = 3_600
+    tell_changed_files: bool = False
     protected_tools: tuple[str, ...] = ()
     tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     replace_all: bool = False

@@ -3,14 +3,18 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from context_compaction.archive.local import open_archive
 from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.kept_results import result_text
 from context_compaction.pipeline import compact
 from context_compaction.roots import roots_of
 from context_compaction.session import derived_id
+from context_compaction.wire import render
+from context_compaction.wire.convert import convert
 
 from tests.support.json_types import Json
+from tests.support.provider_rules import problems
 from tests.support.small import answered, assistant, compacted, lines, read, result_of, user
 
 TEXT = lines("file", 90)
@@ -228,3 +232,106 @@ async def test_a_plan_tells_of_changes_too_and_knows_no_session(tmp_path: Path) 
     plan = await call(tmp_path, payload, mode="plan", session_id=None)
     assert plan.session_id == derived_id(read(payload))
     assert changes(plan)
+
+
+CLAUDE_CODE: dict[str, Any] = {
+    "policy": "claude-code",
+    "target_tokens": None,
+    "context_window": 200_000,
+}
+
+
+def told_of(messages: list[Json]) -> list[str]:
+    return [str(m["content"]) for m in messages if "<changed_files>" in str(m["content"])]
+
+
+async def test_under_claude_code_a_changed_file_is_told_of_at_the_next_turn_and_once(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text(TEXT, encoding="utf-8")
+    payload = [user("go"), *answered("r", "Read", numbered(TEXT), file_path="x.py")]
+    quiet = await call(tmp_path, payload, **CLAUDE_CODE)
+    assert (quiet.status, quiet.messages) == ("unchanged", payload)
+
+    file.write_text(TEXT + "\nmore", encoding="utf-8")
+    payload += [assistant("Read."), user("And now?")]
+    first = await call(tmp_path, payload, **CLAUDE_CODE)
+    assert first.messages[:-2] == payload[:-1], "what was sent stays as it was"
+    assert first.messages[-1] is payload[-1], "the request stands last"
+    [note] = told_of(first.messages)
+    assert "x.py" in note
+    assert not problems(first.messages, "anthropic", original=payload)
+
+    grown = [*first.messages, *answered("b", "Bash", "ok", command="ls")]
+    second = await call(tmp_path, grown, **CLAUDE_CODE)
+    assert second.messages == grown, "each change is told once"
+
+    file.write_text(TEXT + "\nmore and more", encoding="utf-8")
+    third = await call(tmp_path, grown, **CLAUDE_CODE)
+    assert third.messages[:-1] == grown
+    assert told_of(third.messages[-1:]), "after results the note stands last"
+    assert not problems(third.messages, "anthropic", original=grown)
+
+    seen = [*third.messages, *answered("s", "Read", numbered(file.read_text()), file_path="x.py")]
+    fourth = await call(tmp_path, seen, **CLAUDE_CODE)
+    assert fourth.messages == seen
+    assert changes(fourth) == []
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+async def test_the_note_is_valid_in_every_format(tmp_path: Path, format: str) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text(TEXT + "\nmore", encoding="utf-8")
+    talk = [user("go"), *answered("r", "Read", TEXT, file_path="x.py")]
+    for session, payload in (("a", talk), ("b", [*talk, assistant("Read."), user("And now?")])):
+        given = render(convert(read(payload), to=format), format=format)
+        wish: dict[str, Any] = {**CLAUDE_CODE, "format": format, "session_id": session}
+        answer = await call(tmp_path, given, **wish)
+        assert "<changed_files>" in str(answer.messages)
+        assert not problems(answer.messages, format, original=given)
+
+
+async def test_a_change_is_told_in_no_mode_that_leaves_the_list_alone(tmp_path: Path) -> None:
+    file = tmp_path / "work" / "x.py"
+    file.parent.mkdir()
+    file.write_text(TEXT + "\nmore", encoding="utf-8")
+    payload = [user("go"), *answered("r", "Read", numbered(TEXT), file_path="x.py")]
+    for changed in ({"mode": "record"}, {"mode": "plan"}, {"policy": "default"}):
+        wish: dict[str, Any] = {**CLAUDE_CODE, **changed}
+        answer = await call(tmp_path, payload, **wish)
+        assert answer.messages == payload
+
+
+async def test_under_claude_code_a_file_read_again_unchanged_is_told_of_at_once() -> None:
+    other = TEXT.replace("file 7", "FILE 7")
+    payload = [
+        user("go"),
+        *answered("a", "Read", TEXT, file_path="x.py"),
+        *answered("b", "Read", other, file_path="x.py"),
+        *answered("c", "Read", TEXT, file_path="x.py", offset=1, limit=90),
+        *answered("d", "Read", TEXT, file_path="y.py"),
+        *answered("e", "Read", TEXT, file_path="x.py"),
+    ]
+    result = await compacted(payload, policy="claude-code")
+    assert result.messages[:-1] == payload[:-1], "only what nobody has cached yet"
+    assert all(new is old for new, old in zip(result.messages[:-1], payload[:-1], strict=True))
+    [edit] = result.edits
+    stub = result_text(result_of(read(result.messages), "e"))
+    assert stub.startswith("[FILE_UNCHANGED: the content is that of the earlier read further up]")
+    assert edit.pointers[0] in stub
+    again = await compacted([*result.messages, assistant("Yes.")], policy="claude-code")
+    assert again.status == "unchanged"
+
+
+async def test_a_read_of_what_stands_no_more_or_differs_is_shown_in_full() -> None:
+    cleared = "[FILE_UNCHANGED: x] [kept: 9 chars; read_persisted_output o_" + "0" * 24 + "]"
+    for earlier in (TEXT + "\nend", cleared):
+        payload = [
+            user("go"),
+            *answered("a", "Read", earlier, file_path="x.py"),
+            *answered("b", "Read", TEXT, file_path="x.py"),
+        ]
+        assert (await compacted(payload, policy="claude-code")).status == "unchanged"
