@@ -53,12 +53,19 @@ def call_of(payload: Sequence[JsonObject], request: CompactRequest) -> Call:
     return Call(parsed, format_name, repaired, policy, scaled, count, goal)
 
 
-def task_of(call: Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Task:
-    """What the layers need to know of `call`, whose messages are archived under `seqs`."""
+def task_of(
+    call: Call,
+    request: CompactRequest,
+    session_id: str,
+    seqs: tuple[int, ...],
+    heads: tuple[str, ...],
+) -> Task:
+    """What the layers need to know of `call`, whose messages are archived as `seqs` and `heads`."""
     return Task(
         call.repaired.messages,
         session_id,
         seqs,
+        heads,
         call.policy,
         call.settings,
         call.goal.limits,

@@ -17,6 +17,8 @@ from context_compaction.memo import RecentMemo
 HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
 _canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 ROOT = ""  # the chain hash of the empty history
+# How much of a chain hash names a history in pointers: 48 bits, for the histories of one session.
+HEAD_CHARS = 12
 
 
 def content_hash(raw: Any) -> str:

@@ -71,7 +71,9 @@ async def continuation_warnings(
 
 async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
     try:
-        found = await archive.read_messages(span.session_id, span.start_seq, span.stop_seq)
+        found = await archive.read_messages(
+            span.session_id, span.start_seq, span.stop_seq, head=span.head or None
+        )
     except NotFoundError:
         return []
     return [item.raw for item in found]

@@ -38,28 +38,34 @@ ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 # A placeholder in a policy's own words, and the pointer.
 _NAMED = re.compile(r"\A\[[^\n]{0,400}\] \[kept: \d+ chars; read_persisted_output o_[0-9a-f]{24}")
 
-_SPAN = re.compile(
-    r"\A<(?:context_summary|turn_context) "
-    r'originals="transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)">'
-)
-_COLLAPSED_SPAN = re.compile(
-    r"\A\[Finished sub-task: [^\n]*; "
-    r"originals: transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)\]\Z"
-)
+_RANGE = r"transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?"
+_SPAN = re.compile(rf'\A<(?:context_summary|turn_context) originals="{_RANGE}">')
+_COLLAPSED_SPAN = re.compile(rf"\A\[Finished sub-task: [^\n]*; originals: {_RANGE}\]\Z")
+_SNIPPED_SPAN = re.compile(rf"\A\[Messages left out: \d+; originals: {_RANGE}\]\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a transcript that a message of ours stands for, both ends included."""
+    """The part of a transcript that a message of ours stands for, both ends included.
+
+    Attributes:
+        session_id: The session.
+        start_seq: Number of the first message ...
+        stop_seq: ... and of the last one.
+        head: The history that these numbers belong to, which ends with the last one; a session has
+            branches. Empty in what earlier versions wrote.
+    """
 
     session_id: str
     start_seq: int
     stop_seq: int
+    head: str = ""
 
     @property
     def pointer(self) -> str:
         """The resource that holds the originals."""
-        return f"transcript://{self.session_id}/messages/{self.start_seq}-{self.stop_seq}"
+        within = f"@{self.head}" if self.head else ""
+        return f"transcript://{self.session_id}/messages/{self.start_seq}-{self.stop_seq}{within}"
 
 
 def cleared(tool_name: str, size_chars: int, blobs: Sequence[Blob], reason: str = "") -> str:
@@ -185,6 +191,12 @@ def originals_of(message: Message) -> Span | None:
     return _span_in(_SPAN.match(text) or _COLLAPSED_SPAN.match(text))
 
 
+def left_by(message: Message) -> Span | None:
+    """The originals that left the context for any message of ours, the note of a snip included."""
+    found = originals_of(message)
+    return found or _span_in(_SNIPPED_SPAN.match(_made_text(message) or ""))
+
+
 def summary_text(message: Message) -> str | None:
     """The whole text of a summary of ours, or None."""
     text = _made_text(message) or ""
@@ -206,7 +218,7 @@ def split_mark(text: str) -> tuple[str, str]:
 
 
 def _span_in(found: re.Match[str] | None) -> Span | None:
-    return Span(found[1], int(found[2]), int(found[3])) if found else None
+    return Span(found[1], int(found[2]), int(found[3]), found[4] or "") if found else None
 
 
 def _made_text(message: Message) -> str | None:

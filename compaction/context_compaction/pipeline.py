@@ -133,9 +133,10 @@ async def compact(
         request = background.settled_request(request, count, call.format)
         payload = payload[:count]
         call = await to_thread.run_sync(call_of, payload, request)
-    earlier = _Receipts(archive, session_id)
+    heads = appended.heads[: len(payload)]
+    earlier = _Receipts(archive, session_id, heads)
     call, refusals = await _refused(call, payload, request, earlier)
-    task = task_of(call, request, session_id, appended.seqs[: len(payload)])
+    task = task_of(call, request, session_id, appended.seqs[: len(payload)], heads)
     applied = await _applied(payload, request, earlier)
     if applied is not None:
         shape = await to_thread.run_sync(background.applied_shape, task, applied, call.format)
@@ -206,17 +207,28 @@ async def compact(
 
 @dataclass(slots=True)
 class _Receipts:
-    """The receipts of the session's earlier calls, read at most once in this one."""
+    """The receipts of the session's earlier calls, read at most once in this one.
+
+    Attributes:
+        archive: Where they stand.
+        session_id: The session.
+        heads: What names the list of this call, after each of its messages.
+    """
 
     archive: Archive
     session_id: str
+    heads: Sequence[str]
     _read: Sequence[JsonObject] | None = None
 
     async def all(self) -> Sequence[JsonObject]:
-        """All of them, oldest first."""
+        """Those of the list's own history, oldest first: what another branch knew is not told."""
         if self._read is None:
-            self._read = await self.archive.receipts(self.session_id)
+            self._read = await self.archive.receipts(self.session_id, heads=self.heads)
         return self._read
+
+    async def of_all_branches(self) -> Sequence[JsonObject]:
+        """Whatever the session has, for what names its own list or tells no text."""
+        return await self.archive.receipts(self.session_id)
 
 
 async def _refused(
@@ -226,7 +238,7 @@ async def _refused(
     if request.mode != "reactive" or not payload:
         return call, Refusals()
     retries = call.settings.reactive_retries
-    refusals = refusals_of(payload, await earlier.all(), retries)
+    refusals = refusals_of(payload, await earlier.of_all_branches(), retries)
     harder = refusals.harder(request)
     if harder is not request:
         call = await to_thread.run_sync(call_of, payload, harder)
@@ -239,7 +251,7 @@ async def _applied(
     """The receipt of what is to be applied, if anything is."""
     if request.apply is None:
         return None
-    receipts, now = await earlier.all(), time.time()
+    receipts, now = await earlier.of_all_branches(), time.time()
     return background.find(receipts, request.apply, payload, earlier.session_id, now)
 
 
@@ -269,22 +281,26 @@ async def _keep(
 ) -> None:
     """Make durable what `result` rests on."""
     blobs = (*verdict.draft.blobs, *pin_blobs(task.pins.candidates))
+    head = task.heads[-1] if task.heads else ""
     if result.prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         written = {name: receipt[name] for name in ("memory",) if name in receipt}
         receipt = {**result.receipt, **written}
-        await archive.commit(result.session_id, blobs=blobs, receipt=receipt)
+        await archive.commit(result.session_id, blobs=blobs, receipt=receipt, head=head)
     elif result.changed:
         context = context_entries(verdict.draft.messages, rendered, task.seqs)
-        await archive.commit(result.session_id, blobs=blobs, receipt=receipt, context=context)
+        await archive.commit(
+            result.session_id, blobs=blobs, receipt=receipt, context=context, head=head
+        )
     elif words.model is not None or "reactive" in receipt:
         # What a model took is told even where nothing came of it, and the same list is not sent to
         # it again; a refusal is a fact whatever came of it.
-        await archive.commit(result.session_id, receipt=receipt)
+        await archive.commit(result.session_id, receipt=receipt, head=head)
     elif words.prose:
         # A summary for later; it is no compaction, so nothing else of this call is remembered.
         names = ("session_id", "format", "status", "tokens", "memory")
-        await archive.commit(result.session_id, receipt={name: receipt[name] for name in names})
+        receipt = {name: receipt[name] for name in names}
+        await archive.commit(result.session_id, receipt=receipt, head=head)
 
 
 async def _memory(
@@ -409,7 +425,7 @@ async def _words(
         sources,
         request,
         model,
-        receipts=await earlier.all(),
+        receipts=await earlier.of_all_branches(),
         now_seconds=time.time(),
         tell=chars_teller(tell),
     )

@@ -171,8 +171,11 @@ def context_entries(
     for message, rendered in zip(messages, raws, strict=True):
         seq = seqs[message.index] if message.index is not None else -1
         untouched = message.source is not None and not message.edited and seq >= 0
+        span = markers.left_by(message) if message.index is None or seq == -1 else None
+        head = span.head if span is not None else ""
         entries.extend(
-            ContextEntry(seq if untouched else -1, raw, source_seq=seq) for raw in rendered
+            ContextEntry(seq if untouched else -1, raw, source_seq=seq, stands_for=head)
+            for raw in rendered
         )
     return entries
 

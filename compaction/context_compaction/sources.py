@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from context_compaction import markers, wire
 from context_compaction.archive import Archive
 from context_compaction.cut_point import history_of, turn_prefix_of
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import Message, Messages, text_of
 from context_compaction.pins import carried_by
-from context_compaction.task import Shape, Task
+from context_compaction.task import Shape, Task, is_ours
 from context_compaction.words_room import pins_at
 
 
@@ -70,7 +70,8 @@ async def sources_of(
                 since.append(parsed[message.index] if message.index is not None else message)
                 originals.append(since[-1])
                 continue
-            found = await _archived(span, task.session_id, archive, format)
+            is_known = is_ours(task, message) and span.session_id == task.session_id
+            found = await _archived(span, archive, format) if is_known else ()
             originals.extend(found)
             ours = carried_by(message)
             earlier.append(ours.body if ours else text_of(message.blocks))
@@ -85,11 +86,13 @@ async def sources_of(
     )
 
 
-async def _archived(span: markers.Span, session_id: str, archive: Archive, format: str) -> Messages:
-    if span.session_id != session_id:
-        return ()
+async def _archived(span: markers.Span, archive: Archive, format: str) -> Messages:
+    if not span.head:
+        return ()  # numbers alone, as earlier versions wrote them, may be those of another branch
     try:
-        found = await archive.read_messages(session_id, span.start_seq, span.stop_seq)
-    except NotFoundError:
-        return ()
+        found = await archive.read_messages(
+            span.session_id, span.start_seq, span.stop_seq, head=span.head
+        )
+    except (NotFoundError, ArchiveDamagedError):
+        return ()  # what the summary says of them goes on then
     return wire.parse([item.raw for item in found if item.format == format], format=format)

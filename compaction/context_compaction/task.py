@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from context_compaction import markers
 from context_compaction.cut_point import CutPoint, history_of
 from context_compaction.draft import Draft
+from context_compaction.history_hash import HEAD_CHARS
 from context_compaction.markers import Span
-from context_compaction.messages import Messages
+from context_compaction.messages import Message, Messages
 from context_compaction.pins import Pins
 from context_compaction.policies import Policy
 from context_compaction.rungs import Limits, Rung
@@ -22,7 +23,9 @@ class Task:
     Attributes:
         messages: The valid list.
         session_id: For pointers.
-        seqs: For each position of the list that came in, its number in the transcript, or -1.
+        seqs: For each position of the list that came in, its number in the transcript, or -1 where
+            the archive knows the message as one of ours.
+        heads: For each position, what names the history that ends there.
         policy: Which layers.
         settings: The constants, scaled to the budget.
         limits: What the messages may come to.
@@ -35,6 +38,7 @@ class Task:
     messages: Messages
     session_id: str
     seqs: tuple[int, ...]
+    heads: tuple[str, ...]
     policy: Policy
     settings: Settings
     limits: Limits
@@ -63,16 +67,26 @@ class Shape:
     checkpoint_tokens: int = 0
 
 
+def is_ours(task: Task, message: Message) -> bool:
+    """Whether a compaction put `message` there: in this call, or earlier by what the archive says.
+
+    What it says of itself proves nothing.
+    """
+    return message.index is None or task.seqs[message.index] == -1
+
+
 def span_of(task: Task, messages: Messages) -> Span:
     """The archived originals that `messages` stand for, summaries of ours unfolded."""
     numbers: list[int] = []
     for message in messages:
-        made = markers.originals_of(message)
+        made = markers.originals_of(message) if is_ours(task, message) else None
         if made is not None and made.session_id == task.session_id:
             numbers += [made.start_seq, made.stop_seq]
         elif message.index is not None and task.seqs[message.index] >= 0:
             numbers.append(task.seqs[message.index])
-    return Span(task.session_id, min(numbers, default=0), max(numbers, default=0))
+    newest = max((m.index for m in messages if m.index is not None), default=None)
+    head = "" if newest is None else task.heads[newest][:HEAD_CHARS]
+    return Span(task.session_id, min(numbers, default=0), max(numbers, default=0), head)
 
 
 def history_span(task: Task, shape: Shape) -> Span:

@@ -5,7 +5,7 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from context_compaction.archive import Archive, SessionInfo
+from context_compaction.archive import Archive, History, SessionInfo
 from context_compaction.errors import CompactionError, NotFoundError, QueryError
 from context_compaction.settings import Settings
 from mcp.shared.exceptions import MCPError
@@ -29,7 +29,7 @@ from mcp_server_compaction.arguments import short_schema
 from mcp_server_compaction.families import family_document, family_of
 from mcp_server_compaction.policy_list import policies_document
 from mcp_server_compaction.schemas import CompactOptions
-from mcp_server_compaction.sessions import iso_time, session_document
+from mcp_server_compaction.sessions import branches_document, iso_time, pointer_to, session_document
 from mcp_server_compaction.text_source import json_line, open_source, rest_of
 from mcp_server_compaction.tools.spec import RequestContext, dump
 
@@ -150,7 +150,7 @@ async def _contents(context: RequestContext, uri: str) -> list[Any]:
         return [TextResourceContents(uri=uri, mime_type=mime_type, text=shown.decode())]
     page = shown[: shown.rfind(b"\n", 0, MAX_RESOURCE_BYTES) + 1]
     count = page.count(b"\n")
-    rest = rest_of(uri, count)
+    rest = rest_of(source, count)
     if not page or rest is None:
         raise QueryError(
             f"{uri} has {source.size_chars} characters, too many for one answer. Read it in parts "
@@ -164,30 +164,30 @@ async def _contents(context: RequestContext, uri: str) -> list[Any]:
 
 
 async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextResourceContents]:
-    """What is known of the session, and as many of its newest messages as an answer may hold."""
+    """What is known of the session, and of its newest branch as much as an answer may hold."""
     info = await archive.session_info(session_id)
-    document = session_document(info)
+    branches, count = await archive.branches(session_id)
+    document = session_document(info) | branches_document(session_id, branches, count)
     members = await family_of(archive, session_id)
     if len(members) > 1:
         document["family"] = family_document(members)
     about = TextResourceContents(uri=uri, mime_type=_JSON, text=dump(document))
     lines: list[str] = []
     used_chars = 0
-    seq = info.message_count
-    while seq > 0:
-        (message,) = await archive.read_messages(session_id, seq - 1, seq - 1)
+    newest = branches[0] if branches else History("", ())
+    for seq in reversed(newest.seqs):
+        (message,) = await archive.read_messages(session_id, seq, seq)
         line = json_line(message.raw)
         used_chars += len(line) + 1
         if used_chars > _NEWEST_CHARS:
             break
         lines.insert(0, line)
-        seq -= 1
     if not lines:
         return [about]
     return [
         about,
         TextResourceContents(
-            uri=f"transcript://{session_id}/messages/{seq}-{info.message_count - 1}",
+            uri=pointer_to(session_id, newest, len(lines)),
             mime_type=_JSON_LINES,
             text="".join(f"{line}\n" for line in lines),
         ),

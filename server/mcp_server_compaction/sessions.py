@@ -1,9 +1,10 @@
 """What there is to say of a session."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from context_compaction.archive import SessionInfo
+from context_compaction.archive import History, SessionInfo
 
 _YEAR_1_SECONDS = -62_135_596_800.0
 _YEAR_9999_SECONDS = 253_402_300_799.0
@@ -30,3 +31,26 @@ def session_document(info: SessionInfo) -> dict[str, Any]:
         "context": f"{uri}/context",
         "receipts": f"{uri}/receipts",
     }
+
+
+def branches_document(
+    session_id: str, branches: Sequence[History], branch_count: int
+) -> dict[str, Any]:
+    """The branches of a session, newest first, each with what reads it from its beginning."""
+    return {
+        "branch_count": branch_count,
+        "branches": [
+            {
+                "head": branch.head,
+                "message_count": len(branch.seqs),
+                "messages": pointer_to(session_id, branch),
+            }
+            for branch in branches
+        ],
+    }
+
+
+def pointer_to(session_id: str, branch: History, newest: int | None = None) -> str:
+    """What reads a branch, or its `newest` messages."""
+    seqs = branch.seqs[-(newest or len(branch.seqs)) :] or (0,)
+    return f"transcript://{session_id}/messages/{min(seqs)}-{max(seqs)}@{branch.head}"

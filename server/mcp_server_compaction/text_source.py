@@ -21,7 +21,8 @@ _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
 # Numbers of 18 digits at most: larger ones count nothing, and databases refuse them.
 _OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d{1,18})-(\d{1,18})\Z")
 _MESSAGES = re.compile(
-    r"(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?\Z"
+    r"(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?"
+    r"(?:@([0-9a-f]{12,32}))?\Z"
 )
 _RECEIPTS = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
 _CONTEXT = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
@@ -100,9 +101,11 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
     if found := _MESSAGES.match(stripped):
         session_id, start = found.group(1), int(found.group(2))
         stop = int(found.group(3) or start)
-        messages = await archive.read_messages(session_id, start, stop)
+        messages = await archive.read_messages(session_id, start, stop, head=found.group(4))
+        messages.sort(key=lambda message: message.seq)
         if as_json:
-            return MemorySource(stripped, json_lines([message.raw for message in messages]))
+            lines = json_lines([message.raw for message in messages])
+            return MemorySource(stripped, lines, seqs=[message.seq for message in messages])
         said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
         return MemorySource(stripped, plain_text(said), is_numbered=True)
     if found := _RECEIPTS.match(stripped):
@@ -116,21 +119,25 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
     raise QueryError(
         f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
         "output://o_0123abcd…/lines/1-500, a range of messages as "
-        "transcript://SESSION/messages/3-7, transcript://SESSION/context, or "
-        "transcript://SESSION/receipts."
+        "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after it, "
+        "transcript://SESSION/context, or transcript://SESSION/receipts."
     )
 
 
-def rest_of(pointer: str, shown_lines: int) -> str | None:
+def rest_of(source: TextSource, shown_lines: int) -> str | None:
     """The pointer to what follows the first lines of a text; None where no pointer says that."""
+    pointer = source.pointer
     if found := _OUTPUT.match(pointer):
         return f"output://{found.group(1)}/lines/{shown_lines + 1}-{_LAST_LINE}"
     if found := _OUTPUT_LINES.match(pointer):
         first = int(found.group(2)) + shown_lines
         return f"output://{found.group(1)}/lines/{first}-{found.group(3)}"
     if found := _MESSAGES.match(pointer):
-        session_id, start, stop = found.group(1), int(found.group(2)), found.group(3)
-        return f"transcript://{session_id}/messages/{start + shown_lines}-{stop or start}"
+        session_id, start, stop, head = found.groups()
+        seqs = source.seqs if isinstance(source, MemorySource) else ()
+        begin = seqs[shown_lines] if shown_lines < len(seqs) else start
+        within = f"@{head}" if head else ""
+        return f"transcript://{session_id}/messages/{begin}-{stop or start}{within}"
     return None
 
 
@@ -205,10 +212,13 @@ class OutputSource:
 
 
 class MemorySource:
-    """A text that is in memory."""
+    """A text that is in memory; `seqs` are the numbers of the messages that its lines hold."""
 
-    def __init__(self, pointer: str, text: str, *, is_numbered: bool = False) -> None:
+    def __init__(
+        self, pointer: str, text: str, *, is_numbered: bool = False, seqs: Sequence[int] = ()
+    ) -> None:
         self.pointer = pointer
+        self.seqs = seqs
         self.is_numbered = is_numbered
         self._text = text
         self._lines = _split(text)

@@ -89,6 +89,88 @@ async def a_host_that_moves_its_cache_marker_appends_only_what_is_new(archive: A
 
 
 @promise
+async def a_sliding_window_adds_only_what_is_new(archive: Archive) -> None:
+    said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(120)]
+    for stop in range(2, 121, 2):
+        window = said[max(0, stop - 40) : stop]
+        seqs = await add(archive, "s", *window)
+        assert seqs == tuple(range(stop - len(window), stop))
+    assert await transcript(archive, "s") == said
+    assert await found(archive, "77", session_id="s") == pointers("s", 77)
+
+
+@promise
+async def a_host_that_rewrites_its_first_message_adds_that_and_what_is_new(
+    archive: Archive,
+) -> None:
+    said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(1, 120)]
+    result = None
+    for stop in range(2, 120, 2):
+        dated = user(f"It is minute {stop}.")
+        raws = [dated, *said[:stop]]
+        result = await archive.append("s", parsed(*raws), format=FORMAT)
+        history = await archive.read_messages("s", 0, 1_000_000, head=result.head)
+        assert [message.raw for message in history] == raws
+    held = await transcript(archive, "s")
+    assert len(held) == 118 + 59, "what was said, and each first message"
+    assert await found(archive, "answer 76", session_id="s", kind="phrase") == [
+        f"transcript://s/messages/{held.index(assistant('answer 76'))}"
+        f"-{held.index(assistant('answer 76'))}"
+    ]
+
+
+@promise
+async def a_history_is_read_without_the_branches_beside_it(archive: Archive) -> None:
+    start = [user("one"), assistant("two")]
+    first = await archive.append("s", parsed(*start, user("left")), format=FORMAT)
+    second = await archive.append(
+        "s", parsed(*start, user("right"), assistant("fine")), format=FORMAT
+    )
+    assert second.forks_at == 2
+
+    async def read(head: str) -> list[Any]:
+        return [m.raw for m in await archive.read_messages("s", 0, 99, head=head)]
+
+    assert await read(first.head[:12]) == [*start, user("left")]
+    assert await read(second.head) == [*start, user("right"), assistant("fine")]
+    assert (await archive.history("s", second.heads[2])).seqs == (0, 1, 3)
+    branches, count = await archive.branches("s")
+    assert [branch.head for branch in branches] == [second.head[:12], first.head[:12]]
+    assert count == 2
+    with pytest.raises(NotFoundError, match="no history"):
+        await archive.read_messages("s", 0, 9, head="0" * 12)
+
+
+@promise
+async def a_short_answer_that_was_given_before_is_a_message_of_its_own(archive: Archive) -> None:
+    said = [user("go on"), assistant("done"), user("go on"), assistant("done"), user("go on")]
+    assert await add(archive, "s", *said) == (0, 1, 2, 3, 4)
+    assert await add(archive, "s", user("other"), assistant("well"), user("go on")) == (5, 6, 7)
+
+
+@promise
+async def a_history_goes_on_through_the_summary_that_stands_in_it(archive: Archive) -> None:
+    raws = [user("one"), assistant("two"), user("three"), assistant("four")]
+    said = await archive.append("s", parsed(*raws), format=FORMAT)
+    summary = user("a summary of one and two")
+    context = [ContextEntry(-1, summary, stands_for=said.heads[1][:12])]
+    context += [ContextEntry(seq, raws[seq]) for seq in (2, 3)]
+    await archive.commit("s", receipt={"round": 1}, context=context, head=said.head)
+    grown = await archive.append("s", parsed(summary, *raws[2:], user("five")), format=FORMAT)
+    assert grown.seqs == (-1, 2, 3, 4)
+    assert (await archive.history("s", grown.head)).seqs == (0, 1, 2, 3, 4)
+    assert await archive.receipts("s", heads=grown.heads) == [{"round": 1}]
+    beside = await archive.append("s", parsed(*raws[:2], user("else")), format=FORMAT)
+    assert await archive.receipts("s", heads=beside.heads) == []
+    # The summary is known as ours wherever a host puts it.
+    moved = await archive.append(
+        "s", parsed(user("today"), summary, *raws[2:], user("six")), format=FORMAT
+    )
+    assert moved.seqs[1] == -1
+    assert (await archive.history("s", moved.head)).seqs == (6, 0, 1, 2, 3, 7)
+
+
+@promise
 async def what_was_appended_is_read_back_as_the_host_wrote_it(archive: Archive) -> None:
     odd = {
         "role": "assistant",

@@ -26,7 +26,7 @@ from tests.support.small import (
 )
 
 OPENING = re.compile(
-    r'<(context_summary|turn_context) originals="transcript://[^"/]+/messages/(\d+)-(\d+)">\n'
+    r'<(context_summary|turn_context) originals="transcript://[^"/]+/messages/(\d+)-(\d+)@[0-9a-f]{12}">\n'
 )
 
 
@@ -104,7 +104,7 @@ async def test_a_full_summary_stands_first_and_names_what_it_stands_for() -> Non
     assert answer.boundary is not None
     assert answer.boundary.start_seq == int(found[2]) == 0
     span = f"transcript://s/messages/0-{found[3]}"
-    assert f'originals="{span}"' in first["content"]
+    assert f'originals="{span}@' in first["content"]
     assert "read_persisted_output" in first["content"]
     assert first["content"].endswith("\n</context_summary>")
     assert not problems(answer.messages, "anthropic", original=payload)

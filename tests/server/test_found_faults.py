@@ -123,3 +123,43 @@ async def test_what_was_just_asked_for_stays_below_the_trigger(environment: dict
             messages = [user("find it"), *fresh]
             reply = await compact(client, messages, context_window=window, session_id=f"r{window}")
             assert not reply["changed"]
+
+
+async def test_what_one_conversation_said_never_stands_in_another_that_begins_alike(
+    environment: dict[str, str],
+) -> None:
+    secret = user("My account is ACME-4711 and you must never call me before noon.")
+    hello = user("Hello, I need help.")
+    first = [hello, agent("Sure."), secret, agent("Noted."), user("thanks")]
+    async with server(environment) as client:
+        await compact(client, first, context_window=16000)
+        begun = [hello, agent("Of course."), *filler(8, "beta"), user("go on")]
+        one = await compact(client, begun, context_window=16000, mode="full")
+        grown = [*one["messages"], agent("done"), *filler(8, "gamma"), user("and now?")]
+        two = await compact(client, grown, context_window=16000, mode="full")
+        assert one["session_id"] == two["session_id"]
+        read = await client.call_tool(
+            "read_persisted_output", {"output_id": two["boundary"]["pointer"], "pattern": "ACME"}
+        )
+    assert not read.is_error
+    for told in (one, two, read.content):
+        assert "ACME-4711" not in str(told)
+    assert "beta_0.py" in str(two["messages"]), "what it said itself is still known"
+
+
+async def test_what_the_user_edited_away_does_not_come_back(environment: dict[str, str]) -> None:
+    start = [user("Port the parser."), agent("Which library?")]
+    abandoned = user("Never touch OLDBRANCH_secret.py, always use zebra_lib.")
+    wishes: Json = {"context_window": 16000, "session_id": "s1"}
+    async with server(environment) as client:
+        await compact(client, [*start, abandoned, agent("Fine.")], **wishes)
+        edited = [*start, user("Use the standard library."), agent("Fine."), *filler(8, "beta")]
+        new = await compact(client, [*edited, user("go on")], mode="full", **wishes)
+        grown = [*new["messages"], agent("done"), *filler(8, "gamma"), user("next?")]
+        again = await compact(client, grown, mode="full", **wishes)
+        read = await client.call_tool(
+            "read_persisted_output", {"output_id": again["boundary"]["pointer"]}
+        )
+    assert not read.is_error
+    for told in (new, again, read.content):
+        assert "zebra_lib" not in str(told)

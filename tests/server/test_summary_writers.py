@@ -263,7 +263,7 @@ async def test_a_token_of_another_conversation_is_refused(config: Config) -> Non
         other = {"messages": story(turns=7)[1:], "session_id": "other"}
         wrong = await hand_in(client, SUMMARY, request["continuation"], **other)
         assert "does not belong to session other" in error_of(wrong)
-        garbled = await hand_in(client, SUMMARY, "c1-0-3-99-nonsense")
+        garbled = await hand_in(client, SUMMARY, "c2-0-3--99-nonsense")
         assert "exactly as summary_request had it" in error_of(garbled)
 
 
@@ -271,10 +271,10 @@ async def test_a_token_expires(config: Config) -> None:
     async with connect(config) as client:
         request = await ask_host(client)
         parts = request["continuation"].split("-")
-        parts[3] = "1700000000"
+        parts[4] = "1700000000"
         late = await hand_in(client, SUMMARY, "-".join(parts))
         assert "has expired" in error_of(late)
-        parts[3] = "99999999999"
+        parts[4] = "99999999999"
         stretched = await hand_in(client, SUMMARY, "-".join(parts))
         assert "does not belong" in error_of(stretched), "its time cannot be changed"
 

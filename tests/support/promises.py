@@ -108,8 +108,9 @@ async def _read(pointer: str, archive: LocalArchive) -> set[str]:
         text = data.decode("utf-8", "surrogatepass")
         return {text, *(_strings(json.loads(text)) if _is_json(text) else ())}
     session_id, _, span = pointer.removeprefix("transcript://").partition("/messages/")
-    start, stop = span.split("-")
-    found = await archive.read_messages(session_id, int(start), int(stop))
+    numbers, _, head = span.partition("@")
+    start, stop = numbers.split("-")
+    found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
     return {text for message in found for text in _strings(message.raw)}
 
 

@@ -4,7 +4,7 @@ Two implementations share one conformance suite. Everything here is data and typ
 opens the embedded archive.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -17,6 +17,7 @@ __all__ = [
     "ArchivedMessage",
     "ContextEntry",
     "Health",
+    "History",
     "Hit",
     "OutputInfo",
     "OutputSlice",
@@ -39,11 +40,16 @@ class AppendResult:
             our own making (a summary, restored files).
         written: How many messages were new and are durable now.
         head: Names the history that ends with the last message, for the next call's `after`.
+        heads: For each message, what names the history that ends with it.
+        forks_at: The first message, by position, before which the session goes on otherwise: there
+            the list is a branch of its own. None where it goes on from where a history ended.
     """
 
     seqs: tuple[int, ...]
     written: int
     head: str = ""
+    heads: tuple[str, ...] = ()
+    forks_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,30 @@ class ContextEntry:
     """One message of a compacted context: its archived number, or -1 and the raw message itself.
 
     A kept message that was edited (a result cleared, say) is given as its raw form with -1 too;
-    `source_seq` then names the archived original.
+    `source_seq` then names the archived original. A message of ours that took the place of others
+    says in `stands_for` which history it was.
     """
 
     seq: int
     raw: JsonObject
     source_seq: int = -1
+    stands_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """One path through a session's transcript, from a beginning to a message.
+
+    Attributes:
+        head: Names it in pointers.
+        seqs: The numbers of its messages, oldest first. Where a summary stands in it, these are
+            the messages that it stands for.
+        output_ids: What its compactions kept.
+    """
+
+    head: str
+    seqs: tuple[int, ...]
+    output_ids: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +145,7 @@ class Query:
 
     Attributes:
         session_id: This session and those that descend from it.
+        head: This history of the session alone; needs `session_id`.
         path: Messages that name this path, or its end, and the results of calls that did.
     """
 
@@ -128,6 +153,7 @@ class Query:
     kind: Literal["words", "phrase", "regex"] = "words"
     order: Literal["relevance", "recent"] = "relevance"
     session_id: str | None = None
+    head: str | None = None
     role: str | None = None
     tool: str | None = None
     path: str | None = None
@@ -254,8 +280,10 @@ class Archive(Protocol):
         """Keep what is new of `messages`; durable (survives power loss) when this returns.
 
         The list is matched with what the session holds, by a chain of hashes: its longest prefix
-        that stands in the transcript, or in a context stored by `commit`, is not written again.
-        What follows is written; an edited or forked history thereby becomes a branch. Each
+        that stands in the transcript, or in a context stored by `commit`, is not written again,
+        nor a longer part that stands in another history of the session (the host slides a window,
+        or changed a message before it). The rest is written; an edited or forked history thereby
+        becomes a branch. Each
         message is rendered by its `source` (the host's object). With `after`, the `head` of an
         earlier result, the messages go on from there, and what stands before is not handed over
         again. With `dry_run` nothing is written and the numbers are those that it would get.
@@ -269,8 +297,12 @@ class Archive(Protocol):
         blobs: Sequence[Blob] = (),
         receipt: JsonObject | None = None,
         context: Sequence[ContextEntry] = (),
+        head: str = "",
     ) -> None:
-        """Keep outputs, a receipt, and the context that a compaction left; durable on return."""
+        """Keep outputs, a receipt, and the context that a compaction left; durable on return.
+
+        `head` names the history that was compacted, as `append` gave it.
+        """
         ...
 
     async def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
@@ -281,12 +313,32 @@ class Archive(Protocol):
         """
         ...
 
-    async def read_messages(self, session_id: str, start: int, stop: int) -> list[ArchivedMessage]:
-        """Messages whose numbers lie in [start, stop], both ends included, in order."""
+    async def read_messages(
+        self, session_id: str, start: int, stop: int, *, head: str | None = None
+    ) -> list[ArchivedMessage]:
+        """Messages whose numbers lie in [start, stop], both ends included, in order.
+
+        With `head`, only those of the history that it names: a session holds branches, and a range
+        of numbers alone takes in all of them.
+        """
         ...
 
-    async def receipts(self, session_id: str) -> list[JsonObject]:
-        """The receipts of the session's compactions, oldest first."""
+    async def history(self, session_id: str, head: str) -> History:
+        """The history that `head` names, by 12 characters or more of what `append` gave."""
+        ...
+
+    async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
+        """The histories that nothing goes on from, newest first, and how many there are."""
+        ...
+
+    async def receipts(
+        self, session_id: str, *, heads: Collection[str] | None = None
+    ) -> list[JsonObject]:
+        """The receipts of the session's compactions, oldest first.
+
+        With `heads`, what `append` named the histories of a list, only those that the list went
+        through: never of another branch.
+        """
         ...
 
     async def outputs(self, session_id: str) -> list[OutputInfo]:

@@ -3,7 +3,7 @@
 import logging
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from context_compaction.archive import (
     ArchivedMessage,
     ContextEntry,
     Health,
+    History,
     OutputInfo,
     OutputSlice,
     Query,
@@ -121,6 +122,7 @@ class LocalArchive:
         blobs: Sequence[Blob] = (),
         receipt: JsonObject | None = None,
         context: Sequence[ContextEntry] = (),
+        head: str = "",
     ) -> None:
         """See `Archive.commit`.
 
@@ -138,6 +140,7 @@ class LocalArchive:
                 blobs,
                 receipt,
                 context,
+                head=head,
                 now_seconds=time.time(),
             )
         )
@@ -146,13 +149,32 @@ class LocalArchive:
         """See `Archive.context`."""
         return await self._on_log(partial(self._transcripts.context, session_id))
 
-    async def read_messages(self, session_id: str, start: int, stop: int) -> list[ArchivedMessage]:
-        """See `Archive.read_messages`. A damaged message is left out; `health` names it."""
-        return await self._on_log(partial(self._transcripts.read_messages, session_id, start, stop))
+    async def read_messages(
+        self, session_id: str, start: int, stop: int, *, head: str | None = None
+    ) -> list[ArchivedMessage]:
+        """See `Archive.read_messages`. A damaged message is left out; `health` names it.
 
-    async def receipts(self, session_id: str) -> list[JsonObject]:
+        Raises:
+            NotFoundError: There is no such session, or no such history in it.
+            ArchiveDamagedError: What a history builds upon cannot be read.
+        """
+        return await self._on_log(
+            partial(self._transcripts.read_messages, session_id, start, stop, head)
+        )
+
+    async def history(self, session_id: str, head: str) -> History:
+        """See `Archive.history`; raises what `read_messages` raises."""
+        return await self._on_log(partial(self._transcripts.history, session_id, head))
+
+    async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
+        """See `Archive.branches`; raises what `read_messages` raises."""
+        return await self._on_log(partial(self._transcripts.branches, session_id, limit))
+
+    async def receipts(
+        self, session_id: str, *, heads: Collection[str] | None = None
+    ) -> list[JsonObject]:
         """See `Archive.receipts`."""
-        return await self._on_log(partial(self._transcripts.receipts, session_id))
+        return await self._on_log(partial(self._transcripts.receipts, session_id, heads))
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""

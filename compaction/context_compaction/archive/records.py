@@ -14,9 +14,17 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
   while `ts` is when it was said. Body: the host's object.
 - output: id, sha256, media, bytes, chars, lines, tool, call. Body: see `outputs.py`.
 - pin: pinned. Body: nothing.
-- receipt: nothing more. Body: the receipt.
-- context: entries, each [content hash, seq or -1, number of the edited original or -1].
+- run: head, parent, source, count. The history `head` is `parent` with the last `count` messages of
+  the history `source`, which are not written again. Body: nothing.
+- receipt: of (the history that was compacted), left (the one that its context is), outputs (the
+  ids of what the compaction kept). Body: the receipt.
+- context: of, entries, each [content hash, seq or -1, number of the edited original or -1], and
+  of a message of ours that stands for others the head of their history.
   Body: the raw messages of the entries whose seq is -1, in order.
+
+Histories are named by chain hashes (history_hash.py). Logs of earlier versions lack `run`, `of`,
+`left`, `outputs` and the fourth part of an entry: what they hold is read by number, and no summary
+is made from what they say of branches.
 
 Non-ASCII text is escaped, so lone surrogates survive and a newline always ends a line.
 """

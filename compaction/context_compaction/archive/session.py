@@ -1,37 +1,24 @@
 """What is known of one session without reading a body: built from the heads of its log.
 
-Every message and every position of a stored context is a node, named by the chain hash of the
-history that ends there. A list of messages is walked along the nodes; where it leaves them, new
-history begins. Records may be learnt in any order (several writers, read one after the other), so
-nothing here depends on the order of `learn`.
+Records may be learnt in any order (several writers, read one after the other), so nothing here
+depends on the order of `learn`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 
+from context_compaction.archive.history_tree import (
+    HistoryTree,
+    MissingHistoryError,
+    Node,
+    Run,
+)
 from context_compaction.archive.log import LoggedRecord, read_segment, segment_sizes
-from context_compaction.archive.records import Place
-from context_compaction.errors import ArchiveDamagedError
+from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.history_hash import ROOT, chain_hash
-
-NO_SEQ = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The end of one known history.
-
-    Attributes:
-        seq: The message's number; of a context's entry its original's, or -1.
-        parent: Chain hash of the history without its last message.
-        place: Where the message's record stands; None for an entry of a context.
-    """
-
-    seq: int
-    parent: str
-    place: Place | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +45,12 @@ class SessionState:
         read_to: By segment, up to where it was read.
         synced_to: By segment, up to where this process knows it to be on the device.
         durable: Histories of which this process knows that all of them is on the device.
-        nodes: Known histories by chain hash.
+        tree: Known histories.
         messages: Message records by number.
         outputs: Output records by id.
         receipts: Receipt records by record number.
+        ends: By number of a message's or run's record, the history that ends there, and the one
+            that it goes on from.
         newest_context: The last stored context.
         parent_session_id: The session that this one was started from.
         is_pinned: Whether retention must leave it.
@@ -79,10 +68,11 @@ class SessionState:
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
     durable: set[str] = field(default_factory=set[str])
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    tree: HistoryTree = field(default_factory=HistoryTree)
     messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    ends: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
     newest_context: StoredContext | None = None
     is_pinned: bool = False
     pinned_at: int = -1  # number of the newest record that says so
@@ -97,13 +87,6 @@ class SessionState:
         """Whether the archive holds anything of this session."""
         return self.next_number > 0
 
-    def match(self, chain: Sequence[str]) -> int:
-        """How many leading histories of `chain` are known."""
-        for count, name in enumerate(chain):
-            if name not in self.nodes:
-                return count
-        return len(chain)
-
     def unsynced(self) -> set[str]:
         """The segments that hold what is not known to be on the device."""
         return {name for name, end in self.read_to.items() if self.synced_to.get(name, 0) < end}
@@ -112,8 +95,9 @@ class SessionState:
         """Those of the `unsynced` segments that hold a part of the history `head`."""
         found: set[str] = set()
         while head != ROOT and head not in self.durable:
-            node = self.nodes.get(head)
-            if node is None or node.place is None:  # a context names messages of any segment
+            node = self.tree.nodes.get(head)
+            # A context names messages of any segment, and so does a run.
+            if node is None or node.place is None:
                 return self.unsynced()
             if self.synced_to.get(node.place.segment, 0) < node.place.offset + node.place.length:
                 found.add(node.place.segment)
@@ -141,6 +125,10 @@ class SessionState:
                 self.outputs.setdefault(head["id"], record)
             case "receipt":
                 self.receipts[number] = record
+            case "run":
+                run = Run(head["parent"], head["source"], head["count"], number)
+                self.tree.add_run(head["head"], run)
+                self.ends[number] = head["head"], head["parent"]
             case "pin":
                 if number > self.pinned_at:
                     self.pinned_at, self.is_pinned = number, head["pinned"]
@@ -150,57 +138,83 @@ class SessionState:
     def _learn_message(self, record: LoggedRecord) -> None:
         seq: int = record.head["seq"]
         parent: str = record.head["parent"]
-        self.nodes[chain_hash(parent, record.head["hash"])] = Node(seq, parent, record.place)
+        content: str = record.head["hash"]
+        number: int = record.head["n"]
+        name = chain_hash(parent, content)
+        self.tree.add_message(name, Node(seq, parent, content, number, record.place))
+        self.ends[number] = name, parent
         self.messages[seq] = record
         self.next_seq = max(self.next_seq, seq + 1)
 
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
-        entries: list[tuple[str, int, int]] = record.head["entries"]
-        parent = ROOT
-        for content, seq, source_seq in entries:
-            chain = chain_hash(parent, content)
-            known = self.nodes.get(chain)
-            if known is None or known.seq == NO_SEQ:
-                self.nodes[chain] = Node(seq if seq != NO_SEQ else source_seq, parent)
-            parent = chain
+        head = record.head
+        end = self.tree.add_context(head["entries"], number, head.get("of", ROOT))
         if self.newest_context is None or self.newest_context.number < number:
-            self.newest_context = StoredContext(number, parent, record)
+            self.newest_context = StoredContext(number, end, record)
 
-    def newest_history(self) -> list[int]:
-        """Numbers of the messages from the beginning to the newest message.
+    def newest_history(self, start: str = ROOT) -> list[int]:
+        """Numbers of the messages after history `start`, along its newest branch.
 
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
         """
+        after = {start}
+        newest = start
+        for _, (name, parent) in sorted(self.ends.items()):
+            if parent in after or start == ROOT:
+                after.add(name)
+                newest = name
         path: list[int] = []
-        chain = self.messages[self.next_seq - 1].head["parent"] if self.messages else ROOT
-        if self.messages:
-            path.append(self.next_seq - 1)
-        while chain != ROOT:
-            node = self.nodes.get(chain)
-            if node is None:
-                raise ArchiveDamagedError(
-                    f"Session {self.session_id}: what stood before message {path[-1]} is damaged. "
-                    "Hand over the whole message list again, which stores it anew."
-                )
-            path.append(node.seq)
-            chain = node.parent
+        with self._told_of_damage():
+            for name, node in self.tree.walk(newest):
+                if name == start:
+                    break
+                path.append(node.seq)
         return path[::-1]
 
-    def history_after(self, start: str) -> list[int]:
-        """Numbers of the messages after history `start`, along its newest branch."""
-        before = {start: (NO_SEQ, "")}  # by chain hash: the message, and the history before it
-        newest = start
-        for seq, record in sorted(self.messages.items()):
-            parent: str = record.head["parent"]
-            if parent in before:
-                newest = chain_hash(parent, record.head["hash"])
-                before[newest] = (seq, parent)
-        path: list[int] = []
-        while newest != start:
-            seq, newest = before[newest]
-            path.append(seq)
-        return path[::-1]
+    def history(self, head: str) -> list[int]:
+        """Numbers of the messages of history `head`, oldest first; see `Archive.history`.
+
+        Raises:
+            NotFoundError: The session holds no such history.
+            ArchiveDamagedError: A part of it cannot be read.
+        """
+        name = self.tree.find(head)
+        if name is None:
+            raise NotFoundError(
+                f"Session {self.session_id} holds no history {head!r}. Give the pointer as it was "
+                "told, with the 12 characters after its @, or leave them out for all branches."
+            )
+        with self._told_of_damage():
+            return self.tree.numbers(name)
+
+    @contextmanager
+    def _told_of_damage(self) -> Generator[None]:
+        try:
+            yield
+        except MissingHistoryError as error:
+            raise ArchiveDamagedError(
+                f"Session {self.session_id}: what stood before message {error.seq} is damaged. "
+                "Hand over the whole message list again, which stores it anew."
+            ) from error
+
+    def receipts_of(self, heads: Collection[str]) -> list[LoggedRecord]:
+        """The receipts of the compactions that a list went through, oldest first.
+
+        These are the ones of a list that it begins with, or whose outcome it begins with, and what
+        went before them.
+
+        Args:
+            heads: The names of all histories that the list begins with.
+        """
+        names = set(heads)
+        found: list[LoggedRecord] = []
+        for _, record in sorted(self.receipts.items(), reverse=True):
+            of, left = record.head.get("of", ROOT), record.head.get("left", ROOT)
+            if of in names or left in names:
+                found.append(record)
+                names.update(self.tree.names(of))
+        return found[::-1]
 
 
 def refresh(state: SessionState) -> SessionState:

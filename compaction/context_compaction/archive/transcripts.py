@@ -3,7 +3,8 @@
 Everything blocks and runs in one thread at a time; `local.py` sees to that.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import count
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from context_compaction.archive import (
     AppendResult,
     ArchivedMessage,
     ContextEntry,
+    History,
     OutputInfo,
     SessionInfo,
 )
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
+from context_compaction.archive.history_tree import NO_SEQ, Placed
 from context_compaction.archive.log import (
     check_session_id,
     read_body,
@@ -35,7 +38,7 @@ from context_compaction.archive.records import (
     externalise,
 )
 from context_compaction.archive.retention import delete_sessions
-from context_compaction.archive.session import NO_SEQ, SessionState
+from context_compaction.archive.session import SessionState
 from context_compaction.edits import Blob
 from context_compaction.errors import (
     ArchiveDamagedError,
@@ -44,7 +47,7 @@ from context_compaction.errors import (
     QueryError,
     SettingsError,
 )
-from context_compaction.history_hash import ROOT, chain_hashes, content_hash
+from context_compaction.history_hash import HEAD_CHARS, ROOT, chain_hashes, content_hash
 from context_compaction.messages import JsonObject, Message
 from context_compaction.wire import FORMATS
 
@@ -82,49 +85,68 @@ class TranscriptStore:
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
         contents = [_hash_message(index, message) for index, message in enumerate(messages)]
         chain = chain_hashes(contents, after)
-        head = chain[-1] if chain else after
         state = self._sessions.state(session_id)
-        if after != ROOT and after not in state.nodes:
+        if not state.tree.holds(after):
             raise NotFoundError(
                 f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
                 "message list."
             )
-        known = state.match(chain)
+        lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
+        placed = state.tree.place(contents, chain, lead)
         if dry_run:
-            return AppendResult(_seqs(state, chain, known), len(chain) - known, head)
-        self._sessions.sync_history(state, chain[known - 1] if known else after)
-        if known == len(chain):
-            return AppendResult(_seqs(state, chain, known), 0, head)
+            return _result(state, placed, chain, after)
+        if None not in placed.seqs and not placed.repeats:
+            self._sessions.sync_history(state, chain[-1] if chain else after)
+            return _result(state, placed, chain, after)
         with self._sessions.writing(session_id) as state:
-            known = state.match(chain)
-            # Again, for what came since. Nothing may reach the device before what it builds upon.
-            self._sessions.sync_history(state, chain[known - 1] if known else after)
-            seqs = _seqs(state, chain, known)
-            tools = tools_of(messages, known)
-            self._sessions.write(
-                state,
-                session_id,
-                parent_session_id,
-                [
-                    Record(
-                        {
-                            "kind": "message",
-                            "ts": _timestamp(messages[index], now_seconds),
-                            "at": now_seconds,
-                            "seq": seqs[index],
-                            "hash": contents[index],
-                            "parent": chain[index - 1] if index else after,
-                            "format": format,
-                            "role": role_of(messages[index]),
-                            "tools": tools[index - known],
-                        },
-                        externalise(messages[index].source, self.blobs.put),
-                    )
-                    for index in range(known, len(messages))
-                ],
-            )
-        state.durable.add(head)
-        return AppendResult(seqs, len(chain) - known, head)
+            placed = state.tree.place(contents, chain, lead)
+            result = _result(state, placed, chain, after)
+            self._sync_before(state, placed, chain, after)
+            first = placed.seqs.index(None) if None in placed.seqs else len(chain)
+            tools = tools_of(messages, first)
+            new = {
+                index: Record(
+                    {
+                        "kind": "message",
+                        "ts": _timestamp(messages[index], now_seconds),
+                        "at": now_seconds,
+                        "seq": result.seqs[index],
+                        "hash": contents[index],
+                        "parent": chain[index - 1] if index else after,
+                        "format": format,
+                        "role": role_of(messages[index]),
+                        "tools": tools[index - first],
+                    },
+                    externalise(messages[index].source, self.blobs.put),
+                )
+                for index, seq in enumerate(placed.seqs)
+                if seq is None
+            } | {
+                repeat.start: Record({
+                    "kind": "run",
+                    "ts": now_seconds,
+                    "head": chain[repeat.stop - 1],
+                    "parent": chain[repeat.start - 1] if repeat.start else after,
+                    "source": repeat.source,
+                    "count": repeat.stop - repeat.start,
+                })
+                for repeat in placed.repeats
+            }
+            if new:
+                records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
+                self._sessions.write(state, session_id, parent_session_id, records)
+        state.durable.add(result.head)
+        return result
+
+    def _sync_before(
+        self, state: SessionState, placed: Placed, chain: Sequence[str], after: str
+    ) -> None:
+        """Make durable what a list builds upon: nothing may reach the device before that."""
+        if placed.repeats:
+            self._sessions.sync(state, state.unsynced())
+            return
+        known = placed.seqs.index(None) if None in placed.seqs else len(chain)
+        self._sessions.sync_history(state, chain[known - 1] if known else after)
 
     def commit(
         self,
@@ -133,26 +155,32 @@ class TranscriptStore:
         receipt: JsonObject | None,
         context: Sequence[ContextEntry],
         *,
+        head: str,
         now_seconds: float,
     ) -> None:
         """See `Archive.commit`. Large outputs are durable before the record that names them."""
         check_session_id(session_id)
-        heads = {blob.output_id: describe_blob(blob) for blob in blobs}
+        outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
+        output_ids = [*outputs]
         with self._sessions.writing(session_id) as state:
             self._sessions.sync(state, state.unsynced())
             records: list[Record] = []
             for blob in blobs:
-                head = heads.pop(blob.output_id, None)
-                if head is not None and not _is_stored(state, head):
+                output = outputs.pop(blob.output_id, None)
+                if output is not None and not _is_stored(state, output):
                     body = compact_json(encode_content(blob.data, self.blobs))
-                    records.append(Record({"kind": "output", "ts": now_seconds} | head, body))
+                    records.append(Record({"kind": "output", "ts": now_seconds} | output, body))
+            entries = _entries(state, context)
             if receipt is not None:
+                left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
+                named: JsonObject = {"of": head, "left": left, "outputs": output_ids}
                 body = externalise(receipt, self.blobs.put)
-                records.append(Record({"kind": "receipt", "ts": now_seconds}, body))
+                records.append(Record({"kind": "receipt", "ts": now_seconds} | named, body))
             if context:
-                head = {"kind": "context", "ts": now_seconds, "entries": _entries(state, context)}
+                named = {"of": head, "entries": entries}
                 made = [entry.raw for entry in context if entry.seq == NO_SEQ]
-                records.append(Record(head, externalise(made, self.blobs.put)))
+                body = externalise(made, self.blobs.put)
+                records.append(Record({"kind": "context", "ts": now_seconds} | named, body))
             if records:
                 self._sessions.write(state, session_id, None, records)
 
@@ -164,12 +192,14 @@ class TranscriptStore:
         if stored is None:
             return format, self._raws(state, state.newest_history())
         made = iter(self._body(state, stored.record.place))
-        seqs = [seq for _, seq, _ in stored.record.head["entries"]]
+        seqs = [seq for _, seq, *_ in stored.record.head["entries"]]
         originals = iter(self._raws(state, [seq for seq in seqs if seq != NO_SEQ]))
         raws = [next(made) if seq == NO_SEQ else next(originals) for seq in seqs]
-        return format, raws + self._raws(state, state.history_after(stored.end))
+        return format, raws + self._raws(state, state.newest_history(stored.end))
 
-    def read_messages(self, session_id: str, start: int, stop: int) -> list[ArchivedMessage]:
+    def read_messages(
+        self, session_id: str, start: int, stop: int, head: str | None
+    ) -> list[ArchivedMessage]:
         """See `Archive.read_messages`."""
         if not 0 <= start <= stop:
             raise QueryError(
@@ -177,17 +207,46 @@ class TranscriptStore:
                 "Give a start from 0 and a stop that is not smaller."
             )
         state = self._sessions.existing(session_id)
-        seqs = [seq for seq in range(start, min(stop + 1, state.next_seq)) if seq in state.messages]
+        within: Sequence[int] = range(start, min(stop + 1, state.next_seq))
+        if head is not None:
+            within = [seq for seq in state.history(head) if start <= seq <= stop]
+        seqs = [seq for seq in within if seq in state.messages]
         return [
             ArchivedMessage(session_id, seq, record.head["format"], raw, float(record.head["ts"]))
             for seq, raw in zip(seqs, self._raws(state, seqs), strict=True)
             for record in [state.messages[seq]]
         ]
 
-    def receipts(self, session_id: str) -> list[JsonObject]:
+    def history(self, session_id: str, head: str) -> History:
+        """See `Archive.history`."""
+        state = self._sessions.existing(session_id)
+        seqs = tuple(state.history(head))
+        name = state.tree.find(head) or head
+        receipts = state.receipts_of([*state.tree.names(name)])
+        outputs = (output for record in receipts for output in record.head["outputs"])
+        return History(name[:HEAD_CHARS], seqs, frozenset(outputs))
+
+    def branches(self, session_id: str, limit: int) -> tuple[list[History], int]:
+        """See `Archive.branches`."""
+        state = self._sessions.existing(session_id)
+        names = state.tree.branches()
+        found: list[History] = []
+        for name in names:
+            if len(found) == limit:
+                break
+            try:
+                found.append(self.history(session_id, name))
+            except ArchiveDamagedError:
+                continue  # the doctor names what is damaged; what can be read is listed
+        return found, len(names)
+
+    def receipts(self, session_id: str, heads: Collection[str] | None) -> list[JsonObject]:
         """See `Archive.receipts`."""
         state = self._sessions.existing(session_id)
-        return [self._body(state, record.place) for _, record in sorted(state.receipts.items())]
+        records = [record for _, record in sorted(state.receipts.items())]
+        if heads is not None:
+            records = state.receipts_of(heads)
+        return [self._body(state, record.place) for record in records]
 
     def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""
@@ -260,10 +319,17 @@ class TranscriptStore:
         return read_body(state.folder, place, self.blobs.read_whole)
 
 
-def _seqs(state: SessionState, chain: Sequence[str], known: int) -> tuple[int, ...]:
-    """The numbers of a list whose first `known` histories the session holds."""
-    matched = [state.nodes[name].seq for name in chain[:known]]
-    return (*matched, *range(state.next_seq, state.next_seq + len(chain) - known))
+def _result(state: SessionState, placed: Placed, chain: Sequence[str], after: str) -> AppendResult:
+    """The answer for a list that stands where `placed` says; what is new gets the next numbers."""
+    numbers = count(state.next_seq)
+    seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
+    return AppendResult(
+        seqs=seqs,
+        written=placed.seqs.count(None),
+        head=chain[-1] if chain else after,
+        heads=tuple(chain),
+        forks_at=placed.forks_at,
+    )
 
 
 def _hash_message(index: int, message: Message) -> str:
@@ -302,11 +368,12 @@ def _is_stored(state: SessionState, head: JsonObject) -> bool:
 
 
 def _entries(state: SessionState, context: Sequence[ContextEntry]) -> list[list[Any]]:
-    """The entries of a context record: content hash, number or -1, number of the original."""
+    """The entries of a context record, as records.py has them."""
     entries: list[list[Any]] = []
     for entry in context:
         if entry.seq == NO_SEQ:
-            entries.append([content_hash(entry.raw), NO_SEQ, entry.source_seq])
+            made: list[Any] = [content_hash(entry.raw), NO_SEQ, entry.source_seq]
+            entries.append([*made, entry.stands_for] if entry.stands_for else made)
             continue
         record = state.messages.get(entry.seq)
         if record is None:

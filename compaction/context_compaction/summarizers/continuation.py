@@ -18,7 +18,7 @@ from context_compaction.messages import JsonObject
 
 # A person may have to approve the host's request to its model.
 LIFETIME_SECONDS = 3_600
-_TOKEN = re.compile(r"c1-(\d{1,12})-(\d{1,12})-(\d{1,12})-([0-9a-f]{24})")
+_TOKEN = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-([0-9a-f]{24})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def issue(span: Span, originals: Sequence[JsonObject], now_seconds: float) -> st
     """The token for a summary of `originals`, which are what the archive has in `span`."""
     expires = int(now_seconds) + LIFETIME_SECONDS
     digest = _digest(span, originals, expires)
-    return f"c1-{span.start_seq}-{span.stop_seq}-{expires}-{digest}"
+    return f"c2-{span.start_seq}-{span.stop_seq}-{span.head}-{expires}-{digest}"
 
 
 def parse(token: str, session_id: str, now_seconds: float) -> Continuation:
@@ -49,13 +49,13 @@ def parse(token: str, session_id: str, now_seconds: float) -> Continuation:
             f"continuation is {token[:60]!r}. Give it exactly as summary_request had it, or leave "
             "it out."
         )
-    start, stop, expires = (int(number) for number in found.groups()[:3])
+    start, stop, expires = (int(found[number]) for number in (1, 2, 4))
     if now_seconds > expires:
         raise SettingsError(
             "The continuation has expired: the conversation may have moved on since. Call again "
             "without summary and continuation to get a new request."
         )
-    return Continuation(Span(session_id, start, stop), expires, found[4])
+    return Continuation(Span(session_id, start, stop, found[3]), expires, found[5])
 
 
 def verify(continuation: Continuation, originals: Sequence[JsonObject]) -> None:
