@@ -1,9 +1,10 @@
 """Layer: the work on a finished sub-task becomes one line with a pointer, where that is enough.
 
 Two things end a sub-task: the agent marks an item of its todo list as completed, or an agent that
-it had called reports. What lies between is seldom needed again, and reads back by the pointer. The
-line says what was changed and what must not be repeated. What the user said is never collapsed,
-nor the newest finished sub-task, whose outcome is still being used.
+it had called reports; where a policy says so, every turn that was answered is one. What lies
+between is seldom needed again, and reads back by the pointer. The line says what was changed and
+what must not be repeated. What the user said is never collapsed, nor the newest finished sub-task,
+whose outcome is still being used.
 
 It acts only where it spares a summary: if even all of it together does not reach the limit, history
 is summarised from the messages as they stand.
@@ -13,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeAlias
 
 from context_compaction import markers
@@ -28,6 +30,7 @@ from context_compaction.messages import (
     tool_calls,
 )
 from context_compaction.pairing import safe_cuts
+from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
 from context_compaction.tool_kinds import words_of
 from context_compaction.wire.rules import WireRules
@@ -39,6 +42,7 @@ _DONE = frozenset({"completed", "complete", "done", "finished"})
 _AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
 _ITEM = re.compile(r"\[([^\]]*)\] (.*)", re.DOTALL)
 _NAMES_SHOWN = 5
+_TURN_LABEL = "work on the request above"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +61,13 @@ def collapse(
     rules: WireRules,
     span_of: SpanOf,
     limit_tokens: int,
-    min_tokens: int,
+    settings: Settings,
     pinned: Collection[int] = (),
 ) -> Step:
     """Collapse finished sub-tasks, oldest first, until `limit_tokens` is met; else nothing.
+
+    Finished turns go all at once, where that is worth a new beginning of the prompt cache: one at
+    a time they would break it at nearly every turn.
 
     Args:
         messages: A valid list.
@@ -68,13 +75,17 @@ def collapse(
         rules: The provider's rules.
         span_of: Finds the archived originals of a part of the list.
         limit_tokens: What the list may count.
-        min_tokens: A sub-task of at most this stays.
+        settings: `collapse`; a finished task of at most `min_result_tokens` stays; turns want
+            `min_savings_tokens`.
         pinned: Indices of messages that hold pinned text; work that has one of them stays.
     """
-    excess_tokens = count.messages(messages) - limit_tokens
+    takes_turns = settings.collapse == "turns"
+    min_tokens = 0 if takes_turns else settings.min_result_tokens
+    total_tokens = count.messages(messages)
+    excess_tokens = total_tokens - limit_tokens
     lines: dict[int, tuple[SubTask, Message, list[Edit]]] = {}
-    for sub_task in finished_sub_tasks(messages, rules):
-        if excess_tokens <= 0:
+    for sub_task in finished_sub_tasks(messages, rules, with_turns=takes_turns):
+        if excess_tokens <= 0 and not takes_turns:
             break
         part = messages[sub_task.start : sub_task.stop]
         if any(message.index in pinned for message in part):
@@ -86,7 +97,9 @@ def collapse(
             continue
         lines[sub_task.start] = (sub_task, line, _edits(part, line_tokens, span, count))
         excess_tokens -= part_tokens - line_tokens
-    if excess_tokens > 0 or not lines:
+    saved_tokens = total_tokens - limit_tokens - excess_tokens
+    is_little = takes_turns and saved_tokens < settings.min_savings_tokens
+    if excess_tokens > 0 or is_little or not lines:
         return Step(messages)
     out: list[Message] = []
     at = 0
@@ -97,14 +110,19 @@ def collapse(
     return Step(tuple(out), tuple(edit for _, _, edits in lines.values() for edit in edits))
 
 
-def finished_sub_tasks(messages: Messages, rules: WireRules) -> list[SubTask]:
+def finished_sub_tasks(
+    messages: Messages, rules: WireRules, *, with_turns: bool = False
+) -> list[SubTask]:
     """The finished sub-tasks, oldest first, in parts that can be taken out; not the newest one."""
     safe = safe_cuts(messages, rules)
     # The widest first among those that begin alike: an agent's work may be part of an item's.
-    found = sorted((*_by_plan(messages), *_by_agent(messages)), key=lambda t: (t.start, -t.stop))
+    turns = _by_turn(messages) if with_turns else ()
+    found = sorted(
+        (*_by_plan(messages), *_by_agent(messages), *turns), key=lambda t: (t.start, -t.stop)
+    )
     outer: list[SubTask] = []
     for sub_task in found:
-        if not outer or sub_task.stop > outer[-1].stop:
+        if not outer or sub_task.start >= outer[-1].stop:
             outer.append(sub_task)
     return [
         SubTask(start, stop, sub_task.label)
@@ -131,6 +149,17 @@ def _completed(items: Sequence[str]) -> list[str]:
     """The texts of those items of a plan whose state says that they are done."""
     states = filter(None, map(_ITEM.match, items))
     return [found[2] for found in states if found[1].lower() in _DONE]
+
+
+def _by_turn(messages: Messages) -> Iterator[SubTask]:
+    """The work between a request of the user and its answer, where another request follows."""
+    starts = [at for at, message in enumerate(messages) if markers.is_request(message)]
+    for start, following in pairwise(starts):
+        last = messages[following - 1]
+        has_answer = last.role == "assistant" and not tool_calls(last)
+        stop = following - 1 if has_answer else following
+        if stop > start + 1:
+            yield SubTask(start + 1, stop, _TURN_LABEL)
 
 
 def _by_agent(messages: Messages) -> Iterator[SubTask]:

@@ -95,7 +95,7 @@ def _collapsed(task: Task, cleared: Shape) -> Shape:
         rules=task.rules,
         span_of=partial(span_of, task),
         limit_tokens=task.limits.tokens,
-        min_tokens=task.settings.min_result_tokens,
+        settings=task.settings,
         pinned=task.pins.said_at,
     )
     return Shape(cleared.draft.then("collapse", step, task.count), cleared.rung)

@@ -114,9 +114,18 @@ POLICIES: Mapping[str, Policy] = {
         Policy(
             "claude-code",
             "Old results of eight kinds of tools are cleared as soon as that saves 20 000 tokens; "
-            "at window - min(output, 20 000) - 13 000 a summary replaces everything, and up to "
-            "five files that were read come back.",
-            ("unchanged", "persist", "microcompact", "summarize", "restore"),
+            "at window - min(output, 20 000) - 13 000 finished turns become a line each, where "
+            "that is enough and saves as much; else a summary replaces everything, and up to five "
+            "files that were read come back.",
+            (
+                "unchanged",
+                "persist",
+                "snip",
+                "microcompact",
+                "collapse",
+                "summarize",
+                "restore",
+            ),
             Settings(
                 # S0: threshold = window - min(max_output, 20 000) - 13 000; nothing lies below it.
                 target_fraction=1.0,
@@ -125,6 +134,8 @@ POLICIES: Mapping[str, Policy] = {
                 persist_result_tokens=40_000,
                 persist_newest_chars=200_000,
                 preview_chars=2_000,
+                snip_max_messages=_NEVER,  # its own rule is not published; S3's is four-layer's
+                collapse="turns",
                 # S0: on every turn; eight tools; keep 3; each over 1 000; together 20 000.
                 clear_every_turn=True,
                 compactable_kinds=(
@@ -164,6 +175,8 @@ POLICIES: Mapping[str, Policy] = {
                 *_REPLACES_ALL,
                 *_REACTIVE,
                 _SMALL_WINDOW,
+                "Rules for snip and collapse are not published: here the model names what is "
+                "snipped, and all finished turns but the newest are collapsed at once.",
                 "Files that changed are compared by content where they lie inside a root, not by "
                 "mtime, and told of without their differences; no other attachment is made.",
                 "The eight tools are seven kinds here, since glob and list_dir are one.",

@@ -18,6 +18,7 @@ ToolKind: TypeAlias = Literal[
     "read", "write", "edit", "search", "list", "execute", "notebook", "web", "other"
 ]
 EstimatorName: TypeAlias = Literal["auto", "chars/4", "chars/3"]
+CollapseRule: TypeAlias = Literal["tasks", "turns"]
 KeepBase: TypeAlias = Literal["target", "window"]
 SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
 TooLongRule: TypeAlias = Literal["clip", "drop_oldest"]
@@ -68,6 +69,9 @@ class Settings:
             since the conversation read them, each change once.
         protected_tools: Tools whose results are never cleared, by name (case does not matter).
         tool_kinds: Kinds of tools that the recogniser does not know, by name.
+        collapse: What `collapse` takes: finished "tasks", items of a plan and calls of agents,
+            until the target is met; or all finished "turns" as well, at once, where that saves
+            `min_savings_tokens` and is enough.
         replace_all: At a cut everything goes but an unanswered request.
         acknowledge: After a summary the assistant says that it has read it, where somebody speaks
             next.
@@ -136,6 +140,7 @@ class Settings:
     tell_changed_files: bool = False
     protected_tools: tuple[str, ...] = ()
     tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
+    collapse: CollapseRule = "tasks"
     replace_all: bool = False
     acknowledge: bool = False
     keep_recent_fraction: float = 0.5
@@ -200,6 +205,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "estimator": get_args(EstimatorName),
     "keep_recent_of": get_args(KeepBase),
     "split_turn": get_args(SplitTurnRule),
+    "collapse": get_args(CollapseRule),
     "small_window": get_args(SmallWindowRule),
     "summary_outline": get_args(SummaryOutline),
     "summary_too_long": get_args(TooLongRule),

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from context_compaction.errors import SettingsError
+from context_compaction.policies import POLICIES
 
 from tests.support.json_types import Json
 from tests.support.policy_tables import chars, kept, long_talk, results_of, shape, steps, under
@@ -100,6 +101,45 @@ async def test_after_results_the_summary_stands_last_since_the_user_must_speak_l
 
 # Ten old results and three that are kept: 10 * 2 000 tokens are exactly the minimum.
 OLD, NEW = [chars(2_000, letter) for letter in "abcdefghij"], [chars(2_000, c) for c in "xyz"]
+
+
+def finished_turns(turns: int) -> list[Json]:
+    """Turns of which each has 20 000 tokens of small results, and then a new request."""
+    talk: list[Json] = []
+    for turn in range(turns):
+        talk.append(user(f"Look into part {turn}."))
+        for n in range(20):
+            text = f"{turn}.{n} " + chars(990)
+            talk += answered(f"c{turn}_{n}", "bash", text, command=f"run {turn} {n}")
+        talk.append(assistant(f"Part {turn} is fine."))
+    return [*talk, user("And all together?")]
+
+
+async def test_finished_turns_are_collapsed_before_a_summary_replaces_everything() -> None:
+    payload = finished_turns(9)
+    result = await under("claude-code", payload, **WINDOW)
+    assert [layer.name for layer in result.layers] == ["collapse"]
+    assert result.fits
+    lines = [m["content"] for m in result.messages if str(m["content"]).startswith("[Finished")]
+    assert len(lines) == 8, "all but the newest"
+    assert lines[0].startswith(
+        "[Finished sub-task: work on the request above; 40 messages; calls bash x20; originals: "
+    )
+    said = [m for m in payload if isinstance(m["content"], str)]
+    assert [m for m in result.messages if m in said] == said, "requests and answers stay"
+
+
+async def test_where_collapsing_is_not_worth_it_a_summary_replaces_everything() -> None:
+    few = [user("Begin."), *steps([chars(990)] * 9)[1:], assistant("Begun."), user("Go on.")]
+    payload = [*few, *steps([chars(990)] * 170)[1:]]
+    result = await under("claude-code", payload, **WINDOW)
+    assert shape(result.messages)[0] == "summary"
+
+
+async def test_the_layers_run_in_the_order_budget_snip_micro_collapse_summary() -> None:
+    layers = POLICIES["claude-code"].layers
+    order = ["persist", "snip", "microcompact", "collapse", "summarize"]
+    assert [layer for layer in layers if layer in order] == order
 
 
 async def test_old_results_are_cleared_on_any_turn_once_that_saves_20_000_tokens() -> None:
