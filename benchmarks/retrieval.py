@@ -48,6 +48,7 @@ _SMALL_WORDS = (
 STOP_WORDS = frozenset(_SMALL_WORDS.split())
 
 Doc = tuple[str, int]
+Found = tuple[Doc, ...]  # what one place in a list of hits shows: a message, and what follows it
 Search = Callable[[str, str | None], list[Doc]]
 
 
@@ -156,21 +157,27 @@ def safe(text: str) -> str:
 # Ours
 
 
-async def ours(archive: Archive, asked: Sequence[Question]) -> list[list[Doc]]:
-    answers: list[list[Doc]] = []
+async def ours(archive: Archive, asked: Sequence[Question]) -> list[list[Found]]:
+    """The hits, each with the message after it where the hit ends with a question."""
+    answers: list[list[Found]] = []
     for question in asked:
         page = await archive.search(Query(question.text, session_id=question.session, limit=DEPTH))
-        answers.append([(hit.session_id, hit.seq) for hit in page.hits])
+        shown = [(hit, hit.next) if hit.next else (hit,) for hit in page.hits]
+        answers.append([tuple((hit.session_id, hit.seq) for hit in hits) for hits in shown])
     return answers
+
+
+def hits_alone(answers: Sequence[Sequence[Found]]) -> list[list[Found]]:
+    return [[shown[:1] for shown in found] for found in answers]
 
 
 # Figures
 
 
-def figures(asked: Sequence[Question], answers: Sequence[Sequence[Doc]]) -> dict[str, float]:
+def figures(asked: Sequence[Question], answers: Sequence[Sequence[Found]]) -> dict[str, float]:
     """Recall here: whether one of the answering messages stands among the first."""
     ranks = [
-        next((rank for rank, doc in enumerate(found, 1) if doc in question.answers), None)
+        next((rank for rank, docs in enumerate(found, 1) if question.answers & {*docs}), None)
         for question, found in zip(asked, answers, strict=True)
     ]
     count = max(len(ranks), 1)
@@ -182,14 +189,15 @@ def figures(asked: Sequence[Question], answers: Sequence[Sequence[Doc]]) -> dict
 
 
 def evidence_figures(
-    asked: Sequence[Question], answers: Sequence[Sequence[Doc]]
+    asked: Sequence[Question], answers: Sequence[Sequence[Found]]
 ) -> dict[str, float]:
     """Recall as LoCoMo has it: the share of the evidence that stands among the first."""
     count = max(len(asked), 1)
 
     def recall(depth: int) -> float:
         shares = [
-            len(question.answers & set(found[:depth])) / len(question.answers)
+            len(question.answers & {doc for docs in found[:depth] for doc in docs})
+            / len(question.answers)
             for question, found in zip(asked, answers, strict=True)
         ]
         return sum(shares) / count
@@ -202,13 +210,15 @@ async def compare(
     archive: Archive,
     texts: dict[Doc, str],
     asked: Sequence[Question],
-    judge: Callable[[Sequence[Question], Sequence[Sequence[Doc]]], dict[str, float]] = figures,
-) -> list[list[Doc]]:
+    judge: Callable[[Sequence[Question], Sequence[Sequence[Found]]], dict[str, float]] = figures,
+) -> list[list[Found]]:
     await archive.search(Query("warm", limit=1))
-    rows: list[tuple[str, list[list[Doc]], float]] = []
+    rows: list[tuple[str, list[list[Found]], float]] = []
     start = time.process_time()
     found = await ours(archive, asked)
-    rows.append(("search_transcript", found, time.process_time() - start))
+    seconds = time.process_time() - start
+    rows.append(("search_transcript", found, seconds))
+    rows.append(("the same, without what follows a question", hits_alone(found), seconds))
     peers: list[tuple[str, Search]] = [
         ("FTS5 porter, any word", fts5(texts, drops_stop_words=False)),
         ("FTS5 porter, no stop words", fts5(texts, drops_stop_words=True)),
@@ -217,7 +227,7 @@ async def compare(
     for name, search in peers:
         search("warm", asked[0].session if asked else None)
         start = time.process_time()
-        answers = [search(question.text, question.session) for question in asked]
+        answers = [[(doc,) for doc in search(row.text, row.session)] for row in asked]
         rows.append((name, answers, time.process_time() - start))
     print(f"\n## {title}: {len(asked)} questions, {len(texts)} messages\n")
     print("| | R@5 | R@10 | MRR | CPU ms a query |")
@@ -345,10 +355,10 @@ async def main(arguments: Any) -> None:
             await measure_locomo(arguments.locomo, root)
 
 
-def show_misses(asked: Sequence[Question], found: Sequence[Sequence[Doc]]) -> None:
-    for question, docs in zip(asked, found, strict=True):
-        if not question.answers & set(docs[:5]):
-            print("missed:", question.text, sorted(question.answers), list(docs[:3]))
+def show_misses(asked: Sequence[Question], found: Sequence[Sequence[Found]]) -> None:
+    for question, hits in zip(asked, found, strict=True):
+        if not question.answers & {doc for docs in hits[:5] for doc in docs}:
+            print("missed:", question.text, sorted(question.answers), list(hits[:3]))
 
 
 parser = argparse.ArgumentParser(description=__doc__)

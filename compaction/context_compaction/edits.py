@@ -22,6 +22,8 @@ class Blob:
 
     Text is UTF-8 with lone surrogates passed through ("surrogatepass"). A part that is not text
     (an image, a document, an unknown block) is its JSON, of media type "application/json".
+    `seq` is the number of the archived message that held it, where that is known: its time is the
+    output's.
     """
 
     output_id: str
@@ -29,6 +31,7 @@ class Blob:
     media_type: str = "text/plain"
     tool_name: str | None = None
     call_id: str | None = None
+    seq: int | None = None
 
 
 def make_blob(

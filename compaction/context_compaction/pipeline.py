@@ -19,6 +19,7 @@ from context_compaction.compaction import (
     CompactResult,
 )
 from context_compaction.draft import Draft
+from context_compaction.edits import Blob
 from context_compaction.errors import NotFoundError
 from context_compaction.extracts import extracts
 from context_compaction.finishing import finish
@@ -280,7 +281,7 @@ async def _keep(
     archive: Archive,
 ) -> None:
     """Make durable what `result` rests on."""
-    blobs = (*verdict.draft.blobs, *pin_blobs(task.pins.candidates))
+    blobs = (*_dated(verdict, task), *pin_blobs(task.pins.candidates))
     head = task.heads[-1] if task.heads else ""
     if result.prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
@@ -301,6 +302,17 @@ async def _keep(
         names = ("session_id", "format", "status", "tokens", "memory")
         receipt = {name: receipt[name] for name in names}
         await archive.commit(result.session_id, receipt=receipt, head=head)
+
+
+def _dated(verdict: Verdict, task: Task) -> list[Blob]:
+    """The draft's blobs, each with the archived message that held it."""
+    seqs = {
+        pointer: task.seqs[edit.index]
+        for edit in verdict.draft.edits
+        if edit.index is not None
+        for pointer in edit.pointers
+    }
+    return [replace(blob, seq=seqs.get(blob.output_id)) for blob in verdict.draft.blobs]
 
 
 async def _memory(

@@ -295,6 +295,14 @@ class PersistAnswer(Answer):
     note: str | None = None
 
 
+class NextAnswer(Answer):
+    """The message after a hit that ends with a question."""
+
+    pointer: str
+    role: str
+    snippet: str
+
+
 class HitAnswer(Answer):
     """One place where the query was found. The pointer to a message names its session."""
 
@@ -306,6 +314,7 @@ class HitAnswer(Answer):
     line: int | None = None
     offset_chars: int
     snippet: str
+    next: NextAnswer | None = Field(default=None, description="What follows a question.")
 
 
 class SearchAnswer(Answer):

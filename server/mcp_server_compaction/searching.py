@@ -6,7 +6,7 @@ from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.dates import asked_times
 from context_compaction.errors import QueryError
 
-from mcp_server_compaction.schemas import HitAnswer, SearchAnswer, SearchArguments
+from mcp_server_compaction.schemas import HitAnswer, NextAnswer, SearchAnswer, SearchArguments
 from mcp_server_compaction.sessions import iso_time
 
 MAX_NAME_CHARS = 64
@@ -65,7 +65,14 @@ def _hit_answer(hit: Hit, max_snippet_chars: int | None) -> HitAnswer:
         line=hit.line,
         offset_chars=hit.offset_chars,
         snippet=hit.snippet[start:stop],
+        next=_next_answer(hit.next, max_snippet_chars),
     )
+
+
+def _next_answer(hit: Hit | None, max_snippet_chars: int | None) -> NextAnswer | None:
+    if hit is None:
+        return None
+    return NextAnswer(pointer=hit.pointer, role=hit.role, snippet=hit.snippet[:max_snippet_chars])
 
 
 def _note(page: SearchPage) -> str:
@@ -73,6 +80,9 @@ def _note(page: SearchPage) -> str:
 
     absent = ", ".join(page.absent)[:MAX_ABSENT_CHARS]
     nowhere = f"Nowhere found: {absent}. " if absent else ""
+    if page.elsewhere:
+        elsewhere = ", ".join(page.elsewhere)[:MAX_ABSENT_CHARS]
+        nowhere += f"Not here, but elsewhere in the archive: {elsewhere}. "
     if not page.hits and page.next_cursor:
         return (
             f"Nothing found so far: the search stopped after {SCAN_BYTES >> 20} MB or "
@@ -81,9 +91,10 @@ def _note(page: SearchPage) -> str:
         )
     if not page.hits:
         return f"Nothing found. {nowhere}Try fewer or other words, or kind='regex'."
+    some = "No text has all of the words: these have some. " if page.has_any else ""
     more = " Pass next_cursor as cursor for more." if page.next_cursor else ""
     counted = "" if page.total_is_exact else " The total is a lower bound: counting stopped early."
-    return f"{nowhere}Read a hit with read_persisted_output and its pointer.{more}{counted}"
+    return f"{nowhere}{some}Read a hit with read_persisted_output and its pointer.{more}{counted}"
 
 
 def _seconds(name: str, text: str | None) -> float | None:

@@ -635,7 +635,6 @@ async def filters_narrow_a_search(archive: Archive) -> None:
     await add(archive, "b", {"role": "system", "content": "needle"}, user("needle"))
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"session_id": "a"}, pointers("a", 0, 1, 2)),
-        ({"session_id": "nobody"}, []),
         ({"role": "user"}, pointers("a", 0) + pointers("b", 1)),
         ({"role": "tool"}, pointers("a", 2)),
         ({"role": "system"}, pointers("b", 0)),
@@ -649,6 +648,9 @@ async def filters_narrow_a_search(archive: Archive) -> None:
         assert sorted(await found(archive, "needle", kind="regex", **settings)) == expected
     with pytest.raises(QueryError, match="role"):
         await found(archive, "needle", role="nobody")
+    for kind in ("words", "phrase", "regex"):
+        with pytest.raises(NotFoundError, match="no session 'nobody'"):
+            await archive.search(Query("needle", kind=kind, session_id="nobody"))
 
 
 @promise

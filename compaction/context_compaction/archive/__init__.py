@@ -174,6 +174,8 @@ class Hit:
         line: For an output, the line of the match, from 1.
         offset_chars: Where the match begins in the message's text or in the output.
         snippet_chars_before: How much of the snippet stands before the match.
+        next: The message that follows in the same history, where this one ends with a question;
+            not for a pattern, whose matches are wanted by themselves.
     """
 
     pointer: str
@@ -188,6 +190,7 @@ class Hit:
     line: int | None = None
     score: float = 0.0
     snippet_chars_before: int = 0
+    next: "Hit | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,11 @@ class SearchPage:
     """Hits, best or newest first. `total_is_exact` is False when counting stopped early.
 
     A pattern's page may hold no hit and yet a cursor: the search stopped at its limits, and goes on
-    from there. `absent` are the words asked for that stand nowhere, as far as filters allow.
+    from there. `absent` are the words asked for that stand nowhere, `elsewhere` those that stand
+    only where the filters do not allow. `has_any` tells that no row has all the words, so that
+    those with any of them are listed; only where newest come first, since ranking weighs that.
+
+    What our own tools were asked and answered is found only by the name of the tool.
     """
 
     hits: tuple[Hit, ...]
@@ -203,6 +210,8 @@ class SearchPage:
     total_is_exact: bool
     next_cursor: str | None = None
     absent: tuple[str, ...] = ()
+    elsewhere: tuple[str, ...] = ()
+    has_any: bool = False
 
 
 @dataclass(frozen=True, slots=True)

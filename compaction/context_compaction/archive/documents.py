@@ -34,6 +34,10 @@ MAX_PATH_CHARS = 1000
 
 _PATH_NAME = re.compile("path|file", re.IGNORECASE)
 _PATH_MARK = "/"
+_OWN_TOOL = re.compile(
+    r"(?:\A|[^A-Za-z0-9])"
+    r"(?:compact_messages|persist_large_output|read_persisted_output|search_transcript)\Z"
+)
 
 
 def role_of(message: Message) -> str:
@@ -78,6 +82,11 @@ def _names_of_answered(before: Sequence[Message], new: Sequence[Message]) -> dic
     return names
 
 
+def is_own_tool(name: str) -> bool:
+    """Whether `name` is one of our four tools, as every host's name for them ends."""
+    return _OWN_TOOL.search(name) is not None
+
+
 def message_text(raw: JsonObject, format: str) -> str:
     """The text of a stored message, at most `MAX_INDEXED_CHARS`, as its hits count positions.
 
@@ -95,25 +104,52 @@ class StoredText:
         text: Its text, as `message_text` gives it.
         called_paths: By call id, the paths that each call in it names.
         answered_calls: The ids of the calls that it answers.
+        is_own: Whether all of it is calls of our own tools or their answers.
     """
 
     text: str
     called_paths: dict[str, tuple[str, ...]]
     answered_calls: tuple[str, ...]
+    is_own: bool = False
 
 
-def read_stored(raw: JsonObject, format: str) -> StoredText:
-    """The text and paths of a stored message."""
+def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> StoredText:
+    """The text and paths of a stored message.
+
+    What our own tools were asked and answered repeats what the archive holds, so it is not found
+    beside other text; a message of nothing else has it as its text.
+
+    Args:
+        raw: The message.
+        format: Its format.
+        tools: The names of the tools that it calls or that answer in it.
+    """
+    answers_own = bool(tools) and all(map(is_own_tool, tools))
     try:
         message = FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
         return StoredText("\n".join(_strings(raw))[:MAX_INDEXED_CHARS], {}, ())
-    text = "\n".join(part for block in message.blocks for part in _block_texts(block) if part)
+    said: list[str] = []
+    own: list[str] = []
+    for block in message.blocks:
+        parts = own if _is_own(block, answers_own) else said
+        parts += filter(None, _block_texts(block))
     return StoredText(
-        text[:MAX_INDEXED_CHARS],
+        "\n".join(said or own)[:MAX_INDEXED_CHARS],
         {call.call_id: tuple(_paths(call.arguments)) for call in tool_calls(message)},
         tuple(result.call_id for result in tool_results(message)),
+        is_own=bool(own) and not said,
     )
+
+
+def _is_own(block: Block, answers_own: bool) -> bool:
+    match block:
+        case ToolCall():
+            return is_own_tool(block.name)
+        case ToolResult():
+            return is_own_tool(block.name) if block.name else answers_own
+        case _:
+            return False
 
 
 def _paths(arguments: Any) -> Iterator[str]:
@@ -170,6 +206,7 @@ class IndexedPart:
         start_char: Where it begins, in characters.
         start_line: Number of its first line, from 1.
         paths: Those of the calls that it answers.
+        is_own: Whether our own tools were asked it or answered it.
     """
 
     text: str
@@ -178,6 +215,7 @@ class IndexedPart:
     start_char: int = 0
     start_line: int = 1
     paths: tuple[str, ...] = ()
+    is_own: bool = False
 
 
 def output_parts(text: str) -> Iterator[IndexedPart]:

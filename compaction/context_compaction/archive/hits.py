@@ -1,7 +1,8 @@
 """Hits: which rows of a ranking are shown, and what is said of each."""
 
+import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from context_compaction.archive import Hit
 from context_compaction.archive.index import Doc, DocText, SearchIndex
@@ -10,6 +11,8 @@ from context_compaction.archive.snippets import snippet_span
 MAX_HITS_PER_OUTPUT = 3
 
 _DOCS_A_READ = 200
+_QUESTION = re.compile(r"[?？؟][\W_]*\Z")
+_LAST_CHARS = 40  # of a text, that may be quotation marks and the like behind the question's own
 
 
 def grouped(
@@ -42,6 +45,23 @@ class Groups:
         group = (doc.session_key, doc.output_id)
         self._shown[group] = self._shown.get(group, 0) + 1
         return self._shown[group] <= MAX_HITS_PER_OUTPUT
+
+
+def next_hit(
+    index: SearchIndex,
+    connection: sqlite3.Connection,
+    doc: Doc,
+    said: DocText,
+    read: Callable[[Doc], DocText | None],
+) -> Hit | None:
+    """The message after one that ends with a question, in the same history: the answer, mostly."""
+    if doc.output_id is not None or not _QUESTION.search(said.text[-_LAST_CHARS:]):
+        return None
+    following = index.next_doc(connection, doc)
+    answer = None if following is None else read(following)
+    if following is None or answer is None or answer.is_own or answer.before != said.history:
+        return None
+    return hit_at(following, answer, 0, 0.0)
 
 
 def hit_at(doc: Doc, said: DocText, at: int, score: float) -> Hit:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from context_compaction.archive import SessionInfo
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
-from context_compaction.archive.documents import message_text
+from context_compaction.archive.documents import is_own_tool, read_stored
 from context_compaction.archive.files import explaining, is_gone, read_at
 from context_compaction.archive.index_file import IndexFile
 from context_compaction.archive.indexing import (
@@ -53,8 +53,9 @@ from context_compaction.archive.records import (
 )
 from context_compaction.archive.terms import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
+from context_compaction.history_hash import chain_hash
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
 
 # A folder's time stamp is trusted to show later changes only when it is older than this: some
@@ -105,11 +106,23 @@ class Doc:
 
 @dataclass(frozen=True, slots=True)
 class DocText:
-    """What a row's line says."""
+    """What a row's line says.
+
+    Attributes:
+        text: What was said.
+        role: Who said it.
+        tool: The tool that was called or answered.
+        is_own: Whether our own tools were asked it or answered it.
+        history: Names the history that ends with a message ...
+        before: ... and the one that it goes on from; empty for an output.
+    """
 
     text: str
     role: str
     tool: str | None
+    is_own: bool = False
+    history: str = ""
+    before: str = ""
 
 
 class SearchIndex:
@@ -303,6 +316,15 @@ class SearchIndex:
                 yield News(folder.name, segment, start, part)
                 start = part.end
 
+    def next_doc(self, connection: sqlite3.Connection, doc: Doc) -> Doc | None:
+        """The row of the message with the next number in the same session."""
+        row = connection.execute(
+            "SELECT next.id FROM doc JOIN doc AS next ON next.session = doc.session"
+            " AND next.seq = doc.seq + 1 WHERE doc.id = ?",
+            (doc.doc_id,),
+        ).fetchone()
+        return None if row is None else next(iter(self.docs(connection, [row[0]])), None)
+
     def docs(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[Doc]:
         """The rows of `ids`, in their order; those whose log has gone are left out."""
         rows = connection.execute(
@@ -335,11 +357,20 @@ class SearchIndex:
                 body = restore(body, self._blobs.read_whole)
             if doc.output_id is None:
                 tools = head["tools"]
-                text = message_text(body, head["format"])
-                return DocText(text, head["role"], tools[0] if tools else None)
+                stored = read_stored(body, head["format"], tools)
+                return DocText(
+                    stored.text,
+                    head["role"],
+                    tools[0] if tools else None,
+                    stored.is_own,
+                    chain_hash(head["parent"], head["hash"]),
+                    head["parent"],
+                )
             output = StoredOutput(info_of(head, doc.session_id), body, self._blobs)
             part = decode_text(output.read_bytes(doc.start_byte, doc.size_bytes).data)
-            return None if part is None else DocText(part, "tool", head["tool"])
+            if part is None:
+                return None
+            return DocText(part, "tool", head["tool"], is_own_tool(head["tool"] or ""))
         except (ArchiveDamagedError, NotFoundError):
             # The doctor reports damaged lines and missing files; a search passes them over.
             return None

@@ -14,6 +14,7 @@ from typing import Any
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.documents import (
     IndexedPart,
+    is_own_tool,
     output_parts,
     read_stored,
     title_of,
@@ -25,6 +26,7 @@ from context_compaction.archive.records import BLOB_MARK, parse_body, restore
 from context_compaction.archive.shards import (
     FILLER,
     MIN_DOC_TERMS,
+    OWN,
     SHARD_SCHEMA,
     TermsRow,
     insert_terms,
@@ -220,7 +222,7 @@ def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> It
                 segment=segment,
                 record=record,
                 output_id=head["id"] if is_output else None,
-                tokens=tokens,
+                tokens=[*tokens, OWN] if text.is_own else tokens,
                 part=text,
             )
 
@@ -236,16 +238,17 @@ def _texts(blobs: BlobStore, news: News) -> Iterator[list[IndexedPart]]:
         try:
             if head["kind"] == "message":
                 body = _body(line, blobs)
-                stored = read_stored(body, head["format"])
+                stored = read_stored(body, head["format"], head["tools"])
                 paths |= stored.called_paths
                 about = [path for call in stored.answered_calls for path in paths.get(call, ())]
-                yield [IndexedPart(stored.text, paths=tuple(about))]
+                yield [IndexedPart(stored.text, paths=tuple(about), is_own=stored.is_own)]
             elif head["kind"] == "output":
                 body = _body(line, blobs)
                 data = StoredOutput(info_of(head, ""), body, blobs).read_whole()
                 about = list(paths.get(head["call"], ()))
                 parts = output_parts(decode_text(data) or "")
-                yield [replace(part, paths=tuple(about)) for part in parts]
+                is_own = is_own_tool(head["tool"] or "")
+                yield [replace(part, paths=tuple(about), is_own=is_own) for part in parts]
             else:
                 yield []
         except (ArchiveDamagedError, NotFoundError):

@@ -76,12 +76,21 @@ _LEAST_IDF = 1e-6  # what FTS5 takes for a word that most rows hold
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """Row ids in the order of the answer, with their scores; `absent` stands nowhere."""
+    """Row ids in the order of the answer, with their scores.
+
+    Attributes:
+        ids: The rows.
+        scores: Of each.
+        is_exact: Whether these are all.
+        absent: What stands in none of the rows that the filter lets through.
+        has_any: Whether no row has all the words, so that these have any of them.
+    """
 
     ids: Sequence[int]
     scores: dict[int, float]
     is_exact: bool
-    absent: tuple[str, ...] = ()
+    absent: tuple[Unit, ...] = ()
+    has_any: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,27 +134,31 @@ class Ranker:
         asked = [expression_of(unit) for unit in units]
         pieces = [expression_of(piece) for unit in units for piece in unit.pieces]
         ids: list[int] = []
+        has_any = False
         for expression in (" AND ".join(asked), " OR ".join(asked + pieces)):
             ids = newest_ids(self._connection, self._shards, self._allowed, expression, CANDIDATES)
             if ids:
                 break
+            has_any = len(units) > 1
         times = self._connection.execute(
             "SELECT id FROM doc WHERE id IN (SELECT value FROM json_each(?))"
             " ORDER BY seconds DESC, id DESC",
             (json.dumps(self._allowed.in_time(self._connection, ids)),),
         )
-        return Ranking([doc_id for (doc_id,) in times], {}, len(ids) < CANDIDATES)
+        absent = tuple(unit for unit in units if has_any and not self.is_found(unit))
+        rows = [doc_id for (doc_id,) in times]
+        return Ranking(rows, {}, len(ids) < CANDIDATES, absent, has_any and bool(rows))
 
     def best(self, units: Sequence[Unit], text: str) -> Ranking:
         """Rows with any of the words, best first."""
         found: list[_Matches] = []
-        absent: list[str] = []
+        absent: list[Unit] = []
         for unit in units:
             matches = self._matches(unit)
             # The pieces of a name are of interest only where the name itself is found nowhere.
             known = [matches] if matches.shares else self._pieces(unit)
             found += known
-            absent += [] if known else [" ".join(unit.runs)]
+            absent += [] if known else [unit]
         found += self._dated(text)
         found = self._completed([matches for matches in found if matches.shares])
         if len(units) > MAX_WORDS_FREELY:
@@ -167,6 +180,10 @@ class Ranker:
         # Only those that were read again have moved.
         ids = _ordered({doc_id: scores[doc_id] for doc_id in head}) + order[REREAD:]
         return Ranking(ids, scores, is_exact, tuple(absent))
+
+    def is_found(self, unit: Unit) -> bool:
+        """Whether a row that the filter lets through has a unit, or enough of its pieces."""
+        return self._is_known(unit) or bool(self._pieces(unit))
 
     def _matches(self, unit: Unit) -> _Matches:
         """The newest `CANDIDATES` rows of a unit, in the newest tables that hold so many."""

@@ -121,7 +121,7 @@ def _read_batch(
         if size_chars >= min(_BATCH_CHARS, SCAN_BYTES):
             return _Batch(rows, doc.doc_id)
         said = index.read(doc)
-        if said is not None:
+        if said is not None and not (said.is_own and allowed.without_own):
             rows.append((doc, said))
             size_chars += len(said.text)
     return _Batch(rows, -1)

@@ -10,7 +10,8 @@ from math import inf
 
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
-from context_compaction.archive.hits import grouped, hit_at
+from context_compaction.archive.documents import is_own_tool
+from context_compaction.archive.hits import grouped, hit_at, next_hit
 from context_compaction.archive.index import FAMILY, Doc, SearchIndex
 from context_compaction.archive.indexing import tool_token
 from context_compaction.archive.log import check_session_id
@@ -27,7 +28,7 @@ from context_compaction.archive.shards import (
 from context_compaction.archive.snippets import Locator
 from context_compaction.archive.terms import Unit, phrase_unit, query_units
 from context_compaction.archive.variety import READ_ROWS, varied
-from context_compaction.errors import QueryError
+from context_compaction.errors import NotFoundError, QueryError
 
 MAX_LIMIT = 100
 MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
@@ -43,6 +44,7 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
 
     Raises:
         QueryError: The query holds no word, or a filter, the limit or the cursor cannot be used.
+        NotFoundError: There is no session of the name that is given.
     """
     _check(query)
     cursor = decode_cursor(query.cursor) if query.cursor else None
@@ -57,6 +59,8 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
         ranking = (
             ranker.newest(units) if query.order == "recent" else ranker.best(units, query.text)
         )
+        anywhere = Ranker(index, connection, Filter(without_own=allowed.without_own))
+        elsewhere = [unit for unit in ranking.absent if anywhere.is_found(unit)]
         offset = max(0, int(cursor[0])) if cursor else 0
         locator = Locator(units)
         ids = ranking.ids
@@ -75,7 +79,9 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
                 at = locator.find(said.text)
             # A prefix is looked for by stems, which other words may share.
             if said is not None and (at is not None or not is_prefix):
-                hits.append(hit_at(doc, said, at or 0, ranking.scores.get(doc.doc_id, 0.0)))
+                hit = hit_at(doc, said, at or 0, ranking.scores.get(doc.doc_id, 0.0))
+                following = next_hit(index, connection, doc, said, ranker.read)
+                hits.append(replace(hit, next=following))
         has_more = len(docs) > offset + query.limit
         newest = max(ranking.ids) if cursor is None and has_more else allowed.last_id
         return SearchPage(
@@ -83,7 +89,9 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
             len(ranking.ids),
             ranking.is_exact,
             encode_cursor([offset + query.limit, newest]) if has_more else None,
-            ranking.absent,
+            tuple(" ".join(unit.runs) for unit in ranking.absent if unit not in elsewhere),
+            tuple(" ".join(unit.runs) for unit in elsewhere),
+            ranking.has_any,
         )
 
     return index.run(work)
@@ -125,7 +133,12 @@ def _filter(connection: sqlite3.Connection, query: Query) -> Filter:
     tokens: list[tuple[str, ...]] = []
     if query.session_id is not None:
         family = connection.execute(FAMILY, (query.session_id,)).fetchall()
-        tokens.append(tuple(session_token(session) for (session,) in family) or _NOTHING)
+        if not family:
+            raise NotFoundError(
+                f"The archive holds no session {query.session_id!r}. Leave session_id out to "
+                "search all sessions; every hit names its own."
+            )
+        tokens.append(tuple(session_token(session) for (session,) in family))
     if query.role is not None:
         tokens.append((role_token(query.role),))
     if query.tool is not None:
@@ -139,7 +152,14 @@ def _filter(connection: sqlite3.Connection, query: Query) -> Filter:
         tokens.append(time_range_tokens(first, last) or _NOTHING)
     path = None if query.path is None else phrase_unit(query.path)
     expression = "" if path is None else path_expression(path)
-    return Filter(tuple(tokens), expression, since_seconds=since, until_seconds=until)
+    wants_own = query.tool is not None and is_own_tool(query.tool)
+    return Filter(
+        tuple(tokens),
+        expression,
+        without_own=not wants_own,
+        since_seconds=since,
+        until_seconds=until,
+    )
 
 
 def _units(query: Query) -> list[Unit]:

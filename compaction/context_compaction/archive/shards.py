@@ -27,6 +27,7 @@ MAX_DAY = 1 << 17  # the year 2328; a time filter past it means no limit
 UNWRITTEN_BYTES = 16 * 1024 * 1024
 
 FILLER = "z"  # a token that no query asks for in its column
+OWN = "own"  # the token of what our own tools were asked and answered
 
 TermsRow = tuple[int, str, str, str, str]
 
@@ -59,6 +60,8 @@ class Filter:
     Attributes:
         tokens: Alternatives; of each tuple a row must have at least one.
         expression: A further FTS5 expression, or empty.
+        without_own: Whether what our own tools were asked and answered is left out. It is rare, so
+            a filter of nothing else counts as open.
         last_id: The highest row id.
         since_seconds: When it was said, at the earliest; tokens know days only.
         until_seconds: At the latest.
@@ -66,6 +69,7 @@ class Filter:
 
     tokens: tuple[tuple[str, ...], ...] = ()
     expression: str = ""
+    without_own: bool = False
     last_id: int = (1 << 63) - 1
     since_seconds: float = -inf
     until_seconds: float = inf
@@ -79,7 +83,8 @@ class Filter:
         """An FTS5 expression for `expression` (may be empty) under this filter."""
         groups = [" OR ".join(f'"{token}"' for token in group) for group in self.tokens]
         meta = [f"meta : ({group})" for group in groups]
-        return " AND ".join(f"({part})" for part in (expression, self.expression, *meta) if part)
+        every = " AND ".join(f"({part})" for part in (expression, self.expression, *meta) if part)
+        return f'({every}) NOT (meta : "{OWN}")' if every and self.without_own else every
 
     def in_time(self, connection: sqlite3.Connection, ids: Sequence[int]) -> list[int]:
         """Those of `ids` that lie between the two times, in their order."""

@@ -169,7 +169,9 @@ class TranscriptStore:
                 output = outputs.pop(blob.output_id, None)
                 if output is not None and not _is_stored(state, output):
                     body = compact_json(encode_content(blob.data, self.blobs))
-                    records.append(Record({"kind": "output", "ts": now_seconds} | output, body))
+                    held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
+                    seconds = now_seconds if held_by is None else held_by.head["ts"]
+                    records.append(Record({"kind": "output", "ts": seconds} | output, body))
             entries = _entries(state, context)
             if receipt is not None:
                 left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
