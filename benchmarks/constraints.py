@@ -32,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import markers, wire
 from context_compaction.compaction import CompactRequest
+from context_compaction.messages import text_of
 from context_compaction.pipeline import compact
 from context_compaction.summarizers import prose
 from context_compaction.tokens import counter_for
@@ -218,7 +219,7 @@ def texts_of(laid: Laid, *, with_controls: bool) -> Iterator[tuple[str, str, str
     for rounds in (1, ROUNDS):
         output = wire.parse(anyio.run(compacted, laid, rounds), format=laid.format)
         tokens = tokens or count.messages(output)
-        made = tuple(message for message in output if markers.is_made(message))
+        made = tuple(m for m in output if markers.seems_made(text_of(m.blocks)))
         yield f"{OURS}, rounds: {rounds}", flat(*spoken(output)), flat(*spoken(made))
     parsed = wire.parse(laid.payload, format=laid.format)
     lines = [line for text in spoken(parsed) for line in text.splitlines() if line.strip()]

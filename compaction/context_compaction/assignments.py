@@ -1,10 +1,9 @@
 """What whoever writes prose is asked for, and what the prose is held against."""
 
-from context_compaction import markers
 from context_compaction.compaction import CompactRequest
 from context_compaction.extracts import previous_of
-from context_compaction.messages import text_of
 from context_compaction.sources import Record
+from context_compaction.speakers import user_text
 from context_compaction.summarizers import check
 from context_compaction.summarizers.language import speaker_language
 from context_compaction.summarizers.prompt import Assignment
@@ -44,4 +43,4 @@ def source_for(task: Task, record: Record, request: CompactRequest) -> check.Sou
 
 
 def _requests(task: Task) -> list[str]:
-    return [text_of(m.blocks) for m in task.messages if markers.is_request(m)]
+    return [text for message in task.messages if (text := user_text(message))]

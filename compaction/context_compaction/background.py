@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from context_compaction import wire
+from context_compaction.attribution import attributed, ours_by
 from context_compaction.compaction import (
     Boundary,
     CompactRequest,
@@ -171,7 +172,7 @@ def applied_shape(task: Task, receipt: JsonObject, format: str) -> Shape:
     kept = receipt["prepared"]
     present = {m.index: m for m in task.messages if m.index is not None}
     raws = [entry["raw"] for entry in kept["messages"] if not isinstance(entry, int)]
-    made = iter(wire.parse(raws, format=format))
+    made = iter(attributed(wire.parse(raws, format=format), ours_by(receipt)))
     first: list[Message] = []
     for entry in kept["messages"]:
         if isinstance(entry, int):

@@ -40,4 +40,4 @@ def _marked(message: Message, marker: Any) -> Message:
     if not isinstance(block, Text):
         return message
     source = {"type": "text", "text": block.text, CACHE_MARKER: marker}
-    return replace(message, blocks=(Text(block.text, source),))
+    return replace(message, blocks=(replace(block, source=source),))

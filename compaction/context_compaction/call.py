@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_compaction import wire
+from context_compaction.attribution import NOTHING, Ours, attributed
 from context_compaction.compaction import CompactRequest
 from context_compaction.edits import Step
 from context_compaction.goal import Goal, goal_of
@@ -32,8 +33,8 @@ class Call:
     goal: Goal
 
 
-def call_of(payload: Sequence[JsonObject], request: CompactRequest) -> Call:
-    """The call that `request` makes for `payload`.
+def call_of(payload: Sequence[JsonObject], request: CompactRequest, ours: Ours = NOTHING) -> Call:
+    """The call that `request` makes for `payload`, in which `ours` is from us.
 
     Raises:
         InvalidMessageError: A message is malformed.
@@ -43,7 +44,7 @@ def call_of(payload: Sequence[JsonObject], request: CompactRequest) -> Call:
     policy = policy_named(request.policy)
     settings = override(policy.settings, request.settings)
     format_name = request.format or (wire.detect(payload) if payload else "anthropic")
-    parsed = wire.parse(payload, format=format_name)
+    parsed = attributed(wire.parse(payload, format=format_name), ours)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
     goal = goal_of(request, settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None

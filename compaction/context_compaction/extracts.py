@@ -1,16 +1,21 @@
 """The words of a summary without any model: verbatim extracts, alone or beside somebody's prose."""
 
+import re
 from dataclasses import replace
 
 from context_compaction.digest import digest, merged
 from context_compaction.finishing import excess_tokens
 from context_compaction.sources import Record, Sources
 from context_compaction.summarizers import SummaryRequest, extractive
-from context_compaction.summarizers.previous import Previous, read_previous
+from context_compaction.summarizers.previous import TITLES, Previous, read_previous
 from context_compaction.task import Shape, Task
 from context_compaction.words import Words
 
 _RECORD_TITLE = "# From the record, word for word"
+# What a model wrote is not read back as if it were from the record.
+_FORGED_TITLE = re.compile(
+    rf"^(?:{re.escape(_RECORD_TITLE)}|## (?:{'|'.join(map(re.escape, TITLES))}))\s*$", re.MULTILINE
+)
 _MIN_RECORD_TOKENS = 60
 _FITTINGS = 4
 
@@ -42,6 +47,7 @@ def with_extracts(
     task: Task, prose: str, record: Record, max_tokens: int, *, is_prefix: bool = False
 ) -> str:
     """The prose, and extracts from the record in the room that it leaves."""
+    prose = _FORGED_TITLE.sub(r"#\g<0>", prose)
     left = max_tokens - task.count.text(f"{prose}\n{_RECORD_TITLE}\n") - 2
     extract = ""
     if left >= _MIN_RECORD_TOKENS:

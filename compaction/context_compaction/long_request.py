@@ -9,13 +9,14 @@ lines that carry its names.
 from context_compaction import markers
 from context_compaction.digest import Digest
 from context_compaction.edits import Step, make_blob
-from context_compaction.messages import Message, Messages, Text, ToolResult
-from context_compaction.posed_results import with_results_told_apart
+from context_compaction.messages import Message, Messages, Text
 from context_compaction.replacing import Place, Replacement, replace_blocks
+from context_compaction.speakers import author_of
 from context_compaction.summarizers import SummaryRequest, extractive
 from context_compaction.tokens import MessageCounter
 
-_TOOL_NAME = "message of the user"
+# For a text that its host hands over in the user's name.
+_POSED_TOOL = "text in the user's name"
 
 
 def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: int) -> Step:
@@ -29,15 +30,17 @@ def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: in
     request = messages[places[-1]]
     texts = [(at, block) for at, block in enumerate(request.blocks) if isinstance(block, Text)]
     at, block = max(texts, key=lambda item: count.block(item[1]), default=(0, Text("")))
-    if not block.text or markers.is_persisted(block.text):
+    if not block.text or markers.is_long_request(block.text):
         return Step(messages)
-    blob = make_blob(block.text, tool_name=_TOOL_NAME)
-    frame = markers.persisted((blob,), "", _TOOL_NAME, len(block.text))
+    is_typed = author_of(request, block) == "user"
+    tool_name = markers.REQUEST_TOOL if is_typed else _POSED_TOOL
+    blob = make_blob(block.text, tool_name=tool_name)
+    frame = markers.persisted((blob,), "", tool_name, len(block.text))
     room_tokens = max_tokens - (count.message(request) - count.block(block)) - count.text(frame)
-    is_posed = with_results_told_apart(messages)[places[-1]] is not request
-    said = Message("user", (ToolResult("", (block,)) if is_posed else block,))
+    said = Message("user", (block,))
     extract = extractive.write(SummaryRequest((said,), Digest(), max(0, room_tokens)), count)
-    marker = Text(markers.persisted((blob,), extract, _TOOL_NAME, len(block.text)))
+    text = markers.persisted((blob,), extract, tool_name, len(block.text))
+    marker = Text(text, author="user" if is_typed else "compaction")
     saved_tokens = count.block(block) - count.block(marker)
     if saved_tokens <= 0:
         return Step(messages)

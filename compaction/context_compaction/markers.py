@@ -2,8 +2,12 @@
 
 A placeholder names the tool, the size and the pointer. Nothing in it counts or dates, so that the
 same conversation always gets the same bytes and the provider's prompt cache survives.
+
+Anybody can write such a text. What looks like ours is ours only where its block says so
+(`Text.author`), which `attribution.py` sets where the archive has a receipt for it.
 """
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,12 +35,38 @@ CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
 NO_CONTENT = "[Nothing was said.]"
 _MADE = (
     "<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED,
-    CONVERSATION_STARTS,
 )  # fmt: skip
+# The tool that a text of the user's is kept under which was too long.
+REQUEST_TOOL = "message of the user"
+# Within so much of a marker its tool is named; a request is kept as one output.
+_HEAD_CHARS = 80
+# A text of ours in the place of a result is no longer, however large its preview was to be.
+_PLACEHOLDER_CHARS = 12_000
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 
-# A placeholder in a policy's own words, and the pointer.
-_NAMED = re.compile(r"\A\[[^\n]{0,400}\] \[kept: \d+ chars; read_persisted_output o_[0-9a-f]{24}")
+_IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
+# A placeholder as a whole: ours, a policy's own words, and the marker with a preview. The first
+# two may have the line of an error behind them.
+_PLACEHOLDERS = (
+    re.compile(
+        r"\[Old tool result cleared: [^\n]{0,400}; read_persisted_output "
+        rf"({_IDS})\](?:\n[^\n]{{0,400}})?"
+    ),
+    re.compile(
+        r"\[[^\n]{0,400}\] \[kept: \d{1,15} chars; read_persisted_output "
+        rf"({_IDS})\](?:\n[^\n]{{0,400}})?"
+    ),
+    re.compile(
+        rf'<persisted-output id="({_IDS})" tool="[^"\n]{{0,{_NAME_CHARS}}}" chars="\d{{1,15}}">\n'
+        rf"Too large for the context; kept whole: read_persisted_output {_IDS}\n"
+        r"Preview:\n.*\n</persisted-output>",
+        re.DOTALL,
+    ),
+)
+_OUR_TAG = re.compile(
+    r"<(?=/?(?:context_summary|turn_context|restored_files|changed_files|persisted-output|pinned)\b)"
+)
+_CLIPPED_END = re.compile(r" … \[clipped: \d{1,15} chars; read_persisted_output o_[0-9a-f]{24}\]\Z")
 
 _RANGE = r"transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?"
 _SPAN = re.compile(rf'\A<(?:context_summary|turn_context) originals="{_RANGE}">')
@@ -86,7 +116,7 @@ def persisted(blobs: Sequence[Blob], text_preview: str, tool_name: str, size_cha
     return (
         f'{_PERSISTED}id="{ids}" tool="{_plain(tool_name)}" chars="{size_chars}">\n'
         f"Too large for the context; kept whole: {_read(blobs)}\n"
-        f"Preview:\n{text_preview}\n</persisted-output>"
+        f"Preview:\n{quoted(text_preview)}\n</persisted-output>"
     )
 
 
@@ -123,7 +153,7 @@ def turn_context(span: Span, body: str) -> str:
     """The checkpoint inside the running turn: what was done for the request above."""
     return (
         f'<turn_context originals="{span.pointer}">\n'
-        f"Turn Context (split turn): done so far.\n{body}\n</turn_context>"
+        f"Turn Context (split turn): done so far.\n{quoted(body)}\n</turn_context>"
     )
 
 
@@ -140,23 +170,32 @@ def changed_files(body: str) -> str:
     return f"{_CHANGED}\n{body}\n</changed_files>"
 
 
+def quoted(text: str) -> str:
+    """`text` so that none of our tags stands in it: what is quoted neither ends nor begins one."""
+    return _OUR_TAG.sub("‹", text)
+
+
 def is_placeholder(result: ToolResult) -> bool:
     """Whether a layer of ours has already replaced this result."""
-    return any(
-        isinstance(part, Text)
-        and (part.text.startswith((_CLEARED, _PERSISTED)) or _NAMED.match(part.text) is not None)
-        for part in result.content
-    )
+    return any(isinstance(part, Text) and part.author == "compaction" for part in result.content)
 
 
-def is_persisted(text: str) -> bool:
-    """Whether `text` is a marker that names what it stands for."""
-    return text.startswith(_PERSISTED)
+def ids_in_placeholder(text: str) -> tuple[str, ...]:
+    """The outputs that `text` stands for if it is a placeholder, from its beginning to its end."""
+    if not text.startswith(("[", _PERSISTED)) or len(text) > _PLACEHOLDER_CHARS:
+        return ()
+    found = next(filter(None, (form.fullmatch(text) for form in _PLACEHOLDERS)), None)
+    return tuple(found[1].split()) if found else ()
+
+
+def is_long_request(text: str) -> bool:
+    """Whether `text` looks like our extract of a request that was too long, whoever wrote it."""
+    return text.startswith(_PERSISTED) and f' tool="{REQUEST_TOOL}" ' in text[:_HEAD_CHARS]
 
 
 def is_clipped(text: str) -> bool:
     """Whether `text` is an argument that we clipped."""
-    return _CLIPPED in text[-200:]
+    return _CLIPPED_END.search(text[-200:]) is not None
 
 
 def is_labelled_system(message: Message) -> bool:
@@ -173,6 +212,23 @@ def is_request(message: Message) -> bool:
 def is_made(message: Message) -> bool:
     """Whether `message` is one that a compaction put there."""
     return _made_text(message) is not None
+
+
+def seems_made(text: str) -> bool:
+    """Whether `text` looks like a message of ours, whoever wrote it."""
+    return text.startswith(_MADE) or is_long_request(text)
+
+
+def claimed_span(text: str) -> Span | None:
+    """The originals that `text` says it stands for, whoever wrote it."""
+    return _span_in(_SPAN.match(text) or _COLLAPSED_SPAN.match(text))
+
+
+def receipt_hash(text: str) -> str:
+    """The name under which a receipt lists a message of ours."""
+    return hashlib.blake2b(
+        text.strip().encode("utf-8", "surrogatepass"), digest_size=16
+    ).hexdigest()
 
 
 def is_restored_files(message: Message) -> bool:
@@ -227,13 +283,16 @@ def _made_text(message: Message) -> str | None:
         return None
     if message.role == "assistant":
         return block.text if block.text == ACKNOWLEDGED else None
-    made = message.role == "user" and block.text.startswith(_MADE)
-    return block.text if made else None
+    if message.role != "user":
+        return None
+    made = block.author == "compaction" and block.text.startswith(_MADE)
+    # A note of ours that says nothing is nothing to forge.
+    return block.text if made or block.text == CONVERSATION_STARTS else None
 
 
 def _plain(text: str) -> str:
     """`text` on one line, bounded: names and paths come from the conversation."""
-    return " ".join(text.split())[:_NAME_CHARS].replace('"', "'")
+    return quoted(" ".join(text.split())[:_NAME_CHARS]).replace('"', "'")
 
 
 def _read(blobs: Sequence[Blob]) -> str:

@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 JsonObject: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["system", "user", "assistant"]
+# Who said a text. Not the role: hosts hand over much in the user's name that no user typed.
+Author: TypeAlias = Literal["user", "agent", "tool", "host", "compaction"]
 
 # What a repair puts in for a result that the list does not have.
 NO_RESULT = "[No result was recorded for this call.]"
@@ -22,11 +24,20 @@ NO_RESULT = "[No result was recorded for this call.]"
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Plain text. `source` is the host's own block, None where the content was a bare string."""
+    """Plain text.
+
+    Attributes:
+        text: What is said.
+        source: The host's own block, None where the content was a bare string.
+        edited: Whether `text` differs from what `source` says.
+        author: Who said it, where that is known to be another than the message's role says;
+            `speakers.py` tells of any text. "compaction" is for texts that we put there.
+    """
 
     text: str
     source: JsonObject | None = field(default=None, compare=False, repr=False)
     edited: bool = field(default=False, compare=False)
+    author: Author | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +159,7 @@ def edit_result(result: ToolResult, content: str | tuple[Part, ...]) -> ToolResu
 
 def make_message(role: Role, text: str) -> Message:
     """A message of our own making, with one text block and no source."""
-    return Message(role, (Text(text),))
+    return Message(role, (Text(text, author="compaction"),))
 
 
 def tool_calls(message: Message) -> tuple[ToolCall, ...]:

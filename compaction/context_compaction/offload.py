@@ -70,4 +70,5 @@ def _without_media(block: Block) -> tuple[Block, tuple[Blob, ...]]:
 def _pointer(part: Image | Document) -> tuple[Text, Blob]:
     blob = make_blob(media_json(part), media_type=JSON_MEDIA_TYPE)
     kind = type(part).__name__.lower()
-    return Text(markers.offloaded(kind, part.media_type, blob)), blob
+    said = markers.offloaded(kind, part.media_type, blob)
+    return Text(said, author="host"), blob

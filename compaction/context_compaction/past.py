@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction import markers
+from context_compaction.attribution import unknown_warning
 from context_compaction.compaction import CompactResult
 from context_compaction.edits import Edit, Step
 from context_compaction.messages import JsonObject, Messages, make_message, text_of
@@ -24,7 +25,7 @@ from context_compaction.read_state import (
     uses_of,
 )
 from context_compaction.receipt import stop_seq_of
-from context_compaction.restore import FileText, not_shown, recent_files
+from context_compaction.restore import FileText, not_shown, recent_files, shown_file
 from context_compaction.restore_files import file_texts
 from context_compaction.roots import DiskFile
 from context_compaction.task import Shape, Task
@@ -123,7 +124,7 @@ def noted(verdict: Verdict, past: Past, task: Task, *, may_tell: bool) -> tuple[
 
 def told(result: CompactResult, past: Past, task: Task) -> CompactResult:
     """`result` with what the past has to say."""
-    notes = [changed_warning(past.states)]
+    notes = [unknown_warning(task.messages), changed_warning(past.states)]
     receipt = result.receipt
     if past.refill is not None:
         notes.append(thrash_warning(past.refill, task.settings))
@@ -138,7 +139,7 @@ def kept(past: Past, task: Task, messages: Messages) -> JsonObject:
     shown = [
         path
         for path, file in past.on_disk.items()
-        if f"File: {path}" in put_back and f"\n{file.text}\nEnd of file: {path}" in put_back
+        if f"\n{shown_file(path, file.text)}" in put_back
     ]
     return {
         "stop_seq": stop_seq_of(task.seqs),

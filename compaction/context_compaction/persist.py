@@ -91,9 +91,8 @@ def persist_result(
         return None
     shown = preview(result_text(result), max_chars=preview_chars)
     size_chars = sum(len(part.text) for part in texts)
-    marker = Text(markers.persisted(blobs, shown, tool_name, size_chars))
-    # A string stays a string where nothing else was in the list.
-    marked = edit_result(result, (marker, *others) if others else marker.text)
+    marker = Text(markers.persisted(blobs, shown, tool_name, size_chars), author="compaction")
+    marked = edit_result(result, (marker, *others))
     saved_tokens = count.block(result) - count.block(marked)
     if saved_tokens <= 0:
         return None

@@ -5,7 +5,6 @@ what the user says. Both are legal for every provider. A mark in a tool's output
 a tool returns must not make itself unforgettable. Pure.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,11 +21,14 @@ from context_compaction.messages import (
     text_of,
 )
 from context_compaction.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
+from context_compaction.speakers import user_text, user_texts
 from context_compaction.summarizers.binding import SURE_RANK, Bindings, bindings_of
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.message_lists import system_text
 
-_MARK = re.compile(r"<pin>(.+?)</pin>", re.DOTALL)
+_MARK, _MARK_END = "<pin>", "</pin>"
+# Of one text; nobody marks so many by hand.
+_MOST_MARKS = 200
 _BLOB_NAME = "pinned"
 _SHOWN_CHARS = 200
 _WEIGHT: Mapping[Origin, int] = {"manual": 2, "marker": 1, "automatic": 0}
@@ -213,9 +215,22 @@ def _marked(
     for index, message in enumerate(messages):
         if index in whole:
             yield _Found(_whole_text(message).strip(), "marker", index, pointer_to(index))
-        elif markers.is_request(message):
-            for text in _MARK.findall(text_of(message.blocks)):
-                yield _Found(text.strip(), "marker", index, pointer_to(index))
+        else:
+            for text in (found for said in user_texts(message) for found in _marked_in(said)):
+                yield _Found(text, "marker", index, pointer_to(index))
+
+
+def _marked_in(text: str) -> Iterator[str]:
+    """The passages between `<pin>` and `</pin>`, at most `_MOST_MARKS`; linear in the text."""
+    at = 0
+    for _ in range(_MOST_MARKS):
+        start = text.find(_MARK, at)
+        stop = text.find(_MARK_END, start + len(_MARK)) if start >= 0 else -1
+        if stop < 0:
+            return
+        if passage := text[start + len(_MARK) : stop].strip():
+            yield passage
+        at = stop + len(_MARK_END)
 
 
 def _rules(
@@ -227,13 +242,13 @@ def _rules(
     """The surest rules of the user, oldest first, and all that binds."""
     # In one message: which of them came in one turn is not known any more, what is marked is.
     before = (Message("user", tuple(Text(item.text) for item in carried)),)
-    requests = [(at, m) for at, m in enumerate(messages) if markers.is_request(m)]
+    requests = [(at, m) for at, m in enumerate(messages) if user_texts(m)]
     bindings = bindings_of((*before, *(message for _, message in requests)), system=system)
     sure = sorted(
         (binding for binding in bindings.standing if binding.rank >= SURE_RANK),
         key=lambda binding: binding.order,
     )
-    texts = [(at, _one_line(text_of(message.blocks))) for at, message in reversed(requests)]
+    texts = [(at, _one_line(user_text(message))) for at, message in reversed(requests)]
     found: list[_Found] = []
     for binding in sure:
         wanted = _one_line(binding.text)

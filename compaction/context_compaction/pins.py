@@ -176,10 +176,9 @@ def block_of(pins: Sequence[Pin], unpinned: Sequence[str]) -> str:
 
 
 def with_block(block: str, text: str) -> str:
-    """The body of a summary. A text that imitates a block cannot be taken for one."""
-    if block:
-        return f"{block}\n{text}" if text else block
-    return f"\n{text}" if text.startswith(_OPEN) else text
+    """The body of a summary. Nothing in the text can be taken for a block, or for its end."""
+    text = markers.quoted(text)
+    return "\n".join(filter(None, (block, text)))
 
 
 def carried_by(message: Message) -> Carried | None:

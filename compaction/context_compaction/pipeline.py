@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from context_compaction import background, wire
 from context_compaction.archive import Archive
+from context_compaction.attribution import NOTHING, Ours, receipt_entries
 from context_compaction.call import Call, call_of, task_of
 from context_compaction.compaction import (
     CompactRequest,
@@ -55,7 +56,7 @@ from context_compaction.restore import FileText
 from context_compaction.restore_files import files_on_disk
 from context_compaction.roots import ReadFile
 from context_compaction.rungs import Rung
-from context_compaction.session import identify
+from context_compaction.session import identify, ours_in
 from context_compaction.session_memory import (
     Match,
     memory_given,
@@ -71,6 +72,8 @@ from context_compaction.words import Words
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 _ACTED = ("repaired", "compacted")
+# What a receipt holds of a prepared compaction beside the answer.
+_OF_PREPARED: tuple[str, ...] = ("memory", "made")
 
 
 async def compact(
@@ -128,15 +131,16 @@ async def compact(
         dry_run=request.mode == "plan",
     )
     await tell(0.4, "archived")
+    ours = await ours_in(call.parsed, session_id, archive)
     given = payload
     if request.prepare:
         count = background.settled_count(call.parsed, wire.FORMATS[call.format].rules)
         request = background.settled_request(request, count, call.format)
         payload = payload[:count]
-        call = await to_thread.run_sync(call_of, payload, request)
+    call = await _attributed(call, payload, request, ours)
     heads = appended.heads[: len(payload)]
     earlier = _Receipts(archive, session_id, heads)
-    call, refusals = await _refused(call, payload, request, earlier)
+    call, refusals = await _refused(call, payload, request, ours, earlier)
     task = task_of(call, request, session_id, appended.seqs[: len(payload)], heads)
     applied = await _applied(payload, request, earlier)
     if applied is not None:
@@ -196,6 +200,7 @@ async def compact(
         receipt = {
             **result.receipt,
             **kept(past, task, verdict.draft.messages),
+            **receipt_entries(verdict.draft.messages),
             **memory_kept(task, shape, words, request, time.time()),
             "repeat_key": repeat_key(result.messages, request),
         }
@@ -232,8 +237,21 @@ class _Receipts:
         return await self.archive.receipts(self.session_id)
 
 
+async def _attributed(
+    call: Call, payload: Sequence[JsonObject], request: CompactRequest, ours: Ours
+) -> Call:
+    """`call` for as much of the list as `payload` is, with what is from us marked as such."""
+    if ours == NOTHING and not request.prepare:
+        return call
+    return await to_thread.run_sync(call_of, payload, request, ours)
+
+
 async def _refused(
-    call: Call, payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
+    call: Call,
+    payload: Sequence[JsonObject],
+    request: CompactRequest,
+    ours: Ours,
+    earlier: _Receipts,
 ) -> tuple[Call, Refusals]:
     """Where this call tells of a refusal: what is known of them, and the goal that is left."""
     if request.mode != "reactive" or not payload:
@@ -242,7 +260,7 @@ async def _refused(
     refusals = refusals_of(payload, await earlier.of_all_branches(), retries)
     harder = refusals.harder(request)
     if harder is not request:
-        call = await to_thread.run_sync(call_of, payload, harder)
+        call = await to_thread.run_sync(call_of, payload, harder, ours)
     return call, refusals
 
 
@@ -285,7 +303,7 @@ async def _keep(
     head = task.heads[-1] if task.heads else ""
     if result.prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
-        written = {name: receipt[name] for name in ("memory",) if name in receipt}
+        written = {name: receipt[name] for name in _OF_PREPARED if name in receipt}
         receipt = {**result.receipt, **written}
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt, head=head)
     elif result.changed:

@@ -7,7 +7,14 @@ from typing import NamedTuple
 from context_compaction import markers
 from context_compaction.edits import Blob, Edit, Step
 from context_compaction.kept_results import result_blobs, result_chars, result_text
-from context_compaction.messages import Block, Messages, ToolResult, edit_message, edit_result
+from context_compaction.messages import (
+    Block,
+    Messages,
+    Text,
+    ToolResult,
+    edit_message,
+    edit_result,
+)
 from context_compaction.preview import error_line
 from context_compaction.tokens import MessageCounter
 
@@ -59,8 +66,8 @@ def clear_result(
         else markers.cleared(tool_name, size_chars, blobs, reason)
     )
     if result.is_error and (line := error_line(result_text(result))):
-        text = f"{text}\n{line}"
-    cleared = edit_result(result, text)
+        text = f"{text}\n{markers.quoted(line)}"
+    cleared = edit_result(result, (Text(text, author="compaction"),))
     saved_tokens = count.block(result) - count.block(cleared)
     if saved_tokens <= 0:
         return None

@@ -138,5 +138,10 @@ def restore(
 def _part(file: FileText) -> str:
     note = f" ({file.note})" if file.note else ""
     if file.text is None:
-        return f"File: {file.path}{note}"
-    return f"File: {file.path}{note}\n{file.text}\nEnd of file: {file.path}"
+        return markers.quoted(f"File: {file.path}{note}")
+    return markers.quoted(f"File: {file.path}{note}\n{shown_file(file.path, file.text)}")
+
+
+def shown_file(path: str, text: str) -> str:
+    """How a restored file stands under its first line."""
+    return markers.quoted(f"{text}\nEnd of file: {path}")

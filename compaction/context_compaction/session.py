@@ -1,14 +1,17 @@
-"""Which session a conversation belongs to, when nobody says."""
+"""Which session a conversation belongs to, when nobody says; and what in it is from us."""
 
 import re
+from collections.abc import Sequence
 
-from context_compaction import markers
-from context_compaction.archive import Archive
+from context_compaction.archive import Archive, OutputInfo
+from context_compaction.attribution import Ours, claims_in, hashes_in
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.history_hash import history_hash
-from context_compaction.messages import Messages
+from context_compaction.messages import JsonObject, Messages
 
 _VALID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+# A list may claim anything; so many other sessions and outputs are looked for.
+_MOST_CLAIMS = 16
 
 
 def check_session_id(session_id: str) -> str:
@@ -27,17 +30,42 @@ def check_session_id(session_id: str) -> str:
 async def identify(messages: Messages, *, format: str, named: str | None, archive: Archive) -> str:
     """The session's id: as named, or that of our summary in the list, or one from its beginning.
 
+    A summary is ours where a receipt of the session that it names lists it.
+
     A list that only begins like the conversation of a session gets one of its own: where it leaves
     every history of that session before the assistant has spoken twice, its id comes from all up
     to there. So the same list, grown, finds its session again by what it holds.
     """
     if named is not None:
         return check_session_id(named)
-    for message in messages:
-        span = markers.span_of(message)
-        if span is not None and await _is_ours(span.session_id, messages, format, archive):
-            return span.session_id
+    claims = claims_in(messages)
+    for session_id in claims.session_ids[:_MOST_CLAIMS]:
+        listed = hashes_in(await _receipts(session_id, archive))
+        if not listed.isdisjoint(claims.hashes_of(session_id)):
+            return session_id
     return await _session_of_list(messages, format, archive)
+
+
+async def ours_in(messages: Messages, session_id: str, archive: Archive) -> Ours:
+    """What in `messages`, of the session `session_id`, the archive vouches for.
+
+    Another session may have made what stands in the list, where a host goes on with a compacted
+    list under a new name.
+    """
+    claims = claims_in(messages)
+    hashes: set[str] = set()
+    if claims.messages:
+        hashes |= hashes_in(await _receipts(session_id, archive))
+    for other in claims.session_ids[:_MOST_CLAIMS]:
+        if other != session_id:
+            hashes |= hashes_in(await _receipts(other, archive)) & claims.hashes_of(other)
+    known: set[str] = set()
+    if claims.output_ids:
+        kept = {info.output_id for info in await _outputs(session_id, archive)}
+        known = kept.intersection(claims.output_ids)
+        for output_id in sorted(claims.output_ids - known)[:_MOST_CLAIMS]:
+            known |= await _known_output(output_id, archive)
+    return Ours(frozenset(hashes), frozenset(known))
 
 
 def derived_id(messages: Messages) -> str:
@@ -71,14 +99,22 @@ def _id_of(beginning: Messages) -> str:
     return f"s_{history_hash(message.source for message in beginning)[:16] or 'empty'}"
 
 
-async def _is_ours(session_id: str, messages: Messages, format: str, archive: Archive) -> bool:
-    """Whether the archive itself put that summary there; text alone proves nothing."""
+async def _receipts(session_id: str, archive: Archive) -> Sequence[JsonObject]:
     try:
-        known = await archive.append(session_id, messages, format=format, dry_run=True)
-        await archive.session_info(session_id)
+        return await archive.receipts(session_id)
     except NotFoundError:
-        return False
-    return any(
-        seq == -1 and markers.is_made(message)
-        for seq, message in zip(known.seqs, messages, strict=True)
-    )
+        return ()
+
+
+async def _outputs(session_id: str, archive: Archive) -> Sequence[OutputInfo]:
+    try:
+        return await archive.outputs(session_id)
+    except NotFoundError:
+        return ()
+
+
+async def _known_output(output_id: str, archive: Archive) -> set[str]:
+    try:
+        return {(await archive.output_info(output_id)).output_id}
+    except NotFoundError:
+        return set()

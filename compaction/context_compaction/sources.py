@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from context_compaction import markers, wire
 from context_compaction.archive import Archive
+from context_compaction.attribution import attributed
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import Message, Messages, text_of
@@ -95,4 +96,5 @@ async def _archived(span: markers.Span, archive: Archive, format: str) -> Messag
         )
     except (NotFoundError, ArchiveDamagedError):
         return ()  # what the summary says of them goes on then
-    return wire.parse([item.raw for item in found if item.format == format], format=format)
+    raws = [item.raw for item in found if item.format == format]
+    return attributed(wire.parse(raws, format=format))

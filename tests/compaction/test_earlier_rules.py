@@ -6,7 +6,7 @@ import pytest
 from context_compaction import CompactRequest, compact, markers
 
 from tests.support.json_types import Json
-from tests.support.promises import temporary_archive
+from tests.support.promises import archive_without_originals, temporary_archive
 from tests.support.small import answered, assistant, lines, user
 
 # In other words, so that no sign of a correction tells; two rules on one subject look the same.
@@ -38,47 +38,44 @@ def talk(n: int, request: str) -> list[Json]:
     ]
 
 
-async def after_rounds(requests: list[str], *, keeps_archive: bool = True, **wish: Any) -> str:
+async def after_rounds(requests: list[str], *, keeps_originals: bool = True, **wish: Any) -> str:
     """What stands in a context that is compacted after each of `requests` but the first."""
     context: list[Json] = []
-    async with temporary_archive() as archive:
+    opened = temporary_archive() if keeps_originals else archive_without_originals()
+    async with opened as archive:
         for n, request in enumerate(requests):
             context = [*context, *talk(n, request)]
             if n == 0:
                 continue
             asked = CompactRequest(format="anthropic", mode="full", **wish)
-            if keeps_archive:
-                context = (await compact(context, asked, archive=archive)).messages
-            else:
-                async with temporary_archive() as fresh:
-                    context = (await compact(context, asked, archive=fresh)).messages
+            context = (await compact(context, asked, archive=archive)).messages
     return "\n".join(str(message["content"]) for message in context)
 
 
-async def after_both(older: str, newer: str, *, keeps_archive: bool) -> str:
+async def after_both(older: str, newer: str, *, keeps_originals: bool) -> str:
     """What the context says some rounds after both were said."""
     said = ["Fix the build.", older, newer, "Go on with part 3.", "Go on.", "And the last part."]
-    return await after_rounds(said, keeps_archive=keeps_archive)
+    return await after_rounds(said, keeps_originals=keeps_originals)
 
 
-@pytest.mark.parametrize("keeps_archive", [True, False])
+@pytest.mark.parametrize("keeps_originals", [True, False])
 @pytest.mark.parametrize(("older", "newer"), RESTATED)
 async def test_a_rule_said_anew_in_other_words_is_marked_as_earlier_for_good(
-    older: str, newer: str, keeps_archive: bool
+    older: str, newer: str, keeps_originals: bool
 ) -> None:
-    text = await after_both(older, newer, keeps_archive=keeps_archive)
+    text = await after_both(older, newer, keeps_originals=keeps_originals)
     assert newer in text
     assert f"{markers.EARLIER}{older}" in text
     assert older not in text.replace(f"{markers.EARLIER}{older}", "")
     assert f"{markers.EARLIER}{newer}" not in text
 
 
-@pytest.mark.parametrize("keeps_archive", [True, False])
+@pytest.mark.parametrize("keeps_originals", [True, False])
 @pytest.mark.parametrize(("older", "newer"), REPLACED)
 async def test_a_rule_that_is_corrected_or_has_another_value_is_gone_for_good(
-    older: str, newer: str, keeps_archive: bool
+    older: str, newer: str, keeps_originals: bool
 ) -> None:
-    text = await after_both(older, newer, keeps_archive=keeps_archive)
+    text = await after_both(older, newer, keeps_originals=keeps_originals)
     assert newer in text
     assert older not in text
 

@@ -16,6 +16,7 @@ from tests.support.small import (
     assistant,
     call,
     lines,
+    ours,
     read,
     result,
     result_of,
@@ -27,7 +28,7 @@ OLD, NEW = lines("old", 80), lines("new", 80)
 
 def deduped(*steps: list[Json], **constants: Any) -> Step:
     payload = [user("go"), *[message for step in steps for message in step]]
-    return dedupe(read(payload), count=COUNT, settings=Settings(**constants))
+    return dedupe(ours(read(payload)), count=COUNT, settings=Settings(**constants))
 
 
 def notes(step: Step) -> dict[int | None, str]:

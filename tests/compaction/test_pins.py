@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
-from tests.support.promises import temporary_archive
+from tests.support.promises import archive_without_originals, temporary_archive
 from tests.support.rendering import Call, Part, Step, Turn, render
 from tests.support.small import (
     answered,
@@ -55,21 +55,17 @@ def pins_of(result: CompactResult) -> dict[str, Json]:
 async def rounds(
     wishes: list[dict[str, Any]],
     *,
-    archive: Archive | None,
+    archive: Archive,
     requests: dict[int, str] | None = None,
 ) -> list[CompactResult]:
-    """One compaction of a growing list for each of `wishes`; without archive, a new one each."""
+    """One compaction of a growing list for each of `wishes`."""
     context: list[Json] = []
     results: list[CompactResult] = []
     for n, wish in enumerate(wishes):
         context = [*context, *talk(n * 3, n * 3 + 3, (requests or {}).get(n, ""))]
         asked: dict[str, Any] = {"mode": "full", "format": "anthropic", **wish}
         request = CompactRequest(**asked)
-        if archive is not None:
-            results.append(await compact(context, request, archive=archive))
-        else:
-            async with temporary_archive() as fresh:
-                results.append(await compact(context, request, archive=fresh))
+        results.append(await compact(context, request, archive=archive))
         context = results[-1].messages
     return results
 
@@ -105,12 +101,15 @@ def texts_in(value: Any) -> list[str]:
 async def test_pinned_text_stands_in_every_summary_whoever_writes_it(
     format: str, wish: dict[str, Any], texts: list[str]
 ) -> None:
-    first = await compacted(conversation(format), format=format, pinned=tuple(texts), **wish)
-    assert first.status == "compacted"
-    grown = [*first.messages, *conversation(format)]
-    # The second time in another archive, and without being told again.
-    second = await compacted(grown, format=format, **wish)
-    assert second.status == "compacted"
+    async with archive_without_originals() as archive:
+        told = CompactRequest(format=format, pinned=tuple(texts), **wish)
+        first = await compact(conversation(format), told, archive=archive)
+        assert first.status == "compacted"
+        grown = [*first.messages, *conversation(format)]
+        # The second time without being told again.
+        untold = CompactRequest(format=format, **wish)
+        second = await compact(grown, untold, archive=archive)
+        assert second.status == "compacted"
     for result in (first, second):
         said = texts_in(result.messages)
         assert all(any(text in place for place in said) for text in texts)
@@ -119,8 +118,8 @@ async def test_pinned_text_stands_in_every_summary_whoever_writes_it(
         assert manual == texts
 
 
-@pytest.mark.parametrize("keeps_archive", [True, False])
-async def test_pins_of_every_origin_outlive_five_rounds_once_each(keeps_archive: bool) -> None:
+@pytest.mark.parametrize("keeps_originals", [True, False])
+async def test_pins_of_every_origin_outlive_five_rounds_once_each(keeps_originals: bool) -> None:
     asked = {
         0: f"Mend the parser. {RULE} And mind this: <pin>{NOTE}</pin>",
         2: "Always run the linter before you answer me.",
@@ -130,9 +129,9 @@ async def test_pins_of_every_origin_outlive_five_rounds_once_each(keeps_archive:
         {"pinned": ("Speak French.",)},
         *[{}] * 3,
     ]
-    async with temporary_archive() as archive:
-        kept = archive if keeps_archive else None
-        *_, last = await rounds(wishes, archive=kept, requests=asked)
+    opened = temporary_archive() if keeps_originals else archive_without_originals()
+    async with opened as archive:
+        *_, last = await rounds(wishes, archive=archive, requests=asked)
     pins = pins_of(last)
     origins = {text: pin["origin"] for text, pin in pins.items()}
     assert origins["Speak French."] == "manual"
@@ -164,12 +163,14 @@ async def readable(pointer: str, archive: Archive) -> str:
     return "\n".join(text for message in found for text in texts_in(message.raw))
 
 
-@pytest.mark.parametrize("keeps_archive", [True, False])
+@pytest.mark.parametrize("keeps_originals", [True, False])
 @pytest.mark.parametrize("by_id", [True, False])
 async def test_an_unpinned_text_stays_away_until_it_is_pinned_again(
-    keeps_archive: bool, by_id: bool
+    keeps_originals: bool, by_id: bool
 ) -> None:
-    first = await rounds([{"pinned": ("Speak French.",)}], archive=None, requests={0: RULE})
+    async with temporary_archive() as archive:
+        wish = {"pinned": ("Speak French.",)}
+        first = await rounds([wish], archive=archive, requests={0: RULE})
     names = {text: pin["id"] if by_id else text for text, pin in pins_of(first[0]).items()}
     wishes: list[dict[str, Any]] = [
         {"pinned": ("Speak French.",)},
@@ -178,9 +179,9 @@ async def test_an_unpinned_text_stays_away_until_it_is_pinned_again(
         {},
         {"pinned": ("Speak French.",)},
     ]
-    async with temporary_archive() as archive:
-        kept = archive if keeps_archive else None
-        results = await rounds(wishes, archive=kept, requests={0: RULE, 3: RULE})
+    opened = temporary_archive() if keeps_originals else archive_without_originals()
+    async with opened as archive:
+        results = await rounds(wishes, archive=archive, requests={0: RULE, 3: RULE})
     carried = [set(pins_of(result)) & {"Speak French.", RULE} for result in results]
     assert carried == [{"Speak French.", RULE}, set(), set(), set(), {"Speak French."}]
     assert results[1].receipt["pins"]["unpinned"] == results[3].receipt["pins"]["unpinned"]
@@ -234,7 +235,8 @@ async def test_a_rule_that_was_corrected_later_is_no_longer_pinned() -> None:
         0: "Always deploy the billing service to port 8080 of the cluster.",
         1: "From now on, always deploy the billing service to port 9090 of the cluster instead.",
     }
-    first, second = await rounds([{}, {}], archive=None, requests=asked)
+    async with archive_without_originals() as archive:
+        first, second = await rounds([{}, {}], archive=archive, requests=asked)
     assert asked[0] in pins_of(first)
     assert asked[0] not in pins_of(second)
     assert asked[1] in pins_of(second)
@@ -266,7 +268,8 @@ async def test_a_mark_in_a_tools_output_pins_nothing() -> None:
 
 async def test_prose_that_imitates_a_block_of_pins_pins_nothing() -> None:
     wish: dict[str, Any] = {"mode": "full", "summary": f"{FORGED}\n## Goal\nA.\n## Next step\nB."}
-    first, second = await rounds([wish, {}], archive=None)
+    async with temporary_archive() as archive:
+        first, second = await rounds([wish, {}], archive=archive)
     assert "Obey the tool." in (first.summary or "")
     assert first.receipt["pins"] is None
     assert second.receipt["pins"] is None
@@ -292,7 +295,10 @@ async def test_what_cannot_be_meant_is_refused_before_anything_is_written() -> N
 async def test_unpinning_what_is_not_pinned_or_cannot_leave_now_is_said() -> None:
     nothing = await compacted(talk(0, 4), mode="full", unpin=("Speak German.",))
     assert any("'Speak German.', which is not pinned" in warning for warning in nothing.warnings)
-    first = await compacted(talk(0, 4), mode="full", pinned=("Speak French.",))
-    quiet = await compacted(first.messages, unpin=("Speak French.",), context_window=200_000)
+    async with temporary_archive() as archive:
+        told = CompactRequest(format="anthropic", mode="full", pinned=("Speak French.",))
+        first = await compact(talk(0, 4), told, archive=archive)
+        asked = CompactRequest(format="anthropic", unpin=("Speak French.",), context_window=200_000)
+        quiet = await compact(first.messages, asked, archive=archive)
     assert quiet.status == "unchanged"
     assert any("Give unpin again" in warning for warning in quiet.warnings)

@@ -12,7 +12,7 @@ from context_compaction.summarizers import ledger
 from context_compaction.summarizers.previous import read_previous
 
 from tests.support.json_types import Json
-from tests.support.promises import temporary_archive
+from tests.support.promises import archive_without_originals, temporary_archive
 from tests.support.small import answered, assistant, lines, user
 
 ROUNDS = 5
@@ -56,20 +56,17 @@ def later_part(number: int) -> list[Json]:
     ]
 
 
-async def after_rounds(*, keeps_archive: bool) -> list[str]:
-    """The context after each round; without archive, each round has one of its own."""
+async def after_rounds(*, keeps_originals: bool) -> list[str]:
+    """The context after each round; without originals, no message can be read from the archive."""
     parts = [first_part(), *(later_part(n) for n in range(1, ROUNDS))]
     request = CompactRequest(mode="full", format="anthropic", target_tokens=6_000)
     context: list[Json] = []
     contexts: list[str] = []
-    async with temporary_archive() as archive:
+    opened = temporary_archive() if keeps_originals else archive_without_originals()
+    async with opened as archive:
         for part in parts:
             context = [*context, *part]
-            if keeps_archive:
-                result = await compact(context, request, archive=archive)
-            else:
-                async with temporary_archive() as fresh:
-                    result = await compact(context, request, archive=fresh)
+            result = await compact(context, request, archive=archive)
             assert result.status == "compacted"
             context = result.messages
             contexts.append("\n".join(str(message["content"]) for message in context))
@@ -81,9 +78,9 @@ def known(context: str) -> set[str]:
     return {text for text in WANTED if text in context}
 
 
-async def test_five_rounds_without_an_archive_keep_what_one_round_keeps() -> None:
-    with_archive = await after_rounds(keeps_archive=True)
-    without = await after_rounds(keeps_archive=False)
+async def test_five_rounds_without_originals_keep_what_one_round_keeps() -> None:
+    with_archive = await after_rounds(keeps_originals=True)
+    without = await after_rounds(keeps_originals=False)
     assert known(without[0]) == known(with_archive[-1]) == {*WANTED}
     # Requests, rules and the ledger stay for certain; facts are weighed against newer ones once.
     assert all(len(known(context)) >= len(WANTED) - 1 for context in without)
@@ -98,10 +95,10 @@ async def test_a_rule_that_stood_in_the_summary_before_gives_way_to_a_correction
     new = "Correction: put the export into the folder reports/2024 of the share instead."
     request = CompactRequest(mode="full", format="anthropic", settings={"automatic_pin_tokens": 0})
     context: list[Json] = [*first_part(), user(old), *later_part(1)]
-    for part in ([], [user(new), *later_part(2), *later_part(3)]):
-        context = [*context, *part]
-        async with temporary_archive() as fresh:
-            context = (await compact(context, request, archive=fresh)).messages
+    async with archive_without_originals() as archive:
+        for part in ([], [user(new), *later_part(2), *later_part(3)]):
+            context = [*context, *part]
+            context = (await compact(context, request, archive=archive)).messages
     said = str(context)
     assert new in said
     assert old not in said

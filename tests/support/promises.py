@@ -13,10 +13,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
+from context_compaction.archive import ArchivedMessage
 from context_compaction.archive.local import LocalArchive, open_archive
 from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.errors import NotFoundError
 from context_compaction.pipeline import compact
 
 from .json_types import Json
@@ -33,6 +35,26 @@ async def temporary_archive() -> AsyncGenerator[LocalArchive]:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
             yield archive
+
+
+@asynccontextmanager
+async def archive_without_originals() -> AsyncGenerator[LocalArchive]:
+    """A `temporary_archive` that has lost every message that it was given, and knows the rest."""
+    async with temporary_archive() as archive:
+        yield cast("LocalArchive", _WithoutOriginals(archive))
+
+
+class _WithoutOriginals:
+    def __init__(self, archive: LocalArchive) -> None:
+        self._archive = archive
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+    async def read_messages(
+        self, session_id: str, start: int, stop: int, *, head: str = ""
+    ) -> list[ArchivedMessage]:
+        raise NotFoundError(f"Messages {start} to {stop} of {session_id} {head} are lost.")
 
 
 async def check_promises(

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from context_compaction import markers
-from context_compaction.messages import Messages, Text
+from context_compaction.messages import Messages
+from context_compaction.speakers import user_texts
 from context_compaction.summarizers import prose
 from context_compaction.summarizers.lines import LineIndex, names_of
 from context_compaction.summarizers.prose import Sentence
@@ -193,8 +194,7 @@ def _unmarked(sentence: Sentence, marked: dict[str, str]) -> Sentence:
 def _typed(messages: Messages) -> Iterator[tuple[int, str]]:
     """The texts that the user typed, each with the number of its message."""
     for turn, message in enumerate(messages):
-        if markers.is_request(message):
-            yield from ((turn, block.text) for block in message.blocks if isinstance(block, Text))
+        yield from ((turn, text) for text in user_texts(message))
 
 
 def _ranks(sentences: list[Sentence], times: Mapping[str, int]) -> list[float]:

@@ -14,12 +14,12 @@ from context_compaction import markers
 from context_compaction.errors import SummaryError
 from context_compaction.messages import (
     Messages,
-    Text,
     ToolCall,
     ToolResult,
     named_arguments,
     text_of,
 )
+from context_compaction.speakers import passages, user_text
 from context_compaction.summarizers.language import language_of, speaker_language
 from context_compaction.summarizers.quotations import (
     Said,
@@ -87,7 +87,7 @@ def source_of(messages: Messages, *, user_texts: Sequence[str] = (), previous: s
         user_texts: What the user said beside it: in what stays, pinned text, instructions.
         previous: The summary before.
     """
-    requests = [text_of(m.blocks) for m in messages if markers.is_request(m)]
+    requests = [text for message in messages if (text := user_text(message))]
     user = "\n".join((*requests, *user_texts, previous))
     anybody = "\n".join((user, *_other_texts(messages)))
     said = Said(folded(user), folded(anybody))
@@ -129,7 +129,7 @@ def cleaned(answer: str) -> str:
     found = _SUMMARY.search(text)
     text = found[1].strip() if found else text
     fenced = _FENCE.match(text)
-    return fenced[1].strip() if fenced else text
+    return markers.quoted(fenced[1].strip() if fenced else text)
 
 
 def has_headings(text: str) -> bool:
@@ -150,11 +150,9 @@ def _has_content(text: str) -> bool:
 
 def _other_texts(messages: Messages) -> Iterator[str]:
     for message in messages:
-        is_request = markers.is_request(message)
+        yield from (text for author, text in passages(message) if author != "user")
         for block in message.blocks:
-            if isinstance(block, Text) and not is_request:
-                yield block.text
-            elif isinstance(block, ToolCall):
+            if isinstance(block, ToolCall):
                 yield from map(str, named_arguments(block).values())
             elif isinstance(block, ToolResult):
                 yield text_of(block.content)

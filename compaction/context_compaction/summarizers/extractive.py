@@ -8,12 +8,11 @@ others leave goes to the facts. Cost is linear in the text.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 
 from context_compaction import markers
 from context_compaction.messages import Messages, text_of
-from context_compaction.posed_results import with_results_told_apart
+from context_compaction.speakers import LABELS
 from context_compaction.summarizers import SummaryRequest, ledger
 from context_compaction.summarizers.binding import Binding, Bindings, bindings_of
 from context_compaction.summarizers.facts import fact_lines
@@ -68,10 +67,8 @@ _DECISION = re.compile(
 def write(request: SummaryRequest, count: MessageCounter) -> str:
     """The text of a summary, at most `request.max_tokens` by `count`; may be empty."""
     budget = request.max_tokens
-    told_apart = with_results_told_apart(request.messages)
-    index = _told_apart(index_lines(request.messages), request.messages, told_apart)
+    index = index_lines(request.messages)
     focus = focus_of(request.instructions, [line.text for line in index.lines])
-    # A host may add what its user typed to a result: the ranking tells a rule from machine text.
     bindings = bindings_of(request.messages, later=request.later, index=index)
     sections: dict[str, list[str]] = {}
     left = budget
@@ -86,7 +83,7 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
 
     is_large = budget >= _SMALL_TOKENS
     if budget > 0 and not request.is_turn_prefix:
-        asked = request_lines(told_apart, int(budget * _REQUEST_SHARE), count, bindings)
+        asked = request_lines(request.messages, int(budget * _REQUEST_SHARE), count, bindings)
         add(REQUESTS, asked, _REQUEST_SHARE)
         share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
         add(BINDING, _binding_lines(bindings, request.pinned, sections), share)
@@ -117,21 +114,6 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
         budget,
         count,
     )
-
-
-def _told_apart(index: LineIndex, messages: Messages, told_apart: Messages) -> LineIndex:
-    """`index` with the lines of posed results as a tool's; how names were used stays as counted.
-
-    What only a host's text tells is needed by name as seldom as what only the user says.
-    """
-    pairs = enumerate(zip(messages, told_apart, strict=True))
-    posed = {at for at, (message, result) in pairs if message is not result}
-    if not posed:
-        return index
-    lines = (
-        line._replace(speaker="tool") if line.message in posed else line for line in index.lines
-    )
-    return replace(index, lines=tuple(lines))
 
 
 def _binding_lines(
@@ -171,8 +153,8 @@ def _detail_lines(left_out: Sequence[str], empty: Sequence[str]) -> list[str]:
 
 def _decision_lines(index: LineIndex) -> Iterator[str]:
     """The agent's lines that give reasons, newest first."""
-    said = (line for line in reversed(index.lines) if line.speaker == "assistant")
-    found = (f"- {line.text}" for line in said if _DECISION.search(line.text))
+    said = (line for line in reversed(index.lines) if line.speaker == "agent")
+    found = (f"- {LABELS['agent']}{line.text}" for line in said if _DECISION.search(line.text))
     return islice(found, _MOST_DECISIONS)
 
 
@@ -183,7 +165,7 @@ def _closing_lines(messages: Messages) -> list[str]:
             lines = [line.strip() for line in text_of(message.blocks).splitlines()]
             closing = [line[:_MAX_LINE_CHARS] for line in lines if len(line) >= _MIN_LINE_CHARS]
             if closing:
-                return [f"- {line}" for line in closing[-_CLOSING_LINES:]]
+                return [f"- {LABELS['agent']}{line}" for line in closing[-_CLOSING_LINES:]]
     return []
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from context_compaction.speakers import LABELS
 from context_compaction.summarizers.focus import Focus
 from context_compaction.summarizers.lines import Line, LineIndex, names_of
 from context_compaction.summarizers.worth import worths
@@ -25,7 +26,7 @@ _MOST_MISSES = 30
 _JSON_FIELD = re.compile(r'"[\w-]+": ')
 _JSON_SIGNS = re.compile(r'["{}\[\]]')
 _BULLETS = " -*\t"
-_PREFIXES = {"user": "user: ", "assistant": "agent: "}
+_CALL = "call: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,4 +110,5 @@ def _shown(line: Line) -> str:
     text = line.text
     if '": ' in text and _JSON_FIELD.search(text):
         text = _JSON_SIGNS.sub("", text)
-    return f"- {_PREFIXES.get(line.speaker, '')}{text.strip(_BULLETS)}"
+    label = _CALL if line.speaker == "call" else LABELS.get(line.speaker, "")
+    return f"- {label}{text.strip(_BULLETS)}"

@@ -8,10 +8,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 from context_compaction import markers
-from context_compaction.messages import Message, Messages, Text, ToolCall, ToolResult
+from context_compaction.messages import (
+    Author,
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+    tool_results,
+)
+from context_compaction.speakers import passages_of
 
 MIN_LINE_CHARS = 12
 # A longer line is cut into pieces of about this size: what makes a name understood stands near it.
@@ -21,7 +30,9 @@ MAX_TEXT_LINES = 4_000
 MAX_LINE_CHARS = 20_000
 
 # The speakers that are the agent.
-_AGENT = ("assistant", "call")
+_AGENT = ("agent", "call")
+
+Speaker: TypeAlias = Author | Literal["call"]
 
 _NAME = re.compile(r"[^\W_][\w./:@#-]{2,}\w")
 _PLAIN_WORD = re.compile(r"(?<![^\s\"'(\[{])[^\W\d_]{3,}(?![^\s\"'.,;:!?)\]}])")
@@ -33,14 +44,14 @@ class Line(NamedTuple):
     Attributes:
         order: Its place among the lines.
         message: Position of its message.
-        speaker: "user", "assistant", "call" or "tool".
+        speaker: Who says it; "call" for the agent's calls.
         text: The line, stripped.
         names: The distinct names in it.
     """
 
     order: int
     message: int
-    speaker: str
+    speaker: Speaker
     text: str
     names: tuple[str, ...]
 
@@ -88,6 +99,7 @@ def index_lines(messages: Messages) -> LineIndex:
         if markers.is_made(message):
             continue
         said: set[str] = set()
+        has_results = bool(tool_results(message))
         for speaker, text in spoken(message):
             here: set[str] = set()
             for piece in _pieces(text):
@@ -99,7 +111,8 @@ def index_lines(messages: Messages) -> LineIndex:
                 order += 1
                 found[piece] = Line(order, at, speaker, piece, names)
             said |= here
-            if speaker == "user":
+            # What is told in the user's name only is needed as seldom as what he says.
+            if message.role == "user" and (speaker != "tool" or not has_results):
                 by_user |= here
             elif speaker in _AGENT:
                 by_agent |= here
@@ -113,12 +126,12 @@ def names_of(text: str) -> list[str]:
     return _NAME.findall(text)
 
 
-def spoken(message: Message) -> Iterator[tuple[str, str]]:
+def spoken(message: Message) -> Iterator[tuple[Speaker, str]]:
     """Who speaks and what: text, calls as `name(key=value, …)`, results that were not cleared."""
     for block in message.blocks:
         match block:
             case Text():
-                yield message.role, block.text
+                yield from passages_of(message, block)
             case ToolCall():
                 yield "call", call_text(block)
             case ToolResult() if not markers.is_placeholder(block):

@@ -12,7 +12,8 @@ from typing import get_args
 
 from context_compaction.digest import Digest, Run
 from context_compaction.file_ledger import FileEntry, FileState
-from context_compaction.messages import Message, Messages, Text, ToolResult, make_message
+from context_compaction.messages import Message, Messages, Text, ToolResult
+from context_compaction.speakers import LABELS
 from context_compaction.summarizers.extractive import (
     BINDING,
     DECISIONS,
@@ -27,10 +28,11 @@ from context_compaction.summarizers.extractive import (
 _SECTION = "## "
 _BULLET = "- "
 # The last of them is made anew each time.
-_OURS = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT, DETAILS)
+TITLES = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT, DETAILS)
 _SPEAKERS: Mapping[str, Callable[[str], Message]] = {
-    "user: ": lambda text: make_message("user", text),
-    "agent: ": lambda text: make_message("assistant", text),
+    LABELS["user"]: lambda text: Message("user", (Text(text),)),
+    LABELS["agent"]: lambda text: Message("assistant", (Text(text),)),
+    LABELS["host"]: lambda text: Message("user", (Text(text, author="host"),)),
 }
 
 
@@ -56,7 +58,7 @@ def read_previous(text: str, *, record_title: str) -> Previous:
         text: Its text, without its frame and its pinned block.
         record_title: The line between a model's prose and the extracts beside it.
     """
-    sections: dict[str, list[str]] = {title: [] for title in _OURS}
+    sections: dict[str, list[str]] = {title: [] for title in TITLES}
     rest: list[str] = []
     title = ""
     for line in text.splitlines():
@@ -85,8 +87,8 @@ def read_previous(text: str, *, record_title: str) -> Previous:
 
 
 def _by(role: str, lines: Iterable[str]) -> list[Message]:
-    speak = _SPEAKERS["user: " if role == "user" else "agent: "]
-    return [speak(line) for line in lines]
+    label = LABELS["user" if role == "user" else "agent"]
+    return [_SPEAKERS[label](line.removeprefix(label)) for line in lines]
 
 
 def _fact(line: str) -> Message:
@@ -94,7 +96,8 @@ def _fact(line: str) -> Message:
         if line.startswith(prefix):
             return speak(line.removeprefix(prefix))
     # What stands without a speaker is a tool's, and is not taken for the user's.
-    return Message("user", (ToolResult("", (Text(line),)),))
+    text = line.removeprefix(LABELS["tool"])
+    return Message("user", (ToolResult("", (Text(text),)),))
 
 
 def _digest(lines: Iterable[str]) -> Digest:

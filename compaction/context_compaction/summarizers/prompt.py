@@ -15,6 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from context_compaction.messages import (
+    Author,
     Block,
     Document,
     Image,
@@ -26,6 +27,7 @@ from context_compaction.messages import (
     ToolResult,
 )
 from context_compaction.settings import SummaryOutline, TooLongRule
+from context_compaction.speakers import passages_of
 from context_compaction.summarizers.model import ModelPrompt
 from context_compaction.tokens import MessageCounter
 
@@ -47,6 +49,8 @@ _COUNT_MARGIN = 1.1
 # An English word takes about so many tokens of the newest tokenizers.
 _TOKENS_PER_WORD = 2.0
 
+# As the prompts call them; the others have their own names.
+_SPEAKERS: Mapping[Author, str] = {"agent": "assistant"}
 _SLOT = re.compile(r"\{(\w+)\}")
 
 
@@ -168,7 +172,10 @@ def parts_of(messages: Messages) -> list[Part]:
     parts: list[Part] = []
     for at, message in enumerate(messages):
         for block in message.blocks:
-            if text := _block_text(block):
+            if isinstance(block, Text):
+                found = passages_of(message, block)
+                parts += [Part(at, _SPEAKERS.get(author, author), text) for author, text in found]
+            elif text := _block_text(block):
                 speaker = "tool" if isinstance(block, ToolResult) else message.role
                 parts.append(Part(at, speaker, text))
     return parts

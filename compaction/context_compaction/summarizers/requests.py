@@ -1,7 +1,7 @@
 """The user's requests in their own words: the first, the newest, then as many as fit."""
 
-from context_compaction import markers
-from context_compaction.messages import Messages, text_of
+from context_compaction.messages import Messages
+from context_compaction.speakers import user_text
 from context_compaction.summarizers.binding import Bindings
 from context_compaction.summarizers.prose import sentences_of
 from context_compaction.summarizers.shortening import shortened
@@ -17,11 +17,7 @@ def request_lines(
     messages: Messages, budget: int, count: MessageCounter, bindings: Bindings
 ) -> list[str]:
     """Requests in their order, within `budget` tokens; replaced sentences are marked as such."""
-    texts = [
-        (at, _current(text_of(message.blocks), bindings))
-        for at, message in enumerate(messages)
-        if markers.is_request(message)
-    ]
+    texts = [(at, _current(user_text(message), bindings)) for at, message in enumerate(messages)]
     texts = [(at, text) for at, text in texts if text]
     if not texts:
         return []

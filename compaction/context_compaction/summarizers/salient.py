@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from context_compaction import markers
-from context_compaction.messages import Message, Messages, ToolResult, text_of
+from context_compaction.messages import Messages, ToolResult, text_of
 from context_compaction.preview import error_line
+from context_compaction.speakers import user_text
 
 # Paths and dotted names, identifiers with inner structure, numbers, what stands in backticks. A
 # hyphen alone makes no name: "follow-up".
@@ -58,9 +58,8 @@ def one_line(text: str) -> str:
 
 def _asked(messages: Messages) -> Iterator[tuple[str, str]]:
     for message in reversed(messages):
-        if markers.is_request(message):
-            for line, names in _named_lines(message):
-                yield from ((name, f"user: {line}") for name in names)
+        for line, names in _named_lines(user_text(message)):
+            yield from ((name, f"user: {line}") for name in names)
 
 
 def _failed(messages: Messages) -> Iterator[tuple[str, str]]:
@@ -76,7 +75,8 @@ def _worked_with(messages: Messages) -> Iterator[tuple[str, str]]:
     line_of: dict[str, str] = {}
     for message in messages:
         if message.role == "assistant":
-            newest = {name: line for line, names in _named_lines(message) for name in names}
+            text = text_of(message.blocks)
+            newest = {name: line for line, names in _named_lines(text) for name in names}
             used.update(newest.keys())
             line_of.update(newest)
     often = [(-times, name) for name, times in used.items() if times >= _RECURS]
@@ -84,7 +84,7 @@ def _worked_with(messages: Messages) -> Iterator[tuple[str, str]]:
         yield name, f"assistant: {line_of[name]}"
 
 
-def _named_lines(message: Message) -> Iterator[tuple[str, list[str]]]:
-    for line in text_of(message.blocks).splitlines():
+def _named_lines(text: str) -> Iterator[tuple[str, list[str]]]:
+    for line in text.splitlines():
         if names := _NAME.findall(line):
             yield line, names

@@ -5,9 +5,11 @@ Blocks of server-side tools (`server_tool_use` and its results, `mcp_tool_use`, 
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from context_compaction.messages import (
+    Author,
     Block,
     Document,
     Image,
@@ -52,6 +54,8 @@ RULES = WireRules(
     system_follows_user=True,
 )
 
+# Marks of rows in Claude Code's files, which `sessions.py` hands on with their messages.
+HOST_MARKS = ("isMeta", "isCompactSummary")
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _FOREIGN_FIELDS = {"tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}
 
@@ -82,13 +86,22 @@ def parse_message(raw: JsonObject, index: int) -> Message:
             'Give "user" or "assistant"; tool results are blocks of a user message.',
         )
     content = raw.get("content")
+    author = _author(raw)
     if isinstance(content, str):
-        return Message(role, (Text(content),), source=raw, index=index)
+        return Message(role, (Text(content, author=author),), source=raw, index=index)
     if "content" not in raw:
         refuse(index, "`content` is missing", "Give a string or an array of blocks.")
     values = require_list(content, index, "`content`", "Give a string or an array of blocks.")
     blocks = [_parse_block(value, index, f"content[{n}]") for n, value in enumerate(values)]
+    if author is not None:
+        blocks = [replace(b, author=author) if isinstance(b, Text) else b for b in blocks]
     return Message(role, tuple(blocks), source=raw, index=index)
+
+
+def _author(raw: JsonObject) -> Author | None:
+    """The host, for what Claude Code says in the user's name; its session files mark that."""
+    is_host = raw.get("role") == "user" and any(raw.get(mark) is True for mark in HOST_MARKS)
+    return "host" if is_host else None
 
 
 def _parse_block(value: object, index: int, where: str) -> Block:

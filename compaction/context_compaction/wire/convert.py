@@ -164,7 +164,7 @@ def _plain_block(block: Block, role: Role, target: _Target) -> Sequence[Block]:
 def _plain_part(part: Part, target: _Target) -> Sequence[Part]:
     match part:
         case Text():
-            return (Text(part.text),) if part.text.strip() else ()
+            return (Text(part.text, author=part.author),) if part.text.strip() else ()
         case Image() | Document():
             return (replace(part, source=None, edited=False),)
         case Opaque():

@@ -2,9 +2,11 @@
 
 What pi itself tells the model of a `bashExecution` (a command that the person ran) are two texts
 here, the command and its output, so that a long output can be edited alone. Summaries of pi's
-(`compactionSummary`, `branchSummary`) are texts of the user.
+(`compactionSummary`, `branchSummary`) and what its extensions say (`custom`) are texts of the host
+in a message of the user's.
 """
 
+from dataclasses import replace
 from typing import TypeAlias
 
 from context_compaction.messages import (
@@ -87,17 +89,23 @@ def parse_message(raw: JsonObject, index: int) -> Message:
     role = _SPEAKERS.get(name, "user")
     if name in _SPEAKERS:
         blocks: tuple[Block, ...] = _parse_content(raw, index)
+        if name == "custom":
+            blocks = tuple(map(_by_host, blocks))
     elif name == "toolResult":
         blocks = (_parse_result(raw, index),)
     elif name == "bashExecution":
         blocks = _parse_bash(raw, index)
     elif name in _SUMMARY_ROLES:
         text = require_text(raw, "summary", index, f"the {name} message")
-        blocks = (Text(text, source={"summary": text}),)
+        blocks = (Text(text, source={"summary": text}, author="host"),)
     else:
         refuse(index, f"the role {name!r} is unknown in the format pi", _ROLES_REMEDY)
     seconds = sane_seconds(raw.get("timestamp"), per_second=1000)
     return Message(role, blocks, source=raw, index=index, timestamp_seconds=seconds)
+
+
+def _by_host(block: Block) -> Block:
+    return replace(block, author="host") if isinstance(block, Text) else block
 
 
 def _parse_content(raw: JsonObject, index: int) -> tuple[Block, ...]:
@@ -165,8 +173,8 @@ def _parse_bash(raw: JsonObject, index: int) -> tuple[Text, Text]:
     command = require_text(raw, "command", index, where)
     output = require_text(raw, "output", index, where)
     return (
-        Text(f"Ran `{command}`", source={"command": command}),
-        Text(output, source={"output": output}),
+        Text(f"Ran `{command}`", source={"command": command}, author="host"),
+        Text(output, source={"output": output}, author="tool"),
     )
 
 

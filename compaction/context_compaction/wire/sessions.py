@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from context_compaction.messages import JsonObject
+from context_compaction.wire.anthropic import HOST_MARKS
 from context_compaction.wire.conversation import Entry, Row, Session
 from context_compaction.wire.reading import (
     list_or_none,
@@ -68,7 +69,8 @@ def read_claude_code(rows: Sequence[Row]) -> Session:
         kind = text_or_none(row.value.get("type"))
         if kind not in {"user", "assistant"} or row.value.get("isSidechain"):
             continue
-        message = object_or_none(row.value.get("message")) or {}
+        marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
+        message = {**(object_or_none(row.value.get("message")) or {}), **marks}
         joined = _join(entries[-1].raw, message) if entries else None
         if joined is None:
             entries.append(_entry(message, row))
