@@ -4,6 +4,7 @@ Pure but for the count. The pipeline asks for a `Shape` (everything decided but 
 writer write, and has `finish` put the words in. So a slow writer is called once at most.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,26 +21,38 @@ from context_compaction.words_room import rules_tokens, with_cut
 # above it with the next message.
 _FILLED_SHARE = 0.9
 _EARLIER_CUTS = 3
+_MORE_CLEARINGS = 2
 
 
 def shape_by_clearing(task: Task, rung: Rung) -> Shape:
     """The list after the clearing layers alone."""
-    draft = clear(
-        Draft(task.messages),
-        task.policy,
-        rung,
-        count=task.count,
-        rules=task.rules,
-        limits=task.limits,
-        span=span_of(task, task.messages),
-        pins=task.pins,
-    )
+    draft = _cleared(task, rung, task.limits.tokens)
+    for _ in range(_MORE_CLEARINGS if task.request_count.anchor_tokens else 0):
+        # Beside a provider's count a placeholder weighs more than the text that went for it.
+        missing_tokens = -task.room_tokens(draft.messages)
+        if missing_tokens <= 0 or rung.clears_all:
+            break
+        more_tokens = math.ceil(missing_tokens * task.count.margin**2 / task.request_count.scale)
+        draft = _cleared(task, rung, task.count.messages(draft.messages) - more_tokens)
     if rung.request_fraction:
         most_tokens = int(task.limits.tokens * rung.request_fraction)
         step = shorten_request(draft.messages, count=task.count, max_tokens=most_tokens)
         step = keep_marked(draft.messages, step, task.pins.marked)
         draft = draft.then("request", step, task.count)
     return Shape(draft, rung)
+
+
+def _cleared(task: Task, rung: Rung, limit_tokens: int) -> Draft:
+    return clear(
+        Draft(task.messages),
+        task.policy,
+        rung,
+        count=task.count,
+        rules=task.rules,
+        limits=replace(task.limits, tokens=limit_tokens),
+        span=span_of(task, task.messages),
+        pins=task.pins,
+    )
 
 
 def shape_that_fits(
@@ -66,7 +79,7 @@ def shape_that_fits(
         bare = without_words(task, shape)
         if fits(task, bare, spare_tokens=reserved):
             # What the cut leaves free is the words' too, up to their bound.
-            free_tokens = task.limits.tokens - task.count.messages(bare)
+            free_tokens = task.room_tokens(bare)
             words_tokens = min(max(0, rung.settings.summary_tokens - pinned_tokens), free_tokens)
             shape = with_cut(task, shape, where, words_tokens)
             files = _files_to_restore(task)

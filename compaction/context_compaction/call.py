@@ -71,6 +71,7 @@ def task_of(
         call.settings,
         call.goal.limits,
         call.count,
+        call.goal.request_count,
         wire.FORMATS[call.format].rules,
         _pins_of(call, request, session_id, seqs),
         request.instructions,

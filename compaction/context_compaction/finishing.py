@@ -49,7 +49,8 @@ def finish(
                 files=files,
                 at=_restore_at(draft.messages, shape),
                 limit_tokens=min(
-                    task.limits.tokens, int(task.count.messages(task.messages) * _RESTORED_SHARE)
+                    task.count.messages(draft.messages) + task.room_tokens(draft.messages),
+                    int(task.count.messages(task.messages) * _RESTORED_SHARE),
                 ),
             )
             draft = draft.then("restore", step, task.count)
@@ -71,7 +72,7 @@ def finish(
 
 def fits(task: Task, messages: Messages, *, spare_tokens: int = 0) -> bool:
     """Whether `messages` are within the limits, with `spare_tokens` still to come."""
-    if task.count.messages(messages) + spare_tokens > task.limits.tokens:
+    if task.room_tokens(messages) < spare_tokens:
         return False
     return task.count.request_bytes(messages) <= task.limits.bytes
 
@@ -79,7 +80,7 @@ def fits(task: Task, messages: Messages, *, spare_tokens: int = 0) -> bool:
 def excess_tokens(task: Task, shape: Shape, summary: str, checkpoint: str) -> int:
     """How far `shape` with these words is above the limit; 0 and less where it fits."""
     done = finish(task, shape, summary=summary, checkpoint=checkpoint, files=())
-    return task.count.messages(done.messages) - task.limits.tokens
+    return -task.room_tokens(done.messages)
 
 
 def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoint: str) -> Draft:

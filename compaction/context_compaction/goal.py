@@ -1,6 +1,5 @@
 """What a call asks for, in numbers: how much there is, when to act, and what it must come to."""
 
-import math
 from dataclasses import dataclass, replace
 
 from context_compaction.budget import Budget, make_budget
@@ -8,6 +7,7 @@ from context_compaction.compaction import CompactRequest, Mode
 from context_compaction.errors import SettingsError
 from context_compaction.messages import Messages
 from context_compaction.profiles import profile_for
+from context_compaction.request_count import RequestCount, request_count
 from context_compaction.rungs import Limits
 from context_compaction.settings import Settings
 from context_compaction.tokens import (
@@ -30,7 +30,7 @@ class Goal:
         before: The estimate of what came in.
         trigger_tokens: Above this, "auto" acts.
         target_tokens: What the result's upper estimate must not exceed.
-        overhead_tokens: What stands in the request besides the messages.
+        request_count: Counts what the messages make a request of.
         limits: The same target for the messages alone, in the counter's own figures.
         is_over: Whether what came in is above the trigger, in tokens or in bytes.
     """
@@ -38,9 +38,14 @@ class Goal:
     before: Estimate
     trigger_tokens: int
     target_tokens: int
-    overhead_tokens: int
+    request_count: RequestCount
     limits: Limits
     is_over: bool
+
+    @property
+    def overhead_tokens(self) -> int:
+        """What stands in the request besides the messages."""
+        return self.request_count.overhead_tokens
 
 
 def goal_of(
@@ -51,32 +56,28 @@ def goal_of(
     Raises:
         SettingsError: A figure is out of range, or the usage belongs to no message of the list.
     """
-    anchor = _anchor(request, messages)
-    if anchor is None:
-        overhead_tokens = _overhead(request, count)
-        before = count.estimate(messages, overhead_tokens=overhead_tokens)
-    else:
-        overhead_tokens = count.learned_overhead(messages, anchor)
-        before = count.estimate(messages, anchor=anchor)
+    anchor, overhead_tokens = _anchor(request, messages), _overhead(request, count)
+    requests = request_count(messages, count, overhead_tokens=overhead_tokens, anchor=anchor)
+    before = requests.estimate(messages)
     window, trigger, target = _window_trigger_target(
         request,
         _where_undecided(request, settings),
-        overhead_tokens=math.ceil(overhead_tokens * count.margin),
+        overhead_tokens=requests.overhead_upper,
     )
     if request.mode == "reactive":
         # The provider has refused this list, so our count of it was too low: aim well below it.
         target = min(target, before.tokens // 2)
-    limit_tokens = int(target / count.margin) - overhead_tokens
     total_bytes = count.request_bytes(messages)
     return Goal(
         before,
         trigger,
         target,
-        overhead_tokens,
+        requests,
         Limits(
-            limit_tokens,
+            requests.limit(target),
+            target,
             settings.max_request_bytes,
-            int(window / count.margin) - overhead_tokens,
+            requests.limit(window),
             is_named=request.target_tokens is not None and request.mode in ("auto", "plan"),
         ),
         before.upper > trigger or total_bytes > settings.max_request_bytes,
@@ -90,12 +91,6 @@ def limit_tokens(goal: Goal, mode: Mode) -> int:
     """
     brings_down = mode == "reactive" or (goal.is_over and mode != "record")
     return goal.target_tokens if brings_down else goal.trigger_tokens
-
-
-def after_estimate(goal: Goal, messages: Messages, count: MessageCounter) -> Estimate:
-    """The estimate of a result, comparable with `goal.before`."""
-    estimate = count.estimate(messages, overhead_tokens=goal.overhead_tokens)
-    return Estimate(estimate.tokens, estimate.upper, goal.before.method)
 
 
 def _anchor(request: CompactRequest, messages: Messages) -> UsageAnchor | None:

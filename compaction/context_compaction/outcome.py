@@ -15,7 +15,7 @@ from context_compaction.compaction import (
 from context_compaction.cut_point import history_of, turn_prefix_of
 from context_compaction.draft import Draft
 from context_compaction.edits import Edit, Step
-from context_compaction.goal import Goal, after_estimate, limit_tokens, reserve_warnings
+from context_compaction.goal import Goal, limit_tokens, reserve_warnings
 from context_compaction.losses import losses_of
 from context_compaction.messages import JsonObject, Messages, text_of
 from context_compaction.pairing import problems
@@ -90,7 +90,7 @@ def answer(
         messages=rendered if changed else list(payload),
         changed=changed,
         fits=verdict.fits,
-        tokens=token_report(goal, after_estimate(goal, draft.messages, task.count), request.mode),
+        tokens=token_report(goal, goal.request_count.estimate(draft.messages), request.mode),
         layers=(*_repair_layer(parsed, repaired, task.count), *draft.layers),
         edits=_with_pointers((*repaired.edits, *draft.edits), task),
         boundary=boundary_of(task, shape) if went_through else None,
@@ -131,7 +131,7 @@ def stats_of(task: Task, goal: Goal, shape: Shape, after: Messages | None) -> Co
     tokens = goal.before.tokens
     return CompactionStats(
         tokens,
-        tokens if after is None else after_estimate(goal, after, task.count).tokens,
+        tokens if after is None else goal.request_count.estimate(after).tokens,
         replaced or cleared,
         sum(1 for message in shown if markers.span_of(message) is not None),
     )
@@ -167,7 +167,7 @@ def _fits(goal: Goal, messages: Messages, count: MessageCounter, mode: Mode) -> 
         return True
     total_bytes = count.request_bytes(messages)
     return (
-        after_estimate(goal, messages, count).upper <= limit_tokens(goal, mode)
+        goal.request_count.estimate(messages).upper <= limit_tokens(goal, mode)
         and total_bytes <= goal.limits.bytes
     )
 
@@ -177,7 +177,7 @@ def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bo
 
 
 def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
-    upper = after_estimate(goal, messages, task.count).upper
+    upper = goal.request_count.estimate(messages).upper
     limit = limit_tokens(goal, mode)
     wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
     if mode in ("micro", "record"):

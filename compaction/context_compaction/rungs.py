@@ -57,13 +57,15 @@ class Limits:
     """What the messages alone may come to.
 
     Attributes:
-        tokens: The target, by the counter.
+        tokens: The target, by the counter, for messages that stay as they are.
+        target_tokens: The target of the whole request, for its upper estimate.
         bytes: The size of the request.
         window_tokens: The whole window, by the counter.
         is_named: Whether the caller named the target, and wants as much kept as it allows.
     """
 
     tokens: int
+    target_tokens: int
     bytes: int
     window_tokens: int
     is_named: bool = False

@@ -10,6 +10,7 @@ from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages
 from context_compaction.pins import Pins
 from context_compaction.policies import Policy
+from context_compaction.request_count import RequestCount
 from context_compaction.rungs import Limits, Rung
 from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
@@ -30,6 +31,7 @@ class Task:
         settings: The constants, scaled to the budget.
         limits: What the messages may come to.
         count: The token counter.
+        request_count: Counts what the messages make a request of.
         rules: The provider's rules.
         pins: What a summary carries verbatim.
         instructions: What a summary should dwell on.
@@ -43,9 +45,14 @@ class Task:
     settings: Settings
     limits: Limits
     count: MessageCounter
+    request_count: RequestCount
     rules: WireRules
     pins: Pins
     instructions: str = ""
+
+    def room_tokens(self, messages: Messages) -> int:
+        """How many tokens may be added to `messages`; below 0 it is what must go."""
+        return self.request_count.room(messages, self.limits.target_tokens)
 
 
 @dataclass(frozen=True, slots=True)

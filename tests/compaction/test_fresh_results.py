@@ -27,7 +27,8 @@ FRESH_MODES: tuple[Literal["auto", "micro"], ...] = ("auto", "micro")
 
 def output(tokens: float) -> Part:
     """So many tokens of lines, at characters / 4."""
-    return Part("text", (LINE * (int(tokens * 4) // len(LINE) + 1))[: int(tokens * 4)])
+    text = (LINE * (int(tokens * 4) // len(LINE) + 1))[: int(tokens * 4)]
+    return Part("text", text.rstrip())
 
 
 def fresh(said_tokens: float, result_tokens: float, results: int, tool: str) -> Turn:

@@ -163,3 +163,24 @@ async def test_what_the_user_edited_away_does_not_come_back(environment: dict[st
     assert not read.is_error
     for told in (new, again, read.content):
         assert "zebra_lib" not in str(told)
+
+
+async def test_usage_below_the_trigger_leaves_the_list_as_it_is(
+    environment: dict[str, str],
+) -> None:
+    messages = [*filler(30, "m")[:-1], agent("done")]
+    model = {"model": "claude-sonnet-4-5"}
+    async with server(environment) as client:
+        plan = await compact(client, messages, mode="plan", context_window=2_000_000, options=model)
+        used = plan["tokens"]["before"] + 15_000
+        usage = {"input_tokens": used - 200, "output_tokens": 200}
+        told = {**model, "usage": usage, "usage_message_index": len(messages) - 1}
+        for part in (0.85, 0.90, 0.92, 0.95, 0.97, 1.0):
+            wishes = {"policy": "claude-code", "context_window": int(used / part) + 33_000}
+            options = {**told, "max_output_tokens": 20_000}
+            reply = await compact(
+                client, messages, session_id=f"u{int(part * 100)}", options=options, **wishes
+            )
+            assert reply["status"] == "unchanged", part
+            assert reply["fits"]
+            assert reply["tokens"]["before"] == reply["tokens"]["upper"] == used
