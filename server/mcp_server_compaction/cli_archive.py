@@ -41,6 +41,8 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
         who = hit.tool_name or hit.role
         say(f"{hit.pointer}{where}  {who}  {hit.time}")
         say(f"    {' '.join(hit.snippet.split())}")
+        if hit.next is not None:
+            say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
     exact = "" if answer.total_is_exact else "at least "
     say(f"{exact}{answer.total} hits", err=True)
     if answer.next_cursor:

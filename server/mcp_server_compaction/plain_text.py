@@ -6,7 +6,7 @@ Nothing that was said is cut.
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from context_compaction.archive.documents import role_of
@@ -28,9 +28,9 @@ from context_compaction.wire import FORMATS
 from mcp_server_compaction.json_values import is_list, is_object
 from mcp_server_compaction.sessions import iso_time
 
-# Lines of an edit, old and new together, up to which what they share is looked for: that takes
-# time in proportion to the square.
-MAX_COMPARED_LINES = 2_000
+# Lines between the first and the last that differ, old and new together, up to which what they
+# share is looked for: that takes time in proportion to the square and more.
+MAX_COMPARED_LINES = 200
 _OLD, _NEW = "old", "new"  # how the arguments of edits begin: old_string, oldText, old_str, …
 
 
@@ -131,6 +131,22 @@ def _has_lines(value: Any) -> bool:
 def _diff(old: str, new: str) -> Iterator[str]:
     """Every line of both texts: " " before one that stays, "-" and "+" before the others."""
     before, after = _lines(old), _lines(new)
+    start = _shared_count(before, after)
+    same_end = _shared_count(before[start:][::-1], after[start:][::-1])
+    yield from (f" {line}" for line in before[:start])
+    yield from _changes(
+        before[start : len(before) - same_end], after[start : len(after) - same_end]
+    )
+    yield from (f" {line}" for line in before[len(before) - same_end :])
+
+
+def _shared_count(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     if len(before) + len(after) > MAX_COMPARED_LINES:
         yield from (f"-{line}" for line in before)
         yield from (f"+{line}" for line in after)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from anyio import to_thread
 from context_compaction.archive import Archive, OutputInfo
 from context_compaction.errors import QueryError
 from context_compaction.messages import JsonObject
@@ -107,7 +108,7 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
             lines = json_lines([message.raw for message in messages])
             return MemorySource(stripped, lines, seqs=[message.seq for message in messages])
         said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
-        return MemorySource(stripped, plain_text(said), is_numbered=True)
+        return MemorySource(stripped, await to_thread.run_sync(plain_text, said), is_numbered=True)
     if found := _RECEIPTS.match(stripped):
         return MemorySource(stripped, json_lines(await archive.receipts(found.group(1))))
     if found := _CONTEXT.match(stripped):
@@ -115,7 +116,7 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         if as_json:
             return MemorySource(stripped, json_lines(context))
         named = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
-        return MemorySource(stripped, plain_text(named), is_numbered=True)
+        return MemorySource(stripped, await to_thread.run_sync(plain_text, named), is_numbered=True)
     raise QueryError(
         f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
         "output://o_0123abcd…/lines/1-500, a range of messages as "

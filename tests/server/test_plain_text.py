@@ -115,6 +115,20 @@ def test_an_edit_reads_as_a_diff_and_a_signature_not_at_all() -> None:
     assert plain_text((str(n), "anthropic", raw, None) for n, raw in enumerate(MESSAGES)) == SHOWN
 
 
+@given(
+    old=st.lists(st.sampled_from(["a", "b", "", "c d"]), max_size=30),
+    new=st.lists(st.sampled_from(["a", "b", "", "c d"]), max_size=30),
+    times=st.sampled_from([1, 40]),
+)
+def test_a_diff_holds_both_texts_whole(old: list[str], new: list[str], times: int) -> None:
+    before, after = "\n".join(old * times), "\n".join(new * times)
+    edit = {"type": "tool_use", "id": "t", "name": "Edit", "input": {"old": before, "new": after}}
+    raw: Json = {"role": "assistant", "content": [edit]}
+    _, _, _, *lines = plain_text([("0", "anthropic", raw, None)]).split("\n")[:-1]
+    assert "\n".join(line[1:] for line in lines if line[0] in " -") == before
+    assert "\n".join(line[1:] for line in lines if line[0] in " +") == after
+
+
 async def test_line_numbers_of_messages_lead_to_the_same_lines_by_range_and_pattern(
     environment: dict[str, str],
 ) -> None:

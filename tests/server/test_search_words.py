@@ -164,3 +164,23 @@ async def test_an_output_has_the_time_of_its_message(
     assert answer["status"] == "compacted"
     assert {hit["time"] for hit in hits} == {"2025-03-01T10:00:02+00:00"}
     assert any(hit["pointer"].startswith("o_") for hit in hits)
+
+
+async def test_a_snippet_of_arguments_shows_the_words_where_they_stand_together(
+    environment: dict[str, str],
+) -> None:
+    scattered = "\n".join(f"theme_{n} = load(theme, {n})" for n in range(40))
+    near = (
+        "theme = load(name)  # is it dark? " + "x = 1; " * 14 + "fall back to the dark theme here"
+    )
+    messages = [user("Mend it.")]
+    for n in range(12):
+        code = f"{scattered}\n{near} {n}\n{scattered}\n" + "filler of the file\n" * 40
+        messages += call(n, "Edit", {"path": f"f{n}.py", "new_string": code}, "ok")
+    async with spawned(environment) as client:
+        await record(client, "s", messages)
+        hits = (await search(client, "dark theme"))["hits"]
+    assert len(hits) == 10
+    for hit in hits:
+        assert "the dark theme" in hit["snippet"]
+        assert len(hit["snippet"]) < 240  # ten of them were cut to keep the reply small

@@ -32,17 +32,23 @@ class Locator:
         return self._asked.starts(text)
 
     def find(self, text: str) -> int | None:
-        """Where the best piece of `text` begins to match; None where nothing is found."""
+        """Where the best piece of `text` begins to match; None where nothing is found.
+
+        Of pieces that show the same the shortest is the best: a snippet may be cut further.
+        """
         places = self._asked.places(text) or self._pieces.places(text)
-        best, best_weight = None, 0.0
+        best, best_worth = None, (0.0, 0)
         for count, (start, _, _) in enumerate(places):
             found: dict[int, float] = {}
+            stop = start
             for at, unit, weight in places[count:]:
                 if at - start > SNIPPET_CHARS - CHARS_BEFORE_MATCH:
                     break
-                found[unit] = max(weight, found.get(unit, 0.0))
-            if sum(found.values()) > best_weight:
-                best, best_weight = start, sum(found.values())
+                if weight > found.get(unit, 0.0):
+                    found[unit], stop = weight, at
+            worth = sum(found.values()), start - stop
+            if worth > best_worth:
+                best, best_worth = start, worth
         return best
 
 
