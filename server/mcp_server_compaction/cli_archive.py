@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
-from context_compaction.archive import SessionInfo
+from context_compaction.archive import SearchPage, SessionInfo
 from context_compaction.archive.local import open_archive
 from context_compaction.errors import NotFoundError, QueryError
 
@@ -16,8 +16,8 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.families import Member, family_document, family_of
 from mcp_server_compaction.json_path import source_at
 from mcp_server_compaction.reading import Part, read_part
-from mcp_server_compaction.schemas import ReadArguments, SearchAnswer, SearchArguments
-from mcp_server_compaction.searching import query_of, search_answer
+from mcp_server_compaction.schemas import ReadArguments, SearchArguments
+from mcp_server_compaction.searching import query_of, search_answer, unfound
 from mcp_server_compaction.sessions import iso_time, session_document
 from mcp_server_compaction.terminal import say, shown
 from mcp_server_compaction.text_source import TextSource, open_source
@@ -32,7 +32,8 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
     Raises:
         CompactionError: The query cannot be used, or the archive fails.
     """
-    answer = anyio.run(_search, given, config)
+    page = anyio.run(_search, given, config)
+    answer = search_answer(page)
     if as_json:
         say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
         return
@@ -44,15 +45,15 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
         if hit.next is not None:
             say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
     exact = "" if answer.total_is_exact else "at least "
-    say(f"{exact}{answer.total} hits", err=True)
+    say(f"{unfound(page)}{exact}{answer.total} hits", err=True)
     if answer.next_cursor:
         say(f"More: --cursor {answer.next_cursor}", err=True)
 
 
-async def _search(given: Mapping[str, Any], config: Config) -> SearchAnswer:
+async def _search(given: Mapping[str, Any], config: Config) -> SearchPage:
     query = query_of(parse_arguments(SearchArguments, given))
     async with open_archive(config.archive_folder) as archive:
-        return search_answer(await archive.search(query))
+        return await archive.search(query)
 
 
 def run_read(

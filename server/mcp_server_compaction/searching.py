@@ -75,14 +75,20 @@ def _next_answer(hit: Hit | None, max_snippet_chars: int | None) -> NextAnswer |
     return NextAnswer(pointer=hit.pointer, role=hit.role, snippet=hit.snippet[:max_snippet_chars])
 
 
+def unfound(page: SearchPage) -> str:
+    """What a page does not have of the words asked for, in sentences that end with a blank."""
+    absent, elsewhere = (
+        ", ".join(words)[:MAX_ABSENT_CHARS] for words in (page.absent, page.elsewhere)
+    )
+    nowhere = f"Nowhere found: {absent}. " if absent else ""
+    away = f"Not here, but elsewhere in the archive: {elsewhere}. " if elsewhere else ""
+    some = "No text has all of the words: these have some. " if page.has_any else ""
+    return nowhere + away + some
+
+
 def _note(page: SearchPage) -> str:
     from context_compaction.archive.scanning import SCAN_BYTES, SCAN_SECONDS
 
-    absent = ", ".join(page.absent)[:MAX_ABSENT_CHARS]
-    nowhere = f"Nowhere found: {absent}. " if absent else ""
-    if page.elsewhere:
-        elsewhere = ", ".join(page.elsewhere)[:MAX_ABSENT_CHARS]
-        nowhere += f"Not here, but elsewhere in the archive: {elsewhere}. "
     if not page.hits and page.next_cursor:
         return (
             f"Nothing found so far: the search stopped after {SCAN_BYTES >> 20} MB or "
@@ -90,11 +96,11 @@ def _note(page: SearchPage) -> str:
             "narrow it by session_id, tool, since."
         )
     if not page.hits:
-        return f"Nothing found. {nowhere}Try fewer or other words, or kind='regex'."
-    some = "No text has all of the words: these have some. " if page.has_any else ""
+        return f"Nothing found. {unfound(page)}Try fewer or other words, or kind='regex'."
     more = " Pass next_cursor as cursor for more." if page.next_cursor else ""
     counted = "" if page.total_is_exact else " The total is a lower bound: counting stopped early."
-    return f"{nowhere}{some}Read a hit with read_persisted_output and its pointer.{more}{counted}"
+    reading = "Read a hit with read_persisted_output and its pointer."
+    return f"{unfound(page)}{reading}{more}{counted}"
 
 
 def _seconds(name: str, text: str | None) -> float | None:

@@ -168,6 +168,10 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     found = json.loads(run("search", "value_3_17", "--json").stdout)
     pointer = found["hits"][0]["pointer"]
     assert "value_3_17" in run("read", pointer).stdout
+    assert "Nowhere found: zzyzx. 0 hits" in run("search", "zzyzx").stderr
+    assert "elsewhere in the archive: value_3_17." in run(
+        "search", "value_3_17", "--role", "system"
+    ).stderr.replace(" 3 17", "_3_17")
     shown = run("search", "value_3_17", "--limit", "1")
     assert pointer in shown.stdout
     exact = run("read", "transcript://s/messages/0-2", "--json").stdout
@@ -187,6 +191,7 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
         (["read", "o_0123456789abcdef01234567"], "mcp-server-compaction search WORDS"),
         (["read", "nonsense"], "no pointer"),
         (["read", "o_0123456789abcdef01234567", "--tail", "1", "--lines", "1"], "at most one"),
+        (["search", "x", "--session", "nope"], "no session 'nope'"),
         (["search", "x", "--since", "yesterday"], "ISO 8601"),
     ],
 )

@@ -19,7 +19,7 @@ _FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi")
 
 
 @pytest.mark.parametrize("format", _FORMATS)
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_line_that_was_said_stands_in_the_plain_text(format: str, data: Any) -> None:
     payload: list[Json] = data.draw(conversations(format))
