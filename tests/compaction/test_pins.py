@@ -158,8 +158,9 @@ async def readable(pointer: str, archive: Archive) -> str:
     if pointer.startswith("o_"):
         return (await archive.read_output(pointer)).data.decode()
     session_id, _, span = pointer.removeprefix("transcript://").partition("/messages/")
-    start, _, stop = span.partition("-")
-    found = await archive.read_messages(session_id, int(start), int(stop))
+    numbers, _, head = span.partition("@")
+    start, _, stop = numbers.partition("-")
+    found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
     return "\n".join(text for message in found for text in texts_in(message.raw))
 
 

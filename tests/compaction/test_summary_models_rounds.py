@@ -9,6 +9,7 @@ from context_compaction import AnthropicModel, CompactRequest, compact, markers,
 
 from tests.support.json_types import Json
 from tests.support.messages_api import Says, serve
+from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
 from tests.support.small import answered, assistant, lines, user
 
@@ -57,18 +58,18 @@ def rounds() -> list[list[Json]]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("keeps_archive", [True, False])
+@pytest.mark.parametrize("keeps_originals", [True, False])
 async def test_what_binds_outlives_five_summaries_of_a_model_that_forgets_it(
-    tmp_path: Path, keeps_archive: bool
+    tmp_path: Path, keeps_originals: bool
 ) -> None:
     context: list[Json] = []
     with anyio.fail_after(WAIT_SECONDS), serve(lambda _: Says(FORGETFUL)) as api:
         model = AnthropicModel("test-key", base_url=api.url, timeout_seconds=150.0)
-        for n, talk in enumerate(rounds()):
+        for talk in rounds():
             context = [*context, *talk]
-            folder = tmp_path / ("one" if keeps_archive else str(n))
             request = CompactRequest(mode="full", target_tokens=6_000, session_id="story")
-            async with open_archive(folder) as archive:
+            async with open_archive(tmp_path) as opened:
+                archive = opened if keeps_originals else without_originals(opened)
                 result = await compact(context, request, archive=archive, model=model)
             assert result.receipt["writer"] == "anthropic", result.warnings
             assert problems(result.messages, "anthropic", original=context) == []

@@ -41,7 +41,12 @@ async def temporary_archive() -> AsyncGenerator[LocalArchive]:
 async def archive_without_originals() -> AsyncGenerator[LocalArchive]:
     """A `temporary_archive` that has lost every message that it was given, and knows the rest."""
     async with temporary_archive() as archive:
-        yield cast("LocalArchive", _WithoutOriginals(archive))
+        yield without_originals(archive)
+
+
+def without_originals(archive: LocalArchive) -> LocalArchive:
+    """`archive` as if it had lost every message that it was given."""
+    return cast("LocalArchive", _WithoutOriginals(archive))
 
 
 class _WithoutOriginals:
@@ -52,7 +57,7 @@ class _WithoutOriginals:
         return getattr(self._archive, name)
 
     async def read_messages(
-        self, session_id: str, start: int, stop: int, *, head: str = ""
+        self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:
         raise NotFoundError(f"Messages {start} to {stop} of {session_id} {head} are lost.")
 
