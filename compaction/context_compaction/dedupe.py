@@ -109,7 +109,7 @@ class _Newer:
         path, text = item.use.path, result_text(item.result)
         if path and item.use.kind in ("edit", "write", "notebook"):
             self.changed.add(path)
-        elif markers.is_placeholder(item.result):
+        elif markers.seems_placeholder(item.result):
             return  # its text stands here no more
         elif path and item.use.kind == "read":
             self.texts.setdefault((path, item.use.range), text)

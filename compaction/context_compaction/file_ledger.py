@@ -79,7 +79,7 @@ def joined(older: Iterable[FileEntry], newer: Iterable[FileEntry]) -> list[FileE
 def file_content(call: ToolCall, result: ToolResult | None, kind: str) -> str | None:
     """The text that this call or its result shows of the file; None where none stands there."""
     if kind == "read":
-        if result is None or markers.is_placeholder(result):
+        if result is None or markers.seems_placeholder(result):
             return None
         return result_text(result)
     if kind == "write":

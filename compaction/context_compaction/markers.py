@@ -180,6 +180,15 @@ def is_placeholder(result: ToolResult) -> bool:
     return any(isinstance(part, Text) and part.author == "compaction" for part in result.content)
 
 
+def seems_placeholder(result: ToolResult) -> bool:
+    """Whether `result` begins like a placeholder, whoever wrote it: what it says is no content."""
+    return is_placeholder(result) or any(
+        isinstance(part, Text)
+        and (part.text.startswith((_CLEARED, _PERSISTED)) or bool(ids_in_placeholder(part.text)))
+        for part in result.content
+    )
+
+
 def ids_in_placeholder(text: str) -> tuple[str, ...]:
     """The outputs that `text` stands for if it is a placeholder, from its beginning to its end."""
     if not text.startswith(("[", _PERSISTED)) or len(text) > _PLACEHOLDER_CHARS:
