@@ -7,6 +7,7 @@ writer write, and has `finish` put the words in. So a slow writer is called once
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from context_compaction.draft import Draft
 from context_compaction.finishing import fits, without_words
@@ -50,7 +51,7 @@ def _cleared(task: Task, rung: Rung, limit_tokens: int) -> Draft:
         count=task.count,
         rules=task.rules,
         limits=replace(task.limits, tokens=limit_tokens),
-        span=span_of(task, task.messages),
+        span_of=partial(span_of, task),
         pins=task.pins,
     )
 

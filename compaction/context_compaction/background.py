@@ -50,6 +50,11 @@ def check(request: CompactRequest) -> None:
         raise SettingsError(
             "prepare and apply were given together. Prepare first, and apply in a later call."
         )
+    if request.snip_messages and (request.prepare or request.apply is not None):
+        raise SettingsError(
+            "snip_messages was given with prepare or apply, which keep the list as it is. Leave it "
+            "out, or snip in a call of its own."
+        )
     if request.prepare and request.mode not in _MODES:
         known = ", ".join(_MODES)
         raise SettingsError(

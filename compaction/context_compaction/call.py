@@ -1,20 +1,24 @@
 """One call, read and checked: its messages, made valid, and what they are to come to. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from context_compaction import wire
 from context_compaction.attribution import NOTHING, Ours, attributed
+from context_compaction.cache_markers import keep_cache_markers
 from context_compaction.compaction import CompactRequest
 from context_compaction.edits import Step
+from context_compaction.errors import SettingsError
 from context_compaction.goal import Goal, goal_of
 from context_compaction.messages import JsonObject, Messages
 from context_compaction.pinning import gather_pins
 from context_compaction.pins import Pins
 from context_compaction.policies import Policy, policy_named
-from context_compaction.repair import repair
+from context_compaction.repair import label_misplaced_system, open_with_user, repair
 from context_compaction.settings import Settings, override
-from context_compaction.task import Task
+from context_compaction.snip import snip_chosen
+from context_compaction.task import Task, span_of
 from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter, counter_for
 from context_compaction.wire.rules import WireRules
@@ -78,15 +82,63 @@ def task_of(
     )
 
 
+def snipped(call: Call, task: Task, request: CompactRequest) -> tuple[Call, Task]:
+    """Both without the messages that `request` names, and over the trigger only if still above.
+
+    Raises:
+        SettingsError: A place lies outside the list.
+    """
+    for at in request.snip_messages:
+        if not 0 <= at < len(call.parsed):
+            raise SettingsError(
+                f"snip_messages names message {at}, but the list has {len(call.parsed)}, counted "
+                "from 0. Give places in this very list."
+            )
+    if not request.snip_messages or request.mode == "record":
+        return call, task
+    step = snip_chosen(
+        task.messages,
+        request.snip_messages,
+        count=task.count,
+        rules=task.rules,
+        span_of=partial(span_of, task),
+        pinned={*task.pins.marked, *(pin.index for pin in task.pins.candidates)},
+    )
+    if step.messages is task.messages:
+        return call, task
+    edits = (*call.repaired.edits, *step.edits)
+    messages = step.messages
+    # What stood beside the gap must be legal where it stands now.
+    if task.rules.system_follows_user:
+        labelled = label_misplaced_system(messages)
+        edits, messages = (*edits, *labelled.edits), labelled.messages
+    if task.rules.first_role_user:
+        opened = open_with_user(messages)
+        edits, messages = (*edits, *opened.edits), opened.messages
+    if task.rules.thinking_is_bound:
+        rule = task.settings.thinking
+        stripped = strip_void_thinking(call.parsed, messages, count=task.count, rule=rule)
+        edits, messages = (*edits, *stripped.edits), stripped.messages
+    messages = keep_cache_markers(call.parsed, messages)
+    is_over = (
+        call.goal.request_count.estimate(messages).upper > call.goal.trigger_tokens
+        or task.count.request_bytes(messages) > task.limits.bytes
+    )
+    goal = replace(call.goal, is_over=is_over)
+    call = replace(call, repaired=Step(messages, edits), goal=goal)
+    return call, replace(task, messages=messages)
+
+
 def _pins_of(call: Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Pins:
-    acts = call.goal.is_over or request.mode in ("full", "reactive")
+    # A message that is left out must not take a rule of the user with it either.
+    acts = call.goal.is_over or request.mode in ("full", "reactive") or request.snip_messages
     return gather_pins(
         request,
         call.parsed,
         session_id=session_id,
         seqs=seqs,
         count=call.count,
-        finds_rules=acts and call.settings.automatic_pin_tokens > 0,
+        finds_rules=bool(acts) and call.settings.automatic_pin_tokens > 0,
     )
 
 

@@ -12,10 +12,9 @@ is summarised from the messages as they stand.
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 from context_compaction import markers
 from context_compaction.cut_point import is_preserved
@@ -34,9 +33,6 @@ from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
 from context_compaction.tool_kinds import words_of
 from context_compaction.wire.rules import WireRules
-
-# The archived originals of some messages.
-SpanOf: TypeAlias = Callable[[Messages], markers.Span]
 
 _DONE = frozenset({"completed", "complete", "done", "finished"})
 _AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
@@ -59,7 +55,7 @@ def collapse(
     *,
     count: MessageCounter,
     rules: WireRules,
-    span_of: SpanOf,
+    span_of: markers.SpanOf,
     limit_tokens: int,
     settings: Settings,
     pinned: Collection[int] = (),

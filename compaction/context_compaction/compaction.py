@@ -43,6 +43,8 @@ class CompactRequest:
         pinned: Texts that every summary carries verbatim, from this call on.
         pinned_messages: Places of messages in this list whose text is carried from the moment they
             leave.
+        snip_messages: Places of messages in this list that are left out now, whatever the budget
+            asks for; a line with a pointer stands for each gap.
         unpin: Texts, or ids from a receipt, that are no longer carried, from this call on.
         instructions: What a summary should dwell on.
         summarizer: Who writes the summary: "auto" takes the model that `compact` was given, if
@@ -71,6 +73,7 @@ class CompactRequest:
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     pinned: tuple[str, ...] = ()
     pinned_messages: tuple[int, ...] = ()
+    snip_messages: tuple[int, ...] = ()
     unpin: tuple[str, ...] = ()
     instructions: str = ""
     summarizer: SummarizerName = "auto"

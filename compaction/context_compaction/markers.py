@@ -9,11 +9,12 @@ Anybody can write such a text. What looks like ours is ours only where its block
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from context_compaction.edits import Blob
-from context_compaction.messages import Message, Text, ToolResult, starts_turn
+from context_compaction.messages import Message, Messages, Text, ToolResult, starts_turn
 
 _CLEARED = "[Old tool result cleared: "
 _PERSISTED = "<persisted-output "
@@ -96,6 +97,10 @@ class Span:
         """The resource that holds the originals."""
         within = f"@{self.head}" if self.head else ""
         return f"transcript://{self.session_id}/messages/{self.start_seq}-{self.stop_seq}{within}"
+
+
+# The archived originals of some messages.
+SpanOf: TypeAlias = Callable[[Messages], Span]
 
 
 def cleared(tool_name: str, size_chars: int, blobs: Sequence[Blob], reason: str = "") -> str:

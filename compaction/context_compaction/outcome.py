@@ -91,13 +91,14 @@ def answer(
         changed=changed,
         fits=verdict.fits,
         tokens=token_report(goal, goal.request_count.estimate(draft.messages), request.mode),
-        layers=(*_repair_layer(parsed, repaired, task.count), *draft.layers),
+        layers=(*_given_layers(parsed, repaired, task.count), *draft.layers),
         edits=_with_pointers((*repaired.edits, *draft.edits), task),
         boundary=boundary_of(task, shape) if went_through else None,
         restored=tuple(edit.note for edit in draft.edits if edit.layer == "restore"),
         irreducible=() if verdict.fits else irreducible_pieces(draft.messages, goal, task.count),
         warnings=(
             *_repair_warnings(repaired),
+            *_snip_warnings(request, repaired),
             *verdict.warnings,
             *_request_warnings(draft.edits),
             *words.warnings,
@@ -106,6 +107,7 @@ def answer(
         ),
         summary=summary_of(draft.messages) if went_through else None,
     )
+    snips = [edit for edit in repaired.edits if edit.layer == "snip"]
     cache = cache_effect(parsed, draft.messages, task.count) if changed else None
     writer = words.writer if went_through else ""
     return replace(
@@ -119,8 +121,20 @@ def answer(
             replaced=replaced,
             pins=pins_json(task.pins, draft.messages),
             losses=losses_of(parsed, draft.messages) if changed else None,
-        ),
+        )
+        | ({"snip": _snip_json(snips, draft.messages)} if snips else {}),
     )
+
+
+def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
+    """What a model that named messages wants to know: what it freed, and what marks the gaps."""
+    pointers = {pointer for edit in snips for pointer in edit.pointers}
+    texts = (text_of(m.blocks) for m in messages if markers.is_made(m))
+    return {
+        "messages": len(snips),
+        "tokens_freed": sum(edit.tokens_before - edit.tokens_after for edit in snips),
+        "boundary_messages": [t for t in texts if any(f"{p}]" in t for p in pointers)],
+    }
 
 
 def stats_of(task: Task, goal: Goal, shape: Shape, after: Messages | None) -> CompactionStats:
@@ -198,13 +212,31 @@ def _replaced(shape: Shape) -> Messages:
     return (*history_of(source, shape.cut), *turn_prefix_of(source, shape.cut))
 
 
-def _repair_layer(
+def _given_layers(
     parsed: Messages, repaired: Step, count: MessageCounter
 ) -> tuple[LayerReport, ...]:
-    if not repaired.edits:
+    """What was done before any layer ran: repairs, and the leaving out of named messages."""
+    snips = [edit for edit in repaired.edits if edit.layer == "snip"]
+    left = count.messages(repaired.messages)
+    middle = left + sum(edit.tokens_before - edit.tokens_after for edit in snips)
+    repairs = len(repaired.edits) - len(snips)
+    reports = (
+        LayerReport("repair", count.messages(parsed), middle, repairs),
+        LayerReport("snip", middle, left, len(snips)),
+    )
+    return tuple(report for report in reports if report.edit_count)
+
+
+def _snip_warnings(request: CompactRequest, repaired: Step) -> tuple[str, ...]:
+    gone = {edit.index for edit in repaired.edits if edit.layer == "snip"}
+    stay = sorted(set(request.snip_messages) - gone)
+    if not stay or request.mode == "record":
         return ()
-    tokens = count.messages(parsed), count.messages(repaired.messages)
-    return (LayerReport("repair", *tokens, len(repaired.edits)),)
+    return (
+        f"Of snip_messages {', '.join(map(str, stay))} stay: the newest request, the newest "
+        "message, what is pinned or a rule of the user, a call whose result is still to come, "
+        "system messages, and what is no longer than the line that would stand for it.",
+    )
 
 
 def _repair_warnings(repaired: Step) -> tuple[str, ...]:

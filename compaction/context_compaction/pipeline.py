@@ -14,7 +14,7 @@ from anyio import to_thread
 from context_compaction import background, wire
 from context_compaction.archive import Archive
 from context_compaction.attribution import NOTHING, Ours, receipt_entries
-from context_compaction.call import Call, call_of, task_of
+from context_compaction.call import Call, call_of, snipped, task_of
 from context_compaction.compaction import (
     CompactRequest,
     CompactResult,
@@ -142,6 +142,7 @@ async def compact(
     earlier = _Receipts(archive, session_id, heads)
     call, refusals = await _refused(call, payload, request, ours, earlier)
     task = task_of(call, request, session_id, appended.seqs[: len(payload)], heads)
+    call, task = await to_thread.run_sync(snipped, call, task, request)
     applied = await _applied(payload, request, earlier)
     if applied is not None:
         shape = await to_thread.run_sync(background.applied_shape, task, applied, call.format)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from context_compaction.cut_point import CutPoint, cut_all, cut_keeping, find_cut
 from context_compaction.dedupe import dedupe, unchanged_reads
 from context_compaction.draft import Draft
-from context_compaction.markers import Span
+from context_compaction.markers import SpanOf
 from context_compaction.microcompact import microcompact
 from context_compaction.offload import offload_media
 from context_compaction.persist import persist
@@ -140,7 +140,7 @@ def clear(
     count: MessageCounter,
     rules: WireRules,
     limits: Limits,
-    span: Span,
+    span_of: SpanOf,
     pins: Pins,
 ) -> Draft:
     """The layers that replace no history, in the policy's order; what is pinned stays whole."""
@@ -166,7 +166,7 @@ def clear(
                     draft.messages,
                     count=count,
                     rules=rules,
-                    span=span,
+                    span_of=span_of,
                     max_messages=settings.snip_max_messages,
                     head_messages=settings.snip_head_messages,
                     pinned=pins.said_at,

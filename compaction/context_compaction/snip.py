@@ -1,10 +1,15 @@
-"""Layer: drop the middle of a long list by message count. On where a policy says so."""
+"""Layer: drop the middle of a long list by message count, where a policy says so.
+
+And drop messages that were named: a model that knows what it needs no more (Claude Code's
+SnipTool) frees their tokens at any size; a line with a pointer marks each gap.
+"""
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from itertools import groupby, pairwise
 
 from context_compaction import markers
-from context_compaction.cut_point import kept_part, replaced_part
+from context_compaction.cut_point import is_preserved, kept_part, replaced_part
 from context_compaction.edits import Edit, Step
 from context_compaction.messages import Message, Messages, make_message
 from context_compaction.pairing import safe_cuts
@@ -18,7 +23,7 @@ def snip(
     *,
     count: MessageCounter,
     rules: WireRules,
-    span: markers.Span,
+    span_of: markers.SpanOf,
     max_messages: int = 50,
     head_messages: int = 3,
     pinned: Collection[int] = (),
@@ -33,7 +38,7 @@ def snip(
         messages: The list.
         count: The token counter.
         rules: The provider's rules.
-        span: The archived originals of the whole list, for the pointer.
+        span_of: Finds the archived originals of a part of the list, for the pointer.
         max_messages: Does nothing up to this many messages.
         head_messages: How many stay at the beginning.
         pinned: Indices of messages that hold pinned text.
@@ -60,14 +65,63 @@ def snip(
         kept += filter(None, [kept_part(message)])
     if not dropped or all(markers.is_made(message) for message in dropped):
         return Step(messages)
-    note = make_message("user", markers.snipped(len(dropped), span.pointer))
-    # An edit for each, so that a receipt names every message that left.
+    note, edits = _gap(tuple(dropped), count, span_of)
+    return Step((*messages[:head], note, *kept, *messages[tail:]), edits)
+
+
+def snip_chosen(
+    messages: Messages,
+    chosen: Collection[int],
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    span_of: markers.SpanOf,
+    pinned: Collection[int | None] = (),
+) -> Step:
+    """Drop the messages with the indices `chosen`, each call with its result, and the reverse.
+
+    What must stay does: the newest request, the newest message, a call whose result is still to
+    come, system messages, the provider's summaries, and what is pinned.
+    """
+    safe = safe_cuts(messages, rules)
+    request = max((at for at, m in enumerate(messages) if markers.is_request(m)), default=-1)
+    drops = [False] * len(messages)
+    for start, stop in pairwise(at for at, is_safe in enumerate(safe) if is_safe):
+        run = range(start, stop)
+        is_chosen = any(messages[at].index in chosen for at in run)
+        is_needed = request in run or stop == len(messages)
+        if is_chosen and not is_needed and not any(_stays(messages[at], pinned) for at in run):
+            drops[start:stop] = [True] * len(run)
+    out: list[Message] = []
+    edits: list[Edit] = []
+    for goes, group in groupby(enumerate(messages), key=lambda item: drops[item[0]]):
+        part = tuple(message for _, message in group)
+        note, gone = _gap(part, count, span_of) if goes else (None, ())
+        if note is None or count.message(note) >= count.messages(part):
+            out += part
+        else:
+            out.append(note)
+            edits += gone
+    return Step(tuple(out), tuple(edits)) if edits else Step(messages)
+
+
+def _stays(message: Message, pinned: Collection[int | None]) -> bool:
+    is_pinned = message.index is not None and message.index in pinned
+    return is_pinned or is_preserved(message) or _carries_pins(message)
+
+
+def _gap(
+    dropped: Messages, count: MessageCounter, span_of: markers.SpanOf
+) -> tuple[Message, tuple[Edit, ...]]:
+    """The line that stands for `dropped`, and an edit for each message that left."""
+    pointer = span_of(dropped).pointer
+    note = make_message("user", markers.snipped(len(dropped), pointer))
     edits = [
-        Edit("snip", "dropped", message.index, count.message(message), 0, (span.pointer,))
+        Edit("snip", "dropped", message.index, count.message(message), 0, (pointer,))
         for message in dropped
     ]
     edits[0] = replace(edits[0], tokens_after=count.message(note))
-    return Step((*messages[:head], note, *kept, *messages[tail:]), tuple(edits))
+    return note, tuple(edits)
 
 
 def _pinned_places(

@@ -128,6 +128,7 @@ def request_of(arguments: CompactArguments, given: Input, config: Config) -> Com
         settings=settings,
         pinned=tuple(options.pinned),
         pinned_messages=tuple(given.known_count + at for at in options.pinned_messages),
+        snip_messages=tuple(options.snip_messages),
         unpin=tuple(options.unpin),
         instructions=arguments.instructions or "",
         summarizer=library_writer(wanted_writer(arguments.summarizer, config)),

@@ -92,6 +92,12 @@ class CompactOptions(Arguments):
         description="Places in the messages of this call, from 0: their text is carried from the "
         "moment they leave, and their results are not cleared.",
     )
+    snip_messages: list[Count] = Field(
+        default=[],
+        description="Places in the whole list, from 0, of messages that are needed no more: they "
+        "leave now, each call with its result, and a line with a pointer stands for each gap. "
+        "receipt.snip has tokens_freed and boundary_messages.",
+    )
     unpin: list[StrictStr] = Field(
         default=[],
         description="Texts, or ids from receipt.pins, that later summaries no longer carry.",

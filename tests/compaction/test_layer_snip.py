@@ -1,14 +1,17 @@
 """Snip: the middle of a long list goes by message count, pairs kept."""
 
 from context_compaction.markers import Span
-from context_compaction.messages import Text
+from context_compaction.messages import Messages, Text
 from context_compaction.pairing import problems
 from context_compaction.snip import snip
 
 from tests.support.json_types import Json
 from tests.support.small import COUNT, RULES, answered, assistant, call, read, result, user
 
-SPAN = Span("s", 0, 99)
+
+def span_of(part: Messages) -> Span:
+    numbers = [message.index for message in part if message.index is not None]
+    return Span("s", min(numbers), max(numbers))
 
 
 def chat(turns: int) -> list[Json]:
@@ -21,19 +24,19 @@ def chat(turns: int) -> list[Json]:
 
 def test_up_to_its_limit_a_list_is_left_alone() -> None:
     messages = read(chat(25))
-    assert snip(messages, count=COUNT, rules=RULES, span=SPAN).messages is messages
+    assert snip(messages, count=COUNT, rules=RULES, span_of=span_of).messages is messages
 
 
 def test_the_first_three_and_the_newest_forty_seven_stay_around_a_pointer() -> None:
     messages = read(chat(40))
-    step = snip(messages, count=COUNT, rules=RULES, span=SPAN)
+    step = snip(messages, count=COUNT, rules=RULES, span_of=span_of)
     note = step.messages[3]
     assert step.messages == (*messages[:3], note, *messages[-47:])
     assert note.blocks == (
-        Text("[Messages left out: 30; originals: transcript://s/messages/0-99]"),
+        Text("[Messages left out: 30; originals: transcript://s/messages/3-32]"),
     )
     assert [edit.index for edit in step.edits] == list(range(3, len(messages) - 47))
-    assert {edit.pointers for edit in step.edits} == {("transcript://s/messages/0-99",)}
+    assert {edit.pointers for edit in step.edits} == {("transcript://s/messages/3-32",)}
     assert sum(e.tokens_after for e in step.edits) < sum(e.tokens_before for e in step.edits)
 
 
@@ -48,7 +51,12 @@ def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
     for head in range(1, 6):
         for most in range(10, 16):
             step = snip(
-                messages, count=COUNT, rules=RULES, span=SPAN, max_messages=most, head_messages=head
+                messages,
+                count=COUNT,
+                rules=RULES,
+                span_of=span_of,
+                max_messages=most,
+                head_messages=head,
             )
             assert step.messages is not messages
             assert problems(step.messages, RULES) == []
@@ -58,18 +66,20 @@ def test_cuts_move_outward_so_that_no_call_loses_its_result() -> None:
 def test_the_newest_stays_where_the_head_alone_would_be_more_than_may_stay() -> None:
     messages = read(chat(4))
     for most in (0, 1, 2, 3):
-        step = snip(messages, count=COUNT, rules=RULES, span=SPAN, max_messages=most)
+        step = snip(messages, count=COUNT, rules=RULES, span_of=span_of, max_messages=most)
         assert step.messages[-1] is messages[-1]
 
 
 def test_what_was_snipped_is_not_snipped_again() -> None:
-    once = snip(read(chat(40)), count=COUNT, rules=RULES, span=SPAN).messages
-    assert snip(once, count=COUNT, rules=RULES, span=SPAN).messages is once
+    once = snip(read(chat(40)), count=COUNT, rules=RULES, span_of=span_of).messages
+    assert snip(once, count=COUNT, rules=RULES, span_of=span_of).messages is once
 
 
 def test_a_list_that_is_one_open_pair_is_left_alone() -> None:
     messages = read([user("go"), *answered("a", "Bash", "x")])
-    step = snip(messages, count=COUNT, rules=RULES, span=SPAN, max_messages=2, head_messages=1)
+    step = snip(
+        messages, count=COUNT, rules=RULES, span_of=span_of, max_messages=2, head_messages=1
+    )
     assert step.messages is messages
 
 
@@ -78,6 +88,6 @@ def test_system_messages_and_the_providers_own_summaries_are_not_snipped() -> No
     payload[7] = assistant({"type": "compaction", "content": "sealed"}, "go on")
     payload[11:11] = [{"role": "system", "content": "Speak French."}]
     messages = read(payload)
-    step = snip(messages, count=COUNT, rules=RULES, span=SPAN)
+    step = snip(messages, count=COUNT, rules=RULES, span_of=span_of)
     assert messages[7] in step.messages
     assert messages[11] in step.messages

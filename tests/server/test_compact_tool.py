@@ -53,6 +53,23 @@ async def test_text_and_structure_say_the_same_but_for_the_list(config: Config, 
     assert len(text_of(result)) <= MAX_CHARS
 
 
+async def test_a_model_may_leave_out_messages_of_the_session_so_far(
+    config: Config, era: Era
+) -> None:
+    messages = conversation(4)
+    async with connect(config, era) as client:
+        recorded = {"messages": messages, "session_id": "s", "mode": "record"}
+        await client.call_tool("compact_messages", recorded)
+        asked: Json = {"new_messages": [], "session_id": "s", "options": {"snip_messages": [1]}}
+        answer = answer_of(await client.call_tool("compact_messages", asked))
+        [boundary] = answer["receipt"]["snip"]["boundary_messages"]
+        pointer = boundary.partition("originals: ")[2].rstrip("]")
+        read = await client.call_tool("read_persisted_output", {"output_id": pointer})
+    assert answer["receipt"]["snip"]["messages"] == 2, "the call and its result"
+    assert answer["receipt"]["snip"]["tokens_freed"] > 0
+    assert "value_0_1 = compute(7)" in text_of(read)
+
+
 async def test_edits_applied_to_the_input_give_the_list(config: Config) -> None:
     messages = conversation()
     arguments: Json = {"messages": messages, "target_tokens": 12_000}
