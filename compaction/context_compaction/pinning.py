@@ -196,9 +196,13 @@ def _pin(item: _Found, count: MessageCounter) -> Pin:
 def _carried(messages: Messages) -> tuple[list[_Found], list[str]]:
     pins: list[_Found] = []
     unpinned: list[str] = []
-    for message in messages:
-        found = carried_by(message)
-        span = markers.span_of(message)
+    for block in (block for message in messages for block in message.blocks):
+        if not isinstance(block, Text) or block.author != "compaction":
+            continue
+        # Alone: a host may have joined a summary and the next request to one message.
+        summary = Message("user", (block,))
+        found = carried_by(summary)
+        span = markers.span_of(summary)
         if found is not None and span is not None:
             pins += [
                 _Found(text, origin, None, span.pointer, found.marks.get(text, ""))

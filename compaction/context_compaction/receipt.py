@@ -27,6 +27,7 @@ from context_compaction.messages import (
     ToolResult,
     tool_calls,
 )
+from context_compaction.speakers import user_texts
 from context_compaction.task import Shape, Task, span_of
 from context_compaction.tokens import Estimate, MessageCounter
 
@@ -88,7 +89,7 @@ def cache_effect(before: Messages, after: Messages, count: MessageCounter) -> Ca
 
 def irreducible_pieces(messages: Messages, goal: Goal, count: MessageCounter) -> tuple[Piece, ...]:
     """What is left when nothing more can go, largest first."""
-    requests = [at for at, m in enumerate(messages) if markers.is_request(m)]
+    requests = [at for at, message in enumerate(messages) if user_texts(message)]
     newest = requests[-1] if requests else -1
     pieces = [
         Piece(_describe(message, is_newest=at == newest), message.index, count.message(message))
