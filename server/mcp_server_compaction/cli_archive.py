@@ -96,12 +96,13 @@ async def _read(
     async with open_archive(config.archive_folder) as archive:
         as_json = as_json or json_path is not None
         source = await open_source(archive, pointer, as_json=as_json)
+        gap = source.gap
         if json_path is not None:
             source = await source_at(source, json_path)
         if pattern is not None:
             part: Part = await read_part(source, ReadArguments(output_id=pointer, pattern=pattern))
             _print_exact(part.text + "\n" if part.text else "")
-            return part.note
+            return part.note + gap
         if lines is not None:
             start, count = _line_range(lines)
             _print_exact((await source.lines(start, count)).text)
@@ -109,7 +110,7 @@ async def _read(
             _print_exact((await source.lines(-tail, tail)).text)
         else:
             await _print_whole(source)
-        return ""
+        return gap.strip()
 
 
 async def _print_whole(source: TextSource) -> None:

@@ -147,7 +147,9 @@ async def _contents(context: RequestContext, uri: str) -> list[Any]:
     text = await source.characters(0, min(source.size_chars, MAX_RESOURCE_BYTES))
     shown = text.encode("utf-8", "backslashreplace")
     if len(text) == source.size_chars and len(shown) <= MAX_RESOURCE_BYTES:
-        return [TextResourceContents(uri=uri, mime_type=mime_type, text=shown.decode())]
+        whole = TextResourceContents(uri=uri, mime_type=mime_type, text=shown.decode())
+        told = TextResourceContents(uri=uri, mime_type="text/plain", text=source.gap.strip())
+        return [whole, told] if source.gap else [whole]
     page = shown[: shown.rfind(b"\n", 0, MAX_RESOURCE_BYTES) + 1]
     count = page.count(b"\n")
     rest = rest_of(source, count)
@@ -176,8 +178,10 @@ async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextR
     used_chars = 0
     newest = branches[0] if branches else History("", ())
     for seq in reversed(newest.seqs):
-        (message,) = await archive.read_messages(session_id, seq, seq)
-        line = json_line(message.raw)
+        found = await archive.read_messages(session_id, seq, seq)
+        if not found:  # damaged: a read of the range says so
+            continue
+        line = json_line(found[0].raw)
         used_chars += len(line) + 1
         if used_chars > _NEWEST_CHARS:
             break

@@ -28,6 +28,7 @@ _MESSAGES = re.compile(
 _RECEIPTS = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
 _CONTEXT = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
 
+_SHOWN_GAPS = 10
 _LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest
 
 
@@ -52,6 +53,11 @@ class TextSource(Protocol):
     @property
     def pointer(self) -> str:
         """What it was asked for by."""
+        ...
+
+    @property
+    def gap(self) -> str:
+        """What to say of that which should be in it and is damaged; empty where nothing is."""
         ...
 
     @property
@@ -104,11 +110,17 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         stop = int(found.group(3) or start)
         messages = await archive.read_messages(session_id, start, stop, head=found.group(4))
         messages.sort(key=lambda message: message.seq)
+        gap = (
+            "" if found.group(4) else _gap(await archive.damaged_messages(session_id, start, stop))
+        )
         if as_json:
             lines = json_lines([message.raw for message in messages])
-            return MemorySource(stripped, lines, seqs=[message.seq for message in messages])
+            return MemorySource(
+                stripped, lines, seqs=[message.seq for message in messages], gap=gap
+            )
         said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
-        return MemorySource(stripped, await to_thread.run_sync(plain_text, said), is_numbered=True)
+        text = await to_thread.run_sync(plain_text, said)
+        return MemorySource(stripped, text, is_numbered=True, gap=gap)
     if found := _RECEIPTS.match(stripped):
         return MemorySource(stripped, json_lines(await archive.receipts(found.group(1))))
     if found := _CONTEXT.match(stripped):
@@ -122,6 +134,20 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         "output://o_0123abcd…/lines/1-500, a range of messages as "
         "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after it, "
         "transcript://SESSION/context, or transcript://SESSION/receipts."
+    )
+
+
+def _gap(damaged: Sequence[int]) -> str:
+    """What to say of messages that are missing from a text."""
+    if not damaged:
+        return ""
+    shown = ", ".join(map(str, damaged[:_SHOWN_GAPS])) + (
+        f" and {len(damaged) - _SHOWN_GAPS} more" if len(damaged) > _SHOWN_GAPS else ""
+    )
+    which = f"Message {shown} is" if len(damaged) == 1 else f"Messages {shown} are"
+    return (
+        f" {which} damaged in the archive and left out; the command doctor names the line. "
+        "Handing over the whole list again stores it anew."
     )
 
 
@@ -162,6 +188,7 @@ class OutputSource:
     archive: Archive
     info: OutputInfo
     is_numbered = False
+    gap = ""
 
     @property
     def pointer(self) -> str:
@@ -216,9 +243,16 @@ class MemorySource:
     """A text that is in memory; `seqs` are the numbers of the messages that its lines hold."""
 
     def __init__(
-        self, pointer: str, text: str, *, is_numbered: bool = False, seqs: Sequence[int] = ()
+        self,
+        pointer: str,
+        text: str,
+        *,
+        is_numbered: bool = False,
+        seqs: Sequence[int] = (),
+        gap: str = "",
     ) -> None:
         self.pointer = pointer
+        self.gap = gap
         self.seqs = seqs
         self.is_numbered = is_numbered
         self._text = text

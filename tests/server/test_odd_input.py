@@ -233,3 +233,24 @@ async def test_a_cache_folder_that_cannot_be_written_does_not_stop_searching(
     assert "cannot be kept" in caplog.text
     name = caplog.text.split("they stand in ")[1].split()[0]
     assert not await anyio.Path(name).exists()
+
+
+async def test_a_gap_in_the_log_is_told_where_it_is_read(config: Config) -> None:
+    messages = [{"role": "user", "content": f"needle_{number}"} for number in range(9)]
+    async with connect(config) as client:
+        given = {"messages": messages, "session_id": "s"}
+        answer_of(await client.call_tool("compact_messages", given))
+    (log,) = [path async for path in anyio.Path(config.archive_folder).glob("sessions/*/*/*.jsonl")]
+    await log.write_bytes((await log.read_bytes()).replace(b"needle_6", b"noodle_6"))
+    async with connect(config) as client:
+        for pointer, is_told in (("5-7", True), ("6-6", True), ("6", True), ("0-5", False)):
+            asked = {"output_id": f"transcript://s/messages/{pointer}"}
+            note = text_of(await client.call_tool("read_persisted_output", asked), 1)
+            assert ("Message 6 is damaged" in note) == is_told, note
+        listed = await client.list_resources()
+        assert "transcript://s" in [str(resource.uri) for resource in listed.resources]
+        parts = await client.read_resource("transcript://s/messages/5-7")
+        assert "Message 6 is damaged" in str(parts.contents[-1])
+    folder = str(config.archive_folder)
+    told = await run("--archive", folder, "read", "transcript://s/messages/5-7")
+    assert "Message 6 is damaged" in told.stderr

@@ -332,6 +332,10 @@ class Archive(Protocol):
         """
         ...
 
+    async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
+        """The numbers in [start, stop] whose messages the log held, and can no longer be read."""
+        ...
+
     async def history(self, session_id: str, head: str) -> History:
         """The history that `head` names, by 12 characters or more of what `append` gave."""
         ...

@@ -162,6 +162,12 @@ class LocalArchive:
             partial(self._transcripts.read_messages, session_id, start, stop, head)
         )
 
+    async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
+        """See `Archive.damaged_messages`."""
+        return await self._on_log(
+            partial(self._transcripts.damaged_messages, session_id, start, stop)
+        )
+
     async def history(self, session_id: str, head: str) -> History:
         """See `Archive.history`; raises what `read_messages` raises."""
         return await self._on_log(partial(self._transcripts.history, session_id, head))

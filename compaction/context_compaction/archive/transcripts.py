@@ -199,6 +199,12 @@ class TranscriptStore:
         raws = [next(made) if seq == NO_SEQ else next(originals) for seq in seqs]
         return format, raws + self._raws(state, state.newest_history(stored.end))
 
+    def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
+        """See `Archive.damaged_messages`."""
+        state = self._sessions.existing(session_id)
+        within = range(max(0, start), min(stop + 1, state.next_seq))
+        return [seq for seq in within if seq not in state.messages]
+
     def read_messages(
         self, session_id: str, start: int, stop: int, head: str | None
     ) -> list[ArchivedMessage]:

@@ -22,7 +22,7 @@ async def read_persisted_output(
     return CallToolResult(
         content=[
             TextContent(type="text", text=part.text),
-            TextContent(type="text", text=f"[{source.pointer}: {part.note}]"),
+            TextContent(type="text", text=f"[{source.pointer}: {part.note}{source.gap}]"),
         ]
     )
 
