@@ -4,10 +4,10 @@ It is read from calls and results alone, so it cannot invent anything. Both the 
 parts and the receipt are made of it.
 """
 
+import json
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from context_compaction import markers
@@ -22,7 +22,7 @@ from context_compaction.messages import (
     ToolResult,
     named_arguments,
 )
-from context_compaction.pairing import index_calls
+from context_compaction.pairing import CallIndex, index_calls
 from context_compaction.preview import error_line
 from context_compaction.tool_kinds import ToolUse, classify, words_of
 
@@ -32,6 +32,15 @@ _EXIT_STATUS = re.compile(
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})
 _COMMAND_CHARS = 160
+# Of a result that is searched for what it names, and how many names of it are told.
+_SEARCHED_CHARS = 100_000
+_NAMES_FOUND = 20
+_PATH = re.compile(r"(?<![\w/.:-])(?:~?/)?(?:[\w.-]{1,80}/){0,20}[\w-]{1,80}\.[A-Za-z]\w{0,7}\b")
+_TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,80}\"|[\w.-]{1,80})")
+# Under these names hosts say where an artifact is, of what kind, who sees it, and what it is from.
+_PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
+_TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
+_SOURCE_KEYS = ("sources_used", "sources")
 _FILE_STATES: dict[str, FileState] = {"read": "read", "write": "created", "edit": "changed"}
 # Commands that change something which no undo of a file brings back.
 _EFFECT_COMMAND = re.compile(
@@ -73,6 +82,39 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
+class Artifact:
+    """A picture, a document or a file in a conversation.
+
+    Attributes:
+        path: Its path, name or address; "" where it has none.
+        media_type: As "image/png".
+        visibility: What the host says of that; else "user" for what stands in a message, and
+            "model" for what only a tool's result shows.
+        sources: What it was made from, as the host says; else the call that gave it.
+    """
+
+    path: str
+    media_type: str
+    visibility: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRead:
+    """One look into a memory.
+
+    Attributes:
+        call: The call with its query, on one line.
+        paths: The paths that its result names ...
+        turn_ids: ... and the turns, where it names any.
+    """
+
+    call: str
+    paths: tuple[str, ...] = ()
+    turn_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Digest:
     """What happened in a part of a conversation.
 
@@ -85,12 +127,12 @@ class Digest:
         effects: Of commands and calls those that changed something outside the conversation
             and its files: commits, installs, messages, bookings. They must not be repeated.
         errors: What failed besides commands: tool and the telling line.
-        memory_reads: Queries of memory tools.
+        memory_reads: What was looked up in a memory, and what was found there.
         other_calls: How often each other tool was called.
         plan: The newest todo list or plan, as lines.
         in_flight: Calls without an answer.
         hidden: Placeholders that stood in it: results that earlier layers had replaced.
-        artifacts: Pictures and documents in it, by kind and media type, with how many there were.
+        artifacts: Pictures, documents and files that it was given or that its tools made.
         files: Each file of the four lists with what was done to it last, newest use last.
     """
 
@@ -101,12 +143,12 @@ class Digest:
     runs: tuple[Run, ...] = ()
     effects: tuple[Run, ...] = ()
     errors: tuple[str, ...] = ()
-    memory_reads: tuple[str, ...] = ()
+    memory_reads: tuple[MemoryRead, ...] = ()
     other_calls: tuple[tuple[str, int], ...] = ()
     plan: tuple[str, ...] = ()
     in_flight: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    artifacts: tuple[tuple[str, int], ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
     files: tuple[FileEntry, ...] = ()
 
     def as_json(self) -> JsonObject:
@@ -124,12 +166,18 @@ class Digest:
             ],
             "effects": [{"call": run.command, "failed": run.failed} for run in self.effects],
             "errors": list(self.errors),
-            "memory_reads": list(self.memory_reads),
+            "memory_reads": [
+                {"call": read.call, "paths": list(read.paths), "turn_ids": list(read.turn_ids)}
+                for read in self.memory_reads
+            ],
             "other_calls": dict(self.other_calls),
             "plan": list(self.plan),
             "in_flight": list(self.in_flight),
             "hidden": list(self.hidden),
-            "artifacts": dict(self.artifacts),
+            "artifacts": [
+                {**asdict(artifact), "sources": list(artifact.sources)}
+                for artifact in self.artifacts
+            ],
         }
 
 
@@ -148,7 +196,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
     effects: list[Run] = []
     deleted: dict[str, None] = {}
     errors: list[str] = []
-    memory: list[str] = []
+    memory: list[MemoryRead] = []
     others: dict[str, int] = {}
     plan: tuple[str, ...] = ()
     in_flight: list[str] = []
@@ -177,7 +225,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             text = None if use.is_partial else file_content(call, result, kind)
             touch(ledger, use.path, _FILE_STATES[kind], text)
         elif words_of(call.name) & _MEMORY_WORDS:
-            memory.append(_short(call, use))
+            memory.append(_memory_read(_short(call, use), result))
         else:
             others[call.name] = others.get(call.name, 0) + 1
     return Digest(
@@ -193,7 +241,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         plan,
         tuple(in_flight),
         tuple(result_text(result) for result in results.values() if markers.is_placeholder(result)),
-        _artifacts(messages),
+        tuple(dict.fromkeys(_artifacts(messages, index, extra_kinds))),
         tuple(ledger.values()),
     )
 
@@ -217,22 +265,94 @@ def merged(older: Digest, newer: Digest) -> Digest:
         plan=newer.plan or older.plan,
         in_flight=both("in_flight"),
         hidden=both("hidden"),
-        artifacts=newer.artifacts,
+        artifacts=both("artifacts"),
         files=tuple(joined(older.files, newer.files)),
     )
 
 
-def _artifacts(messages: Messages) -> tuple[tuple[str, int], ...]:
-    found: Counter[str] = Counter()
+def _artifacts(
+    messages: Messages, index: CallIndex, extra_kinds: Mapping[str, str] | None
+) -> Iterator[Artifact]:
     for message in messages:
         for block in message.blocks:
-            parts = block.content if isinstance(block, ToolResult) else (block,)
-            found.update(
-                f"{type(part).__name__.lower()} {part.media_type}"
-                for part in parts
-                if isinstance(part, Image | Document)
-            )
-    return tuple(found.items())
+            if isinstance(block, Image | Document):
+                yield _artifact(block, "", "user", ())
+            if not isinstance(block, ToolResult):
+                continue
+            call = index.calls.get(block.call_id)
+            use = classify(call, extra_kinds) if call else None
+            sources = (_short(call, use),) if call and use else ()
+            for part in block.content:
+                if isinstance(part, Image | Document):
+                    yield _artifact(part, (use.path if use else "") or "", "model", sources)
+            yield from _told_artifacts(result_text(block), sources)
+
+
+def _artifact(
+    part: Image | Document, path: str, visibility: str, sources: tuple[str, ...]
+) -> Artifact:
+    told = _flat(part.source or {})
+    url = part.url if part.url and not part.url.startswith("data:") else ""
+    named = _first(told, _PATH_KEYS) or path or url
+    return _artifact_of(told, named, part.media_type, visibility, sources)
+
+
+def _told_artifacts(text: str, sources: tuple[str, ...]) -> Iterator[Artifact]:
+    """The artifacts that a tool's JSON tells of: objects with a path and a media type."""
+    if text[:1] not in ("{", "[") or len(text) > _SEARCHED_CHARS:
+        return
+    if not any(f'"{key}"' in text for key in _TYPE_KEYS):
+        return
+    try:
+        values: list[object] = [json.loads(text)]
+    except (ValueError, RecursionError):
+        return
+    for value in values:  # which grows by what stands in it
+        if isinstance(value, list):
+            values += cast("list[object]", value)
+        elif isinstance(value, dict):
+            told = cast("dict[str, Any]", value)
+            media_type = _first(told, _TYPE_KEYS)
+            if media_type and (path := _first(told, _PATH_KEYS)):
+                yield _artifact_of(told, path, media_type, "model", sources)
+            values += told.values()
+
+
+def _artifact_of(
+    told: Mapping[str, Any], path: str, media_type: str, visibility: str, sources: tuple[str, ...]
+) -> Artifact:
+    given = next((told[key] for key in _SOURCE_KEYS if isinstance(told.get(key), list)), None)
+    if given:
+        sources = tuple(_one_line(str(item)) for item in cast("list[Any]", given)[:_NAMES_FOUND])
+    return Artifact(
+        _one_line(path),
+        _one_line(media_type),
+        _one_line(_first(told, ("visibility",)) or visibility),
+        sources,
+    )
+
+
+def _flat(source: JsonObject) -> JsonObject:
+    """The entries of a host's block and of the objects in it, the outer ones first."""
+    inner = [cast("JsonObject", value) for value in source.values() if isinstance(value, dict)]
+    flat: JsonObject = {}
+    for entries in (source, *inner):
+        for key, value in entries.items():
+            flat.setdefault(key, value)
+    return flat
+
+
+def _first(told: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """The first text under one of `keys`; "" without one. Data in an address is none."""
+    found = (told[key] for key in keys if isinstance(told.get(key), str))
+    return next((text for text in found if text and not text.startswith("data:")), "")
+
+
+def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
+    text = result_text(result)[:_SEARCHED_CHARS] if result else ""
+    turns = (name for found in _TURN_IDS.findall(text) for name in re.findall(r"[\w.-]+", found))
+    paths = dict.fromkeys(_PATH.findall(text))
+    return MemoryRead(call, tuple(paths)[:_NAMES_FOUND], tuple(dict.fromkeys(turns))[:_NAMES_FOUND])
 
 
 def _with_resolved(runs: Sequence[Run]) -> tuple[Run, ...]:

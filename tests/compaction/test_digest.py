@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from context_compaction.digest import Digest, Run, digest
+from context_compaction.digest import Digest, MemoryRead, Run, digest
 
 from tests.support.json_types import Json
 from tests.support.small import answered, assistant, call, compacted, lines, read, result, user
@@ -92,7 +92,7 @@ def test_memory_tools_and_all_others_are_told_apart() -> None:
         answered("b", "Weather", "x", city="Ulm"),
         answered("c", "Weather", "x", city="Bonn"),
     )
-    assert found.memory_reads == ("mcp__mem__recall(query=the port)",)
+    assert found.memory_reads == (MemoryRead("mcp__mem__recall(query=the port)"),)
     assert found.other_calls == (("Weather", 2),)
 
 

@@ -60,6 +60,10 @@ async def test_inside_a_turn_the_cut_falls_on_a_message_boundary_and_never_on_a_
     assert shape(given.messages)[:3] == ["summary", "call", "result"]
 
 
+MEMORY = """found in docs/plan.md (0.93, turn_id: "turn_7"), and 3.14 times in
+{"path": "notes/2026/port.txt", "turn_ids": ["turn_7", "turn_9"]}"""
+
+
 async def test_the_digest_names_writes_patches_runs_and_memory_reads() -> None:
     payload = [
         user("Work."),
@@ -67,7 +71,7 @@ async def test_the_digest_names_writes_patches_runs_and_memory_reads() -> None:
         *answered("b", "edit_file", "ok", path="src/old.py", old_text="1", new_text="2"),
         *answered("c", "bash", "Exit code: 1\nFAILED tests/test_old.py", command="pytest -q"),
         *answered("d", "read_file", chars(300), path="docs/plan.md"),
-        *answered("e", "memory_search", "found: plan.md", query="plan"),
+        *answered("e", "memory_search", MEMORY, query="plan"),
         assistant("Done with that."),
         *turn(2_000, "y"),
         user("Next."),
@@ -82,7 +86,48 @@ async def test_the_digest_names_writes_patches_runs_and_memory_reads() -> None:
     )
     assert found["runs"][0]["command"] == "pytest -q"
     assert found["runs"][0]["failed"]
-    assert found["memory_reads"] == ["memory_search(query=plan)"]
+    assert found["memory_reads"] == [
+        {
+            "call": "memory_search(query=plan)",
+            "paths": ["docs/plan.md", "notes/2026/port.txt"],
+            "turn_ids": ["turn_7", "turn_9"],
+        }
+    ]
+
+
+async def test_the_digest_names_artifacts_with_path_type_visibility_and_sources() -> None:
+    data = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    picture = {"type": "image", "source": data}
+    paper = {
+        "type": "document",
+        "title": "offer.pdf",
+        "source": {"type": "url", "url": "https://a.example/1"},
+    }
+    made = {"path": "out/chart.svg", "mime": "image/svg+xml", "visibility": "external"}
+    told = json.dumps({"artifacts": [{**made, "sources_used": [3, "S4"]}], "ok": True})
+    payload = [
+        user([text("Compare."), paper]),
+        *answered("a", "read_file", [picture], path="img/plan.png"),
+        *answered("b", "render", told, kind="chart"),
+        assistant("Compared."),
+        *turn(2_000, "y"),
+        user("Next."),
+    ]
+    given = await timeline(payload, mode="full")
+    assert given.receipt["digest"]["artifacts"] == [
+        artifact("offer.pdf", "application/pdf", "user"),
+        artifact("img/plan.png", "image/png", "model", "read_file(img/plan.png)"),
+        artifact("out/chart.svg", "image/svg+xml", "external", "3", "S4"),
+    ]
+
+
+def artifact(path: str, media_type: str, visibility: str, *sources: str) -> Json:
+    return {
+        "path": path,
+        "media_type": media_type,
+        "visibility": visibility,
+        "sources": list(sources),
+    }
 
 
 async def test_there_are_never_more_cache_markers_than_the_host_had() -> None:
