@@ -219,7 +219,7 @@ class CompactResult:
         layers: What each layer did, in order.
         edits: Every change, with the pointer to what stood there.
         boundary: Where a summary stands for history, if one does.
-        restored: Paths of files that were put back.
+        restored: Paths of files whose text was put back.
         irreducible: When it does not fit: what is left, largest first.
         warnings: Everything a caller should know: repairs, stripped thinking, missing files.
         summary: The summary's text, if one was made.

@@ -94,7 +94,7 @@ def answer(
         layers=(*_given_layers(parsed, repaired, task.count), *draft.layers),
         edits=_with_pointers((*repaired.edits, *draft.edits), task),
         boundary=boundary_of(task, shape) if went_through else None,
-        restored=tuple(edit.note for edit in draft.edits if edit.layer == "restore"),
+        restored=tuple(edit.note for edit in draft.edits if edit.action == "restored"),
         irreducible=() if verdict.fits else irreducible_pieces(draft.messages, goal, task.count),
         warnings=(
             *_repair_warnings(repaired),

@@ -22,7 +22,7 @@ from context_compaction.messages import (
 )
 from context_compaction.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
 from context_compaction.speakers import user_text, user_texts
-from context_compaction.summarizers.binding import SURE_RANK, Bindings, bindings_of
+from context_compaction.summarizers.binding import Bindings, bindings_of
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.message_lists import system_text
 
@@ -248,13 +248,9 @@ def _rules(
     before = (Message("user", tuple(Text(item.text) for item in carried)),)
     requests = [(at, m) for at, m in enumerate(messages) if user_texts(m)]
     bindings = bindings_of((*before, *(message for _, message in requests)), system=system)
-    sure = sorted(
-        (binding for binding in bindings.standing if binding.rank >= SURE_RANK),
-        key=lambda binding: binding.order,
-    )
     texts = [(at, _one_line(user_text(message))) for at, message in reversed(requests)]
     found: list[_Found] = []
-    for binding in sure:
+    for binding in bindings.rules:
         wanted = _one_line(binding.text)
         at = next((at for at, text in texts if wanted in text), None)
         if at is not None:  # else a summary carries it

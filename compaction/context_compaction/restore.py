@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from context_compaction import markers
 from context_compaction.edits import Edit, Step
 from context_compaction.file_ledger import file_content
-from context_compaction.messages import Messages, ToolResult, make_message
+from context_compaction.messages import Message, Messages, ToolResult, make_message
 from context_compaction.pairing import index_calls
 from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
@@ -107,7 +107,7 @@ def restore(
     at: int,
     limit_tokens: int,
 ) -> Step:
-    """Insert one message with `files` at position `at`.
+    """Insert one message with `files` at position `at`; those without a text are only named.
 
     Args:
         messages: The list.
@@ -118,20 +118,26 @@ def restore(
         limit_tokens: What all messages may count afterwards.
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
-    parts: list[str] = []
+    texts: list[str] = []
+    names: list[str] = []
     edits: list[Edit] = []
+    message: Message | None = None
     for file in files[: settings.restore_files]:
-        part = _part(file)
         if file.text is not None and count.text(file.text) > settings.restore_file_tokens:
-            part = _part(FileText(file.path, None, "too large to put back; read it again"))
-        candidate = make_message("user", markers.restored_files("\n".join([*parts, part])))
+            file = FileText(file.path, None, "too large to put back; read it again")
+        part = _part(file)
+        is_named = file.text is None
+        mine = names if is_named else texts
+        mine.append(part)
+        candidate = make_message("user", markers.restored_files(texts, names))
         if count.message(candidate) > room_tokens:
+            mine.pop()
             continue
-        parts.append(part)
-        edits.append(Edit("restore", "restored", None, 0, count.text(part), note=file.path))
-    if not parts:
+        message = candidate
+        action = "named" if is_named else "restored"
+        edits.append(Edit("restore", action, None, 0, count.text(part), note=file.path))
+    if message is None:
         return Step(messages)
-    message = make_message("user", markers.restored_files("\n".join(parts)))
     return Step((*messages[:at], message, *messages[at:]), tuple(edits))
 
 

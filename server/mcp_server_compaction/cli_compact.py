@@ -240,12 +240,18 @@ def _print_report(given: Input, result: CompactResult, job: CompactFile) -> None
         say(_model_line(result.receipt["model"]))
     if result.receipt.get("losses"):
         say(_losses_line(result.receipt["losses"]))
-    if result.restored:
-        say(f"Put back: {', '.join(result.restored)}")
+    _print_files(result)
     if any(edit.pointers for edit in result.edits):
         say("Read what left: mcp-server-compaction read POINTER")
     if job.out is not None:
         say(f"Messages written to {job.out}")
+
+
+def _print_files(result: CompactResult) -> None:
+    if result.restored:
+        say(f"Put back: {', '.join(result.restored)}")
+    if named := [edit.note for edit in result.edits if edit.action == "named"]:
+        say(f"Named only, their text was not put back: {', '.join(named)}")
 
 
 def _print_layers(result: CompactResult) -> None:

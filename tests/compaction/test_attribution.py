@@ -85,7 +85,8 @@ async def test_a_summary_quotes_no_result_as_the_users_request_or_words() -> Non
         answer = await check_promises(payload, request, archive)
     assert answer.summary is not None
     asked = answer.summary.partition("## Goal, requests\n")[2].partition("\n## ")[0]
-    assert asked == f"- {TASK}"
+    assert asked == "- Mend the parser. […]"  # the rule stands among those of the user
+    assert f"- {TASK.partition('. ')[2]}" in str(answer.messages)
     assert "- user: " not in answer.summary
 
 

@@ -20,13 +20,15 @@ RESTATED = [
     ("报告的截止日期必须是周五。", "报告周三就要交给客户。"),
     ("画像の形式は必ずPNGにしてください。", "画像はWebPで書き出してください。"),
     ("회의는 반드시 화요일에 합니다.", "회의 날짜는 목요일입니다."),
+    # The same words with another value, but nothing says that it takes the place of the first.
+    ("Always indent the YAML files with four spaces.", "The YAML files get two-space indentation."),
+    ("超时时间必须是30秒。", "超时时间改为90秒。"),
 ]  # fmt: skip
 REPLACED = [
-    ("Always indent the YAML files with four spaces.", "The YAML files get two-space indentation."),
+    ("Always indent with tabs.", "No, indent with spaces instead of tabs."),
     ("The service must listen on port 8080.", "Actually, the service must listen on port 9191."),
     ("Der Bericht muss auf Englisch sein.", "Der Bericht muss doch auf Deutsch sein."),
     ("Siempre usa la rama develop.", "Mejor usa siempre la rama release, no develop."),
-    ("超时时间必须是30秒。", "超时时间改为90秒。"),
 ]
 
 
@@ -72,7 +74,7 @@ async def test_a_rule_said_anew_in_other_words_is_marked_as_earlier_for_good(
 
 @pytest.mark.parametrize("keeps_originals", [True, False])
 @pytest.mark.parametrize(("older", "newer"), REPLACED)
-async def test_a_rule_that_is_corrected_or_has_another_value_is_gone_for_good(
+async def test_a_rule_that_is_plainly_taken_back_is_gone_for_good(
     older: str, newer: str, keeps_originals: bool
 ) -> None:
     text = await after_both(older, newer, keeps_originals=keeps_originals)

@@ -261,7 +261,8 @@ async def test_a_file_of_more_than_5_000_tokens_comes_back_as_its_path(
     payload = [user("Read."), *files(["big.py"], tokens)[0], assistant("y" * 40_000)]
     result = await under("claude-code", payload, mode="full", **WINDOW)
     assert (chars(tokens, "b") in json.dumps(result.messages)) is is_whole
-    assert "big.py" in result.restored
+    assert ("big.py" in result.restored) is is_whole
+    assert "big.py" in json.dumps(result.messages)
 
 
 async def test_all_files_together_have_at_most_50_000_tokens() -> None:

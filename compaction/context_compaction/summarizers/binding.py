@@ -28,9 +28,11 @@ from context_compaction.summarizers.rule_words import (
     CORRECTION,
     ERRAND,
     IMPERATIVE,
+    LASTING,
     LIMIT,
     RULE,
     STRONG,
+    TELLING,
     WISH,
 )
 from context_compaction.summarizers.superseded import Said, replaced
@@ -85,19 +87,43 @@ class Bindings:
         standing: The sentences that may still bind, best first.
         superseded: Those that a later one took the place of.
         earlier: Of those that stand, the ones that a later one may have taken the place of.
+        later: Those that may have taken the place of these.
         differing: Those that say otherwise than the system prompt, in plain words.
+        changing: Those that take the place of what was said as lasting, or may.
     """
 
     standing: tuple[Binding, ...]
     superseded: frozenset[str]
     earlier: frozenset[str]
+    later: frozenset[str] = frozenset()
     differing: frozenset[str] = frozenset()
+    changing: frozenset[str] = frozenset()
+
+    @property
+    def rules(self) -> list[Binding]:
+        """What was surely said as lasting, in the order in which it was said.
+
+        The sentence before it goes with it, where that lays something down too: "The budget is
+        1250 dollars. Never spend more than that."
+        """
+        rules: list[Binding] = []
+        before: Binding | None = None
+        for said in sorted(self.standing, key=lambda said: said.order):
+            is_sure = said.text in self.differing | self.changing or is_lasting(said.text)
+            if said.rank >= SURE_RANK and is_sure:
+                if before and before not in rules and _leads_to(before, said):
+                    rules.append(before)
+                rules.append(said)
+            before = said
+        return rules
 
     def mark_of(self, text: str) -> str:
         """What stands before the sentence `text` wherever a summary has it; mostly nothing."""
         if text in self.earlier:
             return markers.EARLIER
-        return markers.DIFFERS if text in self.differing else ""
+        if text in self.differing:
+            return markers.DIFFERS
+        return markers.NEWER if text in self.later else ""
 
     def shown(self, text: str) -> str:
         """The sentence `text` with its mark."""
@@ -160,7 +186,9 @@ def bindings_of(
         tuple(standing),
         older.gone,
         older.earlier | known(markers.EARLIER),
+        older.later | known(markers.NEWER),
         (differing & stands) | known(markers.DIFFERS),
+        frozenset(newer for said, newer in older.newer.items() if is_lasting(said)),
     )
 
 
@@ -184,10 +212,9 @@ def _lift(found: dict[str, Binding], newer_of: Mapping[str, str]) -> None:
 
 def _unmarked(sentence: Sentence, marked: dict[str, str]) -> Sentence:
     """`sentence` as it was said; the mark that a summary before has put there is noted."""
-    mark, text = markers.split_mark(sentence.text)
-    if not mark:
-        return sentence
-    marked[text] = mark
+    mark, text = markers.split_mark(prose.without_gap(sentence.text))
+    if mark:
+        marked[text] = mark
     return replace(sentence, text=text)
 
 
@@ -234,8 +261,31 @@ def _rank(sentence: Sentence, times: Mapping[str, int]) -> float:
 
 
 @lru_cache(maxsize=_REMEMBERED)
+def is_lasting(text: str) -> bool:
+    """Whether a sentence lays something down for good: no telling, no wish and no question."""
+    said = prose.without_list_mark(text)
+    sign = LASTING.search(said)
+    return sign is not None and _states(said, sign.start())
+
+
+def _states(text: str, stop: int) -> bool:
+    """Whether `text` asks for nothing, and up to `stop` tells nothing of the speaker."""
+    if text.endswith(("?", "？")) or AGREEMENT.match(text) or ERRAND.search(text):
+        return False
+    return TELLING.search(text, 0, stop) is None
+
+
+def _leads_to(before: Binding, rule: Binding) -> bool:
+    """Whether the rule may need the sentence before it to be understood."""
+    is_near = (before.order + 1, before.paragraph) == (rule.order, rule.paragraph)
+    states = RULE.search(before.text) and _states(before.text, len(before.text))
+    return is_near and bool(states)
+
+
+@lru_cache(maxsize=_REMEMBERED)
 def _words_rank(text: str) -> float:
     """What the words themselves say, in the languages of rule_words.py."""
+    text = prose.without_list_mark(text)
     rules = len({match[0].lower() for match in RULE.finditer(text)})
     rank = min(rules, 3) * 0.75
     rank += sum(weight for sign, weight in _SIGNS if sign.search(text))

@@ -7,19 +7,20 @@ others leave goes to the facts. Cost is linear in the text.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
 from context_compaction import markers
 from context_compaction.messages import Messages, text_of
-from context_compaction.speakers import LABELS
+from context_compaction.speakers import LABELS, user_text
 from context_compaction.summarizers import SummaryRequest, ledger
 from context_compaction.summarizers.binding import Binding, Bindings, bindings_of
 from context_compaction.summarizers.facts import fact_lines
 from context_compaction.summarizers.focus import focus_of
 from context_compaction.summarizers.lines import LineIndex, index_lines
+from context_compaction.summarizers.prose import sentences_of, without_bullet
 from context_compaction.summarizers.requests import request_lines
-from context_compaction.summarizers.shortening import cost_of, within
+from context_compaction.summarizers.shortening import cost_of, head_of, within
 from context_compaction.tokens import MessageCounter
 
 REQUESTS = "Goal, requests"
@@ -33,8 +34,8 @@ DETAILS = "Where to find details"
 
 # Shares of the budget. They are bounds: what a section does not use goes to the facts.
 _REQUEST_SHARE = 0.12
-_BINDING_SHARE = 0.5
-_BINDING_TOKENS = 1_000
+_BINDING_SHARE = 0.65
+_BINDING_TOKENS = 1_500
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
 # A short checkpoint is nothing without its ledger: what the running turn has done already.
@@ -70,38 +71,43 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     index = index_lines(request.messages)
     focus = focus_of(request.instructions, [line.text for line in index.lines])
     bindings = bindings_of(request.messages, later=request.later, index=index)
+    pinned = _sentences(request.pinned)
     sections: dict[str, list[str]] = {}
+    told: set[str] = set()
     left = budget
 
     def add(title: str, lines: Iterable[str], share: float) -> None:
         nonlocal left
         allowed = min(left, int(budget * share)) - _TITLE_TOKENS
-        chosen = within(lines, allowed, count) if allowed > 0 else []
+        chosen = within(_untold(lines, told), allowed, count) if allowed > 0 else []
         if chosen:
             sections[title] = chosen
             left -= cost_of(chosen, count) + _TITLE_TOKENS
 
     is_large = budget >= _SMALL_TOKENS
     if budget > 0 and not request.is_turn_prefix:
-        asked = request_lines(request.messages, int(budget * _REQUEST_SHARE), count, bindings)
-        add(REQUESTS, asked, _REQUEST_SHARE)
+        room_tokens = int(budget * _REQUEST_SHARE)
+        asked = request_lines(request.messages, room_tokens, count, bindings, pinned)
+        add(REQUESTS, asked.lines, _REQUEST_SHARE)
         share = min(_BINDING_SHARE, _BINDING_TOKENS / budget)
-        add(BINDING, _binding_lines(bindings, request.pinned, sections), share)
-        _in_order(sections, bindings)
+        add(BINDING, _binding_lines(bindings, pinned | asked.sentences), share)
+        _in_order(sections, bindings, request.messages)
     if is_large or request.is_turn_prefix:
         share = _LEDGER_SHARE if is_large else _CHECKPOINT_LEDGER_SHARE
         add(LEDGER, ledger.lines(request.digest), share)
     else:
         add(LEDGER, ledger.short_lines(request.digest), _LEDGER_SHARE)
     if is_large:
-        add(DECISIONS, sorted(_decision_lines(index), key=focus, reverse=True), _DECISION_SHARE)
         add(NEXT, _closing_lines(request.messages), _NEXT_SHARE)
+        closing = "\n".join(sections.get(NEXT, ()))
+        decided = sorted(_decision_lines(index, closing), key=focus, reverse=True)
+        add(DECISIONS, decided, _DECISION_SHARE)
     if request.previous:
         add(PREVIOUS, request.previous.splitlines(), _PREVIOUS_SHARE)
-    told = "\n".join(line for lines in sections.values() for line in lines)
     left -= _TITLE_TOKENS + (_ANCHOR_TOKENS if is_large else 0)
     replaced = bindings.superseded | bindings.earlier
-    facts = fact_lines(index, left, count, told, replaced, focus)
+    written = "\n".join(line for lines in sections.values() for line in lines)
+    facts = fact_lines(index, left, count, "\n".join((written, *request.pinned)), replaced, focus)
     if facts.lines:
         sections[FACTS] = list(facts.lines)
     order = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT)
@@ -116,25 +122,39 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     )
 
 
-def _binding_lines(
-    bindings: Bindings, pinned: Sequence[str], sections: dict[str, list[str]]
-) -> Iterable[str]:
-    """What binds, best first, without what the requests and the pinned texts already say."""
-    asked = "\n".join((*sections.get(REQUESTS, ()), *pinned))
+def _sentences(texts: Sequence[str]) -> frozenset[str]:
+    """The sentences of `texts`, and these themselves."""
+    found = (sentence.text for text in texts for sentence in sentences_of(text))
+    return frozenset((*texts, *found))
+
+
+def _untold(lines: Iterable[str], told: set[str]) -> Iterator[str]:
+    """Those of `lines` that are not told yet; they are from then on."""
+    for line in lines:
+        if line not in told:
+            told.add(line)
+            yield line
+
+
+def _binding_lines(bindings: Bindings, said: Collection[str]) -> Iterable[str]:
+    """What binds, best first, without the sentences that the summary has already."""
     for binding in bindings.standing:
-        if binding.rank >= _RULE_RANK and binding.text not in asked:
+        if binding.rank >= _RULE_RANK and binding.text not in said:
             yield f"- {bindings.shown(binding.text)}"
 
 
-def _in_order(sections: dict[str, list[str]], bindings: Bindings) -> None:
+def _in_order(sections: dict[str, list[str]], bindings: Bindings, messages: Messages) -> None:
     """What binds, in the order in which it was said; what was said together, on one line."""
+    flat: dict[int, str] = {}
     chosen = {line.removeprefix("- ") for line in sections.pop(BINDING, ())}
     said = [binding for binding in bindings.standing if bindings.shown(binding.text) in chosen]
     whole = chosen - {bindings.shown(binding.text) for binding in said}  # the first, shortened
     lines = [f"- {text}" for text in whole]
     last: Binding | None = None
     for binding in sorted(said, key=lambda binding: binding.order):
-        if last and last.order + 1 == binding.order and last.paragraph == binding.paragraph:
+        if binding.turn not in flat:
+            flat[binding.turn] = " ".join(user_text(messages[binding.turn]).split())
+        if last and f"{last.text} {binding.text}" in flat[binding.turn]:
             lines[-1] += f" {bindings.shown(binding.text)}"
         else:
             lines.append(f"- {bindings.shown(binding.text)}")
@@ -151,10 +171,11 @@ def _detail_lines(left_out: Sequence[str], empty: Sequence[str]) -> list[str]:
     return lines
 
 
-def _decision_lines(index: LineIndex) -> Iterator[str]:
-    """The agent's lines that give reasons, newest first."""
+def _decision_lines(index: LineIndex, closing: str) -> Iterator[str]:
+    """The agent's lines that give reasons, newest first, but for those of his last words."""
     said = (line for line in reversed(index.lines) if line.speaker == "agent")
-    found = (f"- {LABELS['agent']}{line.text}" for line in said if _DECISION.search(line.text))
+    texts = (without_bullet(line.text) for line in said if _DECISION.search(line.text))
+    found = (f"- {LABELS['agent']}{text}" for text in texts if text not in closing)
     return islice(found, _MOST_DECISIONS)
 
 
@@ -163,9 +184,10 @@ def _closing_lines(messages: Messages) -> list[str]:
     for message in reversed(messages):
         if message.role == "assistant" and not markers.is_made(message):
             lines = [line.strip() for line in text_of(message.blocks).splitlines()]
-            closing = [line[:_MAX_LINE_CHARS] for line in lines if len(line) >= _MIN_LINE_CHARS]
+            closing = [line for line in lines if len(line) >= _MIN_LINE_CHARS][-_CLOSING_LINES:]
             if closing:
-                return [f"- {LABELS['agent']}{line}" for line in closing[-_CLOSING_LINES:]]
+                shown = (without_bullet(head_of(line, _MAX_LINE_CHARS)) for line in closing)
+                return [f"- {LABELS['agent']}{line}" for line in shown]
     return []
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from context_compaction.speakers import LABELS
 from context_compaction.summarizers.focus import Focus
 from context_compaction.summarizers.lines import Line, LineIndex, names_of
+from context_compaction.summarizers.prose import without_bullet
 from context_compaction.summarizers.worth import worths
 from context_compaction.tokens import MessageCounter
 
@@ -25,7 +26,6 @@ _MOST_MISSES = 30
 # The signs of JSON cost a third of its tokens and say nothing that its words do not.
 _JSON_FIELD = re.compile(r'"[\w-]+": ')
 _JSON_SIGNS = re.compile(r'["{}\[\]]')
-_BULLETS = " -*\t"
 _CALL = "call: "
 
 
@@ -51,7 +51,7 @@ def fact_lines(
         index: The lines to choose from.
         budget: Tokens for all of them.
         count: The token counter.
-        told: What the summary says already: its names need no other line.
+        told: What the summary says already: its names need no other line, nor its lines another.
         gone: Sentences of the user that no longer hold.
         focus: How much more a line weighs than another, for what the caller wants dwelt on.
     """
@@ -84,6 +84,8 @@ def fact_lines(
         if heap and -gain > heap[0][0]:
             heapq.heappush(heap, (-gain, at))
             continue
+        if without_bullet(line.text) in told:
+            continue
         cost = count.text(shown[at]) + 1
         if cost > left:
             misses += 1
@@ -97,7 +99,7 @@ def fact_lines(
         (name for name, odds in worth.items() if odds and name.isascii()),
         key=lambda name: (-worth[name], name),
     )
-    return Facts(tuple(shown[at] for at in sorted(chosen)), tuple(anchors))
+    return Facts(tuple(dict.fromkeys(shown[at] for at in sorted(chosen))), tuple(anchors))
 
 
 def _says(line: Line, gone: Collection[str]) -> bool:
@@ -108,7 +110,8 @@ def _says(line: Line, gone: Collection[str]) -> bool:
 
 def _shown(line: Line) -> str:
     text = line.text
-    if '": ' in text and _JSON_FIELD.search(text):
-        text = _JSON_SIGNS.sub("", text)
+    # What somebody said stays as it was said.
+    if line.speaker not in ("user", "agent") and '": ' in text and _JSON_FIELD.search(text):
+        text = _JSON_SIGNS.sub("", text).strip()
     label = _CALL if line.speaker == "call" else LABELS.get(line.speaker, "")
-    return f"- {label}{text.strip(_BULLETS)}"
+    return f"- {label}{without_bullet(text)}"

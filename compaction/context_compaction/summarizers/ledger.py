@@ -33,7 +33,7 @@ def lines(digest: Digest) -> list[str]:
             continue
         state = "failed, later passed" if run.failed else _RUN_STATES[run.failed]
         found.append(f"- ran ({state}): {run.command}")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def short_lines(digest: Digest) -> list[str]:

@@ -176,6 +176,9 @@ def _cut(line: str) -> Iterator[str]:
             if at >= 0:
                 stop = at + len(mark)
                 break
+        else:  # no name is cut in two, unless it is longer than a line
+            at = line.find(" ", stop, start + 2 * PIECE_CHARS)
+            stop = at + 1 if at >= 0 else stop
         yield line[start:stop].strip()
         start = stop
     if rest := line[start:].strip():

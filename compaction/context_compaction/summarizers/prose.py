@@ -13,6 +13,8 @@ MAX_SENTENCE_CHARS = 500
 MIN_SENTENCE_CHARS = 6
 # Of one message: what is longer is pasted, and its beginning and end are read.
 _MAX_MESSAGE_CHARS = 12_000
+# Stands where a part of what was said is not told.
+LEFT_OUT = "[…]"
 # Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
 _PASTED_LINES = 12
 _PASTED_PARAGRAPH_LINES = 6
@@ -25,12 +27,15 @@ _MARGIN_CHARS = 50
 # A point after these, after a single letter or the number of a day, ends no sentence.
 _ABBREVIATIONS = ("Mr", "Ms", "Mrs", "Dr", "St", "vs", "Sr", "Jr", "Hr", "Fr", "Nr", "approx")
 _SENTENCE_END = re.compile(
-    r"(?<!\b[A-Za-z]\.)(?<![\s(]\d\.)(?<![\s(]\d\d\.)"
+    r"(?<!\b[A-Za-z]\.)(?<![\s(]\d\.)(?<!\A\d\.)(?<![\s(]\d\d\.)(?<!\A\d\d\.)"
     + "".join(rf"(?<!\b{word}\.)" for word in _ABBREVIATIONS)
     + r"(?<=[.!?…])\s+|(?<=[。！？；])"
 )
-_SPOKEN = re.compile(r"[A-Z][a-z]*(,? [a-z]+){3}.*[a-z0-9)][.!?]")
-_BULLET = re.compile(r"(?:[-*•>]+|\d{1,2}[.)])\s+")
+_SPOKEN = re.compile(r"[A-Z][a-z]*(,? [a-z]+){3}")
+_SPOKEN_END = re.compile(r"[a-z0-9)][.!?]")
+# All are matched at the beginning of a line only: elsewhere the same signs are figures and words.
+_BULLET = re.compile(r"[-*•]++\s+")
+_LIST_MARK = re.compile(r"(?:[-*•>]++|\d{1,2}[.)])\s+")
 _MACHINE = re.compile(
     r"\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|\(\w[\w ]*:|Traceback|File \"|at \S+\(|[+-]{1,3}\S|"
     r"\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:\d\d|(INFO|DEBUG|WARN\w*|ERROR)\b"
@@ -43,7 +48,7 @@ class Sentence:
     """A sentence of a user's turn, on one line.
 
     Attributes:
-        text: The sentence, whole; cut at `MAX_SENTENCE_CHARS`, which is then said.
+        text: The sentence, whole; where it is cut, "[…]" says so.
         paragraph: The number of its paragraph in the turn.
         is_pasted: Whether it rather looks pasted than typed.
         is_last: Whether it stands in the turn's last paragraph, or in its only one.
@@ -59,7 +64,7 @@ def sentences_of(text: str) -> list[Sentence]:
     """The sentences of one text of the user's, in order."""
     if len(text) > _MAX_MESSAGE_CHARS:
         half = _MAX_MESSAGE_CHARS // 2
-        text = text[:half] + "\n\n" + text[-half:]
+        text = f"{text[:half]} {LEFT_OUT}\n\n{LEFT_OUT} {text[-half:]}"
     paragraphs = list(_paragraphs(text))
     is_long = sum(len(lines) for lines, _ in paragraphs) > _PASTED_LINES
     last = len(paragraphs) - 1
@@ -74,6 +79,23 @@ def sentences_of(text: str) -> list[Sentence]:
             for sentence in _split(line)
         )
     return found
+
+
+def without_list_mark(text: str) -> str:
+    """`text` without the bullet, the number or the sign of a quotation that it begins with."""
+    mark = _LIST_MARK.match(text)
+    return text[mark.end() :] if mark else text
+
+
+def without_gap(text: str) -> str:
+    """`text` without the sign of what is left out before it."""
+    return text.removeprefix(LEFT_OUT).lstrip()
+
+
+def without_bullet(line: str) -> str:
+    """`line` without the bullet that it begins with, which says nothing."""
+    bullet = _BULLET.match(line)
+    return line[bullet.end() :] if bullet else line
 
 
 def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
@@ -102,15 +124,17 @@ def _is_machine_made(lines: Sequence[str], *, is_long: bool) -> bool:
 
 def _is_machine(line: str) -> bool:
     """Whether a line looks written by a machine, or for one."""
+    line = line.replace(LEFT_OUT, "")
     if not line.isascii():
         return False
     if line.startswith(("    ", "\t")):
         return True
-    stripped = _BULLET.sub("", line.strip(), count=1)
+    stripped = without_list_mark(line.strip())
     if " " not in stripped or _MACHINE.match(stripped) or _MACHINE_END.search(stripped):
         return True
     letters = sum(char.isalpha() or char == " " for char in stripped)
-    share = _SENTENCE_LETTER_SHARE if _SPOKEN.fullmatch(stripped) else _LETTER_SHARE
+    is_spoken = _SPOKEN.match(stripped) and _SPOKEN_END.fullmatch(stripped[-2:])
+    share = _SENTENCE_LETTER_SHARE if is_spoken else _LETTER_SHARE
     return letters < len(stripped) * share
 
 
@@ -129,10 +153,11 @@ def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _split(line: str) -> Iterator[str]:
-    for part in _SENTENCE_END.split(_BULLET.sub("", line, count=1)):
+    for part in _SENTENCE_END.split(without_bullet(line)):
         sentence = " ".join(part.split())
         if len(sentence) < (2 if not sentence.isascii() else MIN_SENTENCE_CHARS):
             continue
         if len(sentence) > MAX_SENTENCE_CHARS:
-            sentence = sentence[:MAX_SENTENCE_CHARS].rstrip() + " […]"
+            head, _, _ = sentence[: MAX_SENTENCE_CHARS + 1].rpartition(" ")
+            sentence = f"{head or sentence[:MAX_SENTENCE_CHARS]} {LEFT_OUT}"
         yield sentence

@@ -13,7 +13,7 @@ _QUOTATION = re.compile(
     r"|‘([^‘’\n]+)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
 )
 _BLOCK_QUOTE = re.compile(r"^\s*(?:[-*] )?> ?(.+)$")
-_GAP = re.compile(r"\s*(?:\[[^\]]{0,40}\]|…|\.\.\.)\s*")
+_GAP = re.compile(r"\[[^\]]{0,40}\]|…|\.\.\.")
 _HEADING = re.compile(r"^#{1,4} ")
 # Under these headings of our prompt the user speaks, whether a line says so or not.
 _FIRST_HAND = re.compile(r"^#{1,4} +.*(?:goal|request|constraint|preference)", re.IGNORECASE)

@@ -56,20 +56,27 @@ RULE = re.compile(
     r"|لا ت|يجب|دائم|أبد|فقط|ممنوع|بدلا|من فضلك|الرجاء|लेकिन|हमेशा|कभी|ज़रूर|केवल|मत|चाहिए|कृपया",
     re.IGNORECASE,
 )
-# The surest signs of a rule, in the languages above.
-STRONG = re.compile(
+_LASTING = (
     r"\b(never|always|must(n'?t)?|avoid|forbid\w*|prohibited|strictly|under no circumstances|"
-    r"whatever you do|from now on|no longer|only .{1,40} (may|can|should)|prefer|i'?d rather|"
-    r"every time|at all times|(?<!\bi )(?<!n['’]t )(?<!not )remember|"
-    r"(can['’]t|cannot) (stand|bear)|(won['’]t|can['’]t) have|"
-    r"nunca|siempre|jam[aá]s|prefiero|jamais|toujours|pr[eé]f[eè]re|il faut|mai|sempre|preferisco|"
+    r"whatever you do|from now on|only .{1,40} (may|can|should)|every time|at all times|"
+    r"nunca|siempre|jam[aá]s|jamais|toujours|il faut|mai|sempre|"
     r"niemals|nie|immer|darf|d[uü]rfen|keine?n?|ausschlie[sß]lich|nooit|altijd|aldri[gk]?|alltid|"
     r"nigdy|zawsze|asla|никогда|всегда|нельзя|должн\w+|обязательно|запрещ\w+)\b"
     r"|\A(do not|don'?t|no \w{4,}|не \w+(й|йте|и|ите)|n'\w+ (pas|jamais)|no \w+e?s|non \w+re)\b"
-    r"|, not \w+|不要|不得|必须|必須|务必|禁止|严禁|绝不|切勿|绝对|绝|ないで|必ず|絶対|てはいけ|"
-    r"절대|반드시|마세요|항상|لا ت|يجب|हमेशा",
+    r"|不要|不得|必须|必須|务必|禁止|严禁|绝不|切勿|绝对|绝|ないで|必ず|絶対|てはいけ|"
+    r"절대|반드시|마세요|항상|لا ت|يجب|हमेशा"
+)
+# Said of all time, in the languages above: no wish of the moment.
+LASTING = re.compile(_LASTING, re.IGNORECASE)
+# The surest signs of a rule.
+STRONG = re.compile(
+    rf"{_LASTING}|\b(no longer|prefer|i'?d rather|(?<!\bi )(?<!n['’]t )(?<!not )remember|"
+    r"(can['’]t|cannot) (stand|bear)|(won['’]t|can['’]t) have|"
+    r"prefiero|pr[eé]f[eè]re|preferisco)\b|, not \w+",
     re.IGNORECASE,
 )
+# Who tells what he did or saw before that sign reports, and lays nothing down.
+TELLING = re.compile(r"\b(i|ich|je|я)\b", re.IGNORECASE)
 # Politeness goes with rules and with every other wish: alone it weighs less.
 WISH = re.compile(
     r"\b(please|let'?s|(i|we)( would|'d)? (rather|prefer|like|want|need))\b"
@@ -98,11 +105,12 @@ NOW = re.compile(
     r"|теперь|сейчас|现在|今は|これから|이제",
     re.IGNORECASE,
 )
-# What stands before a name or value that is not to be any more.
+# What stands before a name or value that is not to be, or not any more.
 NEGATION = re.compile(
-    r"\b(not|n['’]t|no longer|drop|forget|scrap|scratch|ditch|remove|instead of|rather than|"
+    r"\b(not|never|n['’]t|no longer|drop|forget|scrap|scratch|ditch|remove|instead of|rather than|"
     r"replac\w+|renamed? from|moved? from|switch\w* from|nicht( mehr)?|statt|kein\w*|no|ya no|"
-    r"en (vez|lugar) de|olvida|pas|au lieu de|oublie\w*|non|invece di|n[aã]o|em vez de|niet|nie)\b"
+    r"en (vez|lugar) de|olvida|pas|au lieu de|oublie\w*|non|invece di|n[aã]o|em vez de|niet|nie|"
+    r"nunca|jamais|jam[aá]s|niemals|mai|nooit|nigdy|никогда)\b"
     r"|(?<=n)['’]t\b|не |вместо|забудь|不是|而不是|别|不要|ではなく|じゃなく|말고|아니라",
     re.IGNORECASE,
 )

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 
+from context_compaction import markers
+from context_compaction.summarizers.prose import LEFT_OUT
 from context_compaction.tokens import MessageCounter
 
-LEFT_OUT = " […] "
 _MIN_TOKENS = 12
 
 
@@ -25,7 +26,10 @@ def within(lines: Iterable[str], tokens: int, count: MessageCounter) -> list[str
 
 
 def shortened(text: str, tokens: int, count: MessageCounter) -> str:
-    """`text`, or its beginning and end where it is too long; empty where even that is too much."""
+    """`text`, or its beginning and end where it is too long; empty where even that is too much.
+
+    It is never cut inside a mark of ours.
+    """
     total_tokens = count.text(text)
     if total_tokens <= tokens:
         return text
@@ -34,7 +38,16 @@ def shortened(text: str, tokens: int, count: MessageCounter) -> str:
     chars = max(8, len(text) * tokens // (total_tokens + 1) * 9 // 10)
     head = text[: chars * 2 // 3]
     tail = text[len(text) - chars // 3 :]
-    return f"{_to_last_space(head)}{LEFT_OUT}{_from_first_space(tail)}"
+    if markers.cuts_mark(text, len(head)) or markers.cuts_mark(text, len(text) - len(tail)):
+        return ""
+    return f"{_to_last_space(head)} {LEFT_OUT} {_from_first_space(tail)}"
+
+
+def head_of(text: str, chars: int) -> str:
+    """`text`, or its beginning of about `chars` where it is longer; no word of it is cut."""
+    if len(text) <= chars:
+        return text
+    return f"{_to_last_space(text[: chars + 1])[:chars]} {LEFT_OUT}"
 
 
 def cost_of(lines: Sequence[str], count: MessageCounter) -> int:

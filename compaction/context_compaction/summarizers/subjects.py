@@ -48,7 +48,9 @@ _EAST_ASIAN_VALUES = (
     ("colour", re.compile("[红蓝绿黑白黄灰赤青緑]色?")),
     ("number", re.compile("[一二两三四五六七八九十百千]+(?=[个個小天秒分年月周人次页頁份章条])")),
 )  # fmt: skip
-_LITERAL = re.compile(r"`[^`]+`|\"[^\"]+\"|[\w-]+(?:[._/-][\w-]+)+(?<![.:])", re.ASCII)
+_LITERAL = re.compile(
+    r"`[^`]+`|\"[^\"]+\"|[\w-]+(?:[._/-][\w-]+)+(?<![.:])|\b[A-Za-z]+\d\w*", re.ASCII
+)
 _NAME = re.compile(r"(?<!\A)(?<![.!?:] )\b[A-Z][\w-]*[A-Za-z\d]")
 
 
@@ -74,10 +76,15 @@ def subject_of(sentence: str) -> Subject:
         word = match[0].lower()
         if kind := VALUE_KINDS.get(word):
             values.setdefault(kind, set()).add(word)
+        if len(word) == 1 and match.start() and match[0].isupper() and word != "i":
+            words.add(word)  # server A, plan B
         words.update(_cut(word, is_name=match[0].isupper()))
-    patterns = [("time", _TIME), ("number", _NUMBER), ("literal", _LITERAL), ("name", _NAME)]
-    if not sentence.isascii():
-        patterns += _EAST_ASIAN_VALUES
+    left = sentence
+    for kind, pattern in (("time", _TIME), ("literal", _LITERAL), ("number", _NUMBER)):
+        if found := pattern.findall(left):
+            values.setdefault(kind, set()).update(found)
+            left = pattern.sub(" ", left)  # the 10 of 10:30 is no value of its own
+    patterns = [("name", _NAME), *(() if sentence.isascii() else _EAST_ASIAN_VALUES)]
     for kind, pattern in patterns:
         if found := pattern.findall(sentence):
             values.setdefault(kind, set()).update(found)

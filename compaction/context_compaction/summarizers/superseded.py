@@ -1,13 +1,14 @@
 """Which of the user's sentences no longer hold, or may not, because a later one says otherwise.
 
-A later sentence takes the place of an earlier one where the evidence is plain: another value in the
-same words, a name or value that is negated, a correction in words, "now" in a sentence of the same
-form. Then the earlier one is gone.
+An earlier sentence is gone only where a later one takes it back in plain words and says the rest of
+it again: it negates what the earlier one affirmed ("use spaces instead of tabs"), or it corrects
+the one value in which they differ ("actually, the port is 9191"). Two prohibitions both hold, and
+a request is never replaced by the next one of its form.
 
 Where a later turn only speaks of the same subject, nothing in the words tells a new value in other
 words ("The YAML files get two-space indentation" after "Indent the YAML files with four spaces")
-from a second rule beside the first. Then the earlier one stays, marked as earlier: never both as
-equally true, and no rule is lost that still holds.
+from a second rule beside the first. Then both stay, the older one marked as earlier and the newer
+one as newer: never both as equally true, and no rule is lost that still holds.
 """
 
 import re
@@ -16,14 +17,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from context_compaction.summarizers.rule_words import CORRECTION, NEGATION, NOW
+from context_compaction.summarizers.prose import without_list_mark
+from context_compaction.summarizers.rule_words import (
+    CORRECTION,
+    ERRAND,
+    NEGATION,
+    NOW,
+    RULE,
+    WISH,
+)
 from context_compaction.summarizers.subjects import Subject, subject_of
 
-# Of the words of the shorter sentence, so many must be shared where the newer one corrects, without
-# another value and with one.
-_CORRECTION_SHARE = 0.5
-_CORRECTED_VALUE_SHARE = 0.34
-_MIN_SHARED_WORDS = 2
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
 _SAME_SUBJECT_WEIGHT = 1.0
@@ -31,19 +35,18 @@ _SAME_SUBJECT_SHARE = 0.2
 _CLOSE_WEIGHT = 2.0
 _SAME_KIND_WEIGHT = 0.5
 _CORRECTION_WEIGHT = 0.5
-# What ranks lower replaces nothing, unless it corrects in words.
+# Of the words of a sentence that corrects a value, so many are those of the corrected one.
+_CORRECTED_SHARE = 0.34
+# What ranks lower replaces nothing, unless it corrects in words and is not pasted.
 _STATEMENT_RANK = 0.5
 # A sentence is compared with the newest of those that have one of its rarest words: so many of each
 # of so many words, so that the cost stays linear.
 _NEAREST = 20
 _RAREST = 6
-# Sentences of one form: what differs is at most so many words on each side.
-_DIFFERENT_WORDS = 4
-# A negated name stands at most so many characters behind its negation.
-_NEGATED_CHARS = 30
 # Sentences whose reading is kept: pins and writer, and the next compaction, ask for the same ones.
 _REMEMBERED = 4_096
 _TOKEN = re.compile(r"[^\W_][\w'’./:@#%$€£-]*")
+_CLAUSE_END = re.compile(r"[,;:.!?]+(?:\s|\Z)|[()—，。；：！？、]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +71,13 @@ class Replaced:
     Attributes:
         gone: They hold no more.
         earlier: They may hold no more, in full or in part.
+        later: What may have changed those, with a word of correction or another value.
         newer: Of both kinds those that share much with a later sentence, with that one.
     """
 
     gone: frozenset[str]
     earlier: frozenset[str]
+    later: frozenset[str]
     newer: Mapping[str, str]
 
 
@@ -83,6 +88,7 @@ def replaced(said: Sequence[Said]) -> Replaced:
     by_word: dict[str, list[int]] = {}
     gone: set[str] = set()
     earlier: set[str] = set()
+    later: set[str] = set()
     takes_place: dict[str, str] = {}
     for at, newer in enumerate(known):
         shared = sorted(
@@ -90,27 +96,30 @@ def replaced(said: Sequence[Said]) -> Replaced:
             key=lambda word: (times[word], word),
         )
         near = {other for word in shared[:_RAREST] for other in by_word.get(word, ())[-_NEAREST:]}
-        states = newer.corrects or said[at].rank >= _STATEMENT_RANK
+        states = said[at].rank >= (0 if newer.corrects else _STATEMENT_RANK)
         if newer.is_question or not states:
             near.clear()
         for other in sorted(near):
             older = known[other]
-            if newer.text == older.text:
+            # What is pasted is no rule.
+            if newer.text == older.text or said[other].rank < 0:
                 continue
             words = newer.subject.words & older.subject.words
             weight = sum(1 / (times[word] - 1) for word in words)
-            if _replaces(newer, older, len(words), weight):
+            if _takes_back(newer, older):
                 gone.add(older.text)
                 takes_place[older.text] = newer.text
-            elif _may_be_marked(said[at], said[other]) and _is_on_subject(
-                newer, older, len(words), weight
-            ):
+            # Said in one breath, both are meant.
+            elif said[at].turn != said[other].turn and _competes(newer, older, len(words), weight):
                 earlier.add(older.text)
+                if newer.corrects or _has_other_of_a_kind(newer, older):
+                    later.add(newer.text)
                 if weight >= _CLOSE_WEIGHT:
                     takes_place[older.text] = newer.text
         for word in shared:
             by_word.setdefault(word, []).append(at)
-    return Replaced(frozenset(gone), frozenset(earlier - gone), takes_place)
+    marked = frozenset(earlier) - gone
+    return Replaced(frozenset(gone), marked, frozenset(later - earlier - gone), takes_place)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +131,11 @@ class _Known:
         subject: What it is about.
         values: Its values of all kinds, but for names.
         tokens: Its words in order, in small letters.
-        negated: What stands behind each negation.
+        negated: What it negates: for each negation the rest of its clause, where that says much.
+        is_negative: Whether it negates anything.
         corrects: Whether it corrects in words.
         says_now: Whether it has a weaker sign of a correction.
+        is_request: Whether it asks for something to be done now, and lays nothing down.
         is_question: Whether it asks; who asks has decided nothing.
     """
 
@@ -132,87 +143,97 @@ class _Known:
     subject: Subject
     values: frozenset[str]
     tokens: tuple[str, ...]
-    negated: tuple[str, ...]
+    negated: tuple[Subject, ...]
+    is_negative: bool
     corrects: bool
     says_now: bool
+    is_request: bool
     is_question: bool
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _known(text: str) -> _Known:
-    subject = subject_of(text)
-    kinds = (found for kind, found in subject.values.items() if kind != "name")
-    negations = (found.end() for found in NEGATION.finditer(text))
+    said = without_list_mark(text)
+    subject = subject_of(said)
+    negations = [found.end() for found in NEGATION.finditer(said)]
+    clauses = (subject_of(_CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
+    asks = WISH.search(said) is not None or ERRAND.search(said) is not None
     return _Known(
         text,
         subject,
-        frozenset[str]().union(*kinds),
-        tuple(match[0].rstrip(".:") for match in _TOKEN.finditer(text.lower())),
-        tuple(text[end : end + _NEGATED_CHARS].lower() for end in negations),
-        CORRECTION.search(text) is not None,
-        NOW.search(text) is not None,
-        text.endswith(("?", "？")),
+        _values(subject),
+        tuple(match[0].rstrip(".:") for match in _TOKEN.finditer(said.lower())),
+        tuple(clause for clause in clauses if clause.words or _values(clause)),
+        bool(negations),
+        CORRECTION.search(said) is not None,
+        NOW.search(said) is not None,
+        asks and RULE.search(said) is None,
+        said.endswith(("?", "？")),
     )
 
 
-def _replaces(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
-    """Whether `older` is gone for certain; they share so many subject words, of such weight."""
-    share = shared / max(1, min(len(newer.subject.words), len(older.subject.words)))
-    if newer.says_now and _is_same_form(newer.tokens, older.tokens):
-        return True
-    if shared < _MIN_SHARED_WORDS:
+def _values(subject: Subject) -> frozenset[str]:
+    kinds = (found for kind, found in subject.values.items() if kind != "name")
+    return frozenset[str]().union(*kinds)
+
+
+def _takes_back(newer: _Known, older: _Known) -> bool:
+    """Whether `newer` plainly takes back what `older` affirmed, and says the rest of it again."""
+    if older.is_negative:
         return False
-    if _negates(newer, older):
-        return True
-    has_new_value = bool(newer.values - older.values)
-    if has_new_value and older.values and older.values <= newer.values:
-        # "7, not 3": the older value stands beside the new one.
-        return newer.corrects or share >= _CORRECTION_SHARE
-    other_value = has_new_value and bool(older.values) and not newer.values & older.values
-    if newer.corrects and weight >= _SAME_SUBJECT_WEIGHT:
-        return share >= (_CORRECTED_VALUE_SHARE if other_value else _CORRECTION_SHARE)
-    # The same words but for the value: neither says something else besides.
-    return other_value and newer.subject.words == older.subject.words
+    for negated in newer.negated:
+        values = _values(negated)
+        is_affirmed = negated.words <= older.subject.words and values <= older.values
+        # A bare verb may have another object: "the tests, do not edit them".
+        is_plain = newer.corrects or len(negated.words) + len(values) > 1
+        rest = older.subject.words - negated.words
+        if is_affirmed and (is_plain or not rest) and rest <= newer.subject.words:
+            return True
+    given = older.values - newer.values
+    if not newer.corrects or len(given) != 1:
+        return False
+    has_other = any(
+        given <= found and newer.subject.values.get(kind, found) - found
+        for kind, found in older.subject.values.items()
+    )
+    rest = older.subject.words - subject_of(*given).words
+    share = len(rest) / max(1, len(newer.subject.words))
+    return has_other and rest <= newer.subject.words and share >= _CORRECTED_SHARE
 
 
-def _may_be_marked(newer: Said, older: Said) -> bool:
-    """Said in one breath, both are meant; and what is pasted is no rule."""
-    return newer.turn != older.turn and older.rank >= 0
-
-
-def _is_on_subject(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
-    """Whether both speak of one thing."""
+def _competes(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
+    """Whether both speak of one thing, so that the newer one may change the older."""
+    has_other = _has_other_of_a_kind(newer, older)
+    is_asked = older.is_request or (newer.is_request and not has_other)
+    if is_asked and not newer.corrects:
+        return False
+    if newer.is_negative and older.is_negative and not (newer.corrects and has_other):
+        return False
+    if _are_of_a_series(newer.tokens, older.tokens):
+        return False
     shorter = min(len(newer.subject.words), len(older.subject.words))
     if shared < shorter * _SAME_SUBJECT_SHARE:
         return False
-    if _has_other_of_a_kind(newer.subject, older.subject):
+    if has_other:
         weight += _SAME_KIND_WEIGHT
     if newer.corrects or newer.says_now:
         weight += _CORRECTION_WEIGHT
     return weight >= _SAME_SUBJECT_WEIGHT
 
 
-def _has_other_of_a_kind(newer: Subject, older: Subject) -> bool:
+def _has_other_of_a_kind(newer: _Known, older: _Known) -> bool:
     """Whether both name a value of one kind, and another one."""
-    return any(newer.values.get(kind, found) != found for kind, found in older.values.items())
+    values = newer.subject.values
+    return any(values.get(kind, found) != found for kind, found in older.subject.values.items())
 
 
-def _is_same_form(newer: Sequence[str], older: Sequence[str]) -> bool:
-    """Whether both begin and end alike, with something else in between on either side."""
-    newer = [token for token in newer if not NOW.fullmatch(token)]
-    short = min(len(newer), len(older))
-    start = 0
-    while start < short and newer[start] == older[start]:
-        start += 1
-    end = 0
-    while end < short - start and newer[-1 - end] == older[-1 - end]:
-        end += 1
-    differing = len(newer) - start - end, len(older) - start - end
-    alike = start + end
-    return min(differing) > 0 and max(differing) <= min(_DIFFERENT_WORDS, alike)
+def _are_of_a_series(newer: Sequence[str], older: Sequence[str]) -> bool:
+    """Whether both have one form and differ in two places: in what they are about, and what holds.
 
-
-def _negates(newer: _Known, older: _Known) -> bool:
-    """Whether `newer` says no to a name or value that `older` gave."""
-    named = older.subject.values.get("name", frozenset()) | older.values
-    return any(name.lower() in near for near in newer.negated for name in named)
+    "Server A listens on port 8001" and "Server B listens on port 8002".
+    """
+    if len(newer) != len(older):
+        return False
+    differing = [at for at, pair in enumerate(zip(newer, older, strict=True)) if pair[0] != pair[1]]
+    places = sum(1 for at in differing if at - 1 not in differing)
+    return places > 1 and len(differing) < len(newer) - len(differing)

@@ -1,0 +1,327 @@
+"""What a summary says was said: whole, once, and for as long as nobody takes it back."""
+
+import re
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, compact, markers
+from context_compaction.messages import text_of
+from context_compaction.summarizers.prose import sentences_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, read, user
+
+EXAMPLES = settings(max_examples=25)
+MARKS = (markers.EARLIER, markers.NEWER, markers.DIFFERS)
+GAP = "[…]"
+LABEL = re.compile(r"- (user: |agent: |tool: |host: |call: )?")
+# Made by the machine of calls and results, or of our own words.
+NOT_SAID = ("## Done, files, plan", "## Where to find details")
+
+
+async def compacted(payload: list[Json], **wishes: Any) -> list[str]:
+    """The texts of what `payload` is brought to, the summary first."""
+    wishes = {"context_window": 200_000, "mode": "full", "format": "anthropic", **wishes}
+    async with temporary_archive() as archive:
+        result = await compact(payload, CompactRequest(**wishes), archive=archive)
+    texts = [text_of(message.blocks) for message in read(result.messages)]
+    assert texts[0].startswith("<context_summary ")
+    return texts
+
+
+async def summary_of(payload: list[Json], **wishes: Any) -> str:
+    """The text of the summary of `payload`."""
+    return (await compacted(payload, **wishes))[0]
+
+
+async def context_after(*texts: str) -> str:
+    """What stands in the context after the user said `texts` and some more."""
+    return "\n".join(await compacted(talk(*texts, "Go on.", "And on.")))
+
+
+def talk(*texts: str) -> list[Json]:
+    """A conversation in which the user says each of `texts` in a turn of its own."""
+    turns = [
+        message
+        for n, text in enumerate(texts)
+        for message in (
+            user(text),
+            *answered(f"c{n}", "Bash", lines(f"out{n}", 60), command=f"run {n}"),
+            assistant(f"Part {n} is finished."),
+        )
+    ]
+    return [*turns, user("And now?")]
+
+
+def told_in(summary: str) -> list[str]:
+    """The lines of a summary that say what somebody said, without marks and prefixes."""
+    found: list[str] = []
+    title = ""
+    for line in summary.splitlines():
+        if line.startswith("## "):
+            title = line
+        elif line.startswith("- ") and title not in NOT_SAID:
+            text = LABEL.sub("", line, count=1)
+            for mark in MARKS:
+                text = text.replace(mark, "")
+            found.append(text)
+    return found
+
+
+NUMBERS = st.integers(1, 9_999)
+WORDS = st.sampled_from(["parser", "lexer", "Redis", "invoice", "queue", "São Paulo", "mailer"])
+FORMS = st.sampled_from([
+    "The budget is ${n}.",
+    "Never spend more than {n}.5% on the {w}.",
+    "Alert me only if the {w} load is > {n} ms.",
+    "The range is {n} - 9000 for the {w}.",
+    "My user id is {w}_{n}.",
+    "Only Python 3.{n} may run the {w}.",
+    "It was due on April {n}, 2001.",
+    "Keep --force-{n} and **{w}** as they are.",
+    "5. Mai {n} ist der Tag der Abgabe.",
+    "> {n}% of the {w} must be covered!",
+    "2) Always log the {w} at level {n}.",
+    "Is the {w} at {n}?",
+    "No. {w} {n} it is.",
+    "必须在{n}秒内完成。",
+    "-{n} degrees is the limit of the {w}.",
+])  # fmt: skip
+
+
+def sentence_of(form: str, number: int, word: str) -> str:
+    return form.format(n=number, w=word)
+
+
+SENTENCES = st.builds(sentence_of, FORMS, NUMBERS, WORDS)
+TURNS = st.lists(
+    st.tuples(
+        st.sampled_from([" ", "\n", "\n- ", "\n\n", "\n* "]), st.lists(SENTENCES, min_size=1)
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@EXAMPLES
+@given(TURNS)
+async def test_every_sentence_of_a_summary_is_one_that_was_said(
+    turns: list[tuple[str, list[str]]],
+) -> None:
+    payload = talk(*(joint.join(sentences) for joint, sentences in turns))
+    said = [" ".join(str(text).split()) for text in texts_in(payload)]
+    known = sorted({s for _, sentences in turns for s in sentences}, key=len, reverse=True)
+    for line in told_in(await summary_of(payload)):
+        for part in line.split(GAP):
+            rest = part.strip()
+            if any(rest in text for text in said):
+                continue
+            for sentence in known:  # several of one paragraph may be joined
+                rest = rest.replace(sentence, "")
+            assert not rest.strip(), (line, rest)
+
+
+@EXAMPLES
+@given(st.lists(st.text("aB1.$>-*• \n,!?5%é", max_size=700), min_size=1, max_size=4))
+async def test_no_word_or_figure_of_a_summary_is_cut_or_made_up(texts: list[str]) -> None:
+    payload = talk(*texts)
+    said = {word for text in texts_in(payload) for word in str(text).split()}
+    for line in told_in(await summary_of(payload)):
+        assert {word for part in line.split(GAP) for word in part.split()} <= said
+
+
+def texts_in(payload: list[Json]) -> list[str]:
+    """Every text of `payload`, with its calls and what its tools said."""
+    contents = (message["content"] for message in payload)
+    blocks = (
+        block
+        for content in contents
+        for block in ([{"text": content}] if isinstance(content, str) else content)
+    )
+    return [_text_in(block) for block in blocks]
+
+
+def _text_in(block: Json) -> str:
+    if block.get("type") == "tool_use":
+        arguments = ", ".join(f"{key}={value}" for key, value in block["input"].items())
+        return f"{block['name']}({arguments})"
+    return str(block.get("text") or block.get("content"))
+
+
+@EXAMPLES
+@given(TURNS, st.sampled_from([3_000, 8_000, None]))
+async def test_no_line_stands_twice_in_a_summary(
+    turns: list[tuple[str, list[str]]], target_tokens: int | None
+) -> None:
+    texts = [joint.join(sentences) for joint, sentences in turns]
+    summary = await summary_of(talk(*texts, *texts), target_tokens=target_tokens)
+    said = [line for line in summary.splitlines() if line.strip() and not line.startswith("#")]
+    assert len(said) == len(set(said))
+
+
+async def test_what_is_pinned_is_not_told_again_among_the_requests() -> None:
+    rule = "Never touch the billing tables."
+    summary = await summary_of(talk(f"Fix the build. {rule} Then deploy it.", "Go on."))
+    assert summary.count(rule) == 1
+    assert f"- Fix the build. {GAP} Then deploy it." in summary
+
+
+# A subject and a value: the same words otherwise.
+SERIES = st.sampled_from([
+    "Set the timeout of the {s} client to {v} seconds.",
+    "Give {s} a refund of {v} dollars.",
+    "Server {s} must listen on port {v}.",
+    "Rename column {s}{v} to {s}{v}_old.",
+    "The {s} team always gets {v} seats.",
+    "Now fix the bug in file {s}.py, line {v}.",
+    "Never let {s} use more than {v} GB of memory.",
+    "Der Dienst {s} muss auf Port {v} hören.",
+])  # fmt: skip
+SUBJECTS = st.lists(
+    st.sampled_from(["billing", "search", "mail", "Anna", "B", "C", "gateway", "report"]),
+    min_size=2,
+    max_size=6,
+    unique=True,
+)
+
+
+@EXAMPLES
+@given(SERIES, SUBJECTS, st.integers(2, 900))
+async def test_all_sentences_of_a_series_stand_as_they_were_said(
+    form: str, subjects: list[str], first: int
+) -> None:
+    said = [form.format(s=subject, v=first + 7 * n) for n, subject in enumerate(subjects)]
+    context = await context_after(*said)
+    assert [text for text in said if text not in context] == []
+    assert [text for text in said if markers.EARLIER + text in context] == []
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["Please summarise chapter {} of the book for me.", "Please run test number {} again."],
+)
+async def test_a_request_is_not_replaced_by_the_next_of_its_form(form: str) -> None:
+    said = [form.format(n) for n in range(1, 11)]
+    context = await context_after(*said)
+    assert [text for text in said if text not in context] == []
+    assert markers.EARLIER not in context
+
+
+PROHIBITIONS = st.sampled_from([
+    "Never store {s} in Redis.",
+    "Do not flush Redis while the {s} are being sent.",
+    "The {s} must not leave the Redis cluster.",
+    "Don't let anybody read the {s} from Redis.",
+    "No {s} may stay in Redis longer than an hour.",
+])  # fmt: skip
+
+
+@EXAMPLES
+@given(st.lists(PROHIBITIONS, min_size=2, max_size=2, unique=True), WORDS)
+async def test_two_prohibitions_never_cancel_each_other(forms: list[str], subject: str) -> None:
+    said = [form.format(s=f"{subject} records") for form in forms]
+    context = await context_after(*said)
+    for text in said:
+        assert text in context
+        assert markers.EARLIER + text not in context
+
+
+CORRECTIONS = st.sampled_from([
+    ("Use {x} for the exports.", "No, use {y} instead of {x} for the exports."),
+    ("Use {x}.", "No, use {y} instead of {x}."),
+    ("The exports are made with {x}.", "The exports are made with {y}, not with {x}."),
+    ("Always write the exports to {x}.", "Actually, always write the exports to {y}."),
+    ("The limit is {n} requests.", "Correction: the limit is {m} requests."),
+])  # fmt: skip
+TOOLS = st.permutations(["Postgres", "tabs", "alpha_lib", "Rust", "parquet"])
+
+
+@EXAMPLES
+@given(CORRECTIONS, TOOLS, st.integers(1, 90))
+async def test_a_correction_leaves_the_older_sentence_at_most_as_an_earlier_one(
+    pair: tuple[str, str], tools: list[str], number: int
+) -> None:
+    x, y, *_ = tools
+    older, newer = (form.format(x=x, y=y, n=number, m=number + 100) for form in pair)
+    context = await context_after(older, newer)
+    assert newer in context
+    assert older not in context.replace(markers.EARLIER + older, "")
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("The Berlin office closes at six.", "Actually, the Madrid office closes at eight."),
+        ("Use Redis for the sessions.", "For the tests use a mock instead of Redis."),
+        ("Set the timeout of the mail client to 30 s.", "No, set that of the web client to 45 s."),
+        ("Store the backups in Frankfurt.", "Do not move the backups out of Frankfurt by day."),
+        ("Server A must listen on port 8001.", "Actually, server B must listen on port 8002."),
+    ],
+)
+async def test_in_doubt_both_stay(older: str, newer: str) -> None:
+    context = await context_after(older, newer)
+    assert older in context
+    assert newer in context
+
+
+async def test_of_two_that_may_compete_the_newer_one_is_marked_as_newer() -> None:
+    older, newer = "Backups are kept for 30 days.", "Legal wants a full year: 365 days of backups."
+    context = await context_after(older, newer)
+    assert f"{markers.EARLIER}{older}" in context
+    assert f"{markers.NEWER}{newer}" in context
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "hm, i selected the theme and got a crash, that should never happen.",
+        "I must have lost the number of my order.",
+        "I'd prefer to pay with the gift card.",
+        "Could you always show me the total?",
+        "Please cancel it, I no longer need the boots.",
+    ],
+)
+async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
+    context = await context_after(said, "Never push to the main branch.")
+    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    assert "- Never push to the main branch." in rules
+    assert said not in rules
+    assert said in context
+
+
+async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> None:
+    said = "The budget is $1250. Never spend more than that without asking me."
+    context = await context_after("Mend the parser. Always run the tests.", said)
+    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    assert said in rules.replace("\n- ", " ")
+    assert "Mend" not in rules
+    assert "- Mend the parser. […]" in context
+
+
+HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "not ", "，", "\t")
+
+
+@pytest.mark.parametrize("unit", HARD)
+@pytest.mark.parametrize("end", ["", "x", " x.", "\n"])
+def test_the_sentences_of_a_long_line_are_found_in_linear_time(unit: str, end: str) -> None:
+    def seconds(chars: int) -> float:
+        text = unit * (chars // len(unit)) + end
+        start = time.process_time()
+        sentences_of(text)
+        return time.process_time() - start
+
+    sizes = (1_500, 6_000)
+    best = [min(seconds(size) for _ in range(3)) for size in sizes]
+    assert all(longer < 8 * shorter + 0.005 for shorter, longer in pairwise(best))
+
+
+def test_of_a_text_too_long_to_be_read_the_sentences_at_the_cut_say_so() -> None:
+    text = "The word goes on " + "and on " * 3_000 + "until it ends."
+    cut = [sentence.text for sentence in sentences_of(text)]
+    assert all(GAP in sentence for sentence in cut)
+    assert re.fullmatch(r"The word goes on (and on )*and( on)? \[…\]", cut[0])
