@@ -1,21 +1,15 @@
 """The words of a summary without any model: verbatim extracts, alone or beside somebody's prose."""
 
-import re
 from dataclasses import replace
 
 from context_compaction.digest import digest, merged
 from context_compaction.finishing import excess_tokens
 from context_compaction.sources import Record, Sources
 from context_compaction.summarizers import SummaryRequest, extractive
-from context_compaction.summarizers.previous import TITLES, Previous, read_previous
+from context_compaction.summarizers.previous import RECORD_TITLE, Previous, read_previous
 from context_compaction.task import Shape, Task
 from context_compaction.words import Words
 
-_RECORD_TITLE = "# From the record, word for word"
-# What a model wrote is not read back as if it were from the record.
-_FORGED_TITLE = re.compile(
-    rf"^(?:{re.escape(_RECORD_TITLE)}|## (?:{'|'.join(map(re.escape, TITLES))}))\s*$", re.MULTILINE
-)
 _MIN_RECORD_TOKENS = 60
 _FITTINGS = 4
 
@@ -47,12 +41,11 @@ def with_extracts(
     task: Task, prose: str, record: Record, max_tokens: int, *, is_prefix: bool = False
 ) -> str:
     """The prose, and extracts from the record in the room that it leaves."""
-    prose = _FORGED_TITLE.sub(r"#\g<0>", prose)
-    left = max_tokens - task.count.text(f"{prose}\n{_RECORD_TITLE}\n") - 2
+    left = max_tokens - task.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
     extract = ""
     if left >= _MIN_RECORD_TOKENS:
         extract = extract_of(task, record, left, is_prefix=is_prefix)
-    return f"{prose}\n{_RECORD_TITLE}\n{extract}" if extract else prose
+    return f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
 
 
 def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
@@ -75,4 +68,4 @@ def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool =
 
 def previous_of(record: Record) -> Previous:
     """What is left of originals that the archive does not have."""
-    return read_previous(record.lost, record_title=_RECORD_TITLE)
+    return read_previous(record.lost)

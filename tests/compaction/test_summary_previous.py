@@ -110,7 +110,7 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
         "## Facts, errors, values", "- agent: I read a.py", "- user: mind b.py", "- c.py: 17 lines",
         "## Where to find details", "- search_transcript finds more: x",
     ])  # fmt: skip
-    found = read_previous(text, record_title=RECORD)
+    found = read_previous(text)
     assert found.rest == "## Goal and latest request\nMend it."
     assert [(m.role, text_of(m.blocks)) for m in found.messages] == [
         ("user", "Mend the parser."),
@@ -147,5 +147,5 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
 )
 def test_a_ledger_is_read_back_as_it_was_written(digest: Digest) -> None:
     written = "\n".join(["## Done, files, plan", *ledger.lines(digest)])
-    found: Any = read_previous(written, record_title=RECORD).digest
+    found: Any = read_previous(written).digest
     assert ledger.lines(found) == ledger.lines(digest)

@@ -21,6 +21,7 @@ from context_compaction.messages import (
 )
 from context_compaction.speakers import passages, user_text
 from context_compaction.summarizers.language import language_of, speaker_language
+from context_compaction.summarizers.previous import without_titles
 from context_compaction.summarizers.quotations import (
     Said,
     folded,
@@ -129,7 +130,7 @@ def cleaned(answer: str) -> str:
     found = _SUMMARY.search(text)
     text = found[1].strip() if found else text
     fenced = _FENCE.match(text)
-    return markers.quoted(fenced[1].strip() if fenced else text)
+    return without_titles(markers.quoted(fenced[1].strip() if fenced else text))
 
 
 def has_headings(text: str) -> bool:

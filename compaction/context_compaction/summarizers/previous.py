@@ -6,6 +6,7 @@ as the beginning of the next one. Then they are ranked beside what is new, word 
 round makes a summary of a summary. Pure.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
@@ -25,10 +26,16 @@ from context_compaction.summarizers.extractive import (
     REQUESTS,
 )
 
+# The line between a model's prose and the extracts beside it.
+RECORD_TITLE = "# From the record, word for word"
 _SECTION = "## "
 _BULLET = "- "
 # The last of them is made anew each time.
 TITLES = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT, DETAILS)
+_TITLE_LINE = re.compile(
+    rf"^(?:{re.escape(RECORD_TITLE)}|## (?:{'|'.join(map(re.escape, TITLES))}))[ \t]*$",
+    re.MULTILINE,
+)
 _SPEAKERS: Mapping[str, Callable[[str], Message]] = {
     LABELS["user"]: lambda text: Message("user", (Text(text),)),
     LABELS["agent"]: lambda text: Message("assistant", (Text(text),)),
@@ -51,18 +58,18 @@ class Previous:
     rest: str = ""
 
 
-def read_previous(text: str, *, record_title: str) -> Previous:
-    """Read a summary back.
+def without_titles(prose: str) -> str:
+    """`prose` with our titles in it one level lower: no line under them speaks for the user."""
+    return _TITLE_LINE.sub(r"#\g<0>", prose)
 
-    Args:
-        text: Its text, without its frame and its pinned block.
-        record_title: The line between a model's prose and the extracts beside it.
-    """
+
+def read_previous(text: str) -> Previous:
+    """Read the text of a summary back, which is without its frame and its pinned block."""
     sections: dict[str, list[str]] = {title: [] for title in TITLES}
     rest: list[str] = []
     title = ""
     for line in text.splitlines():
-        if line == record_title:
+        if line == RECORD_TITLE:
             title = ""
         elif line.startswith("#"):
             title = line.removeprefix(_SECTION)
