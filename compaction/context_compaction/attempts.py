@@ -5,15 +5,16 @@ writer write, and has `finish` put the words in. So a slow writer is called once
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from context_compaction.cut_point import CutPoint
 from context_compaction.draft import Draft
-from context_compaction.finishing import fits, without_words
+from context_compaction.finishing import finish, fits, without_words
 from context_compaction.long_request import shorten_request
 from context_compaction.pins import keep_marked
-from context_compaction.restore import RecentFile, not_shown, recent_files
+from context_compaction.restore import FileText, RecentFile, not_shown, recent_files
 from context_compaction.rungs import Rung, clear, cut, ladder, words_reserve
 from context_compaction.task import Shape, Task, span_of
 from context_compaction.words_room import rules_tokens, with_cut
@@ -21,7 +22,7 @@ from context_compaction.words_room import rules_tokens, with_cut
 # What stays in full is chosen up to this part of the limit: a list at its very target would be
 # above it with the next message.
 _FILLED_SHARE = 0.9
-_EARLIER_CUTS = 3
+_EARLIER_CUTS = 12
 _MORE_CLEARINGS = 2
 
 
@@ -84,44 +85,68 @@ def shape_that_fits(
             words_tokens = min(max(0, rung.settings.summary_tokens - pinned_tokens), free_tokens)
             shape = with_cut(task, shape, where, words_tokens)
             files = _files_to_restore(task)
-            if task.limits.is_named and rung.settings.keep_recent_of == "target":
-                shape = _with_longest_tail(task, shape, files)
             return _less_cleared(task, shape, files)
     return shape
 
 
-def _with_longest_tail(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
-    """`shape` cut as early as its target allows, where the caller named that target.
+def filled(task: Task, shape: Shape, files_at: Callable[[Shape], Sequence[FileText]]) -> Shape:
+    """`shape` with as much of what is recent as its target allows, where the caller named that.
 
-    A policy's own target is met with room to spare, since more will come.
+    A policy's own target is met with room to spare, since more will come. `files_at` are the files
+    that a shape puts back.
     """
+    settings = shape.rung.settings
+    keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
+    if not task.limits.is_named or shape.cut is None or not keeps_recent:
+        return shape
+    longest = _with_longest_tail(task, shape, shape.cut, files_at)
+    return _with_least_cleared(task, longest, files_at)
+
+
+def _with_longest_tail(
+    task: Task, shape: Shape, where: CutPoint, files_at: Callable[[Shape], Sequence[FileText]]
+) -> Shape:
+    """`shape` cut as early as it fits; `where` is its cut."""
+    step_tokens = _room_beside(task, shape, files_at)
     for _ in range(_EARLIER_CUTS):
-        # Words come to a part of what they replace: the less is replaced, the less they need.
-        earlier = _cut_earlier(task, shape, files)
-        if earlier is shape:
+        kept_tokens = sum(map(task.count.message, shape.draft.messages[where.first_kept :]))
+        earlier = cut(
+            shape.draft,
+            shape.rung,
+            count=task.count,
+            rules=task.rules,
+            limits=task.limits,
+            keep_tokens=kept_tokens + step_tokens,
+        )
+        if step_tokens <= 0 or earlier is None or earlier.first_kept >= where.first_kept:
             break
-        shape = earlier
+        longer = with_cut(task, shape, earlier, shape.summary_tokens + shape.checkpoint_tokens)
+        # Words come to a part of what they replace: the less is replaced, the less they need.
+        room_tokens = _room_beside(task, longer, files_at)
+        if room_tokens < 0:
+            step_tokens //= 2
+        else:
+            shape, where, step_tokens = longer, earlier, room_tokens
     return shape
 
 
-def _cut_earlier(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
-    if shape.cut is None:
-        return shape
-    bare = without_words(task, shape)
-    kept_tokens = sum(map(task.count.message, shape.draft.messages[shape.cut.first_kept :]))
-    beside_tokens = task.count.messages(bare) - kept_tokens + _spare_tokens(task, shape, files)
-    where = cut(
-        shape.draft,
-        shape.rung,
-        count=task.count,
-        rules=task.rules,
-        limits=task.limits,
-        keep_tokens=int(task.limits.tokens * _FILLED_SHARE) - beside_tokens,
-    )
-    if where is None or where.first_kept >= shape.cut.first_kept:
-        return shape
-    words_tokens = shape.summary_tokens + shape.checkpoint_tokens
-    return _if_it_fits(task, with_cut(task, shape, where, words_tokens), shape, files)
+def _with_least_cleared(
+    task: Task, shape: Shape, files_at: Callable[[Shape], Sequence[FileText]]
+) -> Shape:
+    """`shape` with as much less cleared of what stays as there is room for."""
+    more_tokens = _room_beside(task, shape, files_at)
+    while more_tokens > task.limits.tokens * (1 - _FILLED_SHARE):
+        fuller = _less_cleared_by(task, shape, more_tokens)
+        if fuller is not None and _room_beside(task, fuller, files_at) >= 0:
+            return fuller
+        more_tokens //= 2
+    return shape
+
+
+def _room_beside(task: Task, shape: Shape, files_at: Callable[[Shape], Sequence[FileText]]) -> int:
+    """What is left beside the words at their largest and the files that `shape` puts back."""
+    done = finish(task, shape, summary="", checkpoint="", files=files_at(shape))
+    return task.room_tokens(done.messages) - shape.summary_tokens - shape.checkpoint_tokens
 
 
 def _less_cleared(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
@@ -133,19 +158,22 @@ def _less_cleared(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shap
     bare = without_words(task, shape)
     filled_tokens = int(task.limits.tokens * _FILLED_SHARE)
     room_tokens = filled_tokens - task.count.messages(bare) - _spare_tokens(task, shape, files)
-    if shape.cut is None or room_tokens <= 0 or shape.rung.clears_all:
+    fuller = _less_cleared_by(task, shape, room_tokens) if room_tokens > 0 else None
+    if fuller is None:
         return shape
-    # Oldest first: what is cut off is cleared before anything that stays is.
-    grown_tokens = task.count.messages(shape.draft.messages) + room_tokens
-    grown = replace(task, limits=replace(task.limits, tokens=grown_tokens))
-    fuller = shape_by_clearing(grown, replace(shape.rung, needs_minimum=False))
-    words_tokens = shape.summary_tokens + shape.checkpoint_tokens
-    return _if_it_fits(task, with_cut(task, fuller, shape.cut, words_tokens), shape, files)
-
-
-def _if_it_fits(task: Task, fuller: Shape, shape: Shape, files: Sequence[RecentFile]) -> Shape:
     bare = without_words(task, fuller)
     return fuller if fits(task, bare, spare_tokens=_spare_tokens(task, fuller, files)) else shape
+
+
+def _less_cleared_by(task: Task, shape: Shape, more_tokens: int) -> Shape | None:
+    """`shape` with so much less cleared; None where its rung clears all that may be."""
+    if shape.cut is None or shape.rung.clears_all:
+        return None
+    # Oldest first: what is cut off is cleared before anything that stays is.
+    grown_tokens = task.count.messages(shape.draft.messages) + more_tokens
+    grown = replace(task, limits=replace(task.limits, tokens=grown_tokens))
+    fuller = shape_by_clearing(grown, replace(shape.rung, needs_minimum=False))
+    return with_cut(task, fuller, shape.cut, shape.summary_tokens + shape.checkpoint_tokens)
 
 
 def _files_to_restore(task: Task) -> list[RecentFile]:

@@ -24,7 +24,9 @@ from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
 
 # A turn boundary is preferred while it keeps at least this part of what the budget allows.
-_TURN_BOUNDARY_SHARE = 0.5
+TURN_BOUNDARY_SHARE = 0.5
+# ... and where the caller named what is to be filled, this one.
+FILLED_TURN_SHARE = 0.97
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,7 @@ def find_cut(
     keep_tokens: int,
     keep_turns: int = 0,
     max_tokens: int = 0,
+    turn_share: float = TURN_BOUNDARY_SHARE,
     may_keep_nothing: bool = False,
 ) -> CutPoint | None:
     """The earliest good cut that keeps at most `keep_tokens`; None where nothing can be cut.
@@ -157,6 +160,7 @@ def find_cut(
         keep_tokens: What may stay after the summary.
         keep_turns: So many last turns stay whole ...
         max_tokens: ... if they fit in this, which may exceed `keep_tokens`.
+        turn_share: Prefer a turn boundary while it keeps this part of what another would.
         may_keep_nothing: Whether even the newest assistant message may go.
     """
     size = len(messages)
@@ -180,7 +184,8 @@ def find_cut(
         fitting = places[-1:]
     if not fitting:
         return None
-    at = _best(fitting, frozenset(turns), kept_tokens(fitting[0]), tail_tokens)
+    near_tokens = kept_tokens(fitting[0]) * turn_share
+    at = _best(fitting, frozenset(turns), near_tokens, tail_tokens)
     cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
     replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
     return None if all(markers.is_made(message) for message in replaced) else cut
@@ -196,13 +201,12 @@ def _replaced(messages: Messages) -> Messages:
 
 
 def _best(
-    fitting: list[int], turns: frozenset[int], most_tokens: int, tail_tokens: list[int]
+    fitting: list[int], turns: frozenset[int], near_tokens: float, tail_tokens: list[int]
 ) -> int:
     """The earliest turn boundary, unless it would keep much less than a message boundary."""
     for at in fitting:
         if at in turns:
-            near = tail_tokens[at] >= most_tokens * _TURN_BOUNDARY_SHARE
-            return at if near else fitting[0]
+            return at if tail_tokens[at] >= near_tokens else fitting[0]
     return fitting[0]
 
 

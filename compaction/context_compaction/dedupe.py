@@ -36,8 +36,13 @@ class _Seen:
     use: ToolUse
 
 
-def dedupe(messages: Messages, *, count: MessageCounter, settings: Settings) -> Step:
-    """Clear superseded reads and repeated outputs. Linear in the number of results."""
+def dedupe(
+    messages: Messages, *, count: MessageCounter, settings: Settings, limit_tokens: int = 0
+) -> Step:
+    """Clear superseded reads and repeated outputs. Linear in the number of results.
+
+    Oldest first until the messages are within `limit_tokens`; 0 clears all of them.
+    """
     index = index_calls(messages)
     seen = _answered_calls(messages, index, settings)
     chosen: dict[Place, Replacement] = {}
@@ -46,7 +51,14 @@ def dedupe(messages: Messages, *, count: MessageCounter, settings: Settings) -> 
         if done is not None:
             chosen[item.place] = done
     chosen |= _restored_copies(messages, seen, count)
-    return replace_blocks(messages, chosen, count, layer="dedupe")
+    excess_tokens = count.messages(messages) - limit_tokens
+    needed: dict[Place, Replacement] = {}
+    for place in sorted(chosen):
+        if excess_tokens <= 0:
+            break
+        needed[place] = chosen[place]
+        excess_tokens -= chosen[place].saved_tokens
+    return replace_blocks(messages, needed, count, layer="dedupe")
 
 
 def unchanged_reads(messages: Messages, *, count: MessageCounter, settings: Settings) -> Step:

@@ -37,6 +37,15 @@ def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ..
     return replace(words, summary="", checkpoint="")
 
 
+def spent(task: Task, shape: Shape, words: Words) -> Shape:
+    """`shape` with no more room for its words than `words` take."""
+    return replace(
+        shape,
+        summary_tokens=min(shape.summary_tokens, task.count.text(words.summary)),
+        checkpoint_tokens=min(shape.checkpoint_tokens, task.count.text(words.checkpoint)),
+    )
+
+
 def with_extracts(
     task: Task, prose: str, record: Record, max_tokens: int, *, is_prefix: bool = False
 ) -> str:

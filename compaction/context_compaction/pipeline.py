@@ -5,7 +5,7 @@ write -> restore -> check -> commit -> render. Only this file calls both layers 
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from context_compaction import background, wire
 from context_compaction.archive import Archive
+from context_compaction.attempts import filled
 from context_compaction.attribution import NOTHING, Ours, receipt_entries
 from context_compaction.call import Call, call_of, snipped, task_of
 from context_compaction.compaction import (
@@ -22,7 +23,7 @@ from context_compaction.compaction import (
 from context_compaction.draft import Draft
 from context_compaction.edits import Blob
 from context_compaction.errors import NotFoundError
-from context_compaction.extracts import extracts
+from context_compaction.extracts import extracts, spent
 from context_compaction.finishing import finish
 from context_compaction.hooks import (
     Hook,
@@ -154,6 +155,9 @@ async def compact(
         skipped = refusals.harder_rungs
         shape = await to_thread.run_sync(shape_for, task, call.goal, request, skipped)
     await tell(0.6, "cleared")
+    past = await _past(call, task, shape, request, earlier, read_file)
+    files_at = partial(files_for, past, task)
+    shape = await to_thread.run_sync(filled, task, shape, files_at)
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
     memory = await _memory(task, shape, request, earlier)
@@ -163,10 +167,9 @@ async def compact(
     if acts:
         await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
     words = await _words(task, shape, sources, request, archive, earlier, model, memory, tell)
+    shape, words = await _without_slack(call, task, shape, words, files_at, archive)
     await tell(0.8, "written")
-    past = await _past(call, task, shape, request, earlier, read_file)
-    files = files_for(past, task, shape)
-    verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request)
+    verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files_at(shape), request)
     verdict, past = noted(verdict, past, task, may_tell=_tells(task, request))
     rendered = [wire.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
     result = answer(
@@ -395,6 +398,24 @@ def _verdict(
 ) -> Verdict:
     draft = finish(task, shape, summary=words.summary, checkpoint=words.checkpoint, files=files)
     return judge(task, call.goal, call.repaired, draft, request.mode)
+
+
+async def _without_slack(
+    call: Call,
+    task: Task,
+    shape: Shape,
+    words: Words,
+    files_at: Callable[[Shape], Sequence[FileText]],
+    archive: Archive,
+) -> tuple[Shape, Words]:
+    """Extracts that left room free are written anew, for the longer tail that fills it."""
+    if words.writer != "extractive" or words.model is not None or shape.cut is None:
+        return shape, words
+    fuller = await to_thread.run_sync(filled, task, spent(task, shape, words), files_at)
+    if fuller.cut == shape.cut:
+        return shape, words
+    sources = await sources_of(task, fuller, call.parsed, archive, call.format)
+    return fuller, await to_thread.run_sync(extracts, task, fuller, sources, words.warnings)
 
 
 async def _needs_summary(

@@ -7,7 +7,14 @@ second compaction therefore cannot make smaller.
 
 from dataclasses import dataclass, replace
 
-from context_compaction.cut_point import CutPoint, cut_all, cut_keeping, find_cut
+from context_compaction.cut_point import (
+    FILLED_TURN_SHARE,
+    TURN_BOUNDARY_SHARE,
+    CutPoint,
+    cut_all,
+    cut_keeping,
+    find_cut,
+)
 from context_compaction.dedupe import dedupe, unchanged_reads
 from context_compaction.draft import Draft
 from context_compaction.markers import SpanOf
@@ -160,7 +167,13 @@ def clear(
             case "unchanged":
                 step = unchanged_reads(draft.messages, count=count, settings=settings)
             case "dedupe":
-                step = dedupe(draft.messages, count=count, settings=settings)
+                step = dedupe(
+                    draft.messages,
+                    count=count,
+                    settings=settings,
+                    # What is worthless goes, but where the caller named what is to be filled.
+                    limit_tokens=limits.tokens if limits.is_named and not rung.clears_all else 0,
+                )
             case "snip":
                 step = snip(
                     draft.messages,
@@ -208,8 +221,9 @@ def cut(
     base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
     if keep_tokens is None:
         keep_tokens = min(int(base_tokens * rung.keep_fraction), room_tokens)
+        turn_share = TURN_BOUNDARY_SHARE
     else:
-        room_tokens = keep_tokens
+        room_tokens, turn_share = keep_tokens, FILLED_TURN_SHARE
     found = find_cut(
         draft.messages,
         count=count,
@@ -217,6 +231,7 @@ def cut(
         keep_tokens=keep_tokens,
         keep_turns=settings.keep_recent_turns,
         max_tokens=room_tokens,
+        turn_share=turn_share,
         may_keep_nothing=rung.may_keep_nothing,
     )
     if found is None or found.request_at is None or settings.split_turn == "checkpoint":
