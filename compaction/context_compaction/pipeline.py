@@ -25,6 +25,7 @@ from context_compaction.edits import Blob
 from context_compaction.errors import NotFoundError
 from context_compaction.extracts import extracts, spent
 from context_compaction.finishing import finish
+from context_compaction.history_hash import HEAD_CHARS
 from context_compaction.hooks import (
     Hook,
     ReportProgress,
@@ -199,7 +200,7 @@ async def compact(
         result = background.prepared_result(
             result, given, len(payload), call.repaired, verdict, rendered, time.time()
         )
-    result = await _of_parent(result, archive)
+    result = await _placed(result, task, archive)
     if _leaves_a_trace(result, words):
         receipt = {
             **result.receipt,
@@ -278,12 +279,13 @@ async def _applied(
     return background.find(receipts, request.apply, payload, earlier.session_id, now)
 
 
-async def _of_parent(result: CompactResult, archive: Archive) -> CompactResult:
-    """`result` with the session that started its own, a sub-agent's, in the receipt."""
+async def _placed(result: CompactResult, task: Task, archive: Archive) -> CompactResult:
+    """`result` with its place in the receipt: the branch, and the session that started its own."""
     if not result.changed and result.prepared is None:
         return result
     parent = (await archive.session_info(result.session_id)).parent_session_id
-    return replace(result, receipt={**result.receipt, "parent_session_id": parent})
+    place = {"head": task.heads[-1][:HEAD_CHARS], "parent_session_id": parent}
+    return replace(result, receipt={**result.receipt, **place})
 
 
 def _leaves_a_trace(result: CompactResult, words: Words) -> bool:

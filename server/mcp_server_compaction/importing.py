@@ -23,7 +23,7 @@ from context_compaction.errors import (
     SettingsError,
     UnknownFormatError,
 )
-from context_compaction.session import derived_id
+from context_compaction.session import identify
 from context_compaction.wire.files import read_conversation
 from context_compaction.wire.histories import READERS, needs_whole
 from context_compaction.wire.sessions import kind_of
@@ -195,7 +195,9 @@ async def _import_whole(
         outcome.notes += cut.notes
         return
     found = await to_thread.run_sync(partial(read_conversation, data, name=name))
-    session_id = found.session_id or derived_id(found.messages)
+    session_id = await identify(
+        found.messages, format=found.format, named=found.session_id, archive=archive
+    )
     result = await archive.append(session_id, found.messages, format=found.format)
     outcome.sessions.add(session_id)
     outcome.written += result.written

@@ -175,10 +175,10 @@ class SearchArguments(Arguments):
     """Arguments of `search_transcript`."""
 
     query: Annotated[str, Field(min_length=1)]
-    session_id: str | None = None
+    session_id: str | None = Field(default=None, description="Or ID@head: branch.")
     role: Literal["system", "user", "assistant", "tool"] | None = None
-    tool: str | None = Field(default=None, description="Tool name.")
-    path: str | None = Field(default=None, description="Of a file, or its end.")
+    tool: str | None = None
+    path: str | None = Field(default=None, description="Of a file.")
     since: str | None = Field(default=None, description="ISO 8601.")
     until: str | None = None
     kind: Literal["words", "phrase", "regex"] = "words"

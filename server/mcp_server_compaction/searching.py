@@ -25,11 +25,13 @@ def query_of(arguments: SearchArguments) -> Query:
     until = _seconds("until", arguments.until)
     if since is not None and until is not None and since > until:
         raise QueryError(f"since ({arguments.since}) is later than until ({arguments.until}).")
+    session_id, _, head = (arguments.session_id or "").partition("@")
     return Query(
         text=arguments.query,
         kind=arguments.kind,
         order=arguments.order,
-        session_id=arguments.session_id,
+        session_id=session_id or arguments.session_id,
+        head=head or None,
         role=arguments.role,
         tool=arguments.tool,
         path=arguments.path,
@@ -57,7 +59,7 @@ def _hit_answer(hit: Hit, max_snippet_chars: int | None) -> HitAnswer:
     length = len(hit.snippet)
     start, stop = snippet_span(length, hit.snippet_chars_before, max_snippet_chars or length)
     return HitAnswer(
-        pointer=hit.pointer,
+        pointer=f"{hit.pointer}@{hit.head}" if hit.head else hit.pointer,
         session_id=hit.session_id if hit.kind == "output" else None,
         role=hit.role,
         tool_name=hit.tool_name and hit.tool_name[:MAX_NAME_CHARS],

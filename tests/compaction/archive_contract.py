@@ -142,6 +142,39 @@ async def a_history_is_read_without_the_branches_beside_it(archive: Archive) -> 
 
 
 @promise
+async def a_search_within_a_history_finds_nothing_of_the_branches_beside_it(
+    archive: Archive,
+) -> None:
+    start = [user("which colour?"), assistant("a colour of yours")]
+    left = await archive.append("s", parsed(*start, user("the colour red")), format=FORMAT)
+    right = await archive.append("s", parsed(*start, user("the colour blue")), format=FORMAT)
+    for said, colour in ((left, "red"), (right, "blue")):
+        blob = make_blob(f"colour chart of {colour}")
+        await archive.commit("s", blobs=[blob], receipt={"of": colour}, head=said.head)
+    everywhere = await found(archive, "colour", session_id="s")
+    assert len(everywhere) == 6
+    for said, colour in ((left, "red"), (right, "blue")):
+        for head in (said.head, said.head[:12]):
+            query = Query("colour", session_id="s", head=head)
+            for asked in (
+                query,
+                replace(query, kind="phrase"),
+                replace(query, kind="regex"),
+                replace(query, order="recent"),
+            ):
+                page = await archive.search(asked)
+                texts = [hit.snippet for hit in page.hits]
+                assert len(texts) == 4
+                assert sum(colour in text for text in texts) == 2
+    (hit,) = (await archive.search(Query("red", session_id="s", role="user"))).hits
+    assert (hit.seq, hit.head) == (2, left.head[:12])
+    with pytest.raises(NotFoundError, match="no history"):
+        await archive.search(Query("colour", session_id="s", head="0" * 12))
+    with pytest.raises(QueryError, match="session"):
+        await archive.search(Query("colour", head=left.head))
+
+
+@promise
 async def a_short_answer_that_was_given_before_is_a_message_of_its_own(archive: Archive) -> None:
     said = [user("go on"), assistant("done"), user("go on"), assistant("done"), user("go on")]
     assert await add(archive, "s", *said) == (0, 1, 2, 3, 4)

@@ -170,6 +170,7 @@ class Hit:
     Attributes:
         pointer: What to read: `transcript://{session}/messages/{seq}-{seq}` or an output id.
         kind: Whether it stands in a message or in a stored output.
+        head: Of a message, names the history that ends with it, and so its branch.
         snippet: The text around the match, verbatim, cut at about 240 characters.
         line: For an output, the line of the match, from 1.
         offset_chars: Where the match begins in the message's text or in the output.
@@ -190,6 +191,7 @@ class Hit:
     line: int | None = None
     score: float = 0.0
     snippet_chars_before: int = 0
+    head: str = ""
     next: "Hit | None" = None
 
 

@@ -7,6 +7,7 @@ are kept once. Nodes and runs may be added in any order.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
@@ -229,7 +230,7 @@ class HistoryTree:
         seqs: list[int | None] = [None] * len(chain)
         known = self._known_prefix(chain)
         seqs[: len(known)] = [node.seq for node in known]
-        used = {node.seq for node in known}
+        used = {node.seq for node in known} | self._stood_for(contents)
         repeats: list[Repeat] = []
         at = len(chain) - 1
         while at >= len(known):
@@ -260,6 +261,17 @@ class HistoryTree:
         if self.nodes and chain and all(seq is None for seq in seqs):
             forks_at = 0
         return Placed(tuple(seqs), tuple(repeats), forks_at)
+
+    def _stood_for(self, contents: Sequence[str]) -> set[int]:
+        """The messages that summaries among `contents` stand for: what is said again is new."""
+        found: set[int] = set()
+        for content in contents:
+            node = self.nodes[self.by_content[content][-1]] if content in self.by_content else None
+            before = self.find(node.stands_for) if node is not None and node.stands_for else None
+            if before is not None:
+                with suppress(MissingHistoryError):
+                    found.update(self.numbers(before))
+        return found
 
     def _known_prefix(self, chain: Sequence[str]) -> list[Node]:
         """The messages of the longest known history that a list begins with."""
@@ -300,7 +312,7 @@ class HistoryTree:
     ) -> list[int]:
         """The numbers of the messages that `source` and a list share, newest first."""
         seqs: list[int] = []
-        try:
+        with suppress(MissingHistoryError):  # what can be read of it is shared
             for _, node in self.walk(source):
                 here = at - len(seqs)
                 if here < start or node.content != contents[here]:
@@ -308,8 +320,6 @@ class HistoryTree:
                 if node.seq in used and node.seq != NO_SEQ:
                     break
                 seqs.append(node.seq)
-        except MissingHistoryError:
-            pass  # what can be read of it is shared
         return seqs
 
     def branches(self) -> list[str]:

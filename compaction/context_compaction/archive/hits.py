@@ -4,9 +4,10 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 
-from context_compaction.archive import Hit
+from context_compaction.archive import History, Hit
 from context_compaction.archive.index import Doc, DocText, SearchIndex
 from context_compaction.archive.snippets import snippet_span
+from context_compaction.history_hash import HEAD_CHARS
 
 MAX_HITS_PER_OUTPUT = 3
 
@@ -53,11 +54,14 @@ def next_hit(
     doc: Doc,
     said: DocText,
     read: Callable[[Doc], DocText | None],
+    within: History | None,
 ) -> Hit | None:
     """The message after one that ends with a question, in the same history: the answer, mostly."""
     if doc.output_id is not None or not _QUESTION.search(said.text[-_LAST_CHARS:]):
         return None
     following = index.next_doc(connection, doc)
+    if following is not None and within is not None and following.seq not in within.seqs:
+        return None
     answer = None if following is None else read(following)
     if following is None or answer is None or answer.is_own or answer.before != said.history:
         return None
@@ -72,6 +76,7 @@ def hit_at(doc: Doc, said: DocText, at: int, score: float) -> Hit:
         pointer=doc.output_id or f"transcript://{doc.session_id}/messages/{doc.seq}-{doc.seq}",
         kind="message" if is_message else "output",
         session_id=doc.session_id,
+        head=said.history[:HEAD_CHARS],
         seq=doc.seq,
         role=said.role,
         tool_name=said.tool,

@@ -221,18 +221,22 @@ class LocalArchive:
 
         Raises:
             QueryError: The query, a filter, the limit or the cursor cannot be used.
+            NotFoundError: There is no such history to search in.
         """
+        within = None
+        if query.head is not None and query.session_id is not None:
+            within = await self.history(query.session_id, query.head)
         if query.kind == "regex":
             from context_compaction.archive.search import search_pattern
 
             return await search_pattern(
-                lambda work: self._on_index(lambda: work(self._opened_index())), query
+                lambda work: self._on_index(lambda: work(self._opened_index())), query, within
             )
 
         def work() -> SearchPage:
             from context_compaction.archive.search import search
 
-            return search(self._opened_index(), query)
+            return search(self._opened_index(), query, within)
 
         return await self._on_index(work)
 

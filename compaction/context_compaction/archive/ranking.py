@@ -27,6 +27,7 @@ from context_compaction.archive.dates import asked_times
 from context_compaction.archive.index import Doc, DocText, SearchIndex
 from context_compaction.archive.nearness import K1, B, gain_of_reading
 from context_compaction.archive.shards import (
+    IN_HISTORY,
     Filter,
     Shard,
     expression_of,
@@ -196,8 +197,9 @@ class Ranker:
             limit = CANDIDATES - len(shares)
             rows = self._connection.execute(
                 f"SELECT rowid, bm25({table}, 1.0, {PART_WEIGHT}, 0.0, 0.0)"  # noqa: S608
-                f" FROM {table} WHERE {table} MATCH ? AND rowid <= ? ORDER BY rowid DESC LIMIT ?",
-                (self._allowed.match(expression), self._allowed.last_id, limit),
+                f" FROM {table} WHERE {table} MATCH ?1 AND rowid <= ?2 AND {IN_HISTORY}"
+                " ORDER BY rowid DESC LIMIT ?3",
+                (self._allowed.match(expression), self._allowed.last_id, limit, self._allowed.ids),
             ).fetchall()
             searched += shard.doc_count
             if not rows:
@@ -353,8 +355,9 @@ class Ranker:
             "SELECT DISTINCT near.id, near.session, near.seq FROM doc JOIN doc AS near"
             " ON near.session = doc.session AND near.seq BETWEEN doc.seq - ?1 AND doc.seq + ?1"
             " WHERE doc.seq >= 0 AND near.seq >= 0"
-            " AND doc.id IN (SELECT value FROM json_each(?2))",
-            (max(DISTANCES), json.dumps(ids)),
+            " AND doc.id IN (SELECT value FROM json_each(?2))"
+            " AND (?3 IS NULL OR near.id IN (SELECT value FROM json_each(?3)))",
+            (max(DISTANCES), json.dumps(ids), self._allowed.ids),
         )
         places = {doc_id: place_of(session, seq) for doc_id, session, seq in found}
         rows = {place: doc_id for doc_id, place in places.items()}

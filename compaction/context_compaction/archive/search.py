@@ -3,12 +3,13 @@
 A query is never handed to FTS5 as it is, so no text of a user is a syntax error.
 """
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from context_compaction.archive import Hit, Query, SearchPage
+from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.documents import is_own_tool
 from context_compaction.archive.hits import grouped, hit_at, next_hit
@@ -39,8 +40,8 @@ _NOTHING = ("none",)  # no row has this token
 _MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
 
 
-def search(index: SearchIndex, query: Query) -> SearchPage:
-    """See `Archive.search`; for a query of words or a phrase.
+def search(index: SearchIndex, query: Query, within: History | None = None) -> SearchPage:
+    """See `Archive.search`; for a query of words or a phrase, `within` the history that it names.
 
     Raises:
         QueryError: The query holds no word, or a filter, the limit or the cursor cannot be used.
@@ -52,7 +53,7 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
     is_prefix = all(unit.is_prefix for unit in units)
 
     def work(connection: sqlite3.Connection) -> SearchPage:
-        allowed = _filter(connection, query)
+        allowed = _filter(connection, query, within)
         if cursor is not None:
             allowed = replace(allowed, last_id=cursor[1])
         ranker = Ranker(index, connection, allowed)
@@ -80,7 +81,7 @@ def search(index: SearchIndex, query: Query) -> SearchPage:
             # A prefix is looked for by stems, which other words may share.
             if said is not None and (at is not None or not is_prefix):
                 hit = hit_at(doc, said, at or 0, ranking.scores.get(doc.doc_id, 0.0))
-                following = next_hit(index, connection, doc, said, ranker.read)
+                following = next_hit(index, connection, doc, said, ranker.read, within)
                 hits.append(replace(hit, next=following))
         has_more = len(docs) > offset + query.limit
         newest = max(ranking.ids) if cursor is None and has_more else allowed.last_id
@@ -104,11 +105,15 @@ def _varied(word: str, ranker: Ranker, locator: Locator, docs: Sequence[Doc]) ->
     return varied(word, texts)
 
 
-async def search_pattern(on_index: OnIndex, query: Query) -> SearchPage:
+async def search_pattern(
+    on_index: OnIndex, query: Query, within: History | None = None
+) -> SearchPage:
     """The same for a query of kind "regex"; `on_index` gives a function the index in a thread."""
     _check(query)
     cursor = decode_cursor(query.cursor) if query.cursor else None
-    return await scan(on_index, query, lambda connection: _filter(connection, query), cursor)
+    return await scan(
+        on_index, query, lambda connection: _filter(connection, query, within), cursor
+    )
 
 
 def _check(query: Query) -> None:
@@ -125,11 +130,13 @@ def _check(query: Query) -> None:
         raise QueryError(f"Unknown role {query.role!r}. Give one of: {', '.join(ROLES)}.")
     if query.session_id is not None:
         check_session_id(query.session_id)
+    elif query.head is not None:
+        raise QueryError(f"The history {query.head!r} is of no session. Give session_id as well.")
     if query.path is not None and phrase_unit(query.path) is None:
         raise QueryError(f"The path {query.path[:80]!r} holds no letter or digit.")
 
 
-def _filter(connection: sqlite3.Connection, query: Query) -> Filter:
+def _filter(connection: sqlite3.Connection, query: Query, within: History | None) -> Filter:
     tokens: list[tuple[str, ...]] = []
     if query.session_id is not None:
         family = connection.execute(FAMILY, (query.session_id,)).fetchall()
@@ -157,9 +164,22 @@ def _filter(connection: sqlite3.Connection, query: Query) -> Filter:
         tuple(tokens),
         expression,
         without_own=not wants_own,
+        ids=None if within is None else _rows_of(connection, query.session_id or "", within),
         since_seconds=since,
         until_seconds=until,
     )
+
+
+def _rows_of(connection: sqlite3.Connection, session_id: str, history: History) -> str:
+    """The rows of a session's messages and outputs that one history holds."""
+    rows = connection.execute(
+        "SELECT doc.id FROM doc JOIN session ON session.id = doc.session"
+        " LEFT JOIN part ON part.id = doc.id WHERE session_id = ?"
+        " AND iif(seq = -1, output_id IN (SELECT value FROM json_each(?)),"
+        " seq IN (SELECT value FROM json_each(?)))",
+        (session_id, json.dumps(sorted(history.output_ids)), json.dumps(history.seqs)),
+    )
+    return json.dumps([doc_id for (doc_id,) in rows])
 
 
 def _units(query: Query) -> list[Unit]:

@@ -49,8 +49,7 @@ class SessionState:
         messages: Message records by number.
         outputs: Output records by id.
         receipts: Receipt records by record number.
-        ends: By number of a message's or run's record, the history that ends there, and the one
-            that it goes on from.
+        ends: By number of a message's or run's record, the history that ends there.
         newest_context: The last stored context.
         parent_session_id: The session that this one was started from.
         is_pinned: Whether retention must leave it.
@@ -72,7 +71,7 @@ class SessionState:
     messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
-    ends: dict[int, tuple[str, str]] = field(default_factory=dict[int, tuple[str, str]])
+    ends: dict[int, str] = field(default_factory=dict[int, str])
     newest_context: StoredContext | None = None
     is_pinned: bool = False
     pinned_at: int = -1  # number of the newest record that says so
@@ -128,7 +127,7 @@ class SessionState:
             case "run":
                 run = Run(head["parent"], head["source"], head["count"], number)
                 self.tree.add_run(head["head"], run)
-                self.ends[number] = head["head"], head["parent"]
+                self.ends[number] = head["head"]
             case "pin":
                 if number > self.pinned_at:
                     self.pinned_at, self.is_pinned = number, head["pinned"]
@@ -142,7 +141,7 @@ class SessionState:
         number: int = record.head["n"]
         name = chain_hash(parent, content)
         self.tree.add_message(name, Node(seq, parent, content, number, record.place))
-        self.ends[number] = name, parent
+        self.ends[number] = name
         self.messages[seq] = record
         self.next_seq = max(self.next_seq, seq + 1)
 
@@ -158,12 +157,10 @@ class SessionState:
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
         """
-        after = {start}
-        newest = start
-        for _, (name, parent) in sorted(self.ends.items()):
-            if parent in after or start == ROOT:
-                after.add(name)
-                newest = name
+        ends = (name for _, name in sorted(self.ends.items(), reverse=True))
+        leaves = (name for name in ends if name not in self.tree.continued)
+        found = (name for name in leaves if start == ROOT or start in self.tree.names(name))
+        newest = next(found, start)
         path: list[int] = []
         with self._told_of_damage():
             for name, node in self.tree.walk(newest):

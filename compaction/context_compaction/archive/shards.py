@@ -29,6 +29,9 @@ UNWRITTEN_BYTES = 16 * 1024 * 1024
 FILLER = "z"  # a token that no query asks for in its column
 OWN = "own"  # the token of what our own tools were asked and answered
 
+# Whether a row is one of `Filter.ids`, which are the fourth parameter.
+IN_HISTORY = "(?4 IS NULL OR rowid IN (SELECT value FROM json_each(?4)))"
+
 TermsRow = tuple[int, str, str, str, str]
 
 SHARD_SCHEMA = """
@@ -63,6 +66,7 @@ class Filter:
         without_own: Whether what our own tools were asked and answered is left out. It is rare, so
             a filter of nothing else counts as open.
         last_id: The highest row id.
+        ids: The rows of one history, as a JSON list; None for all rows.
         since_seconds: When it was said, at the earliest; tokens know days only.
         until_seconds: At the latest.
     """
@@ -71,13 +75,14 @@ class Filter:
     expression: str = ""
     without_own: bool = False
     last_id: int = (1 << 63) - 1
+    ids: str | None = None
     since_seconds: float = -inf
     until_seconds: float = inf
 
     @property
     def is_open(self) -> bool:
         """Whether it lets every word's rows through."""
-        return not self.tokens and not self.expression
+        return not self.tokens and not self.expression and self.ids is None
 
     def match(self, expression: str) -> str:
         """An FTS5 expression for `expression` (may be empty) under this filter."""
@@ -217,9 +222,9 @@ def _ids(
     connection: sqlite3.Connection, shard: Shard, allowed: Filter, expression: str, limit: int
 ) -> Iterator[int]:
     rows = connection.execute(
-        f"SELECT rowid FROM {shard.table} WHERE {shard.table} MATCH ? AND rowid <= ?"  # noqa: S608
-        " ORDER BY rowid DESC LIMIT ?",
-        (allowed.match(expression), allowed.last_id, limit),
+        f"SELECT rowid FROM {shard.table} WHERE {shard.table} MATCH ?1 AND rowid <= ?2"  # noqa: S608
+        f" AND {IN_HISTORY} ORDER BY rowid DESC LIMIT ?3",
+        (allowed.match(expression), allowed.last_id, limit, allowed.ids),
     )
     return (doc_id for (doc_id,) in rows)
 

@@ -1,0 +1,207 @@
+"""Conversations that begin alike, interleaved, edited and resumed: none tells what another said."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from context_compaction.archive import Archive, Query
+from context_compaction.archive.local import LocalArchive
+from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.pipeline import compact
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.rendering import render
+from tests.support.script import Call, Part, Step, Turn
+from tests.support.strategies import FORMATS
+
+POINTER = re.compile(r"transcript://([\w.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?")
+OUTPUT = re.compile(r"o_[0-9a-f]{24}")
+# The nightly profile has forty times as many examples.
+LIMIT_SECONDS = 7_200 if settings().max_examples > 1_000 else 240
+WORD = re.compile(r"(?:same|left|right)\d{3}q")
+
+
+def turn(word: str) -> Turn:
+    """A turn every message of which names `word`, with what a summary likes to carry."""
+    said = f"Please look at {word}.py. Never touch {word}_secret.py, always use {word}lib instead."
+    read = "\n".join(f"def {word}_{line}(x): return x * {line}" for line in range(12))
+    call = Call("Read", {"file_path": f"/srv/{word}.py"}, (Part("text", read),))
+    step = Step((call,), text=f"I read {word}.py now.")
+    return Turn((Part("text", said),), (step,), f"The file {word}.py has a fault: {word}Error.")
+
+
+@dataclass
+class Host:
+    """A host with a conversation: whole, or as its last compaction left it.
+
+    Attributes:
+        name: Begins the words of its own turns.
+        format: How it writes messages.
+        session_id: What it calls its session, if anything.
+        turns: What was said, as far as it was not edited away.
+        context: What a compaction gave instead of the first `covered` turns.
+    """
+
+    name: str
+    format: str
+    session_id: str | None
+    turns: list[Turn] = field(default_factory=list[Turn])
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+    context: list[Json] = field(default_factory=list[Json])
+    covered: int = 0
+
+    def go_on(self) -> None:
+        self.turns.append(turn(f"{self.name}{next(self.numbers):03}q"))
+
+    def edit(self, place: int, *, keeps_rest: bool) -> None:
+        """Say something else in a turn that no compaction has seen yet."""
+        fresh = len(self.turns) - self.covered
+        if fresh:
+            at = self.covered + place % fresh
+            rest = self.turns[at + 1 :] if keeps_rest else []
+            self.turns[at:] = [turn(f"{self.name}{next(self.numbers):03}q"), *rest]
+
+    def messages(self) -> list[Json]:
+        seen = len(render(self.turns[: self.covered], self.format))
+        return [*self.context, *render(self.turns, self.format)[seen:]]
+
+    def own_words(self) -> set[str]:
+        return set(WORD.findall(str(self.turns)))
+
+    async def call(self, archive: Archive, mode: Any, *, resumes: bool) -> CompactResult:
+        request = CompactRequest(
+            mode=mode, format=self.format, target_tokens=1_500, session_id=self.session_id
+        )
+        result = await compact(self.messages(), request, archive=archive)
+        if result.changed and resumes:
+            self.context, self.covered = result.messages, len(self.turns)
+        return result
+
+
+DEEDS = ("go on", "go on", "edit", "edit, keep the rest", "record", "auto", "full")
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.sampled_from([
+            "go on",
+            "go on",
+            "edit",
+            "edit, keep the rest",
+            "record",
+            "auto",
+            "full",
+        ]),
+        st.integers(0, 5),
+        st.booleans(),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["one session id", "no session id"])
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.timeout(LIMIT_SECONDS)
+@settings(max_examples=max(5, settings().max_examples // 20), deadline=None)
+@given(shared=st.integers(0, 3), steps=STEPS)
+async def test_no_conversation_tells_what_another_said_or_what_was_edited_away(
+    format: str, is_named: bool, shared: int, steps: list[tuple[int, str, int, bool]]
+) -> None:
+    begun = [turn(f"same{number:03}q") for number in range(shared)]
+    session_id = "s" if is_named else None
+    hosts = [Host(name, format, session_id, [*begun]) for name in ("left", "right")]
+    async with temporary_archive() as archive:
+        for which, what, place, resumes in [*steps, *LAST_STEPS]:
+            host = hosts[which]
+            if what == "go on":
+                host.go_on()
+            elif what.startswith("edit"):
+                host.edit(place, keeps_rest=what != "edit")
+            elif host.turns:
+                result = await host.call(archive, what, resumes=resumes)
+                await check_told(result, host.own_words(), archive)
+
+
+# Both end with two rounds of compaction, the second of which reads what the first left.
+LAST_STEPS = [
+    (which, what, 0, True)
+    for what in (*["go on"] * 4, "full", *["go on"] * 3, "full")
+    for which in (0, 1)
+]
+
+
+async def check_told(result: CompactResult, own: set[str], archive: LocalArchive) -> None:
+    """Whatever the result says or points to holds no word but the conversation's own."""
+    told = json.dumps([result.messages, result.receipt, result.summary, result.warnings])
+    assert set(WORD.findall(told)) <= own
+    heads: set[str] = set()
+    for session_id, start, stop, head in set(POINTER.findall(told)):
+        assert session_id == result.session_id
+        found = await archive.read_messages(session_id, int(start), int(stop), head=head or None)
+        assert found
+        assert set(WORD.findall(str([message.raw for message in found]))) <= own
+        heads |= {head} - {""}
+    for output_id in set(OUTPUT.findall(json.dumps(result.messages))):
+        data = (await archive.read_output(output_id)).data
+        assert set(WORD.findall(data.decode())) <= own
+    for head in sorted(heads):
+        history = await archive.history(result.session_id, head)
+        assert history.seqs
+        for query in (
+            Query("secret fault file look", session_id=result.session_id, head=head, limit=100),
+            Query(r"\w+q_secret", "regex", session_id=result.session_id, head=head, limit=100),
+        ):
+            page = await archive.search(query)
+            assert page.hits
+            assert set(WORD.findall(str([hit.snippet for hit in page.hits]))) <= own
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@settings(max_examples=max(15, settings().max_examples // 5), deadline=None)
+@given(
+    window=st.integers(2, 12),
+    sizes=st.lists(st.integers(1, 3), min_size=2, max_size=25),
+    dated=st.booleans(),
+    repeats=st.booleans(),
+)
+async def test_a_window_that_slides_keeps_each_message_once_and_every_history_whole(
+    window: int, sizes: list[int], dated: bool, repeats: bool
+) -> None:
+    texts = [f"message {n}" if not repeats or n % 3 else "go on" for n in range(sum(sizes))]
+    roles = itertools.cycle(("user", "assistant"))
+    said = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+    stop = new = 0
+    async with temporary_archive() as archive:
+        for number, size in enumerate(sizes):
+            stop += size
+            payload = said[max(0, stop - max(window, size + 2)) : stop]
+            if dated:
+                payload = [{"role": "user", "content": f"It is minute {number}."}, *payload]
+                new += 1
+            request = CompactRequest(mode="record", session_id="s", format="anthropic")
+            await compact(payload, request, archive=archive)
+            (branch, *_), _count = await archive.branches("s", limit=1)
+            found = await archive.read_messages("s", 0, 10_000, head=branch.head)
+            assert [message.raw for message in found] == payload
+        info = await archive.session_info("s")
+        assert len(said) + new <= info.message_count <= len(said) + new + MOST_TWICE
+        assert await _is_found(archive, said)
+
+
+# While there is little to know a window by, a message or two of it may be written once more.
+MOST_TWICE = 3
+
+
+async def _is_found(archive: Archive, said: list[Json]) -> bool:
+    for message in said:
+        query = Query(message["content"], "phrase", session_id="s")
+        if not (await archive.search(query)).total:
+            return False
+    return True
