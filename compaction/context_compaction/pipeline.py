@@ -53,6 +53,13 @@ from context_compaction.receipt import (
     repeat_key,
     token_report,
 )
+from context_compaction.redaction_gates import (
+    Gates,
+    GuardedModel,
+    gates_of,
+    redaction_report,
+    with_redaction,
+)
 from context_compaction.refusals import Refusals, met, refusals_of
 from context_compaction.restore import FileText
 from context_compaction.restore_files import files_on_disk
@@ -161,16 +168,22 @@ async def compact(
     shape = await to_thread.run_sync(filled, task, shape, files_at)
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
     sources = await sources_of(task, shape, call.parsed, archive, call.format)
+    gates = await to_thread.run_sync(gates_of, archive.redaction, call.parsed)
     memory = await _memory(task, shape, request, earlier)
     asks_host = _asks_host(request) and request.summary is None and memory is None
     if asks_host and shape.summary_tokens:
-        return await _needs_summary(given, call, task, shape, sources, request, archive)
+        return await _needs_summary(given, call, task, shape, sources, request, archive, gates)
     if acts:
         await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
-    words = await _words(task, shape, sources, request, archive, earlier, model, memory, tell)
-    shape, words = await _without_slack(call, task, shape, words, files_at, archive)
+    model = model and GuardedModel(model, gates)
+    said = await _words(task, shape, sources, request, archive, earlier, model, memory, tell)
+    shape, said = await _without_slack(call, task, shape, said, files_at, archive)
+    report = partial(redaction_report, gates.mode, call.parsed, appended, sources, said)
+    secrets = await to_thread.run_sync(report)
+    words = gates.words(said)
     await tell(0.8, "written")
-    verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files_at(shape), request)
+    files = files_at(shape)
+    verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request, gates)
     verdict, past = noted(verdict, past, task, may_tell=_tells(task, request))
     rendered = [wire.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
     result = answer(
@@ -189,6 +202,7 @@ async def compact(
     if applied is not None:
         result = background.applied_result(result, verdict, applied)
     result = told(result, past, task)
+    result = with_redaction(result, secrets)
     if request.mode == "plan":
         status = "planned" if result.status in _ACTED else result.status
         receipt = {**result.receipt, "status": status}
@@ -209,6 +223,7 @@ async def compact(
             **memory_kept(task, shape, words, request, time.time()),
             "repeat_key": repeat_key(result.messages, request),
         }
+        receipt = gates.json(receipt)
         await _keep(result, verdict, task, words, rendered, receipt, archive)
     stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
     await tell_after(after_compaction, stats, result)
@@ -397,9 +412,10 @@ def _verdict(
     words: Words,
     files: list[FileText],
     request: CompactRequest,
+    gates: Gates,
 ) -> Verdict:
     draft = finish(task, shape, summary=words.summary, checkpoint=words.checkpoint, files=files)
-    return judge(task, call.goal, call.repaired, draft, request.mode)
+    return judge(task, call.goal, call.repaired, gates.draft(draft), request.mode)
 
 
 async def _without_slack(
@@ -428,10 +444,12 @@ async def _needs_summary(
     sources: Sources,
     request: CompactRequest,
     archive: Archive,
+    gates: Gates,
 ) -> CompactResult:
     """Ask the host for the words; nothing but the originals was written."""
     token = await issue_continuation(task, shape, archive, time.time())
-    prompt = await to_thread.run_sync(prompt_for, task, sources, shape, request, token)
+    asked = await to_thread.run_sync(prompt_for, task, sources, shape, request, token)
+    prompt = replace(asked, user=gates.json(asked.user))
     tokens = token_report(call.goal, call.goal.before, request.mode)
     return CompactResult(
         session_id=task.session_id,

@@ -30,6 +30,7 @@ class _Failure(click.ClickException):
 @click.option("--summarizer", metavar="W", help="auto, extractive, host, anthropic or sampling.")
 @click.option("--summary-model", metavar="M", help="Model of Anthropic's API that summarizes.")
 @click.option("--summary-url", metavar="URL", help="Address of that API.")
+@click.option("--redaction", metavar="R", help="Secrets: off, warn, on (warn; over HTTP on).")
 @click.option("--summary-timeout", metavar="S", help="Seconds to wait for a model (120).")
 @click.pass_context
 def main(context: click.Context, /, **flags: Any) -> None:

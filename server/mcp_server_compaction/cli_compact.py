@@ -88,7 +88,7 @@ async def _compact(job: CompactFile, config: Config) -> tuple[Input, CompactResu
             partial(_converted, given, request, job.to_format)
         )
     async with (
-        open_archive(config.archive_folder) as archive,
+        open_archive(config.archive_folder, redaction=config.redaction) as archive,
         _progress(len(data)) as report_progress,
     ):
         result = await compact(

@@ -102,7 +102,7 @@ async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
     changed = await to_thread.run_sync(changed_files, journal, files)
     if not changed:
         return []
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
         calls = Calls(archive)
         with _progress(changed) as report:
             return [

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
 from context_compaction.errors import SettingsError
+from context_compaction.redaction import REDACTION_MODES, RedactionMode
 from context_compaction.roots import Roots, default_folders, roots_of
 
 ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
@@ -17,6 +18,7 @@ POLICY_VARIABLE = "MCP_COMPACTION_POLICY"
 MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
 SUMMARIZER_VARIABLE = "MCP_COMPACTION_SUMMARIZER"
 SUMMARY_MODEL_VARIABLE = "MCP_COMPACTION_SUMMARY_MODEL"
+REDACTION_VARIABLE = "MCP_COMPACTION_REDACTION"
 SUMMARY_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARY_TIMEOUT"
 # These two have the names that Anthropic's own programs use.
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -61,6 +63,7 @@ class Config:
         policy: The policy of a call that names none.
         model: The model of a call that names none, for its window and tokenizer.
         summaries: Who writes summaries.
+        redaction: What becomes of secrets: "off", "warn" or "on".
     """
 
     archive_folder: Path
@@ -68,6 +71,7 @@ class Config:
     policy: str = "default"
     model: str | None = None
     summaries: Summaries = Summaries()
+    redaction: RedactionMode = "warn"
 
 
 def load_config(
@@ -78,6 +82,7 @@ def load_config(
     summary_model: str | None = None,
     summary_url: str | None = None,
     summary_timeout: str | None = None,
+    redaction: str | None = None,
     over_http: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Config:
@@ -102,6 +107,7 @@ def load_config(
             url=_url(summary_url or environment.get(URL_VARIABLE)),
             timeout_seconds=_seconds(summary_timeout or environment.get(SUMMARY_TIMEOUT_VARIABLE)),
         ),
+        redaction=_redaction(redaction or environment.get(REDACTION_VARIABLE), over_http=over_http),
     )
 
 
@@ -181,6 +187,18 @@ def _url(named: str | None) -> str | None:
             f"machine alone, with --summary-url or {URL_VARIABLE}."
         )
     return named
+
+
+def _redaction(named: str | None, *, over_http: bool) -> RedactionMode:
+    """Whoever serves others keeps no secrets of theirs; one's own archive is one's own."""
+    if not named:
+        return "on" if over_http else "warn"
+    if named in REDACTION_MODES:
+        return named
+    raise SettingsError(
+        f"There is no redaction {named!r}. Name one of {', '.join(REDACTION_MODES)} with "
+        f"--redaction or {REDACTION_VARIABLE}."
+    )
 
 
 def _seconds(named: str | None) -> float:

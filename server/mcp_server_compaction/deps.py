@@ -47,7 +47,9 @@ class LazyArchive:
         # Here and not above: SQLite and zstandard are loaded when they are needed.
         from context_compaction.archive.local import open_archive
 
-        async with open_archive(self._config.archive_folder) as archive:
+        async with open_archive(
+            self._config.archive_folder, redaction=self._config.redaction
+        ) as archive:
             task_status.started(archive)
             await self._closing.wait()
 

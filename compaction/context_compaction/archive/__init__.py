@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from context_compaction.edits import Blob
 from context_compaction.messages import JsonObject, Message
+from context_compaction.redaction import RedactionMode
 
 __all__ = [
     "AppendResult",
@@ -277,6 +278,11 @@ class Archive(Protocol):
 
     Cancelling a call leaves all of it or nothing of it.
     """
+
+    @property
+    def redaction(self) -> RedactionMode:
+        """What becomes of secrets: "on" takes them out of all that is written from now on."""
+        ...
 
     async def append(
         self,

@@ -32,6 +32,7 @@ from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.edits import Blob
 from context_compaction.errors import NotFoundError
 from context_compaction.messages import JsonObject, Message
+from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
     from context_compaction.archive.index import SearchIndex
@@ -45,18 +46,20 @@ _logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def open_archive(
-    root: Path, *, index_root: Path | None = None
+    root: Path, *, index_root: Path | None = None, redaction: RedactionMode = "off"
 ) -> AsyncGenerator["LocalArchive"]:
     """The archive in folder `root`, made when it is missing.
 
     Args:
         root: Holds the logs and blobs. Several processes may open it at once.
         index_root: A folder on a local disk for search indexes, by default the user's cache folder.
+        redaction: What becomes of secrets: "off" looks for none, "warn" keeps everything as it is
+            and has compactions tell of them, "on" takes them out of whatever is written.
 
     Raises:
         ArchiveError: The folder cannot be made.
     """
-    archive = LocalArchive(root, index_root)
+    archive = LocalArchive(root, index_root, redaction)
     await to_thread.run_sync(archive.prepare)
     try:
         yield archive
@@ -73,15 +76,23 @@ class LocalArchive:
     search. Cancelling a call waits until its work in the thread is whole.
     """
 
-    def __init__(self, root: Path, index_root: Path | None) -> None:
+    def __init__(
+        self, root: Path, index_root: Path | None, redaction: RedactionMode = "off"
+    ) -> None:
         self._root = root.absolute()
         self._index_root = index_root
-        self._transcripts = TranscriptStore(self._root)
+        self._redaction: RedactionMode = redaction
+        self._transcripts = TranscriptStore(self._root, redacts=redaction == "on")
         self._index: SearchIndex | None = None
         self._own_index: tempfile.TemporaryDirectory[str] | None = None
         # Two threads, so that a long search never holds up an append.
         self._log_limiter = CapacityLimiter(1)
         self._index_limiter = CapacityLimiter(1)
+
+    @property
+    def redaction(self) -> RedactionMode:
+        """See `Archive.redaction`."""
+        return self._redaction
 
     async def append(
         self,

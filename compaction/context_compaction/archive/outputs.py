@@ -28,16 +28,23 @@ def describe_blob(blob: Blob) -> JsonObject:
             f"The output id {blob.output_id!r} does not belong to these bytes. "
             "Make blobs with make_blob, which computes the id."
         )
-    text = decode_text(blob.data)
     return {
         "id": blob.output_id,
-        "sha256": sha256(blob.data).hexdigest(),
         "media": blob.media_type,
+        "tool": blob.tool_name,
+        "call": blob.call_id,
+        **figures_of(blob),
+    }
+
+
+def figures_of(blob: Blob) -> JsonObject:
+    """What the record's head says of the bytes themselves."""
+    text = decode_text(blob.data)
+    return {
+        "sha256": sha256(blob.data).hexdigest(),
         "bytes": len(blob.data),
         "chars": len(blob.data) if text is None else len(text),
         "lines": count_lines(blob.data),
-        "tool": blob.tool_name,
-        "call": blob.call_id,
     }
 
 

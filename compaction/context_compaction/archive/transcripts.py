@@ -4,6 +4,7 @@ Everything blocks and runs in one thread at a time; `local.py` sees to that.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from itertools import count
 from math import isfinite
 from pathlib import Path
@@ -29,6 +30,7 @@ from context_compaction.archive.outputs import (
     StoredOutput,
     describe_blob,
     encode_content,
+    figures_of,
     info_of,
 )
 from context_compaction.archive.records import (
@@ -49,6 +51,7 @@ from context_compaction.errors import (
 )
 from context_compaction.history_hash import HEAD_CHARS, ROOT, chain_hashes, content_hash
 from context_compaction.messages import JsonObject, Message
+from context_compaction.redaction import redact_blob, redact_json
 from context_compaction.wire import FORMATS
 
 _DAY_SECONDS = 86_400.0  # clocks may differ by as much
@@ -57,8 +60,10 @@ _DAY_SECONDS = 86_400.0  # clocks may differ by as much
 class TranscriptStore:
     """All transcripts under one root. `close` lets go of the writer's lock."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, redacts: bool = False) -> None:
+        """`redacts` takes secrets out of whatever is written from now on."""
         self.root = root
+        self._redacts = redacts
         self.blobs = BlobStore(root / "blobs")
         self._sessions = OpenSessions(root)
 
@@ -83,7 +88,9 @@ class TranscriptStore:
             check_session_id(parent_session_id)
         if format not in FORMATS:
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
-        contents = [_hash_message(index, message) for index, message in enumerate(messages)]
+        # What is recognised is what is kept: a list read back and handed in again is the same one.
+        sources = [self._kept(message.source) for message in messages]
+        contents = [_hash_source(index, source) for index, source in enumerate(sources)]
         chain = chain_hashes(contents, after)
         state = self._sessions.state(session_id)
         if not state.tree.holds(after):
@@ -117,7 +124,7 @@ class TranscriptStore:
                         "role": role_of(messages[index]),
                         "tools": tools[index - first],
                     },
-                    externalise(messages[index].source, self.blobs.put),
+                    externalise(sources[index], self.blobs.put),
                 )
                 for index, seq in enumerate(placed.seqs)
                 if seq is None
@@ -137,6 +144,10 @@ class TranscriptStore:
                 self._sessions.write(state, session_id, parent_session_id, records)
         state.durable.add(result.head)
         return result
+
+    def _kept(self, raw: Any) -> Any:
+        """`raw` as it goes into the log."""
+        return redact_json(raw) if self._redacts else raw
 
     def _sync_before(
         self, state: SessionState, placed: Placed, chain: Sequence[str], after: str
@@ -161,6 +172,11 @@ class TranscriptStore:
         """See `Archive.commit`. Large outputs are durable before the record that names them."""
         check_session_id(session_id)
         outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
+        if self._redacts:
+            blobs = [redact_blob(blob) for blob in blobs]
+            outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
+            context = [replace(entry, raw=redact_json(entry.raw)) for entry in context]
+            receipt = redact_json(receipt)
         output_ids = [*outputs]
         with self._sessions.writing(session_id) as state:
             self._sessions.sync(state, state.unsynced())
@@ -340,14 +356,14 @@ def _result(state: SessionState, placed: Placed, chain: Sequence[str], after: st
     )
 
 
-def _hash_message(index: int, message: Message) -> str:
-    if message.source is None:
+def _hash_source(index: int, source: JsonObject | None) -> str:
+    if source is None:
         raise SettingsError(
             f"Message {index} has no source, so there is nothing of the host's to archive. "
             "Append messages as they were parsed, before any layer runs."
         )
     try:
-        return content_hash(message.source)
+        return content_hash(source)
     except (TypeError, ValueError) as error:
         problem = f"it cannot be written as JSON ({error})"
         raise InvalidMessageError(index, problem, "Give plain JSON values only.") from error

@@ -1,0 +1,342 @@
+"""Secrets in text: found by a kept detector's rules, counted, and taken out where that is wanted.
+
+The rules are those of detect-secrets, with the few providers and forms that it lacks. It is loaded
+by the first text that is looked at. Every rule has words of which one must occur, and sees one line
+at a time, long ones in pieces, so that the time is linear in the text.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from math import log2
+from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
+
+from context_compaction.edits import Blob
+from context_compaction.memo import RecentMemo
+from context_compaction.messages import Block, JsonObject, Message, Part, Text, ToolResult
+
+RedactionMode: TypeAlias = Literal["off", "warn", "on"]
+REDACTION_MODES: tuple[RedactionMode, ...] = ("off", "warn", "on")
+
+_AnyBlock = TypeVar("_AnyBlock", bound=Block | Part)
+
+# A piece of a long line, and how much of it stands in the next piece too: longer than any token.
+_PIECE_CHARS = 4_000
+_OVERLAP_CHARS = 600
+# What stands between the marks of a private key; a key of 8,192 bits has 6,400 characters.
+_KEY_CHARS = 12_000
+_KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----")
+
+# What providers sign or name, and would not take back changed; and media, which are no text.
+_UNTOUCHED_KEYS = frozenset({
+    "call_id",
+    "data",
+    "encrypted_content",
+    "id",
+    "itemId",
+    "signature",
+    "textSignature",
+    "thinkingSignature",
+    "thoughtSignature",
+    "thought_signature",
+    "toolCallId",
+    "tool_call_id",
+    "tool_use_id",
+})
+
+# Detector's module and class, and words (lower case) of which one stands in each of its finds.
+_DETECTORS = (
+    ("artifactory", "ArtifactoryDetector", ("akc", "artifactory", "jfrog")),
+    ("aws", "AWSKeyDetector", ("akia", "asia", "abia", "acca", "a3t", "aws")),
+    ("azure_storage_key", "AzureStorageKeyDetector", ("accountkey=",)),
+    ("basic_auth", "BasicAuthDetector", ("://",)),
+    ("cloudant", "CloudantDetector", ("cloudant",)),
+    ("discord", "DiscordBotTokenDetector", ("discord",)),
+    ("github_token", "GitHubTokenDetector", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
+    (
+        "gitlab_token",
+        "GitLabTokenDetector",
+        (
+            "glpat-",
+            "gldt-",
+            "glft-",
+            "glsoat-",
+            "glrt-",
+            "glcbt-",
+            "glimt-",
+            "glptt-",
+            "glagent-",
+            "gloas-",
+            "gr1348941",
+        ),
+    ),
+    ("jwt", "JwtTokenDetector", ("eyj",)),
+    ("mailchimp", "MailchimpDetector", ("-us",)),
+    ("npm", "NpmDetector", (":_authtoken=",)),
+    ("openai", "OpenAIDetector", ("t3blbkfj",)),
+    ("pypi_token", "PypiTokenDetector", ("pypi-",)),
+    ("sendgrid", "SendGridDetector", ("sg.",)),
+    ("slack", "SlackDetector", ("xox", "hooks.slack.com")),
+    ("square_oauth", "SquareOAuthDetector", ("sq0csp-",)),
+    ("stripe", "StripeDetector", ("k_live_",)),
+    ("telegram_token", "TelegramBotTokenDetector", ("telegram",)),
+    ("twilio", "TwilioKeyDetector", ("twilio", "account_sid")),
+)
+
+# What detect-secrets 1.5 lacks: kind, words, pattern. Forms as their providers document them.
+_MORE = (
+    ("anthropic key", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_-]{20,200}"),
+    ("openai key", ("sk-",), r"(?<![\w-])sk-(?:proj|svcacct|admin)-[A-Za-z0-9_-]{20,200}"),
+    ("github token", ("github_pat_",), r"github_pat_[A-Za-z0-9_]{22,255}"),
+    ("google key", ("aiza",), r"(?<![\w-])AIza[A-Za-z0-9_-]{35}(?![\w-])"),
+    ("google oauth", ("ya29.", "gocspx-"), r"(?:ya29\.[A-Za-z0-9_-]{20,400}|GOCSPX-[\w-]{20,60})"),
+    ("hugging face token", ("hf_",), r"(?<!\w)hf_[A-Za-z0-9]{30,60}(?!\w)"),
+    ("npm token", ("npm_",), r"(?<!\w)npm_[A-Za-z0-9]{36}(?!\w)"),
+    ("slack token", ("xapp-", "xoxe"), r"(?:xapp|xoxe(?:\.xox[bp])?)-\d-[A-Za-z0-9-]{20,200}"),
+    ("stripe key", ("k_test_", "whsec_"), r"(?:[rs]k_test_|whsec_)[0-9A-Za-z]{24,120}"),
+    ("digitalocean token", ("do", "_v1_"), r"(?<!\w)do[opr]_v1_[a-f0-9]{64}(?!\w)"),
+    ("databricks token", ("dapi",), r"(?<!\w)dapi[a-f0-9]{32}(?!\w)"),
+    ("shopify token", ("shp",), r"(?<!\w)shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}(?!\w)"),
+    ("vault token", ("hvs.", "hvb."), r"(?<!\w)hv[sb]\.[A-Za-z0-9_-]{24,200}"),
+    # The library's own rule leaves the signature.
+    ("json web token", ("eyj",), r"(?<![\w-])eyJ[\w-]{8,4000}\.[\w-]{4,8000}(?:\.[\w-]{0,2000})?"),
+    ("linear key", ("lin_api_",), r"lin_api_[A-Za-z0-9]{32,60}"),
+    ("sentry token", ("sntry",), r"sntry[su]_[A-Za-z0-9+/=_-]{40,300}"),
+    ("azure secret", ("8q~",), r"(?<![\w~.-])[A-Za-z0-9_~.]{3}8Q~[A-Za-z0-9_~.-]{31,34}"),
+    ("bearer token", ("bearer ",), r"(?i)(?<!\w)bearer +(?P<secret>[A-Za-z0-9_.~+/=-]{20,1000})"),
+    ("basic auth", ("basic ",), r"(?i)(?<!\w)basic +(?P<secret>[A-Za-z0-9+/]{16,400}={0,2})(?!\w)"),
+)  # fmt: skip
+
+# A value that a name calls secret: quoted, or after a colon or equals sign.
+_NAMED_WORDS = ("passw", "pwd", "secret", "token", "api", "access", "private", "auth", "credential")
+_NAMED = re.compile(
+    r"(?i)(?:passw(?:or)?d|passwd|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key"
+    r"|auth[_-]?key|credentials?)\w{0,20}['\"]?\s{0,3}(?::=|=>|[:=])\s{0,3}['\"]?"
+    r"(?P<secret>[^\s'\"`,;<>{}()\[\]$\\]{8,200})"
+)
+_NO_SECRET = re.compile(
+    r"(?i)example|placeholder|change.?me|your[_-]|dummy|redacted|xxxx|\*{3}|\.\.\.|^(?:true|false|null|none)"
+    r"|^(?:self|this|os|process|env|config|settings|request|response|ctx|args|options)[._]|^https?:"
+)
+_LEAST_ENTROPY_BITS = 3.0  # a character; words of a language have less, keys 4 and more
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """Where a secret stands in a text: what it is, its first character and the one after."""
+
+    kind: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """One pattern.
+
+    Attributes:
+        kind: What it finds.
+        words: In lower case; one of them stands in each find.
+        pattern: Its group `secret`, the first, is the secret; all of it where it has none.
+        is_bounded: Whether its time is linear in any text, so that it needs no pieces.
+        is_secret: Whether what was found is one.
+    """
+
+    kind: str
+    words: tuple[str, ...]
+    pattern: re.Pattern[str]
+    is_bounded: bool = True
+    is_secret: Callable[[str], bool] = lambda _: True
+
+    def find(self, text: str, offset: int) -> Iterator[Secret]:
+        """The secrets in a text that stands at `offset`."""
+        group = 1 if "secret" in self.pattern.groupindex else 0
+        for found in self.pattern.finditer(text):
+            if self.is_secret(found[group]):
+                yield Secret(self.kind, offset + found.start(group), offset + found.end(group))
+
+
+def find_secrets(text: str) -> tuple[Secret, ...]:
+    """The secrets in `text`, in order; where two overlap, the one that begins first."""
+    found = sorted({*_private_keys(text), *_by_rules(text)}, key=lambda s: (s.start, -s.stop))
+    apart: list[Secret] = []
+    for secret in found:
+        if not apart or secret.start >= apart[-1].stop:
+            apart.append(secret)
+    return tuple(apart)
+
+
+def redact(text: str) -> str:
+    """`text` with a mark in the place of each secret; the same object where there is none."""
+    secrets = find_secrets(text)
+    if not secrets:
+        return text
+    parts: list[str] = []
+    at = 0
+    for secret in secrets:
+        parts += (text[at : secret.start], f"[redacted: {secret.kind}]")
+        at = secret.stop
+    return "".join((*parts, text[at:]))
+
+
+def redact_json(value: Any) -> Any:
+    """`value` with every string redacted, but for signatures, ids and media; equal parts stay."""
+    # A list comes again at every turn, nearly all of it as before.
+    return _known.figure(value, _redact_json)
+
+
+def _redact_json(value: Any) -> Any:
+    return _mapped(value, redact)
+
+
+_known: RecentMemo[Any] = RecentMemo(10_000)
+
+
+def redact_blob(blob: Blob) -> Blob:
+    """A blob with its text redacted, under the id that its marker already has."""
+    try:
+        text = blob.data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return blob
+    clean = redact(text)
+    return blob if clean is text else replace(blob, data=clean.encode("utf-8", "surrogatepass"))
+
+
+def redact_message(message: Message, clean: Callable[[str], str]) -> Message:
+    """A message that we wrote or edited with its text made `clean`; the host's own as it is."""
+    if message.source is not None and not message.edited:
+        return message
+    blocks = tuple(_cleaned(block, clean) for block in message.blocks)
+    changed = any(new is not old for new, old in zip(blocks, message.blocks, strict=True))
+    return replace(message, blocks=blocks) if changed else message
+
+
+def _cleaned(block: _AnyBlock, clean: Callable[[str], str]) -> _AnyBlock:
+    match block:
+        case Text(text=text):
+            said = clean(text)
+            return block if said == text else replace(block, text=said, edited=True)
+        case ToolResult(content=content):
+            parts = tuple(_cleaned(part, clean) for part in content)
+            return block if parts == content else replace(block, content=parts, edited=True)
+        case _:
+            return block
+
+
+def secret_values(value: Any) -> Mapping[str, str]:
+    """The secrets in a JSON value with their kinds: they stand elsewhere without what shows them.
+
+    A password is known by the name before it; in a list of names it is one of them.
+    """
+    return _values.figure(value, _secret_values)
+
+
+def _secret_values(value: Any) -> Mapping[str, str]:
+    return {
+        text[secret.start : secret.stop]: secret.kind
+        for text in strings_of(value)
+        for secret in find_secrets(text)
+    }
+
+
+_values: RecentMemo[Mapping[str, str]] = RecentMemo(10_000)
+
+
+def without(value: Any, secrets: Mapping[str, str]) -> Any:
+    """A JSON value with a mark in the place of each of `secrets`, and of what is one by itself."""
+
+    def clean(text: str) -> str:
+        for secret in sorted(secrets, key=len, reverse=True):
+            text = text.replace(secret, f"[redacted: {secrets[secret]}]")
+        return redact(text)
+
+    return _mapped(value, clean)
+
+
+def count_secrets(texts: Iterable[str]) -> Mapping[str, int]:
+    """How many secrets of each kind there are."""
+    return Counter(secret.kind for text in texts for secret in find_secrets(text))
+
+
+def strings_of(value: Any) -> Iterator[str]:
+    """Every string of a JSON value that may hold a secret."""
+    found: list[str] = []
+
+    def keep(text: str) -> str:
+        found.append(text)
+        return text
+
+    _mapped(value, keep)
+    yield from found
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if _is_object(value):
+        return {
+            key: item if key in _UNTOUCHED_KEYS else _mapped(item, change)
+            for key, item in value.items()
+        }
+    if _is_list(value):
+        return [_mapped(item, change) for item in value]
+    return value
+
+
+def _is_object(value: Any) -> TypeGuard[JsonObject]:
+    return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
+
+
+def _private_keys(text: str) -> Iterator[Secret]:
+    for begin in _KEY_BEGINS.finditer(text):
+        end = _KEY_ENDS.search(text, begin.end(), begin.end() + _KEY_CHARS)
+        yield Secret("private key", begin.start(), end.end() if end else begin.end())
+
+
+def _by_rules(text: str) -> Iterator[Secret]:
+    lowered = text.lower()
+    rules = [rule for rule in _rules() if any(word in lowered for word in rule.words)]
+    for rule in rules:
+        if rule.is_bounded:
+            yield from rule.find(text, 0)
+    others = [rule for rule in rules if not rule.is_bounded]
+    for offset, piece in _pieces(text) if others else ():
+        small = piece.lower()
+        for rule in others:
+            if any(word in small for word in rule.words):
+                yield from rule.find(piece, offset)
+
+
+def _pieces(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of `text` with their places; long ones in pieces that overlap."""
+    at = 0
+    for line in text.split("\n"):
+        for start in range(0, max(1, len(line) - _OVERLAP_CHARS), _PIECE_CHARS - _OVERLAP_CHARS):
+            yield at + start, line[start : start + _PIECE_CHARS]
+        at += len(line) + 1
+
+
+@cache
+def _rules() -> tuple[_Rule, ...]:
+    rules = [_Rule(kind, words, re.compile(pattern)) for kind, words, pattern in _MORE]
+    for module, name, words in _DETECTORS:
+        detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
+        kind = str(detector.secret_type).lower()
+        rules += [_Rule(kind, words, pattern, is_bounded=False) for pattern in detector.denylist]
+    return (*rules, _Rule("named secret", _NAMED_WORDS, _NAMED, is_secret=_is_random))
+
+
+def _is_random(value: str) -> bool:
+    """Whether a value looks made by a machine or chosen as a password, not a name in code."""
+    if _NO_SECRET.search(value) or not re.search(r"\d", value) or not re.search(r"[A-Za-z]", value):
+        return False
+    shares = [value.count(sign) / len(value) for sign in set(value)]
+    return -sum(share * log2(share) for share in shares) >= _LEAST_ENTROPY_BITS
