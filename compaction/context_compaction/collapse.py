@@ -36,7 +36,7 @@ from context_compaction.wire.rules import WireRules
 
 _DONE = frozenset({"completed", "complete", "done", "finished"})
 _AGENT_WORDS = frozenset({"task", "agent", "subagent", "delegate"})
-_ITEM = re.compile(r"\[([^\]]*)\] (.*)", re.DOTALL)
+_ITEM = re.compile(r"\A\[([^\]]*)\] (.*)", re.DOTALL)
 _NAMES_SHOWN = 5
 _TURN_LABEL = "work on the request above"
 

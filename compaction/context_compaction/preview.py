@@ -17,7 +17,11 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 # The name of an exception before its message: "ValueError: …", "java.io.IOException: …".
-_ERROR_NAME = re.compile(r"[\w.]*[A-Z]\w*(Error|Exception|Warning|Interrupt|Exit|Fault)\b(:|\Z)")
+# Nothing is tried twice: a line may be a hundred thousand capitals.
+_ERROR_NAME = re.compile(
+    r"\A(?:\w*+\.)*+[^\WA-Z]*+[A-Z]\w*+"
+    r"(?:(?<=Error)|(?<=Exception)|(?<=Warning)|(?<=Interrupt)|(?<=Exit)|(?<=Fault))(?::|\Z)"
+)
 _EXIT = re.compile(r"\b(exit(ed)?( with)?( code| status)?|return ?code)\b\D{0,4}\d+", re.IGNORECASE)
 _OUTLINE = re.compile(
     r"^\s*(export |public |private |protected |static |async |abstract |default )*"

@@ -8,9 +8,9 @@ import re
 from collections.abc import Sequence
 
 # "  12\ttext", "12→text", "12|text", "12: text", as hosts number the lines of what they read.
-_NUMBERED = re.compile(r"[ \t]*\d+(?:\t|→|[ \t]*\||: ?|$)(.*)", re.DOTALL)
+_NUMBERED = re.compile(r"\A[ \t]*\d+(?:\t|→|[ \t]*\||: ?|$)(.*)", re.DOTALL)
 # Lines that a tool puts around a text, or in the place of what it left out.
-_FRAME = re.compile(r"\s*(?:<|\[|\(|```|---|===|File\b|Here\b|Contents?\b)", re.IGNORECASE)
+_FRAME = re.compile(r"\A\s*(?:<|\[|\(|```|---|===|File\b|Here\b|Contents?\b)", re.IGNORECASE)
 _CUT = re.compile(r"\[\.\.\.|\.\.\.|…|truncat|omitted|more lines|clipped", re.IGNORECASE)
 _FRAME_LINES = 4  # at either end
 # Tools cut very long lines; so much of a line stands for all of it.

@@ -28,7 +28,7 @@ NO_ROOTS = Roots()
 # Claude Desktop gives a tool four minutes, other hosts one or two.
 DEFAULT_SUMMARY_SECONDS = 120.0
 MAX_SUMMARY_SECONDS = 3_600.0
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ADDRESS = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "sampling"]

@@ -22,11 +22,11 @@ _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
 # Numbers of 18 digits at most: larger ones count nothing, and databases refuse them.
 _OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d{1,18})-(\d{1,18})\Z")
 _MESSAGES = re.compile(
-    r"(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?"
+    r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?"
     r"(?:@([0-9a-f]{12,32}))?\Z"
 )
-_RECEIPTS = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
-_CONTEXT = re.compile(r"(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
+_RECEIPTS = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
+_CONTEXT = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
 
 _SHOWN_GAPS = 10
 _LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest

@@ -1,0 +1,46 @@
+"""A text of one sign again and again costs no more than its length, whoever said it."""
+
+from pathlib import Path
+from time import process_time
+
+import pytest
+from context_compaction import CompactRequest, compact, open_archive
+from context_compaction.messages import JsonObject
+
+SIZE_CHARS = 60_000
+# Linear work on so much text takes a tenth of a second; quadratic work takes ten and more.
+MOST_SECONDS = 3.0
+UNITS = [
+    *"aA1[*-`\"' <>/\\.{(é中#=~“@|$,!?:;_\t\n",
+    "aA", "a.", "a/", "a-", "a_", "A.", "a ", "1. ", ": ", "- ", "# ", "x=", "0x", "a1",
+    "<pin>", "</pin>", "<a", "http://", "```", "you ", "never ", "Error: ", 'File "', "😀",
+]  # fmt: skip
+
+
+def conversation(text: str, place: str) -> list[JsonObject]:
+    said = {name: text if name == place else "x" for name in ("user", "agent", "input", "result")}
+    call = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": said["input"]}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": said["result"]}
+    if place == "error":
+        result = {**result, "content": text, "is_error": True}
+    return [
+        {"role": "user", "content": f"Start here. {said['user']}"},
+        {"role": "assistant", "content": [{"type": "text", "text": said["agent"]}, call]},
+        {"role": "user", "content": [result]},
+        *(
+            {"role": role, "content": f"step {step}. " + "It has many lines of code. " * 40}
+            for step in range(8)
+            for role in ("assistant", "user")
+        ),
+    ]
+
+
+@pytest.mark.parametrize("place", ["user", "agent", "input", "result", "error"])
+async def test_no_text_takes_more_than_its_length(tmp_path: Path, place: str) -> None:
+    async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as archive:
+        for at, unit in enumerate(UNITS):
+            text = (unit * SIZE_CHARS)[:SIZE_CHARS]
+            request = CompactRequest(mode="full", context_window=60_000, session_id=f"s{at}")
+            began = process_time()
+            await compact(conversation(text, place), request, archive=archive)
+            assert process_time() - began < MOST_SECONDS, unit
