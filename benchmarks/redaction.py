@@ -1,7 +1,7 @@
 # ruff: noqa: E501 - one form a line
 """How many secrets redaction finds, and what it takes for one that is none.
 
-    python benchmarks/secrets.py
+    python benchmarks/redaction.py
 
 The labelled set is made here, by a fixed seed, so that no file holds what looks like a key: tokens
 in the forms that their providers document, in the places where agents meet them. A fifth of the
