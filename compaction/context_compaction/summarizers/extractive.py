@@ -32,9 +32,12 @@ FACTS = "Facts, errors, values"
 NEXT = "Where the work stood"
 DETAILS = "Where to find details"
 
+# What the user said.
+_USERS = (REQUESTS, BINDING)
+
 # Shares of the budget. They are bounds: what a section does not use goes to the facts.
 _REQUEST_SHARE = 0.12
-_BINDING_SHARE = 0.65
+_BINDING_SHARE = 0.7
 _BINDING_TOKENS = 1_500
 _DECISION_SHARE = 0.06
 _LEDGER_SHARE = 0.16
@@ -194,13 +197,19 @@ def _closing_lines(messages: Messages) -> list[str]:
 def _assembled(
     sections: list[tuple[str, list[str]]], max_tokens: int, count: MessageCounter
 ) -> str:
-    """The sections as text; lines go from the longest section until all is within the budget."""
+    """The sections as text; lines go from the longest section until all is within the budget.
+
+    What the user said goes last: its newest lines stand at the end.
+    """
     while sections:
         text = "\n".join(f"## {title}\n" + "\n".join(lines) for title, lines in sections)
         excess = count.text(text) - max_tokens
         if excess <= 0:
             return text
-        longest = max(range(len(sections)), key=lambda at: (len(sections[at][1]), at))
+        longest = max(
+            range(len(sections)),
+            key=lambda at: (sections[at][0] not in _USERS, len(sections[at][1]), at),
+        )
         title, lines = sections[longest]
         while lines and excess > 0:
             excess -= count.text(lines[-1])

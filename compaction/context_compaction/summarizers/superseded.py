@@ -33,6 +33,8 @@ from context_compaction.summarizers.subjects import Subject, subject_of
 _SAME_SUBJECT_WEIGHT = 1.0
 _SAME_SUBJECT_SHARE = 0.2
 _CLOSE_WEIGHT = 2.0
+# Where the newer one corrects or negates, so many shared words do.
+_MIN_SHARED_WORDS = 2
 _SAME_KIND_WEIGHT = 0.5
 _CORRECTION_WEIGHT = 0.5
 # Of the words of a sentence that corrects a value, so many are those of the corrected one.
@@ -204,16 +206,17 @@ def _takes_back(newer: _Known, older: _Known) -> bool:
 def _competes(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
     """Whether both speak of one thing, so that the newer one may change the older."""
     has_other = _has_other_of_a_kind(newer, older)
-    is_asked = older.is_request or (newer.is_request and not has_other)
-    if is_asked and not newer.corrects:
-        return False
     if newer.is_negative and older.is_negative and not (newer.corrects and has_other):
         return False
-    if _are_of_a_series(newer.tokens, older.tokens):
+    if newer.is_request and older.is_request and not newer.corrects:
+        return False
+    if _are_of_a_series(newer, older):
         return False
     shorter = min(len(newer.subject.words), len(older.subject.words))
     if shared < shorter * _SAME_SUBJECT_SHARE:
         return False
+    if (newer.corrects or newer.says_now or newer.negated) and shared >= _MIN_SHARED_WORDS:
+        return True
     if has_other:
         weight += _SAME_KIND_WEIGHT
     if newer.corrects or newer.says_now:
@@ -227,13 +230,16 @@ def _has_other_of_a_kind(newer: _Known, older: _Known) -> bool:
     return any(values.get(kind, found) != found for kind, found in older.subject.values.items())
 
 
-def _are_of_a_series(newer: Sequence[str], older: Sequence[str]) -> bool:
+def _are_of_a_series(newer: _Known, older: _Known) -> bool:
     """Whether both have one form and differ in two places: in what they are about, and what holds.
 
-    "Server A listens on port 8001" and "Server B listens on port 8002".
+    "Server A listens on port 8001" and "Server B listens on port 8002". Of requests one place is
+    enough: "Please summarise chapter 1" and "Please summarise chapter 2".
     """
-    if len(newer) != len(older):
+    if len(newer.tokens) != len(older.tokens):
         return False
-    differing = [at for at, pair in enumerate(zip(newer, older, strict=True)) if pair[0] != pair[1]]
+    pairs = enumerate(zip(newer.tokens, older.tokens, strict=True))
+    differing = [at for at, (one, other) in pairs if one != other]
     places = sum(1 for at in differing if at - 1 not in differing)
-    return places > 1 and len(differing) < len(newer) - len(differing)
+    is_one_form = len(differing) < len(newer.tokens) - len(differing)
+    return is_one_form and (places > 1 or older.is_request)
