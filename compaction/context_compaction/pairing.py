@@ -144,14 +144,17 @@ def safe_cuts(messages: Messages, rules: WireRules) -> list[bool]:
     """For each position 0..n: whether the list may be cut before it.
 
     A cut is safe where it parts no call from its result and no run in two. A call whose result is
-    still to come is open beyond the end: no cut is safe behind it, not even the one at n.
+    still to come is open beyond the end: no cut is safe behind it, not even the one at n. A call
+    of an earlier run that nobody answered is waited for no more, and holds up no cut.
     """
     size = len(messages)
     change = [0] * (size + 2)
     index = index_calls(messages)
     awaited = _awaited_ids(messages)
+    newest = max((start for start, _ in runs(messages, rules)), default=0)
     for call_id, position in index.call_at.items():
-        answered_at = None if call_id in awaited else index.result_at.get(call_id)
+        given_up_at = position if position < newest else None
+        answered_at = None if call_id in awaited else index.result_at.get(call_id, given_up_at)
         change[position + 1] += 1
         change[size + 1 if answered_at is None else answered_at + 1] -= 1
     safe = [True] * (size + 1)

@@ -18,6 +18,8 @@ from context_compaction.archive.local import open_archive
 
 from tests.compaction.archive_contract import add, found, user
 
+pytestmark = pytest.mark.slow
+
 WRITER = Path(__file__).with_name("archive_writer.py")
 KILL_ROUNDS = int(os.environ.get("ARCHIVE_KILL_ROUNDS", "20"))
 

@@ -113,6 +113,15 @@ async def test_a_call_that_nobody_has_answered_yet_is_left_for_later() -> None:
     assert len(read) == len(grown)  # what is not settled is archived all the same
 
 
+async def test_a_call_of_long_ago_that_nobody_answered_holds_up_nothing() -> None:
+    given_up = assistant(call("x", "Bash", command="make"))
+    payload = [user("Build it."), given_up, user("Leave that."), *session()]
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+    assert prepared.prepared is not None
+    assert prepared.prepared.message_count == len(payload)
+
+
 async def test_thinking_written_meanwhile_is_treated_as_after_any_other_edit() -> None:
     payload = session()
     grown = [*payload, assistant(thinking("It was the lexer."), text("I see.")), user("Go on.")]
@@ -257,6 +266,7 @@ async def test_a_summary_that_the_host_writes_meanwhile_is_applied_later() -> No
     assert answer.receipt["writer"] == "host"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), hostile=st.booleans(), share=st.sampled_from([0.8, 0.4, 0.1]))

@@ -13,6 +13,8 @@ from tests.support.messages_api import Fails, Json, Says, serve
 from tests.support.messages_api import one_after_the_other as replies
 from tests.support.story import SUMMARY, story
 
+pytestmark = pytest.mark.slow
+
 PROCESS = Path(__file__).with_name("compaction_process.py")
 REFUSED = Fails(400, "invalid_request_error")
 AFTER_THE_WAIT: dict[str, Any] = {"breaker_cool_down_seconds": 0}

@@ -14,6 +14,8 @@ from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
+pytestmark = pytest.mark.slow
+
 Mode = Literal["auto", "micro", "full", "reactive"]
 MODES = st.sampled_from(get_args(Mode))
 SHARES = st.sampled_from([0.9, 0.5, 0.25, 0.1])

@@ -17,6 +17,8 @@ from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
 
+pytestmark = pytest.mark.slow
+
 FRACTIONS = st.sampled_from([0.01, 0.1, 0.36, 0.5, 0.9, 1.0])
 SIZES = st.sampled_from([0, 1, 50, 1_000, 100_000])
 CONSTANTS: dict[str, st.SearchStrategy[Any]] = {

@@ -11,6 +11,8 @@ from tests.support.corpus import Transcript, all_transcripts, sample_transcripts
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
 
+pytestmark = pytest.mark.slow
+
 SHARES = (0.5, 0.25, 0.1)
 PI = next(transcript for transcript in all_transcripts() if transcript.format == "pi")
 

@@ -13,6 +13,8 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 HOSTS = ROOT / "examples" / "hosts"
 

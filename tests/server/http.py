@@ -73,10 +73,10 @@ def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
     assert out == ""  # standard output stays empty over HTTP too
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    """A service of its own on a free port."""
-    with serving(tmp_path) as served:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service on a free port, for the tests of a module that are nothing to each other."""
+    with serving(tmp_path_factory.mktemp("service")) as served:
         yield served
 
 

@@ -1,6 +1,10 @@
 """Prepared while the host goes on and applied later, over real stdio and across two servers."""
 
+import pytest
+
 from .helpers import Json, answer_of, conversation, error_of, parsed, spawned
+
+pytestmark = pytest.mark.slow
 
 LATER: list[Json] = [
     {"role": "assistant", "content": "I mend the timeout."},

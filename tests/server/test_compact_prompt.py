@@ -3,9 +3,12 @@
 import re
 
 import mcp_types as types
+import pytest
 from mcp import Client
 
 from .helpers import Json, answer_of, spawned, text_of
+
+pytestmark = pytest.mark.slow
 
 FOCUS = "everything about the login timeouts"
 SUBJECTS = ("login timeouts", "invoice rounding", "webhook retries", "locale fallback")

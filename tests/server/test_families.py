@@ -4,9 +4,12 @@ import json
 import subprocess
 import sys
 
+import pytest
 from mcp import Client
 
 from .helpers import Json, answer_of, conversation, spawned
+
+pytestmark = pytest.mark.slow
 
 CALLS = 6
 

@@ -10,6 +10,8 @@ from mcp import Client
 
 from .helpers import Json, answer_of, spawned, text_of
 
+pytestmark = pytest.mark.slow
+
 
 @asynccontextmanager
 async def server(environment: dict[str, str]) -> AsyncGenerator[Client]:

@@ -15,6 +15,8 @@ from tests.support.strategies import conversations
 
 from .helpers import Json, answer_of, spawned, text_of
 
+pytestmark = pytest.mark.slow
+
 _FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi")
 
 

@@ -4,9 +4,12 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from mcp_server_compaction.tools.spec import MAX_ANSWER_CHARS
 
 from .helpers import Json, answer_of, conversation, parsed, spawned, text_of
+
+pytestmark = pytest.mark.slow
 
 
 async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]) -> None:

@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 
 import anyio
+import pytest
 from mcp import Client
 from mcp_types import TextResourceContents
 
 from tests.support.red_team import Case, as_file, cases
 
 from .helpers import Json, answer_of, spawned
+
+pytestmark = pytest.mark.slow
 
 CASES = list(cases())
 

@@ -1,5 +1,6 @@
 """A session replayed call by call: its cost, what is still known, when the prefix breaks."""
 
+import pytest
 from context_compaction.compaction import CompactRequest
 from mcp_server_compaction.names import Names
 from mcp_server_compaction.replay import READ_PRICE, WRITE_PRICE, Replay, replay
@@ -41,6 +42,7 @@ async def test_recall_counts_names_that_the_model_uses_again() -> None:
     assert (call.needed, call.found) == (1, 1)
 
 
+@pytest.mark.slow
 async def test_the_default_never_exceeds_the_window_and_breaks_the_prefix_rarely() -> None:
     payload = synthetic_session(60_000, 5)
     session = await replayed(payload, context_window=32_000)

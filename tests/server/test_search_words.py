@@ -11,6 +11,8 @@ from mcp import Client
 
 from .helpers import Json, answer_of, error_of, spawned
 
+pytestmark = pytest.mark.slow
+
 
 def user(text: str) -> Json:
     return {"role": "user", "content": text}

@@ -5,9 +5,12 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 import anyio
+import pytest
 from mcp import Client
 
 from .helpers import Json, answer_of, error_of, spawned, text_of
+
+pytestmark = pytest.mark.slow
 
 # What a host waits for an answer to a ping at most, on a loaded machine.
 MOST_PING_SECONDS = 2.0

@@ -16,6 +16,8 @@ from mcp_server_compaction.stdio import Refusal, parse_frame
 
 from .helpers import Json
 
+pytestmark = pytest.mark.slow
+
 WAIT_SECONDS = 20
 MODERN: Json = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -11,6 +11,8 @@ from mcp import Client
 
 from .helpers import Json, answer_of, error_of, spawned, text_of
 
+pytestmark = pytest.mark.slow
+
 LINES = [f"{n:05} зона-{n} 値 module_{n % 7}: ok 🙂" for n in range(1, 1_501)]
 OUTPUT = "\n".join(LINES) + "\n"
 MAX_CHARS = 8_000

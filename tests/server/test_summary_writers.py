@@ -111,6 +111,7 @@ async def test_progress_is_told_while_a_model_writes(config: Config, era: Era) -
     assert any(0.6 < fraction < 0.8 for fraction in told)
 
 
+@pytest.mark.slow
 async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
     """Hosts hand on their environment: a key in it is nobody's wish to send a conversation."""
     with serve(lambda _: Says(SUMMARY)) as api:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
 # A title, a bell, a C1 control sequence, backspaces, a turned direction, half a surrogate pair.
 HOSTILE = "\x1b]0;owned\x07 \x9b2J hidden\x08\x08\x08 \u202eevil\u2066 \ud83d ordinary words"

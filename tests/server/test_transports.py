@@ -27,6 +27,8 @@ from .http import Service, over_http, service
 
 __all__ = ["service"]  # a fixture
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
 HEAVY = ["anthropic", "tiktoken", "sqlite3", "zstandard", "rich", "aiofiles", "regex"]
 
@@ -107,7 +109,8 @@ async def test_the_clients_model_writes_over_http(service: Service, era: Era) ->
     sampler = Sampler(lambda _: SUMMARY)
     with anyio.fail_after(60):
         async with over_http(service, mode=_mode(era), sampling_callback=sampler) as client:
-            answer = answer_of(await client.call_tool("compact_messages", SAMPLED))
+            wish = {**SAMPLED, "session_id": era}
+            answer = answer_of(await client.call_tool("compact_messages", wish))
     assert answer["receipt"]["writer"] == "sampling"
 
 
