@@ -19,6 +19,7 @@ from tests.support.small import (
     call,
     compacted,
     lines,
+    ours,
     read,
     result,
     text,
@@ -89,7 +90,7 @@ def test_a_cut_inside_the_running_turn_keeps_its_request_and_folds_what_lies_bet
 
 def test_there_is_no_cut_where_only_our_own_texts_would_be_replaced() -> None:
     summary = markers.summary(markers.Span("s", 0, 9), "what was said")
-    assert cut_of(read([user(summary), user("go on")]), 0) is None
+    assert cut_of(ours(read([user(summary), user("go on")])), 0) is None
     assert cut_of(read([user("go")]), 0) is None
 
 
