@@ -31,6 +31,7 @@ from context_compaction.marker_free import without_cache_markers
 from context_compaction.messages import JsonObject, Message, Messages, Thinking
 from context_compaction.outcome import Verdict, summary_of
 from context_compaction.pairing import index_calls, runs, safe_cuts
+from context_compaction.recognised import Start
 from context_compaction.rungs import Rung
 from context_compaction.task import Shape, Task
 from context_compaction.wire.rules import WireRules
@@ -94,8 +95,8 @@ def settled_request(request: CompactRequest, count: int, format: str) -> Compact
 
 def prepared_result(
     result: CompactResult,
-    payload: Sequence[JsonObject],
-    count: int,
+    given: Sequence[JsonObject],
+    start: Start,
     repaired: Step,
     verdict: Verdict,
     rendered: Sequence[Sequence[JsonObject]],
@@ -105,8 +106,8 @@ def prepared_result(
 
     Args:
         result: The outcome for the settled messages.
-        payload: The whole list that came in.
-        count: How many of it are settled.
+        given: The whole list that came in.
+        start: What was compacted: the first messages, which nothing will change.
         repaired: What was repaired of those.
         verdict: The draft that the outcome was made from.
         rendered: Its messages in the provider's form.
@@ -115,13 +116,19 @@ def prepared_result(
     if not result.changed:
         why = "Nothing is prepared: nothing had to be done. Use mode='full', or a target_tokens."
         warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
-        return replace(result, messages=list(payload), warnings=warnings)
-    prefix = history_hash(payload[:count])
+        return replace(result, messages=list(given), warnings=warnings)
+    prefix = history_hash(start.payload)
     entries = _entries(verdict.draft.messages, rendered)
     name = _hash([result.session_id, prefix, entries])
-    prepared = Prepared(f"p_{name}", count, prefix, int(now_seconds) + LIFETIME_SECONDS)
+    kept_as = Prepared(f"p_{name}", len(start.payload), prefix, int(now_seconds) + LIFETIME_SECONDS)
+    prepared = kept_as
+    if start.recognised is not None:
+        earlier = start.recognised
+        since = max(0, len(start.payload) - earlier.context_count)
+        count = earlier.message_count + since
+        prepared = replace(kept_as, message_count=count, prefix_hash=history_hash(given[:count]))
     kept = {
-        **asdict(prepared),
+        **asdict(kept_as),
         "messages": entries,
         # A repair is made again when it is applied, so its edits are not told twice.
         "repair_edits": len(repaired.edits),
@@ -129,11 +136,19 @@ def prepared_result(
     return replace(
         result,
         status="prepared",
-        messages=list(payload),
+        messages=list(given),
         changed=False,
         prepared=prepared,
         receipt={**result.receipt, "status": "prepared", "prepared": kept},
     )
+
+
+def is_prepared_for(
+    receipts: Sequence[JsonObject], prepared_id: str, payload: Sequence[JsonObject]
+) -> bool:
+    """Whether `payload` begins with what something under `prepared_id` was prepared for."""
+    kept = (receipt["prepared"] for receipt in receipts if _id_of(receipt) == prepared_id)
+    return any(_begins(payload, item) for item in kept)
 
 
 def find(
@@ -162,8 +177,8 @@ def find(
             f"What was prepared under {prepared_id} has expired: it holds for "
             f"{LIFETIME_SECONDS // 3_600} hours. Prepare anew."
         )
-    count = kept["message_count"]
-    if history_hash(payload[:count]) != kept["prefix_hash"]:
+    if not _begins(payload, kept):
+        count = kept["message_count"]
         found = f"the list has {len(payload)}" if len(payload) < count else "they differ now"
         raise SettingsError(
             f"{prepared_id} was prepared for {count} messages that the list must begin with, but "
@@ -227,6 +242,11 @@ def applied_result(result: CompactResult, verdict: Verdict, receipt: JsonObject)
             "applied": prepared_id,
         },
     )
+
+
+def _begins(payload: Sequence[JsonObject], kept: JsonObject) -> bool:
+    prefix: str = kept["prefix_hash"]
+    return history_hash(payload[: kept["message_count"]]) == prefix
 
 
 def _ends_thinking(message: Message) -> bool:

@@ -10,7 +10,7 @@ from context_compaction.cache_markers import keep_cache_markers
 from context_compaction.compaction import CompactRequest
 from context_compaction.edits import Step
 from context_compaction.errors import SettingsError
-from context_compaction.goal import Goal, goal_of
+from context_compaction.goal import Goal, check_goal, goal_of
 from context_compaction.messages import JsonObject, Messages
 from context_compaction.pinning import gather_pins
 from context_compaction.pins import Pins
@@ -18,7 +18,7 @@ from context_compaction.policies import Policy, policy_named
 from context_compaction.repair import label_misplaced_system, open_with_user, repair
 from context_compaction.settings import Settings, override
 from context_compaction.snip import snip_chosen
-from context_compaction.task import Task, span_of
+from context_compaction.task import Places, Task, span_of
 from context_compaction.thinking import strip_void_thinking
 from context_compaction.tokens import MessageCounter, counter_for
 from context_compaction.wire.rules import WireRules
@@ -37,18 +37,34 @@ class Call:
     goal: Goal
 
 
-def call_of(payload: Sequence[JsonObject], request: CompactRequest, ours: Ours = NOTHING) -> Call:
-    """The call that `request` makes for `payload`, in which `ours` is from us.
+def read(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[Messages, str]:
+    """The messages of `payload` and their format, after all that can be refused was looked at.
 
     Raises:
         InvalidMessageError: A message is malformed.
         UnknownFormatError: The format cannot be found.
         SettingsError: An option is out of range.
     """
+    settings = override(policy_named(request.policy).settings, request.settings)
+    format_name = request.format or (wire.detect(payload) if payload else "anthropic")
+    parsed = wire.parse(payload, format=format_name)
+    check_goal(request, settings, parsed, counter_for(request.model, estimator=settings.estimator))
+    for at in request.snip_messages:
+        if not 0 <= at < len(parsed):
+            raise SettingsError(
+                f"snip_messages names message {at}, but the list has {len(parsed)}, counted "
+                "from 0. Give places in this very list."
+            )
+    return parsed, format_name
+
+
+def call_of(
+    parsed: Messages, format_name: str, request: CompactRequest, ours: Ours = NOTHING
+) -> Call:
+    """The call that `request` makes for messages that were read, in which `ours` is from us."""
     policy = policy_named(request.policy)
     settings = override(policy.settings, request.settings)
-    format_name = request.format or (wire.detect(payload) if payload else "anthropic")
-    parsed = attributed(wire.parse(payload, format=format_name), ours)
+    parsed = attributed(parsed, ours)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
     goal = goal_of(request, settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
@@ -64,6 +80,7 @@ def task_of(
     session_id: str,
     seqs: tuple[int, ...],
     heads: tuple[str, ...],
+    places: Places | None = None,
 ) -> Task:
     """What the layers need to know of `call`, whose messages are archived as `seqs` and `heads`."""
     return Task(
@@ -79,21 +96,12 @@ def task_of(
         wire.FORMATS[call.format].rules,
         _pins_of(call, request, session_id, seqs),
         request.instructions,
+        places,
     )
 
 
 def snipped(call: Call, task: Task, request: CompactRequest) -> tuple[Call, Task]:
-    """Both without the messages that `request` names, and over the trigger only if still above.
-
-    Raises:
-        SettingsError: A place lies outside the list.
-    """
-    for at in request.snip_messages:
-        if not 0 <= at < len(call.parsed):
-            raise SettingsError(
-                f"snip_messages names message {at}, but the list has {len(call.parsed)}, counted "
-                "from 0. Give places in this very list."
-            )
+    """Both without the messages that `request` names, and over the trigger only if still above."""
     if not request.snip_messages or request.mode == "record":
         return call, task
     step = snip_chosen(

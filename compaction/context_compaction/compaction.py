@@ -89,8 +89,9 @@ class TokenReport:
     """The figures of one compaction, in tokens.
 
     Attributes:
-        before: Estimate of what came in, overhead included.
-        before_upper: Upper estimate of what came in; above `trigger` "auto" acts.
+        before: Estimate of what came in, overhead included; of a list that was compacted before,
+            of what stands for it now.
+        before_upper: Upper estimate of the same; above `trigger` "auto" acts.
         after: Estimate of what goes out.
         upper: Upper estimate of what goes out; within `limit` it fits.
         trigger: The count at which compaction starts.
@@ -199,6 +200,19 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True)
+class Recognised:
+    """What an earlier compaction left of the first messages of a list, and stands for them again.
+
+    Attributes:
+        message_count: So many first messages of the list that came in ...
+        context_count: ... stand as so many.
+    """
+
+    message_count: int
+    context_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class CompactResult:
     """The answer of `compact`.
 
@@ -206,12 +220,13 @@ class CompactResult:
         session_id: The session in the archive.
         format: The wire format of `messages`.
         status: "unchanged" (nothing had to be done), "repaired" (the list was made valid and
-            nothing else), "compacted" (something was cleared, stored or summarised), "planned"
-            (nothing was written; the rest tells what "auto" would do), "prepared" (the rest tells
-            what applying will do), "needs_summary" (write it by `summary_prompt` and call again
-            with `summary`), or "no_progress" (nothing useful could be saved; `warnings` say why).
-            The list differs from what came in where this is "repaired" or "compacted", and after
-            repairs with "no_progress".
+            nothing else), "compacted" (something was cleared, stored or summarised, now or before;
+            see `recognised`), "planned" (nothing was written; the rest tells what "auto" would do),
+            "prepared" (the rest tells what applying will do), "needs_summary" (write it by
+            `summary_prompt` and call again with `summary`), or "no_progress" (nothing useful could
+            be saved; `warnings` say why). The list differs from what came in where this is
+            "repaired" or "compacted", after repairs with "no_progress", and where its beginning
+            was `recognised`.
         messages: The list for the provider; untouched messages are the host's own objects.
         changed: Whether `messages` differs from what came in.
         fits: Whether `tokens.upper` is within `tokens.limit`, and the request within its bytes.
@@ -225,6 +240,7 @@ class CompactResult:
         summary: The summary's text, if one was made.
         summary_prompt: For "needs_summary".
         prepared: For "prepared".
+        recognised: Where the list begins with one that was compacted before.
         receipt: All of this as JSON, as it stands in the archive.
     """
 
@@ -244,4 +260,5 @@ class CompactResult:
     summary: str | None = None
     summary_prompt: SummaryPrompt | None = None
     prepared: Prepared | None = None
+    recognised: Recognised | None = None
     receipt: JsonObject = field(default_factory=dict[str, Any])

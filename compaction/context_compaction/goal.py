@@ -93,6 +93,18 @@ def limit_tokens(goal: Goal, mode: Mode) -> int:
     return goal.target_tokens if brings_down else goal.trigger_tokens
 
 
+def check_goal(
+    request: CompactRequest, settings: Settings, messages: Messages, count: MessageCounter
+) -> None:
+    """Refuse figures that no list could be measured by, or that do not belong to `messages`.
+
+    Raises:
+        SettingsError: See `goal_of`.
+    """
+    _anchor(request, messages)
+    goal_of(replace(request, usage=None, usage_message_index=None), settings, (), count)
+
+
 def _anchor(request: CompactRequest, messages: Messages) -> UsageAnchor | None:
     if request.usage is None:
         return None

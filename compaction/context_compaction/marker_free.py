@@ -58,6 +58,23 @@ def _as_string(parts: list[Any]) -> Any:
             return parts
 
 
+def cache_marker_count(raw: JsonObject) -> int:
+    """How many cache markers stand in a message."""
+    marked: list[Any] = [raw]
+    match raw:
+        case {"content": [*blocks]}:
+            for block in blocks:
+                marked.append(block)
+                match block:
+                    case {"type": "tool_result", "content": [*parts]}:
+                        marked += parts
+                    case _:
+                        pass
+        case _:
+            pass
+    return sum(_unmarked(value) is not value for value in marked)
+
+
 def _without_in_block(block: Any) -> Any:
     found = _unmarked(block)
     match found:

@@ -10,6 +10,7 @@ from context_compaction.compaction import (
     CompactResult,
     LayerReport,
     Mode,
+    Piece,
     Status,
 )
 from context_compaction.cut_point import history_of, turn_prefix_of
@@ -42,10 +43,20 @@ class Verdict:
     warnings: tuple[str, ...]
 
 
-def judge(task: Task, goal: Goal, repaired: Step, draft: Draft, mode: Mode) -> Verdict:
-    """Let `draft` pass, or fall back to the repaired input and say why."""
+def judge(
+    task: Task, goal: Goal, repaired: Step, draft: Draft, mode: Mode, *, is_repeated: bool = False
+) -> Verdict:
+    """Let `draft` pass, or fall back to the repaired input and say why.
+
+    Where the call repeats the one that had this very outcome, nothing is wrong with its having
+    nothing left to do.
+    """
     count = task.count
     is_same = draft.messages is repaired.messages
+    if is_same and is_repeated and not repaired.edits:
+        fits = _fits(goal, draft.messages, count, "auto")
+        warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
+        return Verdict(draft, "unchanged", fits, warnings)
     if is_same:
         return _nothing_done(task, goal, repaired, mode)
     faults = problems(draft.messages, task.rules)
@@ -92,13 +103,13 @@ def answer(
         fits=verdict.fits,
         tokens=token_report(goal, goal.request_count.estimate(draft.messages), request.mode),
         layers=(*_given_layers(parsed, repaired, task.count), *draft.layers),
-        edits=_with_pointers((*repaired.edits, *draft.edits), task),
+        edits=_placed(_with_pointers((*repaired.edits, *draft.edits), task), task),
         boundary=boundary_of(task, shape) if went_through else None,
         restored=tuple(edit.note for edit in draft.edits if edit.action == "restored"),
-        irreducible=() if verdict.fits else irreducible_pieces(draft.messages, goal, task.count),
+        irreducible=() if verdict.fits else _pieces(task, goal, draft.messages),
         warnings=(
-            *_repair_warnings(repaired),
-            *_snip_warnings(request, repaired),
+            *_repair_warnings(_placed(repaired.edits, task)),
+            *_snip_warnings(request, repaired, task),
             *verdict.warnings,
             *_request_warnings(draft.edits),
             *words.warnings,
@@ -198,7 +209,7 @@ def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
         return f"{wanted}Mode {mode} replaces no history: choose auto or full."
     if "summarize" not in task.policy.layers:
         return f"{wanted}Policy {task.policy.name} replaces no history: choose another."
-    pieces = irreducible_pieces(messages, goal, task.count)[:3]
+    pieces = _pieces(task, goal, messages)[:3]
     named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
     return (
         f"{wanted}What is left cannot be made smaller: {named}. Raise the target, or shorten these."
@@ -227,9 +238,9 @@ def _given_layers(
     return tuple(report for report in reports if report.edit_count)
 
 
-def _snip_warnings(request: CompactRequest, repaired: Step) -> tuple[str, ...]:
+def _snip_warnings(request: CompactRequest, repaired: Step, task: Task) -> tuple[str, ...]:
     gone = {edit.index for edit in repaired.edits if edit.layer == "snip"}
-    stay = sorted(set(request.snip_messages) - gone)
+    stay = [task.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
     if not stay or request.mode == "record":
         return ()
     return (
@@ -239,11 +250,24 @@ def _snip_warnings(request: CompactRequest, repaired: Step) -> tuple[str, ...]:
     )
 
 
-def _repair_warnings(repaired: Step) -> tuple[str, ...]:
-    notes = dict.fromkeys(
-        f"Message {edit.index}: {edit.note}." for edit in repaired.edits if edit.note
+def _repair_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
+    notes = (
+        f"Message {edit.index}: {edit.note}."
+        if edit.index is not None
+        else f"A message of an earlier compaction: {edit.note}."
+        for edit in edits
+        if edit.note
     )
-    return tuple(notes)
+    return tuple(dict.fromkeys(notes))
+
+
+def _pieces(task: Task, goal: Goal, messages: Messages) -> tuple[Piece, ...]:
+    pieces = irreducible_pieces(messages, goal, task.count)
+    return tuple(replace(piece, index=task.place_of(piece.index)) for piece in pieces)
+
+
+def _placed(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
+    return tuple(replace(edit, index=task.place_of(edit.index)) for edit in edits)
 
 
 def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
@@ -257,10 +281,13 @@ def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
 
 
 def _with_pointers(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
-    """The edits; one without a pointer of its own gets that of the message as it came in."""
+    """The edits; one without a pointer of its own gets that of the message as it came in.
+
+    A message of our own making has none: what it stands for is named in it.
+    """
     return tuple(
         edit
-        if edit.pointers or edit.index is None
+        if edit.pointers or edit.index is None or task.seqs[edit.index] < 0
         else replace(edit, pointers=(_pointer(task, edit.index),))
         for edit in edits
     )

@@ -47,7 +47,7 @@ def check_pins(request: CompactRequest, messages: Messages) -> None:
                 f"pinned_messages names message {index}, but the list has {len(messages)}, "
                 "counted from 0. Give places in this very list."
             )
-        if not _whole_text(messages[index]).strip():
+        if not whole_text(messages[index]).strip():
             raise SettingsError(
                 f"pinned_messages names message {index}, which has no text. Pin another one, or "
                 "give the text as pinned."
@@ -218,7 +218,7 @@ def _marked(
     whole = set(request.pinned_messages)
     for index, message in enumerate(messages):
         if index in whole:
-            yield _Found(_whole_text(message).strip(), "marker", index, pointer_to(index))
+            yield _Found(whole_text(message).strip(), "marker", index, pointer_to(index))
         else:
             for text in (found for said in user_texts(message) for found in _marked_in(said)):
                 yield _Found(text, "marker", index, pointer_to(index))
@@ -293,7 +293,7 @@ def _ids(unpin: Iterable[str]) -> list[str]:
     return [text if is_pin_id(text) else pin_id_of(text) for text in unpin]
 
 
-def _whole_text(message: Message) -> str:
+def whole_text(message: Message) -> str:
     """What a message says, its tool results included."""
     texts = [
         text_of(block.content) if isinstance(block, ToolResult) else text_of((block,))

@@ -12,10 +12,10 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction import background, wire
-from context_compaction.archive import Archive
+from context_compaction.archive import AppendResult, Archive
 from context_compaction.attempts import filled
-from context_compaction.attribution import NOTHING, Ours, receipt_entries
-from context_compaction.call import Call, call_of, snipped, task_of
+from context_compaction.attribution import Ours, receipt_entries
+from context_compaction.call import Call, call_of, read, snipped, task_of
 from context_compaction.compaction import (
     CompactRequest,
     CompactResult,
@@ -25,7 +25,7 @@ from context_compaction.edits import Blob
 from context_compaction.errors import NotFoundError
 from context_compaction.extracts import extracts, spent
 from context_compaction.finishing import finish
-from context_compaction.history_hash import HEAD_CHARS
+from context_compaction.history_hash import HEAD_CHARS, history_hash
 from context_compaction.hooks import (
     Hook,
     ReportProgress,
@@ -41,7 +41,7 @@ from context_compaction.host_words import (
     issue_continuation,
     prompt_for,
 )
-from context_compaction.messages import JsonObject
+from context_compaction.messages import JsonObject, Messages
 from context_compaction.model_words import model_words
 from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
@@ -53,6 +53,7 @@ from context_compaction.receipt import (
     repeat_key,
     token_report,
 )
+from context_compaction.recognised import Start, answered, asks_anew, named, start_of
 from context_compaction.redaction_gates import (
     Gates,
     GuardedModel,
@@ -126,38 +127,35 @@ async def compact(
     request = request or CompactRequest()
     background.check(request)
     tell = report_progress or silent
-    call = await to_thread.run_sync(call_of, payload, request)
-    check_pins(request, call.parsed)
-    await tell(0.2, "counted")
+    parsed, format_name = await to_thread.run_sync(read, payload, request)
+    check_pins(request, parsed)
+    await tell(0.2, "read")
     session_id = await identify(
-        call.parsed, format=call.format, named=request.session_id, archive=archive
+        parsed, format=format_name, named=request.session_id, archive=archive
     )
     appended = await archive.append(
         session_id,
-        call.parsed,
-        format=call.format,
+        parsed,
+        format=format_name,
         parent_session_id=request.parent_session_id,
         dry_run=request.mode == "plan",
     )
     await tell(0.4, "archived")
-    ours = await ours_in(call.parsed, session_id, archive)
-    given = payload
-    if request.prepare:
-        count = background.settled_count(call.parsed, wire.FORMATS[call.format].rules)
-        request = background.settled_request(request, count, call.format)
-        payload = payload[:count]
-    call = await _attributed(call, payload, request, ours)
-    heads = appended.heads[: len(payload)]
-    earlier = _Receipts(archive, session_id, heads)
-    call, refusals = await _refused(call, payload, request, ours, earlier)
-    task = task_of(call, request, session_id, appended.seqs[: len(payload)], heads)
+    given, came_in, wishes = payload, parsed, request
+    standing_heads = appended.standing.heads if appended.standing else ()
+    earlier = _Receipts(archive, session_id, (*appended.heads, *standing_heads))
+    start = await _start(given, parsed, appended, request, earlier)
+    start, parsed = await to_thread.run_sync(_settled, start, parsed, format_name)
+    payload, request = start.payload, start.request
+    ours = await ours_in(parsed, session_id, archive)
+    call = await to_thread.run_sync(call_of, parsed, format_name, request, ours)
+    call, refusals = await _refused(call, start, ours, earlier)
+    task = task_of(call, request, session_id, start.seqs, start.heads, start.places)
     call, task = await to_thread.run_sync(snipped, call, task, request)
     applied = await _applied(payload, request, earlier)
     if applied is not None:
         shape = await to_thread.run_sync(background.applied_shape, task, applied, call.format)
-    elif refusals.is_spent or (
-        appended.written == 0 and await _is_repeated(payload, request, earlier)
-    ):
+    elif refusals.is_spent or await _is_repeated(start, wishes, appended, earlier):
         shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
     else:
         skipped = refusals.harder_rungs
@@ -178,12 +176,12 @@ async def compact(
     model = model and GuardedModel(model, gates)
     said = await _words(task, shape, sources, request, archive, earlier, model, memory, tell)
     shape, said = await _without_slack(call, task, shape, said, files_at, archive)
-    report = partial(redaction_report, gates.mode, call.parsed, appended, sources, said)
+    report = partial(redaction_report, gates.mode, came_in, appended, sources, said)
     secrets = await to_thread.run_sync(report)
     words = gates.words(said)
     await tell(0.8, "written")
-    files = files_at(shape)
-    verdict = await to_thread.run_sync(_verdict, call, task, shape, words, files, request, gates)
+    judged = partial(_verdict, gates=gates, is_repeated=start.is_repeated)
+    verdict = await to_thread.run_sync(judged, call, task, shape, words, files_at(shape), request)
     verdict, past = noted(verdict, past, task, may_tell=_tells(task, request))
     rendered = [wire.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
     result = answer(
@@ -201,30 +199,29 @@ async def compact(
     )
     if applied is not None:
         result = background.applied_result(result, verdict, applied)
-    result = told(result, past, task)
-    result = with_redaction(result, secrets)
+    result = with_redaction(named(told(result, past, task), start), secrets)
     if request.mode == "plan":
+        result = answered(result, start, task)
         status = "planned" if result.status in _ACTED else result.status
         receipt = {**result.receipt, "status": status}
-        return replace(
-            result, status=status, messages=list(payload), changed=False, receipt=receipt
-        )
+        return replace(result, status=status, messages=list(given), changed=False, receipt=receipt)
     result = met(result, payload, refusals)
     if request.prepare:
         result = background.prepared_result(
-            result, given, len(payload), call.repaired, verdict, rendered, time.time()
+            result, given, start, call.repaired, verdict, rendered, time.time()
         )
-    result = await _placed(result, task, archive)
+    result = await _placed(result, start, archive)
     if _leaves_a_trace(result, words):
         receipt = {
             **result.receipt,
             **kept(past, task, verdict.draft.messages),
             **receipt_entries(verdict.draft.messages),
             **memory_kept(task, shape, words, request, time.time()),
-            "repeat_key": repeat_key(result.messages, request),
+            "repeat_key": repeat_key(result.messages, wishes),
         }
         receipt = gates.json(receipt)
-        await _keep(result, verdict, task, words, rendered, receipt, archive)
+        await _keep(result, verdict, task, words, rendered, receipt, archive, start)
+    result = answered(result, start, task)
     stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
     await tell_after(after_compaction, stats, result)
     await tell(1.0, done_line(stats))
@@ -257,30 +254,63 @@ class _Receipts:
         return await self.archive.receipts(self.session_id)
 
 
-async def _attributed(
-    call: Call, payload: Sequence[JsonObject], request: CompactRequest, ours: Ours
-) -> Call:
-    """`call` for as much of the list as `payload` is, with what is from us marked as such."""
-    if ours == NOTHING and not request.prepare:
-        return call
-    return await to_thread.run_sync(call_of, payload, request, ours)
+async def _start(
+    given: Sequence[JsonObject],
+    parsed: Messages,
+    appended: AppendResult,
+    request: CompactRequest,
+    earlier: _Receipts,
+) -> Start:
+    """What this call goes on from: the list itself, or what a compaction left of its beginning."""
+    plain = Start(given, appended.seqs, appended.heads, request, appended.head)
+    standing = appended.standing
+    if standing is None or request.mode == "record":
+        return plain
+    if request.apply is not None and background.is_prepared_for(
+        await earlier.of_all_branches(), request.apply, given
+    ):
+        return plain
+    start = start_of(given, parsed, appended, request, standing)
+    if standing.message_count < len(given):
+        return start
+    is_repeated = await _is_outcome(start.payload, request, earlier)
+    if asks_anew(request) and not is_repeated:
+        return plain
+    return replace(start, is_repeated=is_repeated)
+
+
+def _settled(start: Start, parsed: Messages, format_name: str) -> tuple[Start, Messages]:
+    """`start` and its messages; where they are to be prepared, those that nothing will change."""
+    if start.recognised is not None:
+        parsed = wire.parse(start.payload, format=format_name)
+    if not start.request.prepare:
+        return start, parsed
+    count = background.settled_count(parsed, wire.FORMATS[format_name].rules)
+    settled = replace(
+        start,
+        payload=start.payload[:count],
+        seqs=start.seqs[:count],
+        heads=start.heads[:count],
+        history=start.heads[count - 1] if count else "",
+        request=background.settled_request(start.request, count, format_name),
+        # Positions are kept as those of the list in which this will be found again.
+        places=None,
+    )
+    return settled, wire.parse(settled.payload, format=format_name)
 
 
 async def _refused(
-    call: Call,
-    payload: Sequence[JsonObject],
-    request: CompactRequest,
-    ours: Ours,
-    earlier: _Receipts,
+    call: Call, start: Start, ours: Ours, earlier: _Receipts
 ) -> tuple[Call, Refusals]:
     """Where this call tells of a refusal: what is known of them, and the goal that is left."""
-    if request.mode != "reactive" or not payload:
+    request = start.request
+    if request.mode != "reactive" or not start.payload or start.is_repeated:
         return call, Refusals()
     retries = call.settings.reactive_retries
-    refusals = refusals_of(payload, await earlier.of_all_branches(), retries)
+    refusals = refusals_of(start.payload, await earlier.of_all_branches(), retries)
     harder = refusals.harder(request)
     if harder is not request:
-        call = await to_thread.run_sync(call_of, payload, harder, ours)
+        call = await to_thread.run_sync(call_of, call.parsed, call.format, harder, ours)
     return call, refusals
 
 
@@ -294,12 +324,12 @@ async def _applied(
     return background.find(receipts, request.apply, payload, earlier.session_id, now)
 
 
-async def _placed(result: CompactResult, task: Task, archive: Archive) -> CompactResult:
+async def _placed(result: CompactResult, start: Start, archive: Archive) -> CompactResult:
     """`result` with its place in the receipt: the branch, and the session that started its own."""
     if not result.changed and result.prepared is None:
         return result
     parent = (await archive.session_info(result.session_id)).parent_session_id
-    place = {"head": task.heads[-1][:HEAD_CHARS], "parent_session_id": parent}
+    place = {"head": start.history[:HEAD_CHARS], "parent_session_id": parent}
     return replace(result, receipt={**result.receipt, **place})
 
 
@@ -318,10 +348,13 @@ async def _keep(
     rendered: Sequence[Sequence[JsonObject]],
     receipt: JsonObject,
     archive: Archive,
+    start: Start,
 ) -> None:
-    """Make durable what `result` rests on."""
+    """Make durable what `result` rests on; its context stands for the list from now on."""
     blobs = (*_dated(verdict, task), *pin_blobs(task.pins.candidates))
-    head = task.heads[-1] if task.heads else ""
+    head, listed = start.history, ""
+    if start.recognised is not None:
+        listed = history_hash(start.payload)
     if result.prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         written = {name: receipt[name] for name in _OF_PREPARED if name in receipt}
@@ -330,7 +363,12 @@ async def _keep(
     elif result.changed:
         context = context_entries(verdict.draft.messages, rendered, task.seqs)
         await archive.commit(
-            result.session_id, blobs=blobs, receipt=receipt, context=context, head=head
+            result.session_id,
+            blobs=blobs,
+            receipt=receipt,
+            context=context,
+            head=head,
+            listed=listed,
         )
     elif words.model is not None or "reactive" in receipt:
         # What a model took is told even where nothing came of it, and the same list is not sent to
@@ -365,11 +403,20 @@ async def _memory(
 
 
 async def _is_repeated(
+    start: Start, request: CompactRequest, appended: AppendResult, earlier: _Receipts
+) -> bool:
+    """Whether this call was answered before, or hands in that answer; not one that was refused."""
+    if start.is_repeated:
+        return True
+    if not start.payload or appended.written or request.mode == "reactive":
+        return False
+    return await _is_outcome(start.payload, request, earlier)
+
+
+async def _is_outcome(
     payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
 ) -> bool:
     """Whether this very list is what the session's last compaction gave for the same wishes."""
-    if not payload or request.mode == "reactive":
-        return False
     receipts = await earlier.all()
     keys = (receipt["repeat_key"] for receipt in reversed(receipts) if "repeat_key" in receipt)
     last = next(keys, None)
@@ -412,10 +459,13 @@ def _verdict(
     words: Words,
     files: list[FileText],
     request: CompactRequest,
+    *,
     gates: Gates,
+    is_repeated: bool,
 ) -> Verdict:
     draft = finish(task, shape, summary=words.summary, checkpoint=words.checkpoint, files=files)
-    return judge(task, call.goal, call.repaired, gates.draft(draft), request.mode)
+    draft = gates.draft(draft)
+    return judge(task, call.goal, call.repaired, draft, request.mode, is_repeated=is_repeated)
 
 
 async def _without_slack(

@@ -71,7 +71,9 @@ def boundary_of(task: Task, shape: Shape) -> Boundary | None:
     replaced = (*history_of(source, shape.cut), *turn_prefix_of(source, shape.cut))
     span = span_of(task, replaced)
     kept = source[shape.cut.first_kept :]
-    first_kept = next((m.index for m in kept if m.index is not None), len(task.seqs))
+    places = (task.place_of(message.index) for message in kept)
+    end = task.place_of(len(task.seqs)) or 0
+    first_kept = next((place for place in places if place is not None), end)
     return Boundary(
         first_kept, span.start_seq, span.stop_seq, shape.cut.request_at is not None, span.pointer
     )

@@ -1,6 +1,7 @@
 """One call on its way: what the layers need to know of it, and what is decided so far. Pure."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from context_compaction import markers
 from context_compaction.cut_point import CutPoint, history_of
@@ -16,6 +17,10 @@ from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
 
+# Where the messages of a list stand in the one that the caller handed in, and where one more would;
+# None for a message that an earlier compaction made.
+Places: TypeAlias = tuple[int | None, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -24,7 +29,7 @@ class Task:
     Attributes:
         messages: The valid list.
         session_id: For pointers.
-        seqs: For each position of the list that came in, its number in the transcript, or -1 where
+        seqs: For each position of the list, its number in the transcript, or -1 where
             the archive knows the message as one of ours.
         heads: For each position, what names the history that ends there.
         policy: Which layers.
@@ -35,6 +40,7 @@ class Task:
         rules: The provider's rules.
         pins: What a summary carries verbatim.
         instructions: What a summary should dwell on.
+        places: Where the list's messages stand in the one that came in; None where it is that one.
     """
 
     messages: Messages
@@ -49,6 +55,11 @@ class Task:
     rules: WireRules
     pins: Pins
     instructions: str = ""
+    places: Places | None = None
+
+    def place_of(self, index: int | None) -> int | None:
+        """Where the message at `index` stands in the list that came in, if it stands there."""
+        return index if index is None or self.places is None else self.places[index]
 
     def room_tokens(self, messages: Messages) -> int:
         """How many tokens may be added to `messages`; below 0 it is what must go."""

@@ -415,7 +415,7 @@ async def a_list_that_begins_with_our_summary_is_the_same_session(archive: Archi
         context=[
             ContextEntry(-1, summary),
             ContextEntry(-1, cleared, source_seq=1),
-            ContextEntry(2, {}),
+            ContextEntry(2, user("three")),
         ],
     )
     context = [summary, cleared, user("three")]
@@ -437,7 +437,9 @@ async def a_second_compaction_takes_over_from_the_first(archive: Archive) -> Non
     await add(archive, "s", user("one"))
     await archive.commit("s", context=[ContextEntry(-1, user("summary 1"))])
     await add(archive, "s", user("summary 1"), assistant("two"))
-    await archive.commit("s", context=[ContextEntry(-1, user("summary 2")), ContextEntry(1, {})])
+    await archive.commit(
+        "s", context=[ContextEntry(-1, user("summary 2")), ContextEntry(1, assistant("two"))]
+    )
     seqs = await add(archive, "s", user("summary 2"), assistant("two"), user("three"))
     assert seqs == (-1, 1, 2)
     assert await archive.context("s") == (

@@ -41,10 +41,11 @@ def check(
     """Compact to a share of the tokens and check everything that is promised."""
 
     async def run() -> None:
-        async with temporary_archive() as archive:
+        async with temporary_archive() as another:  # or what it repaired would stand already
             counted = await compact(
-                payload, CompactRequest(mode="record", format=format), archive=archive
+                payload, CompactRequest(mode="record", format=format), archive=another
             )
+        async with temporary_archive() as archive:
             target = max(1, int(counted.tokens.before * share))
             request = CompactRequest(mode=mode, format=format, target_tokens=target, policy=policy)
             await check_promises(payload, request, archive)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from context_compaction.archive.local import open_archive
 from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.history_hash import history_hash
 from context_compaction.pipeline import compact
 from context_compaction.policies import POLICIES
 
@@ -71,9 +72,7 @@ async def test_a_refused_answer_is_not_given_for_the_first_list_again(tmp_path: 
     assert second.tokens.after < first.tokens.after
     # A host that keeps its own list, in another process: what is known to fail is not tried again.
     again = await refused(tmp_path, session())
-    assert again.messages not in (first.messages, session())
-    assert again.tokens.after <= first.tokens.after // 2
-    assert again.receipt["reactive"]["versions"] == 2
+    assert again.messages == second.messages
 
 
 async def test_a_call_that_is_repeated_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -89,7 +88,8 @@ async def test_cache_markers_of_the_host_make_no_other_list(tmp_path: Path) -> N
     unmarked = [*first.messages[:-1], user([{"type": "text", "text": "Now the docs."}])]
     one = await refused(tmp_path, unmarked)
     other = await refused(tmp_path, marked)
-    assert one.receipt["reactive"]["request"] == other.receipt["reactive"]["request"]
+    assert other.recognised is not None, "it is the call before once more"
+    assert history_hash(other.messages) == history_hash(one.messages)
 
 
 async def test_a_request_that_went_through_later_begins_anew(tmp_path: Path) -> None:

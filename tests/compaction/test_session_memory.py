@@ -128,9 +128,12 @@ async def test_what_a_model_wrote_once_is_not_asked_for_again() -> None:
     async with temporary_archive() as archive:
         first = await compact(story(), wish, archive=archive, model=model)
         asked = model.asked
+        again = await compact(story(), wish, archive=archive, model=model)
+        wish = replace(wish, target_tokens=9_000)
         second = await compact(story(), wish, archive=archive, model=model)
     assert asked > 0
     assert first.receipt["writer"] == "test"
+    assert again.messages == first.messages
     assert second.receipt["writer"] == "memory"
     assert second.receipt["memory_used"]["writer"] == "test"
     assert model.asked == asked

@@ -26,6 +26,7 @@ __all__ = [
     "SearchPage",
     "SessionInfo",
     "SessionUsage",
+    "StandingContext",
     "Usage",
 ]
 
@@ -44,6 +45,8 @@ class AppendResult:
         heads: For each message, what names the history that ends with it.
         forks_at: The first message, by position, before which the session goes on otherwise: there
             the list is a branch of its own. None where it goes on from where a history ended.
+        standing: What a compaction left of the beginning of the list, unless the list itself
+            begins with what it left.
     """
 
     seqs: tuple[int, ...]
@@ -51,15 +54,31 @@ class AppendResult:
     head: str = ""
     heads: tuple[str, ...] = ()
     forks_at: int | None = None
+    standing: "StandingContext | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class StandingContext:
+    """A context that stands for the first messages of a list.
+
+    Attributes:
+        message_count: How many messages of the list it stands for.
+        entries: What stands in their place. An untouched message is the host's own object.
+        heads: For each entry, what names the history that ends with it.
+    """
+
+    message_count: int
+    entries: "tuple[ContextEntry, ...]"
+    heads: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ContextEntry:
     """One message of a compacted context: its archived number, or -1 and the raw message itself.
 
-    A kept message that was edited (a result cleared, say) is given as its raw form with -1 too;
-    `source_seq` then names the archived original. A message of ours that took the place of others
-    says in `stands_for` which history it was.
+    A kept message that was edited (a result cleared, say), now or by an earlier compaction, is
+    stored in its own words, with -1; `source_seq` then names the archived original. A message of
+    ours that took the place of others says in `stands_for` which history it was.
     """
 
     seq: int
@@ -315,10 +334,12 @@ class Archive(Protocol):
         receipt: JsonObject | None = None,
         context: Sequence[ContextEntry] = (),
         head: str = "",
+        listed: str = "",
     ) -> None:
         """Keep outputs, a receipt, and the context that a compaction left; durable on return.
 
-        `head` names the history that was compacted, as `append` gave it.
+        `head` names the history that was compacted, as `append` gave it, and `listed` the same
+        with what stood for its beginning.
         """
         ...
 

@@ -134,6 +134,7 @@ class LocalArchive:
         receipt: JsonObject | None = None,
         context: Sequence[ContextEntry] = (),
         head: str = "",
+        listed: str = "",
     ) -> None:
         """See `Archive.commit`.
 
@@ -152,6 +153,7 @@ class LocalArchive:
                 receipt,
                 context,
                 head=head,
+                listed=listed,
                 now_seconds=time.time(),
             )
         )

@@ -18,8 +18,9 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
   the history `source`, which are not written again. Body: nothing.
 - receipt: of (the history that was compacted), left (the one that its context is), outputs (the
   ids of what the compaction kept). Body: the receipt.
-- context: of, entries, each [content hash, seq or -1, number of the edited original or -1], and
-  of a message of ours that stands for others the head of their history.
+- context: of, listed (the same list with what stood for its beginning, or ""), entries, each
+  [content hash, seq or -1, number of the edited original or -1], and of a message of ours that
+  stands for others the head of their history.
   Body: the raw messages of the entries whose seq is -1, in order.
 
 Histories are named by chain hashes (history_hash.py). Logs of earlier versions lack `run`, `of`,

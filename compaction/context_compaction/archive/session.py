@@ -4,7 +4,7 @@ Records may be learnt in any order (several writers, read one after the other), 
 depends on the order of `learn`.
 """
 
-from collections.abc import Collection, Generator
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -18,7 +18,7 @@ from context_compaction.archive.history_tree import (
 )
 from context_compaction.archive.log import LoggedRecord, read_segment, segment_sizes
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
-from context_compaction.history_hash import ROOT, chain_hash
+from context_compaction.history_hash import ROOT, chain_hash, chain_hashes
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,27 @@ class StoredContext:
     number: int
     end: str
     record: LoggedRecord
+
+    @property
+    def histories(self) -> list[str]:
+        """The names of what it was made of: one, or two where that began with another context."""
+        of: list[str] = [self.record.head.get("of", ROOT), self.record.head.get("listed", ROOT)]
+        return [name for name in of if name != ROOT]
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A stored context in the place of the beginning of a list.
+
+    Attributes:
+        message_count: How many messages of the list it stands for.
+        stored: The context.
+        heads: For each of its entries, the history that ends there.
+    """
+
+    message_count: int
+    stored: StoredContext
+    heads: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -51,6 +72,8 @@ class SessionState:
         receipts: Receipt records by record number.
         ends: By number of a message's or run's record, the history that ends there.
         newest_context: The last stored context.
+        contexts: The newest stored context of each history.
+        context_ends: The histories that stored contexts are themselves.
         parent_session_id: The session that this one was started from.
         is_pinned: Whether retention must leave it.
         next_seq: Number of the next message.
@@ -73,6 +96,8 @@ class SessionState:
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     ends: dict[int, str] = field(default_factory=dict[int, str])
     newest_context: StoredContext | None = None
+    contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
+    context_ends: set[str] = field(default_factory=set[str])
     is_pinned: bool = False
     pinned_at: int = -1  # number of the newest record that says so
     next_seq: int = 0
@@ -148,23 +173,61 @@ class SessionState:
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
         head = record.head
         end = self.tree.add_context(head["entries"], number, head.get("of", ROOT))
+        stored = StoredContext(number, end, record)
         if self.newest_context is None or self.newest_context.number < number:
-            self.newest_context = StoredContext(number, end, record)
+            self.newest_context = stored
+        self.context_ends.add(end)
+        for name in stored.histories:
+            if name not in self.contexts or self.contexts[name].number < number:
+                self.contexts[name] = stored
 
-    def newest_history(self, start: str = ROOT) -> list[int]:
-        """Numbers of the messages after history `start`, along its newest branch.
+    def standing(self, contents: Sequence[str], chain: Sequence[str]) -> Standing | None:
+        """What stands for the longest beginning of a list that a stored context was made of.
+
+        None where the list has that already. What a context stands for may itself be compacted
+        further in a list that went on from that context.
+
+        Args:
+            contents: The content hashes of the list.
+            chain: Its chain hashes.
+        """
+        standing: Standing | None = None
+        while found := self._context_of(chain):
+            count, stored = found
+            if standing is not None and stored.number <= standing.stored.number:
+                break
+            kept = 0 if standing is None else standing.message_count - len(standing.heads)
+            made = [str(content) for content, *_ in stored.record.head["entries"]]
+            contents = [*made, *contents[count:]]
+            chain = chain_hashes(contents)
+            standing = Standing(kept + count, stored, tuple(chain[: len(made)]))
+        return standing
+
+    def _context_of(self, chain: Sequence[str]) -> tuple[int, StoredContext] | None:
+        for count in range(len(chain), 0, -1):
+            stored = self.contexts.get(chain[count - 1])
+            if stored is not None and stored.end != chain[count - 1]:
+                return count, stored
+            if chain[count - 1] in self.context_ends:
+                break
+        return None
+
+    def newest_history(self, *starts: str) -> list[int]:
+        """Numbers of the messages after the histories `starts`, along their newest branch.
 
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
         """
         ends = (name for _, name in sorted(self.ends.items(), reverse=True))
         leaves = (name for name in ends if name not in self.tree.continued)
-        found = (name for name in leaves if start == ROOT or start in self.tree.names(name))
-        newest = next(found, start)
+        found = (
+            name for name in leaves if not starts or not {*starts}.isdisjoint(self.tree.names(name))
+        )
+        newest = next(found, starts[0] if starts else ROOT)
         path: list[int] = []
         with self._told_of_damage():
             for name, node in self.tree.walk(newest):
-                if name == start:
+                if name in starts:
                     break
                 path.append(node.seq)
         return path[::-1]

@@ -17,6 +17,7 @@ from context_compaction.archive import (
     History,
     OutputInfo,
     SessionInfo,
+    StandingContext,
 )
 from context_compaction.archive.blobs import BlobStore
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
@@ -100,11 +101,13 @@ class TranscriptStore:
             )
         lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
         placed = state.tree.place(contents, chain, lead)
+        result = _result(state, placed, chain, after)
+        standing = self._standing(state, messages, contents, result)
         if dry_run:
-            return _result(state, placed, chain, after)
+            return replace(result, standing=standing)
         if None not in placed.seqs and not placed.repeats:
-            self._sessions.sync_history(state, chain[-1] if chain else after)
-            return _result(state, placed, chain, after)
+            self._sessions.sync_history(state, result.head)
+            return replace(result, standing=standing)
         with self._sessions.writing(session_id) as state:
             placed = state.tree.place(contents, chain, lead)
             result = _result(state, placed, chain, after)
@@ -143,7 +146,32 @@ class TranscriptStore:
                 records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
                 self._sessions.write(state, session_id, parent_session_id, records)
         state.durable.add(result.head)
-        return result
+        return replace(result, standing=standing)
+
+    def _standing(
+        self,
+        state: SessionState,
+        messages: Sequence[Message],
+        contents: Sequence[str],
+        appended: AppendResult,
+    ) -> StandingContext | None:
+        """What a compaction left of the beginning of a list, with the host's own objects."""
+        found = state.standing(contents, appended.heads)
+        if found is None or not contents:
+            return None
+        self._sessions.sync(state, state.unsynced())
+        keys = zip(appended.seqs, contents, strict=True)
+        here = {key: message.source for key, message in zip(keys, messages, strict=True)}
+        try:
+            made = iter(self._body(state, found.stored.record.place))
+            entries: list[ContextEntry] = []
+            for content, seq, source_seq, *_ in found.stored.record.head["entries"]:
+                raw = next(made) if seq == NO_SEQ else here.get((seq, content))
+                raw = self._raws(state, [seq])[0] if raw is None else raw
+                entries.append(ContextEntry(seq, raw, source_seq))
+        except ArchiveDamagedError:
+            return None  # the list itself is at hand, and is compacted anew
+        return StandingContext(found.message_count, tuple(entries), found.heads)
 
     def _kept(self, raw: Any) -> Any:
         """`raw` as it goes into the log."""
@@ -167,6 +195,7 @@ class TranscriptStore:
         context: Sequence[ContextEntry],
         *,
         head: str,
+        listed: str,
         now_seconds: float,
     ) -> None:
         """See `Archive.commit`. Large outputs are durable before the record that names them."""
@@ -175,7 +204,6 @@ class TranscriptStore:
         if self._redacts:
             blobs = [redact_blob(blob) for blob in blobs]
             outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
-            context = [replace(entry, raw=redact_json(entry.raw)) for entry in context]
             receipt = redact_json(receipt)
         output_ids = [*outputs]
         with self._sessions.writing(session_id) as state:
@@ -188,15 +216,16 @@ class TranscriptStore:
                     held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                     seconds = now_seconds if held_by is None else held_by.head["ts"]
                     records.append(Record({"kind": "output", "ts": seconds} | output, body))
-            entries = _entries(state, context)
+            context = _in_own_words(state, context)
+            entries = [_entry(entry) for entry in context]
             if receipt is not None:
                 left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
                 named: JsonObject = {"of": head, "left": left, "outputs": output_ids}
                 body = externalise(receipt, self.blobs.put)
                 records.append(Record({"kind": "receipt", "ts": now_seconds} | named, body))
             if context:
-                named = {"of": head, "entries": entries}
-                made = [entry.raw for entry in context if entry.seq == NO_SEQ]
+                named = {"of": head, "listed": listed, "entries": entries}
+                made = [self._kept(entry.raw) for entry in context if entry.seq == NO_SEQ]
                 body = externalise(made, self.blobs.put)
                 records.append(Record({"kind": "context", "ts": now_seconds} | named, body))
             if records:
@@ -213,7 +242,7 @@ class TranscriptStore:
         seqs = [seq for _, seq, *_ in stored.record.head["entries"]]
         originals = iter(self._raws(state, [seq for seq in seqs if seq != NO_SEQ]))
         raws = [next(made) if seq == NO_SEQ else next(originals) for seq in seqs]
-        return format, raws + self._raws(state, state.newest_history(stored.end))
+        return format, raws + self._raws(state, state.newest_history(stored.end, *stored.histories))
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
         """See `Archive.damaged_messages`."""
@@ -391,22 +420,27 @@ def _is_stored(state: SessionState, head: JsonObject) -> bool:
     return True
 
 
-def _entries(state: SessionState, context: Sequence[ContextEntry]) -> list[list[Any]]:
-    """The entries of a context record, as records.py has them."""
-    entries: list[list[Any]] = []
+def _in_own_words(state: SessionState, context: Sequence[ContextEntry]) -> list[ContextEntry]:
+    """`context`, without the number of a message that is no longer what the session holds."""
+    entries: list[ContextEntry] = []
     for entry in context:
-        if entry.seq == NO_SEQ:
-            made: list[Any] = [content_hash(entry.raw), NO_SEQ, entry.source_seq]
-            entries.append([*made, entry.stands_for] if entry.stands_for else made)
-            continue
-        record = state.messages.get(entry.seq)
-        if record is None:
-            raise NotFoundError(
-                f"The context names message {entry.seq}, which the session does not hold. "
-                "Append the messages before the context is committed."
-            )
-        entries.append([record.head["hash"], entry.seq, entry.source_seq])
+        if entry.seq != NO_SEQ:
+            record = state.messages.get(entry.seq)
+            if record is None:
+                raise NotFoundError(
+                    f"The context names message {entry.seq}, which the session does not hold. "
+                    "Append the messages before the context is committed."
+                )
+            if content_hash(entry.raw) != record.head["hash"]:
+                entry = ContextEntry(NO_SEQ, entry.raw, source_seq=entry.seq)
+        entries.append(entry)
     return entries
+
+
+def _entry(entry: ContextEntry) -> list[Any]:
+    """An entry of a context record, as records.py has it."""
+    named: list[Any] = [content_hash(entry.raw), entry.seq, entry.source_seq]
+    return [*named, entry.stands_for] if entry.stands_for else named
 
 
 def _format_of(state: SessionState) -> str:
