@@ -1,5 +1,6 @@
 """Faults that were found from outside, each through the real interface: a server process."""
 
+import itertools
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -245,3 +246,29 @@ async def test_no_figure_sign_or_word_is_cut_out_of_a_sentence(
             client, [*messages, *filler(8, "w"), user("What is next?")], target_tokens=1_500
         )
     assert sentence in str(answer["messages"]).replace("\\n- ", " ")
+
+
+async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_is_met(
+    environment: dict[str, str],
+) -> None:
+    history = [user("Audit all files. Never edit vendor/.")]
+    sent: list[list[Json]] = []
+    async with server(environment) as client:
+        for number in range(30):
+            answer = await compact(
+                client, history, session_id="w", context_window=50_000, summarizer="extractive"
+            )
+            assert "hrash" not in str(answer["warnings"])
+            sent.append(answer["messages"] if answer["changed"] else [*history])
+            text = "\n".join(f"def fn_{number}_{n}(x): return x*{n}" for n in range(100))
+            history += call(number, "bash", {"command": f"cat f{number}.py"}, text)
+        edits = await compact(client, history, session_id="w", context_window=50_000, reply="edits")
+        whole = await compact(client, history, session_id="w", context_window=50_000)
+    begun_anew = sum(after[: len(before)] != before for before, after in itertools.pairwise(sent))
+    assert begun_anew <= 4
+    assert sent[-1] != history[:-2], "it was compacted"
+    spliced = [*history]
+    for splice in reversed(edits["edits"]):
+        start = splice["start"]
+        spliced[start : start + splice["delete_count"]] = splice["insert"]
+    assert spliced == whole["messages"]
