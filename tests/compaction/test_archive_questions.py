@@ -54,6 +54,28 @@ async def test_an_answer_is_found_by_the_words_of_the_question_before_it(tmp_pat
     assert [hit.seq for hit in page.hits[:2]] == [0, 2]
 
 
+REMARKS = tuple(f"Unrelated remark number {count} about Spain." for count in range(12))
+
+
+async def test_a_small_word_of_the_question_tells_apart_what_is_alike(tmp_path: Path) -> None:
+    talk = ["Before the deploy it rained.", "The deploy went out and then it rained."]
+    page = await _ask(tmp_path, [*talk, *REMARKS], "what happened before the deploy")
+    assert [hit.seq for hit in page.hits[:2]] == [0, 1]
+
+
+async def test_small_words_do_not_stand_for_the_words_that_matter(tmp_path: Path) -> None:
+    talk = ["The release script emptied the cache.", "Before, before and before: a cache."]
+    page = await _ask(tmp_path, [*talk, *REMARKS], "cache emptied before release")
+    assert page.hits[0].seq == 0
+
+
+async def test_the_snippet_shows_the_words_rather_than_names_that_hold_them(tmp_path: Path) -> None:
+    far = "and so on, as before. " * 60
+    text = f"The prefix subtest_runner_of came first. {far}The test runner is slow. {far}"
+    page = await _ask(tmp_path, [text, *REMARKS], "test runner")
+    assert "The test runner is slow." in page.hits[0].snippet
+
+
 def test_synonyms_are_mutual_and_never_the_word_itself() -> None:
     others = synonyms_of("suitcas")
     assert "baggag" in others
