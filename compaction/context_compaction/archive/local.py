@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from anyio import CancelScope, CapacityLimiter, to_thread
+from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
 from platformdirs import user_cache_path
 
 from context_compaction.archive import (
@@ -73,7 +73,7 @@ class LocalArchive:
     """An `Archive` in a folder; see there for what each method does.
 
     Nothing is read or written before it is asked for, and the search index is opened by the first
-    search. Cancelling a call waits until its work in the thread is whole.
+    search. Cancelling a call waits until its work in the thread is whole; a search ends at once.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class LocalArchive:
         def work() -> SearchPage:
             from context_compaction.archive.search import search
 
-            return search(self._opened_index(), query, within)
+            return search(self._opened_index(), query, within, from_thread.check_cancelled)
 
         return await self._on_index(work)
 

@@ -20,7 +20,7 @@ import heapq
 import json
 import math
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.archive.dates import asked_times
@@ -116,7 +116,15 @@ class _Matches:
 class Ranker:
     """Ranks rows of one archive for one query."""
 
-    def __init__(self, index: SearchIndex, connection: sqlite3.Connection, allowed: Filter) -> None:
+    def __init__(
+        self,
+        index: SearchIndex,
+        connection: sqlite3.Connection,
+        allowed: Filter,
+        check: Callable[[], None],
+    ) -> None:
+        """`check` is called before each text is read, and may raise."""
+        self._check = check
         self._index = index
         self._connection = connection
         self._allowed = allowed
@@ -126,6 +134,7 @@ class Ranker:
 
     def read(self, doc: Doc) -> DocText | None:
         """See `SearchIndex.read`; what was read for its rank is not read again."""
+        self._check()
         if doc.doc_id not in self._read:
             self._read[doc.doc_id] = self._index.read(doc)
         return self._read[doc.doc_id]

@@ -5,9 +5,11 @@ A query is never handed to FTS5 as it is, so no text of a user is a syntax error
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
+from time import monotonic
 
 from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
@@ -17,7 +19,7 @@ from context_compaction.archive.index import FAMILY, Doc, SearchIndex
 from context_compaction.archive.indexing import tool_token
 from context_compaction.archive.log import check_session_id
 from context_compaction.archive.ranking import Ranker
-from context_compaction.archive.scanning import OnIndex, scan
+from context_compaction.archive.scanning import SCAN_SECONDS, OnIndex, scan
 from context_compaction.archive.shards import (
     Filter,
     load_shards,
@@ -36,15 +38,28 @@ MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
 
 ROLES = ("user", "assistant", "system", "tool")
 
+_CHECK_STEPS = 10_000  # of SQLite's machine, less than a millisecond, between looks at the clock
 _NOTHING = ("none",)  # no row has this token
 _MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
 
 
-def search(index: SearchIndex, query: Query, within: History | None = None) -> SearchPage:
+def search(
+    index: SearchIndex,
+    query: Query,
+    within: History | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> SearchPage:
     """See `Archive.search`; for a query of words or a phrase, `within` the history that it names.
 
+    Args:
+        index: What is searched.
+        query: What is looked for.
+        within: The history to search in.
+        check: Called again and again; what it raises ends the search.
+
     Raises:
-        QueryError: The query holds no word, or a filter, the limit or the cursor cannot be used.
+        QueryError: The query holds no word or takes too long, or a filter, the limit or the cursor
+            cannot be used.
         NotFoundError: There is no session of the name that is given.
     """
     _check(query)
@@ -53,14 +68,19 @@ def search(index: SearchIndex, query: Query, within: History | None = None) -> S
     is_prefix = all(unit.is_prefix for unit in units)
 
     def work(connection: sqlite3.Connection) -> SearchPage:
+        with _limited(connection, query, check) as still_allowed:
+            return answer(connection, still_allowed)
+
+    def answer(connection: sqlite3.Connection, still_allowed: Callable[[], None]) -> SearchPage:
         allowed = _filter(connection, query, within)
         if cursor is not None:
             allowed = replace(allowed, last_id=cursor[1])
-        ranker = Ranker(index, connection, allowed)
+        ranker = Ranker(index, connection, allowed, still_allowed)
         ranking = (
             ranker.newest(units) if query.order == "recent" else ranker.best(units, query.text)
         )
-        anywhere = Ranker(index, connection, Filter(without_own=allowed.without_own))
+        everything = Filter(without_own=allowed.without_own)
+        anywhere = Ranker(index, connection, everything, still_allowed)
         elsewhere = [unit for unit in ranking.absent if anywhere.is_found(unit)]
         offset = max(0, int(cursor[0])) if cursor else 0
         locator = Locator(units)
@@ -96,6 +116,37 @@ def search(index: SearchIndex, query: Query, within: History | None = None) -> S
         )
 
     return index.run(work)
+
+
+@contextmanager
+def _limited(
+    connection: sqlite3.Connection, query: Query, check: Callable[[], None]
+) -> Generator[Callable[[], None]]:
+    """Ends the block's work, in SQLite too, when `check` raises or `SCAN_SECONDS` are over.
+
+    Gives what the block calls between its own steps. The index has caught up by now, which takes
+    the time that it takes and is not the query's fault.
+    """
+    until_seconds = monotonic() + SCAN_SECONDS
+
+    def still_allowed() -> None:
+        check()
+        if monotonic() > until_seconds:
+            raise QueryError(
+                f"The search for {query.text[:80]!r} took more than {SCAN_SECONDS:.0f} seconds and "
+                "was stopped. Give fewer or rarer words, or a session_id."
+            )
+
+    # What is raised in there interrupts SQLite, and is not passed on.
+    connection.set_progress_handler(still_allowed, _CHECK_STEPS)
+    try:
+        yield still_allowed
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            still_allowed()
+        raise
+    finally:
+        connection.set_progress_handler(None, 0)
 
 
 def _varied(word: str, ranker: Ranker, locator: Locator, docs: Sequence[Doc]) -> dict[int, int]:
