@@ -4,7 +4,8 @@ The archive itself takes them out of what it keeps; here what a writer is shown 
 the context is looked at. With "warn" nothing is altered, and everything is counted all the same.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +18,6 @@ from context_compaction.redaction import (
     count_secrets,
     redact_message,
     secret_values,
-    strings_of,
     without,
 )
 from context_compaction.sources import Sources
@@ -117,8 +117,8 @@ def redaction_report(
     if mode == "off":
         return None
     found = {
-        "archived": count_secrets(_strings(_new(parsed, appended))),
-        "shown": count_secrets(_strings((*sources.history.messages, *sources.prefix.messages))),
+        "archived": _counted(_new(parsed, appended)),
+        "shown": _counted((*sources.history.messages, *sources.prefix.messages)),
         "summary": count_secrets((words.summary, words.checkpoint)),
     }
     if not any(found.values()):
@@ -151,6 +151,6 @@ def _new(parsed: Messages, appended: AppendResult) -> Sequence[Message]:
     return [parsed[at] for at in newest[len(newest) - appended.written :]]
 
 
-def _strings(messages: Sequence[Message]) -> Iterator[str]:
-    for message in messages:
-        yield from strings_of(message.source)
+def _counted(messages: Sequence[Message]) -> Mapping[str, int]:
+    """How many different secrets of each kind each message holds, all together."""
+    return Counter(kind for m in messages for kind in secret_values(m.source).values())

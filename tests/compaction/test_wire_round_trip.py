@@ -344,10 +344,12 @@ def test_each_responses_item_is_one_message() -> None:
     assert kinds == ["web_search_call", "item_reference", "brand_new_item"]
 
 
-def test_deep_nesting_comes_back_untouched() -> None:
-    payload = [_calling(nested(50_000))]
+def test_deep_nesting_comes_back_untouched_and_absurd_nesting_is_refused() -> None:
+    payload = [_calling(nested(190))]
     [message] = wire.render(wire.parse(payload), format="anthropic")
     assert message is payload[0]
+    with pytest.raises(InvalidMessageError, match="Message 0: it nests too deeply"):
+        wire.parse([_calling(nested(50_000))])
 
 
 def test_a_gemini_response_that_nests_too_deeply_is_refused_by_index() -> None:

@@ -42,7 +42,9 @@ async def search(client: Client, query: str, **more: Any) -> Json:
 
 
 def seqs(answer: Json) -> list[int]:
-    return sorted(int(hit["pointer"].rpartition("-")[2]) for hit in answer["hits"])
+    return sorted(
+        int(hit["pointer"].partition("@")[0].rpartition("-")[2]) for hit in answer["hits"]
+    )
 
 
 @pytest.mark.parametrize("prefix", ["", "mcp__compaction__", "compaction_", "compaction."])

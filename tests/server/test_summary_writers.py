@@ -254,7 +254,9 @@ async def test_the_hosts_summary_comes_with_a_token_that_the_archive_confirms(
         answer = answer_of(await hand_in(client, SUMMARY, request["continuation"]))
     assert answer["receipt"]["writer"] == "host"
     assert PROSE in answer["summary"]
-    assert RULE in answer["summary"].partition("# From the record")[2]
+    pinned, _, record = answer["summary"].partition("# From the record")
+    assert RULE in pinned.partition("</pinned>")[0], "once, where it is carried"
+    assert "See ticket INV-4711." in record
     assert answer["warnings"] == []
 
 
