@@ -1,8 +1,10 @@
 """Faults that were found from outside, each through the real interface: a server process."""
 
 import itertools
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,13 +12,30 @@ from context_compaction.policies import POLICIES
 from mcp import Client
 
 from .helpers import Json, answer_of, spawned, text_of
+from .http import over_http, serving
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(params=["stdio", "http"])
+def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Of a process that touches nothing outside the test's folder; HTTP is named by its own."""
+    return {
+        **os.environ,
+        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        **({"OVER_HTTP": str(tmp_path)} if request.param == "http" else {}),
+    }
+
+
 @asynccontextmanager
 async def server(environment: dict[str, str]) -> AsyncGenerator[Client]:
-    """A client of a server process that touches nothing outside the test's folder."""
+    """A client of a server process of its own, over stdio or HTTP."""
+    if "OVER_HTTP" in environment:
+        with serving(Path(environment["OVER_HTTP"])) as served:
+            async with over_http(served) as client:
+                yield client
+        return
     async with spawned(environment) as client:
         yield client
 
