@@ -129,7 +129,14 @@ class CompactionStats:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """What one layer did: message tokens before and after it, and the number of its edits."""
+    """What one layer did.
+
+    Attributes:
+        name: Of the layer.
+        tokens_before: Estimate of the messages before it.
+        tokens_after: Estimate of the messages after it.
+        edit_count: How many edits it made.
+    """
 
     name: str
     tokens_before: int
@@ -158,7 +165,13 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of the context that could not be made smaller, and its size."""
+    """A part of the context that could not be made smaller.
+
+    Attributes:
+        description: What it is, as "the newest request of the user".
+        index: Position in the list that came in, from 0; None for what stands beside the list.
+        tokens: Its size.
+    """
 
     description: str
     index: int | None
