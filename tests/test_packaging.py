@@ -57,6 +57,7 @@ def test_every_dependency_is_pinned_without_an_address() -> None:
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
         *PROJECT["dependency-groups"]["dev"],
+        *PROJECT["dependency-groups"]["docs"],
     ]
     pinned = {pin.partition("==")[0] for pin in PINS}
     names = {re.split(r"[\[<>=!~ ;]", requirement)[0] for requirement in wanted}

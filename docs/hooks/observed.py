@@ -106,6 +106,8 @@ async def _work(archive: LocalArchive) -> None:
         format=conversation.format, session_id="s", target_tokens=15_000, pinned=("Keep this.",)
     )
     done = await compact(payload, plain, archive=archive)
+    grown = conversation.payload[: _MESSAGES + 120]  # a host that hands in its whole list again
+    await compact(grown, plain, archive=archive)
     refused = replace(plain, mode="reactive", pinned=(), target_tokens=None, context_window=40_000)
     await compact(done.messages, refused, archive=archive)
     snipped = replace(plain, session_id="snipped", snip_messages=(4,))

