@@ -14,7 +14,7 @@ from context_compaction.messages import JsonObject
 
 # Names with inner structure: what an agent copies rather than says. Plain words prove nothing.
 _NAME = re.compile(
-    r"[\w.~-]+/[\w./-]+|\b[A-Za-z]\w*[._-]\w[\w.-]*|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*"
+    r"[\w.~-]{1,200}+/[\w./-]+|\b[A-Za-z]\w*[._-]\w[\w.-]*|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*"
     r"|\b(?=\w*\d)[0-9a-zA-Z]{5,}\b"
 )
 _MIN_NAME_CHARS = 5

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 _PIECE = re.compile(
-    r"(?P<code>(?=[A-Za-z+/]*[0-9][A-Za-z+/]*[0-9])[A-Za-z0-9+/=]{12,})"  # base64, hex
+    r"(?P<code>(?=[A-Za-z+/]{0,60}+[0-9][A-Za-z+/]{0,60}+[0-9])[A-Za-z0-9+/=]{12,})"  # base64, hex
     r"|(?P<word>[A-Z]*[a-z]+|[A-Z]+)|(?P<number>[0-9]+)|(?P<blank>\s+)"
     r"|(?P<mark>[!-/:-@\[-`{-~]+)|(?P<rare>[\U00010000-\U0010ffff])"
     r"|(?P<far>[^\W_\x00-\u07ff\U00010000-\U0010ffff]+)|(?P<near>[^\W_\x00-\x7f]+)|(?P<symbol>.)",

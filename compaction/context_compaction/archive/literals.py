@@ -8,7 +8,7 @@ from collections.abc import Iterator
 _TOO_HARD = re.compile(r"\||\(\?|\[\[|\][^\]]*\]|\)[?*{]|\\[^\W_a-zA-Z]|\\[pPNxuULgkKRX]")
 _PIECE = re.compile(
     r"(?P<boundary>\\b)|\\[ntr](?![?*{])|\\(?P<escaped>\W)(?![?*{])|\\."
-    r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<group>[()])|(?P<anchor>[\^$])"
+    r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\\?\Z))|(?P<group>[()])|(?P<anchor>[\^$])"
     r"|(?P<literal>[^\\\[\](){}?*+.^$|])(?![?*{])|(?P<rest>.)",
     re.DOTALL,
 )

@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 _WORD = re.compile(r"[^\W\d_]+")
 # Code and quoted material say nothing of who writes.
-_NOT_PROSE = re.compile(r"```.*?```|`[^`\n]*`|https?://\S+|\S*[/\\_]\S*", re.DOTALL)
+_NOT_PROSE = re.compile(
+    r"```.*?```|`[^`\n]*`|https?://\S+|(?<![^\s`])[^\s/\\_]{0,400}+[/\\_]\S*", re.DOTALL
+)
 
 _MIN_CHARS = 40  # of letters
 _MIN_SMALL_WORDS = 5

@@ -136,13 +136,14 @@ ALL_OR_NONE = re.compile(
 )
 # A quantity with its unit, a date, a weekday: limits and deadlines are made of these.
 LIMIT = re.compile(
-    r"\b\d[\d.,]*\s?(%|percent|[kmg]i?b|ms|s|sec\w*|min\w*|h|hours?|days?|weeks?|months?|years?|"
+    r"\b\d[\d.,]{0,20}+\s?(%|percent|[kmg]i?b|ms|s|sec\w*|min\w*|h|hours?|days?|weeks?|"
+    r"months?|years?|"
     r"characters?|chars?|lines?|words?|items?|rows?|times?|tries|attempts?|people|users?|requests?|"
     r"dollars?|euros?|usd|eur|pounds?|cents?|[€$£¥]|tage?n?|stunden?|wochen?|d[ií]as?|horas?|jours?|"
     r"heures?|giorni|дн\w+|час\w*|руб\w*)\b|[€$£¥]\s?\d"
     r"|\b((mon|tues|wednes|thurs|fri|satur|sun)day|january|february|march|april|june|july|august|"
     r"september|october|november|december|noon|midnight|montag|freitag|lunes|viernes|lundi|vendredi)"
-    r"s?\b|\d+\s?(个|小时|天|秒|分|元|円|日|時|件|文字|개|일|시간|분|원)",
+    r"s?\b|(?<!\d)\d++\s?(个|小时|天|秒|分|元|円|日|時|件|文字|개|일|시간|분|원)",
     re.IGNORECASE,
 )
 # What somebody cannot do just now, unlike what he never does: "I can't do calls before noon".

@@ -16,8 +16,9 @@ from context_compaction.speakers import user_text
 # Paths and dotted names, identifiers with inner structure, numbers, what stands in backticks. A
 # hyphen alone makes no name: "follow-up".
 _NAME = re.compile(
-    r"https?://[^\s\"'<>)\]]+|[\w.~-]*/[\w./-]*\w|\b\w+[._]\w[\w.-]*\w|\b[a-z]+[A-Z]\w*"
-    r"|\b[A-Z][a-z]+[A-Z]\w*|\b[A-Za-z]+-[\w-]*\d[\w-]*|\b\d[\d.,:]*\d\b|#\d+|`[^`\n]{2,60}`"
+    r"https?://[^\s\"'<>)\]]+|[\w.~-]{0,200}+/(?:[./-]{0,20}+\w++)++|\b\w+[._]\w[\w.-]*\w"
+    r"|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*|\b[A-Za-z]++-[\w-]{0,80}\d[\w-]*"
+    r"|\b\d[\d.,:]*\d\b|#\d+|`[^`\n]{2,60}`"
 )
 _MIN_NAME_CHARS = 3
 # As many as one request to mend a summary can list and a summary can hold.

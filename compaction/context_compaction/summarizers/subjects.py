@@ -41,15 +41,16 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _NUMBER = re.compile(r"\d[\d.,']*\d|\d")
+_NUMERAL = "[一二两三四五六七八九十百千]"
 _EAST_ASIAN_VALUES = (
     ("day", re.compile("(?:周|星期|礼拜)[一二三四五六日天]|[月火水木金土日]曜|.요일")),
     ("month", re.compile(r"\d{1,2}[月월]")),
     ("language", re.compile("[中英日德法俄韩韓]文|(?:英|日本|中国|韓国)語|(?:영|한국)어")),
     ("colour", re.compile("[红蓝绿黑白黄灰赤青緑]色?")),
-    ("number", re.compile("[一二两三四五六七八九十百千]+(?=[个個小天秒分年月周人次页頁份章条])")),
+    ("number", re.compile(f"(?<!{_NUMERAL}){_NUMERAL}++(?=[个個小天秒分年月周人次页頁份章条])")),
 )  # fmt: skip
 _LITERAL = re.compile(
-    r"`[^`]+`|\"[^\"]+\"|[\w-]+(?:[._/-][\w-]+)+(?<![.:])|\b[A-Za-z]+\d\w*", re.ASCII
+    r"`[^`]+`|\"[^\"]+\"|(?<![\w-])[\w-]+(?:[._/-][\w-]+)+(?<![.:])|\b[A-Za-z]+\d\w*", re.ASCII
 )
 _NAME = re.compile(r"(?<!\A)(?<![.!?:] )\b[A-Z][\w-]*[A-Za-z\d]")
 

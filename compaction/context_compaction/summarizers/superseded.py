@@ -48,7 +48,7 @@ _RAREST = 6
 # Sentences whose reading is kept: pins and writer, and the next compaction, ask for the same ones.
 _REMEMBERED = 4_096
 _TOKEN = re.compile(r"[^\W_][\w'’./:@#%$€£-]*")
-_CLAUSE_END = re.compile(r"[,;:.!?]+(?:\s|\Z)|[()—，。；：！？、]")
+_CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
 
 
 @dataclass(frozen=True, slots=True)
