@@ -8,6 +8,8 @@ from inspect import cleandoc
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
+import context_compaction
+
 Json: TypeAlias = dict[str, Any]
 
 _PLAIN = {
@@ -105,7 +107,10 @@ def type_text(annotation: Any) -> str:
         return "object"
     if origin is not None:  # tuples and lists
         return f"list of {type_text(arguments[0])}"
-    return f"[`{annotation.__name__}`](library.md#context_compaction.{annotation.__name__})"
+    name: str = annotation.__name__
+    if name not in context_compaction.__all__:
+        return code(name)
+    return f"[`{name}`](library.md#context_compaction.{name})"
 
 
 def unit_of(name: str, annotation: Any) -> str:

@@ -100,6 +100,12 @@ def _fields(kind: type) -> Callable[[], str]:
     return lambda: table(("field", "type", "meaning"), field_rows(kind, has_defaults=False))
 
 
+def _recognised() -> str:
+    """The fields of a type that only an answer leads to."""
+    kind, _ = get_args(get_type_hints(CompactResult)["recognised"])
+    return _fields(kind)()
+
+
 def _request() -> str:
     return table(("field", "type", "default", "meaning"), field_rows(CompactRequest))
 
@@ -351,6 +357,7 @@ FRAGMENTS: Mapping[str, Callable[[], str]] = {
     "piece": _fields(Piece),
     "summary_prompt": _fields(SummaryPrompt),
     "prepared": _fields(Prepared),
+    "recognised": _recognised,
     "splice": _fields(Splice),
     "stats": _fields(CompactionStats),
     "statuses": _statuses,
