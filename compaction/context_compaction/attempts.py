@@ -7,16 +7,16 @@ writer write, and has `finish` put the words in. So a slow writer is called once
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from context_compaction.cut_point import CutPoint
 from context_compaction.draft import Draft
 from context_compaction.finishing import finish, fits, without_words
+from context_compaction.layer_context import FileText
 from context_compaction.long_request import shorten_request
 from context_compaction.pins import keep_marked
-from context_compaction.restore import FileText, RecentFile, not_shown, recent_files
+from context_compaction.restore import RecentFile, not_shown, recent_files
 from context_compaction.rungs import Rung, clear, cut, ladder, words_reserve
-from context_compaction.task import Shape, Task, span_of
+from context_compaction.task import Shape, Task, layer_context
 from context_compaction.words_room import rules_tokens, with_cut
 
 # What stays in full is chosen up to this part of the limit: a list at its very target would be
@@ -45,16 +45,8 @@ def shape_by_clearing(task: Task, rung: Rung) -> Shape:
 
 
 def _cleared(task: Task, rung: Rung, limit_tokens: int) -> Draft:
-    return clear(
-        Draft(task.messages),
-        task.policy,
-        rung,
-        count=task.count,
-        rules=task.rules,
-        limits=replace(task.limits, tokens=limit_tokens),
-        span_of=partial(span_of, task),
-        pins=task.pins,
-    )
+    context = replace(layer_context(task, rung), limit_tokens=limit_tokens)
+    return clear(Draft(task.messages), task.policy, context, limit_bytes=task.limits.bytes)
 
 
 def shape_that_fits(
@@ -178,7 +170,7 @@ def _less_cleared_by(task: Task, shape: Shape, more_tokens: int) -> Shape | None
 
 def _files_to_restore(task: Task) -> list[RecentFile]:
     """Files that may be put back after some cut."""
-    if "restore" not in task.policy.layers:
+    if not task.policy.restores_files:
         return []
     return recent_files(task.messages, task.settings.tool_kinds, task.settings.restore_kinds)
 

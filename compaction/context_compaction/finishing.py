@@ -9,18 +9,17 @@ from dataclasses import replace
 from context_compaction.cache_markers import keep_cache_markers
 from context_compaction.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.draft import Draft
+from context_compaction.layer_context import FileText
 from context_compaction.messages import Message, Messages
 from context_compaction.pins import block_of
 from context_compaction.repair import label_misplaced_system, open_with_user
-from context_compaction.restore import FileText, restore
 from context_compaction.summary import (
     acknowledge,
     checkpoint_message,
-    summarize,
     summary_message,
     with_turn_context,
 )
-from context_compaction.task import Shape, Task, span_of
+from context_compaction.task import Shape, Task, layer_context, span_of
 from context_compaction.thinking import strip_void_thinking
 from context_compaction.words_room import pins_at
 
@@ -41,19 +40,8 @@ def finish(
     draft = shape.draft
     if shape.cut is not None:
         draft = _replaced(task, shape, shape.cut, summary, checkpoint)
-        if files and "restore" in task.policy.layers:
-            step = restore(
-                draft.messages,
-                count=task.count,
-                settings=shape.rung.settings,
-                files=files,
-                at=_restore_at(draft.messages, shape),
-                limit_tokens=min(
-                    task.count.messages(draft.messages) + task.room_tokens(draft.messages),
-                    int(task.count.messages(task.messages) * _RESTORED_SHARE),
-                ),
-            )
-            draft = draft.then("restore", step, task.count)
+        if files:
+            draft = _restored(task, shape, draft, files)
         if task.settings.acknowledge:
             ends = bool(task.messages) and task.messages[-1].role == "assistant"
             step = acknowledge(draft.messages, ends_with_assistant=ends, count=task.count)
@@ -92,14 +80,37 @@ def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoin
     if where.folds_request:
         span = span_of(task, (*history, *prefix))
         made = summary_message(span, with_turn_context(summary, checkpoint), block)
-        step = summarize(draft.messages, where, count=task.count, summary=made, checkpoint=None)
-        return _without_subsumed(draft.then("summarize", step, task.count))
+        return _summarized(task, shape, where, made, None)
     if history or block:
         # With nothing but pinned text to carry, the span is that of the turn's beginning.
         made = summary_message(span_of(task, history or prefix), summary, block)
     inside = checkpoint_message(span_of(task, prefix), checkpoint) if prefix else None
-    step = summarize(draft.messages, where, count=task.count, summary=made, checkpoint=inside)
-    return _without_subsumed(draft.then("summarize", step, task.count))
+    return _summarized(task, shape, where, made, inside)
+
+
+def _summarized(
+    task: Task, shape: Shape, where: CutPoint, summary: Message | None, checkpoint: Message | None
+) -> Draft:
+    draft, context = shape.draft, layer_context(task, shape.rung)
+    context = replace(context, cut=where, summary=summary, checkpoint=checkpoint)
+    for name, layer in task.policy.at_stage("replace"):
+        draft = draft.then(name, layer.apply(draft.messages, context), task.count)
+    return _without_subsumed(draft)
+
+
+def _restored(task: Task, shape: Shape, draft: Draft, files: Sequence[FileText]) -> Draft:
+    for name, layer in task.policy.at_stage("restore"):
+        context = replace(
+            layer_context(task, shape.rung),
+            files=files,
+            files_at=_restore_at(draft.messages, shape),
+            limit_tokens=min(
+                task.count.messages(draft.messages) + task.room_tokens(draft.messages),
+                int(task.count.messages(task.messages) * _RESTORED_SHARE),
+            ),
+        )
+        draft = draft.then(name, layer.apply(draft.messages, context), task.count)
+    return draft
 
 
 def _restore_at(messages: Messages, shape: Shape) -> int:
@@ -123,7 +134,7 @@ def _without_subsumed(draft: Draft) -> Draft:
     """Leave out edits of messages that a summary has replaced: its pointer covers them."""
     present = {message.index for message in draft.messages}
     edits = tuple(
-        edit for edit in draft.edits if edit.layer == "summarize" or edit.index in present
+        edit for edit in draft.edits if edit.action == "summarized" or edit.index in present
     )
     wanted = {pointer for edit in edits for pointer in edit.pointers}
     blobs = tuple(blob for blob in draft.blobs if blob.output_id in wanted)

@@ -1,18 +1,15 @@
 """What each mode does: which layers run, how hard, and whether history may be replaced. Pure."""
 
 from dataclasses import replace
-from functools import partial
 
 from context_compaction.attempts import full_rungs, shape_by_clearing, shape_that_fits
-from context_compaction.collapse import collapse
 from context_compaction.compaction import CompactRequest
 from context_compaction.draft import Draft
 from context_compaction.finishing import fits, without_words
 from context_compaction.goal import Goal
-from context_compaction.persist import fresh_result_tokens, persist
-from context_compaction.pins import keep_marked
-from context_compaction.rungs import Rung, first_rung, ladder, reactive_ladder
-from context_compaction.task import Shape, Task, span_of
+from context_compaction.persist import fresh_result_tokens
+from context_compaction.rungs import Rung, clear_below_trigger, first_rung, ladder, reactive_ladder
+from context_compaction.task import Shape, Task, layer_context
 
 # What the model has just asked for stays while two more of its size would find place below the
 # trigger: by then it has been seen. In an empty window of 200K that is 57K, a little above the 40K
@@ -38,7 +35,7 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: in
     )
     harder = ladder(task.settings, task.limits.tokens)
     keeps = bool(task.settings.reactive_keep_messages)
-    may_replace = "summarize" in task.policy.layers
+    may_replace = task.policy.replaces_history
     match request.mode:
         case "record":
             return Shape(Draft(task.messages), gentle)
@@ -87,36 +84,15 @@ def _is_enough(task: Task, shape: Shape) -> bool:
 
 def _collapsed(task: Task, cleared: Shape) -> Shape:
     """`cleared` with finished sub-tasks collapsed where that suffices."""
-    if "collapse" not in task.policy.layers:
-        return cleared
-    step = collapse(
-        cleared.draft.messages,
-        count=task.count,
-        rules=task.rules,
-        span_of=partial(span_of, task),
-        limit_tokens=task.limits.tokens,
-        settings=task.settings,
-        pinned=task.pins.said_at,
-    )
-    return Shape(cleared.draft.then("collapse", step, task.count), cleared.rung)
+    context, draft = layer_context(task, cleared.rung), cleared.draft
+    for name, layer in task.policy.at_stage("fold"):
+        draft = draft.then(name, layer.apply(draft.messages, context), task.count)
+    return cleared if draft is cleared.draft else Shape(draft, cleared.rung)
 
 
 def _below_trigger(task: Task, rung: Rung, *, is_idle: bool) -> Shape:
     """Only what is not cached yet may be edited; or, after a long pause, anything old."""
-    settings = rung.settings
-    if settings.clear_every_turn or is_idle:
+    if rung.settings.clear_every_turn or is_idle:
         return shape_by_clearing(task, replace(rung, clears_all=True))
-    draft = Draft(task.messages)
-    if "persist" in task.policy.layers:
-        step = persist(
-            draft.messages,
-            count=task.count,
-            result_tokens=settings.persist_result_tokens,
-            newest_chars=settings.persist_newest_chars,
-            preview_chars=settings.preview_chars,
-            only_newest=True,
-            fresh_tokens=rung.fresh_tokens,
-        )
-        step = keep_marked(draft.messages, step, task.pins.marked)
-        draft = draft.then("persist", step, task.count)
+    draft = clear_below_trigger(Draft(task.messages), task.policy, layer_context(task, rung))
     return Shape(draft, rung)

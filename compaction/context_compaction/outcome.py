@@ -118,7 +118,7 @@ def answer(
         ),
         summary=summary_of(draft.messages) if went_through else None,
     )
-    snips = [edit for edit in repaired.edits if edit.layer == "snip"]
+    snips = [edit for edit in repaired.edits if edit.action == "dropped"]
     cache = cache_effect(parsed, draft.messages, task.count) if changed else None
     writer = words.writer if went_through else ""
     return replace(
@@ -150,7 +150,7 @@ def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
 
 def stats_of(task: Task, goal: Goal, shape: Shape, after: Messages | None) -> CompactionStats:
     """What the hooks are told: before the writer begins (`after` is None), and at the end."""
-    cleared = sum(1 for edit in shape.draft.edits if edit.layer != "snip")
+    cleared = sum(1 for edit in shape.draft.edits if edit.action != "dropped")
     replaced = sum(len(message.blocks) for message in _replaced(shape))
     shown = task.messages if after is None else after
     tokens = goal.before.tokens
@@ -207,7 +207,7 @@ def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
     wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
     if mode in ("micro", "record"):
         return f"{wanted}Mode {mode} replaces no history: choose auto or full."
-    if "summarize" not in task.policy.layers:
+    if not task.policy.replaces_history:
         return f"{wanted}Policy {task.policy.name} replaces no history: choose another."
     pieces = _pieces(task, goal, messages)[:3]
     named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
@@ -227,7 +227,7 @@ def _given_layers(
     parsed: Messages, repaired: Step, count: MessageCounter
 ) -> tuple[LayerReport, ...]:
     """What was done before any layer ran: repairs, and the leaving out of named messages."""
-    snips = [edit for edit in repaired.edits if edit.layer == "snip"]
+    snips = [edit for edit in repaired.edits if edit.action == "dropped"]
     left = count.messages(repaired.messages)
     middle = left + sum(edit.tokens_before - edit.tokens_after for edit in snips)
     repairs = len(repaired.edits) - len(snips)
@@ -239,7 +239,7 @@ def _given_layers(
 
 
 def _snip_warnings(request: CompactRequest, repaired: Step, task: Task) -> tuple[str, ...]:
-    gone = {edit.index for edit in repaired.edits if edit.layer == "snip"}
+    gone = {edit.index for edit in repaired.edits if edit.action == "dropped"}
     stay = [task.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
     if not stay or request.mode == "record":
         return ()

@@ -11,6 +11,7 @@ from context_compaction import markers
 from context_compaction.attribution import unknown_warning
 from context_compaction.compaction import CompactResult
 from context_compaction.edits import Edit, Step
+from context_compaction.layer_context import FileText
 from context_compaction.messages import JsonObject, Messages, make_message, text_of
 from context_compaction.outcome import Verdict
 from context_compaction.read_state import (
@@ -25,7 +26,7 @@ from context_compaction.read_state import (
     uses_of,
 )
 from context_compaction.receipt import stop_seq_of
-from context_compaction.restore import FileText, not_shown, recent_files, shown_file
+from context_compaction.restore import not_shown, recent_files, shown_file
 from context_compaction.restore_files import file_texts
 from context_compaction.roots import DiskFile
 from context_compaction.task import Shape, Task
@@ -92,7 +93,7 @@ def past_of(
 
 def files_for(past: Past, task: Task, shape: Shape) -> list[FileText]:
     """What `restore` may put back, most wanted first; nothing where no history is replaced."""
-    if shape.cut is None or "restore" not in task.policy.layers:
+    if shape.cut is None or not task.policy.restores_files:
         return []
     settings = task.settings
     used = recent_files(task.messages, settings.tool_kinds, settings.restore_kinds)

@@ -41,6 +41,7 @@ from context_compaction.host_words import (
     issue_continuation,
     prompt_for,
 )
+from context_compaction.layer_context import FileText
 from context_compaction.messages import JsonObject, Messages
 from context_compaction.model_words import model_words
 from context_compaction.modes import shape_for
@@ -62,7 +63,6 @@ from context_compaction.redaction_gates import (
     with_redaction,
 )
 from context_compaction.refusals import Refusals, met, refusals_of
-from context_compaction.restore import FileText
 from context_compaction.restore_files import files_on_disk
 from context_compaction.roots import ReadFile
 from context_compaction.rungs import Rung

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from context_compaction.errors import SettingsError
+from context_compaction.layer_context import Layer, Stage
+from context_compaction.layers import LAYERS
 from context_compaction.settings import Settings
-
-CLEARING_LAYERS = ("unchanged", "persist", "dedupe", "snip", "microcompact", "collapse")
-REPLACING_LAYERS = ("summarize", "restore")
-LAYERS = (*CLEARING_LAYERS, *REPLACING_LAYERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,21 @@ class Policy:
                 f"Policy {self.name!r} names the layer {unknown[0]!r}, which there is none of. "
                 f"Choose from: {', '.join(LAYERS)}."
             )
+
+    def at_stage(self, stage: Stage) -> list[tuple[str, Layer]]:
+        """Its layers of `stage` by name, in its order."""
+        named = ((name, LAYERS[name]) for name in self.layers)
+        return [(name, layer) for name, layer in named if layer.stage == stage]
+
+    @property
+    def replaces_history(self) -> bool:
+        """Whether any of its layers puts a summary in the place of messages."""
+        return any(LAYERS[name].replaces_history for name in self.layers)
+
+    @property
+    def restores_files(self) -> bool:
+        """Whether any of its layers puts files back after history was replaced."""
+        return bool(self.at_stage("restore"))
 
 
 _OUR_LAYERS = ("persist", "dedupe", "microcompact", "collapse", "summarize", "restore")

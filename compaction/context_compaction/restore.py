@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from context_compaction import markers
 from context_compaction.edits import Edit, Step
 from context_compaction.file_ledger import file_content
+from context_compaction.layer_context import FileText
 from context_compaction.messages import Message, Messages, ToolResult, make_message
 from context_compaction.pairing import index_calls
 from context_compaction.settings import Settings
@@ -35,15 +36,6 @@ class RecentFile:
     seen_text: str | None
     at: int
     shown_at: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class FileText:
-    """A file to put back: its text, or None for the path alone, and a note on where it is from."""
-
-    path: str
-    text: str | None
-    note: str = ""
 
 
 def recent_files(

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from context_compaction.layer_context import FileText
 from context_compaction.read_state import FileState
-from context_compaction.restore import CHANGED, FROM_TRANSCRIPT, FileText, RecentFile
+from context_compaction.restore import CHANGED, FROM_TRANSCRIPT, RecentFile
 from context_compaction.roots import DiskFile, ReadFile
 
 

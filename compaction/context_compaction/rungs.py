@@ -15,16 +15,12 @@ from context_compaction.cut_point import (
     cut_keeping,
     find_cut,
 )
-from context_compaction.dedupe import dedupe, unchanged_reads
 from context_compaction.draft import Draft
-from context_compaction.markers import SpanOf
-from context_compaction.microcompact import microcompact
+from context_compaction.layer_context import Layer, LayerContext
 from context_compaction.offload import offload_media
-from context_compaction.persist import persist
-from context_compaction.pins import Pins, keep_marked
+from context_compaction.pins import keep_marked
 from context_compaction.policies import Policy
 from context_compaction.settings import Settings
-from context_compaction.snip import snip
 from context_compaction.tokens import MessageCounter
 from context_compaction.wire.rules import WireRules
 
@@ -139,64 +135,26 @@ def words_reserve(rung: Rung, limit_tokens: int) -> int:
     return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
 
 
-def clear(
-    draft: Draft,
-    policy: Policy,
-    rung: Rung,
-    *,
-    count: MessageCounter,
-    rules: WireRules,
-    limits: Limits,
-    span_of: SpanOf,
-    pins: Pins,
-) -> Draft:
+def clear(draft: Draft, policy: Policy, context: LayerContext, *, limit_bytes: int) -> Draft:
     """The layers that replace no history, in the policy's order; what is pinned stays whole."""
-    settings = rung.settings
-    for name in policy.layers:
-        match name:
-            case "persist":
-                step = persist(
-                    draft.messages,
-                    count=count,
-                    result_tokens=settings.persist_result_tokens,
-                    newest_chars=settings.persist_newest_chars,
-                    preview_chars=settings.preview_chars,
-                    fresh_tokens=rung.fresh_tokens,
-                    spares_recalled=not rung.may_keep_nothing,
-                )
-            case "unchanged":
-                step = unchanged_reads(draft.messages, count=count, settings=settings)
-            case "dedupe":
-                step = dedupe(
-                    draft.messages,
-                    count=count,
-                    settings=settings,
-                    # What is worthless goes, but where the caller named what is to be filled.
-                    limit_tokens=limits.tokens if limits.is_named and not rung.clears_all else 0,
-                )
-            case "snip":
-                step = snip(
-                    draft.messages,
-                    count=count,
-                    rules=rules,
-                    span_of=span_of,
-                    max_messages=settings.snip_max_messages,
-                    head_messages=settings.snip_head_messages,
-                    pinned=pins.said_at,
-                )
-            case "microcompact":
-                step = microcompact(
-                    draft.messages,
-                    count=count,
-                    settings=settings,
-                    limit_tokens=0 if rung.clears_all else limits.tokens,
-                    needs_minimum=rung.needs_minimum,
-                )
-            case _:
-                continue
-        draft = draft.then(name, keep_marked(draft.messages, step, pins.marked), count)
-    offloaded = offload_media(draft.messages, count=count, limit_bytes=limits.bytes)
-    return draft.then("offload", offloaded, count)
+    for name, layer in policy.at_stage("clear"):
+        draft = _cleared_by(layer, name, draft, context)
+    offloaded = offload_media(draft.messages, count=context.count, limit_bytes=limit_bytes)
+    return draft.then("offload", offloaded, context.count)
+
+
+def clear_below_trigger(draft: Draft, policy: Policy, context: LayerContext) -> Draft:
+    """Those of them that act where nothing has to be made smaller, on what is not cached yet."""
+    context = replace(context, is_below_trigger=True)
+    for name, layer in policy.at_stage("clear"):
+        if layer.acts_below_trigger:
+            draft = _cleared_by(layer, name, draft, context)
+    return draft
+
+
+def _cleared_by(layer: Layer, name: str, draft: Draft, context: LayerContext) -> Draft:
+    step = layer.apply(draft.messages, context)
+    return draft.then(name, keep_marked(draft.messages, step, context.pins.marked), context.count)
 
 
 def cut(

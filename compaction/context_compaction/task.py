@@ -1,12 +1,14 @@
 """One call on its way: what the layers need to know of it, and what is decided so far. Pure."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from context_compaction import markers
 from context_compaction.cut_point import CutPoint, history_of
 from context_compaction.draft import Draft
 from context_compaction.history_hash import HEAD_CHARS
+from context_compaction.layer_context import LayerContext
 from context_compaction.markers import Span
 from context_compaction.messages import Message, Messages
 from context_compaction.pins import Pins
@@ -83,6 +85,23 @@ class Shape:
     cut: CutPoint | None = None
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
+
+
+def layer_context(task: Task, rung: Rung) -> LayerContext:
+    """What a layer may know of `task` at `rung`, before anything is cut."""
+    return LayerContext(
+        rung.settings,
+        task.count,
+        task.rules,
+        partial(span_of, task),
+        task.pins,
+        task.limits.tokens,
+        clears_all=rung.clears_all,
+        needs_minimum=rung.needs_minimum,
+        is_filled=task.limits.is_named,
+        is_last=rung.may_keep_nothing,
+        fresh_tokens=rung.fresh_tokens,
+    )
 
 
 def is_ours(task: Task, message: Message) -> bool:

@@ -217,7 +217,7 @@ class _Book:
                 1
                 for edit in result.edits
                 if edit.index is not None and id(offered[edit.index]) in self._ours
-                if edit.layer not in ("summarize", "snip")
+                if edit.action not in ("summarized", "dropped")
             ),
             result.tokens.upper > self.room_tokens,
             *known,

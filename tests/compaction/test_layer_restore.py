@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.edits import Step
+from context_compaction.layer_context import FileText
 from context_compaction.messages import Text
 from context_compaction.pipeline import compact
-from context_compaction.restore import FileText, not_shown, recent_files, restore
+from context_compaction.restore import not_shown, recent_files, restore
 from context_compaction.roots import DiskFile, roots_of
 from context_compaction.settings import Settings
 from context_compaction.wire import render

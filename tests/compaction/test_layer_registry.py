@@ -1,0 +1,55 @@
+"""The registry of layers: all that a new layer needs is a function and a line there."""
+
+import pytest
+from context_compaction import policies
+from context_compaction.edits import Step
+from context_compaction.layer_context import Layer, LayerContext
+from context_compaction.layers import LAYERS
+from context_compaction.messages import Messages, ToolResult
+from context_compaction.policies import POLICIES, Policy
+from context_compaction.replacing import Place, clear_result, replace_blocks
+
+from tests.support.small import answered, compacted, lines, user
+
+
+def clear_first_result(messages: Messages, context: LayerContext) -> Step:
+    """A layer that nobody has heard of: it clears the oldest result."""
+    found = (
+        (Place(at, nth), block)
+        for at, message in enumerate(messages)
+        for nth, block in enumerate(message.blocks)
+        if isinstance(block, ToolResult)
+    )
+    place, result = next(found)
+    done = clear_result(result, "Bash", context.count)
+    chosen = {place: done} if done is not None else {}
+    return replace_blocks(messages, chosen, context.count, layer="first")
+
+
+@pytest.mark.parametrize("acts_below_trigger", [False, True])
+async def test_a_line_in_the_registry_is_all_that_a_new_layer_needs(
+    monkeypatch: pytest.MonkeyPatch, *, acts_below_trigger: bool
+) -> None:
+    layer = Layer(clear_first_result, acts_below_trigger=acts_below_trigger)
+    monkeypatch.setattr(policies, "LAYERS", {**LAYERS, "first": layer})
+    mine = Policy("mine", "Clears the oldest result.", ("first",))
+    monkeypatch.setattr(policies, "POLICIES", {**POLICIES, "mine": mine})
+    payload = [user("go"), *answered("c1", "Bash", lines("n", 200), command="run")]
+
+    quiet = await compacted(payload, policy="mine")
+    asked = await compacted(payload, policy="mine", mode="micro")
+
+    assert [layer.name for layer in asked.layers] == ["first"]
+    assert [edit.action for edit in asked.edits] == ["cleared"]
+    assert quiet.changed is acts_below_trigger
+
+
+def test_every_layer_is_named_by_a_policy() -> None:
+    named = {name for policy in POLICIES.values() for name in policy.layers}
+    assert named == set(LAYERS)
+
+
+def test_only_a_summary_replaces_history() -> None:
+    assert [name for name, layer in LAYERS.items() if layer.replaces_history] == ["summarize"]
+    replacing = {name for name, policy in POLICIES.items() if policy.replaces_history}
+    assert replacing == {name for name, p in POLICIES.items() if "summarize" in p.layers}
