@@ -26,6 +26,7 @@ from context_compaction.archive import (
     Usage,
 )
 from context_compaction.archive.files import close_to_others, explaining, make_folder
+from context_compaction.archive.lanes import Lanes
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import finish_deletion, measure
 from context_compaction.archive.transcripts import TranscriptStore
@@ -82,11 +83,10 @@ class LocalArchive:
         self._root = root.absolute()
         self._index_root = index_root
         self._redaction: RedactionMode = redaction
-        self._transcripts = TranscriptStore(self._root, redacts=redaction == "on")
+        self._lanes = Lanes(self._root, redacts=redaction == "on")
         self._index: SearchIndex | None = None
         self._own_index: tempfile.TemporaryDirectory[str] | None = None
-        # Two threads, so that a long search never holds up an append.
-        self._log_limiter = CapacityLimiter(1)
+        # A thread of its own, so that a long search never holds up an append.
         self._index_limiter = CapacityLimiter(1)
 
     @property
@@ -113,9 +113,9 @@ class LocalArchive:
             ArchiveFullError: The disk is full; nothing of the call was kept.
             ArchiveBusyError: Another process holds the session's lock.
         """
-        return await self._on_log(
-            partial(
-                self._transcripts.append,
+        return await self._lanes.run(
+            session_id,
+            lambda store: store.append(
                 session_id,
                 messages,
                 format=format,
@@ -123,7 +123,7 @@ class LocalArchive:
                 after=after,
                 dry_run=dry_run,
                 now_seconds=time.time(),
-            )
+            ),
         )
 
     async def commit(
@@ -145,9 +145,9 @@ class LocalArchive:
             ArchiveBusyError: Another process holds the session's lock.
             ArchiveDamagedError: An output's id already stands for other content.
         """
-        await self._on_log(
-            partial(
-                self._transcripts.commit,
+        await self._lanes.run(
+            session_id,
+            lambda store: store.commit(
                 session_id,
                 blobs,
                 receipt,
@@ -155,12 +155,12 @@ class LocalArchive:
                 head=head,
                 listed=listed,
                 now_seconds=time.time(),
-            )
+            ),
         )
 
     async def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
-        return await self._on_log(partial(self._transcripts.context, session_id))
+        return await self._lanes.run(session_id, lambda store: store.context(session_id))
 
     async def read_messages(
         self, session_id: str, start: int, stop: int, *, head: str | None = None
@@ -171,37 +171,37 @@ class LocalArchive:
             NotFoundError: There is no such session, or no such history in it.
             ArchiveDamagedError: What a history builds upon cannot be read.
         """
-        return await self._on_log(
-            partial(self._transcripts.read_messages, session_id, start, stop, head)
+        return await self._lanes.run(
+            session_id, lambda store: store.read_messages(session_id, start, stop, head)
         )
 
     async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
         """See `Archive.damaged_messages`."""
-        return await self._on_log(
-            partial(self._transcripts.damaged_messages, session_id, start, stop)
+        return await self._lanes.run(
+            session_id, lambda store: store.damaged_messages(session_id, start, stop)
         )
 
     async def history(self, session_id: str, head: str) -> History:
         """See `Archive.history`; raises what `read_messages` raises."""
-        return await self._on_log(partial(self._transcripts.history, session_id, head))
+        return await self._lanes.run(session_id, lambda store: store.history(session_id, head))
 
     async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
         """See `Archive.branches`; raises what `read_messages` raises."""
-        return await self._on_log(partial(self._transcripts.branches, session_id, limit))
+        return await self._lanes.run(session_id, lambda store: store.branches(session_id, limit))
 
     async def receipts(
         self, session_id: str, *, heads: Collection[str] | None = None
     ) -> list[JsonObject]:
         """See `Archive.receipts`."""
-        return await self._on_log(partial(self._transcripts.receipts, session_id, heads))
+        return await self._lanes.run(session_id, lambda store: store.receipts(session_id, heads))
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""
-        return await self._on_log(partial(self._transcripts.session_info, session_id))
+        return await self._lanes.run(session_id, lambda store: store.session_info(session_id))
 
     async def outputs(self, session_id: str) -> list[OutputInfo]:
         """See `Archive.outputs`."""
-        return await self._on_log(partial(self._transcripts.outputs, session_id))
+        return await self._lanes.run(session_id, lambda store: store.outputs(session_id))
 
     async def output_info(self, output_id: str) -> OutputInfo:
         """See `Archive.output_info`."""
@@ -271,7 +271,7 @@ class LocalArchive:
         Raises:
             NotFoundError: There is no such session.
         """
-        await self._on_log(partial(self._transcripts.pin, session_id, pinned=pinned))
+        await self._lanes.run(session_id, lambda store: store.pin(session_id, pinned=pinned))
 
     async def usage(self) -> Usage:
         """See `Archive.usage`. Reads the whole log."""
@@ -288,7 +288,8 @@ class LocalArchive:
             NotFoundError: There is no such session; nothing was deleted.
             ArchiveBusyError: Others kept writing for too long.
         """
-        freed = await self._on_log(partial(self._transcripts.delete, session_ids))
+        freed = await self._lanes.run("", lambda store: store.delete(session_ids))
+        await self._lanes.everywhere(lambda store: store.forget(session_ids))
         await self._on_index(self._forget)
         return freed
 
@@ -318,15 +319,15 @@ class LocalArchive:
     async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
         """What `work` returns of an output: of a session in memory, else the one in the index."""
 
-        def on_log(key: str | None) -> tuple[T] | None:
-            output = self._transcripts.output(output_id, key)
+        def on_log(key: str | None, store: TranscriptStore) -> tuple[T] | None:
+            output = store.output(output_id, key)
             return None if output is None else (work(output),)
 
-        done = await self._on_log(partial(on_log, None))
+        done = await self._lanes.first_idle(partial(on_log, None))
         if done is None:
             key = await self._on_index(lambda: self._opened_index().find_output(output_id))
             if key is not None:
-                done = await self._on_log(partial(on_log, key))
+                done = await self._lanes.run(key, partial(on_log, key))
         if done is None:
             raise NotFoundError(
                 f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
@@ -347,7 +348,7 @@ class LocalArchive:
             await self._on_index(self._index.close)
         if self._own_index is not None:
             await to_thread.run_sync(self._own_index.cleanup)
-        await self._on_log(self._transcripts.close)
+        await self._lanes.everywhere(lambda store: store.close())
 
     def _opened_index(self) -> "SearchIndex":
         # Imported here because sqlite3 and the index are needed by searches only, and a server
@@ -379,6 +380,3 @@ class LocalArchive:
 
     async def _on_index(self, work: Callable[[], T]) -> T:
         return await to_thread.run_sync(work, limiter=self._index_limiter)
-
-    async def _on_log(self, work: Callable[[], T]) -> T:
-        return await to_thread.run_sync(work, limiter=self._log_limiter)

@@ -1,6 +1,6 @@
 """The sessions that this process works with: what is known of each, and how it is written to.
 
-Everything blocks and runs in one thread at a time; `local.py` sees to that.
+Everything blocks and runs in one thread at a time; `lanes.py` sees to that.
 """
 
 from collections import OrderedDict
@@ -26,7 +26,7 @@ from context_compaction.archive.retention import LOCK_NAME
 from context_compaction.archive.session import SessionState, refresh
 from context_compaction.errors import ArchiveError, NotFoundError
 
-CACHED_SESSIONS = 64
+CACHED_SESSIONS = 32
 
 
 class OpenSessions:

@@ -1,6 +1,6 @@
 """Transcripts: what a session holds, what of a list is new, and how it is written and read.
 
-Everything blocks and runs in one thread at a time; `local.py` sees to that.
+Everything blocks and runs in one thread at a time; `lanes.py` sees to that.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,6 +25,7 @@ from context_compaction.archive.history_tree import NO_SEQ, Placed
 from context_compaction.archive.log import (
     check_session_id,
     read_body,
+    session_key,
 )
 from context_compaction.archive.open_sessions import OpenSessions
 from context_compaction.archive.outputs import (
@@ -344,10 +345,12 @@ class TranscriptStore:
     def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`; the index is not concerned."""
         keys = [self._sessions.existing(session_id).folder.name for session_id in session_ids]
-        freed = delete_sessions(self.root, keys)
-        for key in keys:
-            self._sessions.forget(key)
-        return freed
+        return delete_sessions(self.root, keys)
+
+    def forget(self, session_ids: Sequence[str]) -> None:
+        """Keep no longer in memory what was deleted."""
+        for session_id in session_ids:
+            self._sessions.forget(session_key(session_id))
 
     def _title(self, state: SessionState) -> str:
         for seq, record in sorted(state.messages.items()):
