@@ -20,18 +20,20 @@ from pathlib import Path
 import h11
 import uvicorn
 from aiolimiter import AsyncLimiter
+from anyio import to_thread
 from context_compaction.errors import SettingsError
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from mcp_server_compaction.app import build_server
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.logs import log_to_stderr
+from mcp_server_compaction.stdio import without_halves
 
 # A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
@@ -134,6 +136,7 @@ class _Gate:
                 await refusal(scope, receive, send)
                 return
             await self._rate.acquire()  # there is room, so this does not wait
+            receive = _with_clean_body(receive)
         await self._app(scope, receive, send)
 
     def _refusal(self, headers: Headers, path: str) -> PlainTextResponse | None:
@@ -159,6 +162,36 @@ class _Gate:
         return scheme.lower() == "bearer" and hmac.compare_digest(
             shown.strip().encode("utf-8", "surrogateescape"), (self._token or "").encode("ascii")
         )
+
+
+def _with_clean_body(receive: Receive) -> Receive:
+    """`receive` with the body in one piece, without halves of surrogate pairs as on stdio.
+
+    What is larger than a body may be goes on as it came, to be refused.
+    """
+
+    async def received() -> Message:
+        message = await receive()
+        body = message.get("body", b"")
+        pieces = [body]
+        size_bytes = len(body)
+        while message.get("more_body") and size_bytes <= MAX_BODY_BYTES:
+            message = await receive()
+            pieces.append(message.get("body", b""))
+            size_bytes += len(pieces[-1])
+        if message["type"] != "http.request":
+            return message
+        body = b"".join(pieces)
+        if size_bytes <= MAX_BODY_BYTES:
+            body = await to_thread.run_sync(_without_halves, body)
+        return {**message, "body": body}
+
+    return received
+
+
+def _without_halves(body: bytes) -> bytes:
+    text = without_halves(body.decode("utf-8", "surrogateescape"))
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _refused(status: int, why: str, headers: dict[str, str] | None = None) -> PlainTextResponse:

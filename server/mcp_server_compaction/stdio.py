@@ -124,9 +124,7 @@ def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
     try:
         message = jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValidationError:
-        text = line.decode("utf-8", "replace")
-        if _HALF.search(text):
-            text = _ESCAPE.sub(_without_half, text)
+        text = without_halves(line.decode("utf-8", "replace"))
         try:
             message = jsonrpc_message_adapter.validate_json(text, by_name=False)
         except ValidationError as error:
@@ -134,6 +132,11 @@ def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
     if isinstance(message, JSONRPCNotification) and b'"id"' in line:
         return _with_odd_id(line, message)
     return message
+
+
+def without_halves(text: str) -> str:
+    """JSON of the same length with U+FFFD for the escapes of halves of surrogate pairs."""
+    return _ESCAPE.sub(_without_half, text) if _HALF.search(text) else text
 
 
 def _without_half(escape: re.Match[str]) -> str:

@@ -178,3 +178,19 @@ async def test_too_many_requests_are_told_when_to_come_again(
     assert replies[0].status_code == 200
     refused = [reply for reply in replies if reply.status_code == 429]
     assert all(reply.headers["retry-after"] == "1" for reply in refused)
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 100_000])
+def test_half_of_a_surrogate_pair_in_a_body_is_answered_as_on_stdio(
+    service: Service, piece_bytes: int
+) -> None:
+    client = '{"name": "half \\ud83d of \\\\ud83d, whole \\ud83d\\ude00", "version": "1"}'
+    body = (
+        '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": '
+        f'"2025-06-18", "capabilities": {{}}, "clientInfo": {client}}}}}'
+    ).encode("ascii")
+    pieces = (body[at : at + piece_bytes] for at in range(0, len(body), piece_bytes))
+    headers = service.headers(**JSON_HEADERS, **{"Content-Type": "application/json"})
+    reply = httpx2.post(service.url, content=pieces, headers=headers, timeout=30)
+    assert reply.status_code == 200, reply.text
+    assert '"serverInfo"' in reply.text
