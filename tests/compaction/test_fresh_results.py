@@ -93,6 +93,7 @@ def test_a_fresh_result_that_takes_no_real_share_of_the_free_room_stays(
     check(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", OURS)
@@ -106,6 +107,7 @@ def test_a_fresh_result_that_takes_a_real_share_of_the_free_room_is_persisted(
     check(turn, format, changes=True, policy=policy, context_window=window)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", POLICIES)

@@ -17,6 +17,8 @@ from tests.support.rendering import render
 from tests.support.script import Call, Part, Step, Turn
 from tests.support.strategies import FORMATS
 
+pytestmark = pytest.mark.slow
+
 SESSION = Path(__file__).parents[2] / "examples" / "pi-session.jsonl"
 
 

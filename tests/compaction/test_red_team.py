@@ -114,6 +114,7 @@ def test_the_set_is_large_and_mixed() -> None:
     assert len({case.canary for case in (*CASES, *CONTROLS)}) == len(CASES) + len(CONTROLS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", HOST_NAMES)
 async def test_what_no_user_typed_becomes_no_pin_no_rule_and_no_request(host: str) -> None:
     wrong: list[str] = []

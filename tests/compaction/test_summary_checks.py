@@ -189,6 +189,7 @@ ANSWERS = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("format", FORMATS)
 @given(data=st.data(), answers=ANSWERS, share=st.sampled_from([0.6, 0.3]))

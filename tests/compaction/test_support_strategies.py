@@ -69,6 +69,7 @@ def test_hostile_conversations_are_lists_of_json_objects(format: str) -> None:
     holds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_example_with_a_tool_call_shrinks_to_one_short_turn(format: str) -> None:
     def reads_a_file(conversation: list[Json]) -> bool:
@@ -79,6 +80,7 @@ def test_an_example_with_a_tool_call_shrinks_to_one_short_turn(format: str) -> N
     assert len(json.dumps(smallest)) < 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_hostile_conversations_reach_what_the_provider_refuses(format: str) -> None:
     def is_refused(conversation: list[Json]) -> bool:

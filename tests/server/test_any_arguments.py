@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
 from mcp_server_compaction.config import Config
@@ -17,18 +17,17 @@ from mcp_server_compaction.schemas import (
     SearchArguments,
 )
 
+from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, ODD_TEXTS, kept
+
 from .helpers import Json, answer_of, connect
+
+pytestmark = pytest.mark.slow
 
 MOST_SECONDS = 10.0
 
-ODD_TEXTS = st.sampled_from([
-    "", "\0", "a\0b", "\u202e", "s", "(", "[" * 500, "x{99}", "$[" + "9" * 5_000 + "]", "../..",
-    "9" * 5_000, "2026-13-99", "0001-01-01", "9999-12-31T23:59:59+00:00", "transcript://s/messages/0-9",
-    "transcript://s/context", "transcript://s/messages/9-1", "o_00", "needle_7", "*", "a" * 500,
-    "WzEsMWU0MDBd", "[]", "{}", "null", '[{"role":"user","content":"x"}]',
-])  # fmt: skip
+TEXTS = st.sampled_from(ODD_TEXTS)
 ODD_NUMBERS = st.sampled_from([0, 1, -1, 2**31, 2**63, 10**19, 10**400, 1e308, 0.5, -0.0])
-PLAIN = st.none() | st.booleans() | ODD_NUMBERS | ODD_TEXTS | st.text(max_size=20)
+PLAIN = st.none() | st.booleans() | ODD_NUMBERS | TEXTS | st.text(max_size=20)
 VALUES: st.SearchStrategy[Any] = st.recursive(
     PLAIN,
     lambda inner: (
@@ -78,7 +77,7 @@ def calls(draw: st.DrawFn) -> tuple[str, Json]:
     elif tool == "read_persisted_output" and draw(st.booleans()):
         arguments["output_id"] = "transcript://s/messages/0-3"
     elif tool == "search_transcript" and draw(st.booleans()):
-        arguments["query"] = draw(ODD_TEXTS)
+        arguments["query"] = draw(TEXTS)
     return tool, arguments
 
 
@@ -89,6 +88,7 @@ async def call(client: Client, tool: str, arguments: Json) -> None:
     assert monotonic() - began < MOST_SECONDS
 
 
+@pytest.mark.timeout(NIGHTLY_SECONDS)
 def test_any_value_of_any_argument_is_answered(config: Config) -> None:
     async def prepare() -> None:
         async with connect(config) as client:
@@ -100,12 +100,11 @@ def test_any_value_of_any_argument_is_answered(config: Config) -> None:
             await call(client, tool, arguments)
             await client.list_resources()
 
-    @settings(
-        max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-    )
+    @FUZZ
     @given(calls())
     def run(drawn: tuple[str, Json]) -> None:
-        anyio.run(check, *drawn)
+        with kept("arguments", drawn):
+            anyio.run(check, *drawn)
 
     anyio.run(prepare)
     run()

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mcp_server_compaction.stdio import Refusal, parse_frame
 
+from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, corpus, kept
+
 from .helpers import Json
 
 pytestmark = pytest.mark.slow
@@ -139,19 +141,33 @@ def test_a_text_cut_within_an_emoji_is_served_with_a_replacement(
         assert wanted in read["content"][0]["text"]
 
 
+@pytest.mark.timeout(NIGHTLY_SECONDS)
+@pytest.mark.parametrize("era", ["modern", "legacy"])
 def test_whatever_stands_on_a_line_the_next_request_is_served(
-    environment: dict[str, str],
+    environment: dict[str, str], era: str
 ) -> None:
-    with host(environment, "legacy") as server:
+    with host(environment, era) as server:
 
-        @settings(max_examples=60, deadline=None)
+        @settings(FUZZ, max_examples=FUZZ.max_examples // 2)  # of each era
         @given(lines())
-        def check(line: bytes) -> None:
-            server.send(line)
-            answers = server.ask("ping", {})
-            assert answers[-1]["result"] == {}
+        def run(line: bytes) -> None:
+            with kept("frames", line.decode("latin-1")):
+                check(server, line)
 
-        check()
+        server.ask("tools/list", {})  # the first request says which era it is
+        for line in corpus("frames").values():
+            check(server, line.encode("latin-1"))
+        run()
+
+
+def check(server: Host, line: bytes) -> None:
+    """It is answered where it is a request of any kind, and the next request is served."""
+    server.send(line)
+    *answers, last = server.ask("tools/list", {})
+    assert "tools" in last["result"]
+    found = parse_frame(line)
+    if isinstance(found, Refusal) and found.answer is not None:
+        assert [answer["error"]["code"] for answer in answers] == [found.answer.error.code]
 
 
 def lines() -> st.SearchStrategy[bytes]:

@@ -1,0 +1,162 @@
+"""How much fuzz there is, where what once failed is kept, and real transcripts gone wrong.
+
+CI tries 250 cases of each of four kinds, the same every time; `.ci/nightly` 5,000 of each, new
+ones, and prints its seed. A case that fails is written into `tests/data/fuzz_corpus`, as small as
+hypothesis could make it: give it a name that says what it is, and every later run replays it.
+"""
+
+import copy
+import gzip
+import json
+import random
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+
+from .converted import PROVIDER_FORMATS, in_format
+from .corpus import DATA, sample_transcripts
+from .json_types import Json, is_list, is_object
+from .mutations import MUTATIONS, apply
+
+CASES = 5_000 if settings().max_examples > 1_000 else 250
+FUZZ = settings(
+    max_examples=CASES,
+    deadline=None,
+    phases=tuple(phase for phase in Phase if phase is not Phase.explain),
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+    ],
+)
+NIGHTLY_SECONDS = 7_200
+CORPUS = DATA / "fuzz_corpus"
+
+# Wrong in some field or other: as texts, as numbers, as what stands for no text at all.
+ODD_TEXTS = (
+    "", "\0", "a\0b", "\ud800", "\u202e", "s", "(", "[" * 500, "x{99}", "$[" + "9" * 5_000 + "]",
+    "../..", "9" * 5_000, "2026-13-99", "0001-01-01", "9999-12-31T23:59:59+00:00",
+    "transcript://s/messages/0-9", "transcript://s/context", "transcript://s/messages/9-1", "o_00",
+    "needle_7", "*", "a" * 500, "WzEsMWU0MDBd", "[]", "{}", "null", "-", "--", "=",
+    '[{"role":"user","content":"x"}]',
+)  # fmt: skip
+ODD_VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 2**63, 10**400, 1e308, 0.5, [], {}, [[]], [None], {"x": 1}, *ODD_TEXTS
+)  # fmt: skip
+
+_MOST_ROWS = 24
+_MOST_CHARS = 1_500
+# What the hosts put around a message in their files.
+_WRAPPED: dict[str, Callable[[Json], Json]] = {
+    "anthropic": lambda m: {"type": m["role"], "sessionId": "f", "cwd": "/srv", "message": m},
+    "openai-responses": lambda m: {"type": "response_item", "payload": m},
+    "pi": lambda m: {"type": "message", "message": m},
+}
+
+
+@contextmanager
+def kept(kind: str, case: Any) -> Generator[None]:
+    """Leave `case` in the corpus where what is done with it fails."""
+    try:
+        yield
+    except BaseException:
+        (CORPUS / f"{kind}-found.json").write_text(json.dumps(case, indent=1), encoding="utf-8")
+        raise
+
+
+@cache
+def corpus(kind: str) -> dict[str, Any]:
+    """The cases of one kind that are kept, by name."""
+    return {
+        path.stem.removeprefix(f"{kind}-"): json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(CORPUS.glob(f"{kind}-*.json"))
+    }
+
+
+@st.composite
+def transcripts(draw: st.DrawFn) -> Json:
+    """A part of a real transcript with a few things wrong in it.
+
+    `rows` are messages in the format `format`, or where that is None the rows of a host's file.
+    """
+    dice: random.Random = draw(st.randoms(use_true_random=False))
+    rows, format = copy.deepcopy(_real(dice))
+    for _ in range(dice.randrange(4)):
+        if format is not None and dice.random() < 0.4:
+            place, inner = dice.randrange(40), dice.randrange(6)
+            rows = apply(dice.choice(MUTATIONS), rows, format, place, inner)
+        elif rows:
+            _spoil(rows, dice)
+    cut = [dice.random(), dice.choice(ODD_TEXTS)] if dice.random() < 0.2 else None
+    return {"rows": rows, "format": format, "cut": cut}
+
+
+def _real(dice: random.Random) -> tuple[list[Any], str | None]:
+    if dice.random() < 0.15:
+        rows = dice.choice(_claude_code_files())
+        return _part(rows, dice), None
+    transcript = dice.randrange(len(sample_transcripts()))
+    format = dice.choice(("pi", *PROVIDER_FORMATS))
+    rows = _part(_converted(transcript, format), dice)
+    if format in _WRAPPED and dice.random() < 0.3:
+        return [_WRAPPED[format](row) if "role" in row else row for row in rows], None
+    return rows, format
+
+
+def _part(rows: list[Any], dice: random.Random) -> list[Any]:
+    start = dice.choice([0, dice.randrange(len(rows))])
+    return rows[start : start + dice.randint(1, _MOST_ROWS)]
+
+
+@cache
+def _converted(number: int, format: str) -> list[Any]:
+    return _clipped(in_format(sample_transcripts()[number], format)[:300])
+
+
+@cache
+def _claude_code_files() -> list[list[Any]]:
+    paths = sorted((DATA / "claude-code").glob("*.jsonl.gz"))
+    texts = [gzip.decompress(path.read_bytes()).decode() for path in paths]
+    return [_clipped([json.loads(line) for line in text.splitlines() if line]) for text in texts]
+
+
+def _clipped(value: Any) -> Any:
+    """The same with no long text in it: a case is to be quick, and to be read."""
+    if isinstance(value, str):
+        return value[:_MOST_CHARS]
+    if is_list(value):
+        return [_clipped(item) for item in value]
+    if is_object(value):
+        return {key: _clipped(item) for key, item in value.items()}
+    return value
+
+
+def _spoil(rows: list[Any], dice: random.Random) -> None:
+    """Something in `rows`, at any depth, is replaced, lost, doubled or grown."""
+    holder: Any = rows
+    key: Any = dice.randrange(len(rows))
+    while dice.random() < 0.8 and (keys := _keys(holder[key])):
+        holder, key = holder[key], dice.choice(keys)
+    value = holder[key]
+    match dice.randrange(4):
+        case 0:
+            del holder[key]
+        case 1 if isinstance(value, str):
+            at = dice.randrange(len(value) + 1)
+            holder[key] = value[:at] + dice.choice(ODD_TEXTS) + value[at:]
+        case 2 if is_list(holder):
+            holder.insert(dice.randrange(len(holder) + 1), value)
+        case 2:
+            holder[dice.choice(["id", "type", "role", "content", "text", "x"])] = value
+        case _:
+            holder[key] = dice.choice(ODD_VALUES)
+
+
+def _keys(value: Any) -> list[Any]:
+    if is_object(value):
+        return list(value)
+    return list(range(len(value))) if is_list(value) else []
