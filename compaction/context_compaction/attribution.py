@@ -9,14 +9,13 @@ at its end, and that again and again. Either only after the assistant has spoken
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from context_compaction import markers
 from context_compaction.messages import (
     Author,
     Block,
-    JsonObject,
     Message,
     Messages,
     Part,
@@ -25,8 +24,6 @@ from context_compaction.messages import (
 )
 from context_compaction.speakers import author_of
 
-# Of a receipt.
-_ENTRY = "made"
 # Fewer prompts at the ends of texts may be a person who pastes what he saw.
 _LEAST_TIMES = 3
 _LABEL = re.compile(
@@ -93,26 +90,15 @@ def claims_in(messages: Messages) -> Claims:
     return Claims(found, output_ids)
 
 
-def hashes_in(receipts: Iterable[JsonObject]) -> frozenset[str]:
-    """The messages of ours that `receipts` list."""
-    return frozenset(name for receipt in receipts for name in receipt.get(_ENTRY, ()))
-
-
-def ours_by(receipt: JsonObject) -> Ours:
-    """What one receipt vouches for."""
-    pointers = (pointer for edit in receipt["edits"] for pointer in edit["pointers"])
-    return Ours(hashes_in([receipt]), frozenset(pointers))
-
-
-def receipt_entries(messages: Messages) -> JsonObject:
-    """For the receipt: the messages of ours that `messages` hold, so that they are known again."""
+def made_in(messages: Messages) -> tuple[str, ...]:
+    """The hashes of the messages of ours that `messages` hold, so that they are known again."""
     made = (
         block.text
         for message in messages
         for block in message.blocks
         if isinstance(block, Text) and block.author in ("compaction", "user")
     )
-    return {_ENTRY: [markers.receipt_hash(text) for text in made if markers.seems_made(text)]}
+    return tuple(markers.receipt_hash(text) for text in made if markers.seems_made(text))
 
 
 def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:

@@ -14,7 +14,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from context_compaction import wire
-from context_compaction.attribution import attributed, ours_by
+from context_compaction.attribution import Ours, attributed
 from context_compaction.compaction import (
     Boundary,
     CompactRequest,
@@ -33,6 +33,7 @@ from context_compaction.outcome import Verdict, summary_of
 from context_compaction.pairing import index_calls, runs, safe_cuts
 from context_compaction.recognised import Start
 from context_compaction.rungs import Rung
+from context_compaction.session_state import state_of
 from context_compaction.task import Shape, Task
 from context_compaction.wire.rules import WireRules
 
@@ -192,7 +193,7 @@ def applied_shape(task: Task, receipt: JsonObject, format: str) -> Shape:
     kept = receipt["prepared"]
     present = {m.index: m for m in task.messages if m.index is not None}
     raws = [entry["raw"] for entry in kept["messages"] if not isinstance(entry, int)]
-    made = iter(attributed(wire.parse(raws, format=format), ours_by(receipt)))
+    made = iter(attributed(wire.parse(raws, format=format), _ours_by(receipt)))
     first: list[Message] = []
     for entry in kept["messages"]:
         if isinstance(entry, int):
@@ -255,6 +256,12 @@ def _ends_thinking(message: Message) -> bool:
 
 def _id_of(receipt: JsonObject) -> str | None:
     return receipt["prepared"]["prepared_id"] if "prepared" in receipt else None
+
+
+def _ours_by(receipt: JsonObject) -> Ours:
+    """What one receipt vouches for."""
+    pointers = (pointer for edit in receipt["edits"] for pointer in edit["pointers"])
+    return Ours(frozenset(state_of(receipt).made), frozenset(pointers))
 
 
 def _edit(told: JsonObject) -> Edit:

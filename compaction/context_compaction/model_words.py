@@ -11,6 +11,7 @@ from context_compaction.compaction import CompactRequest
 from context_compaction.errors import SummaryError
 from context_compaction.extracts import extract_of, extracts, with_extracts
 from context_compaction.messages import JsonObject
+from context_compaction.session_state import SessionState
 from context_compaction.sources import Record, Sources
 from context_compaction.summarizers import breaker
 from context_compaction.summarizers.llm import MIN_PROSE_TOKENS, Calls, Prose, gathered, write_prose
@@ -27,7 +28,7 @@ async def model_words(
     request: CompactRequest,
     model: SummaryModel,
     *,
-    receipts: Sequence[JsonObject],
+    states: Sequence[SessionState],
     now_seconds: float,
     tell: TellChars,
 ) -> Words:
@@ -39,7 +40,7 @@ async def model_words(
         sources: The originals of that.
         request: What the caller wants.
         model: Who writes.
-        receipts: The session's, oldest first: they say how the model has done.
+        states: What the session's calls left, oldest first: how the model has done.
         now_seconds: The time.
         tell: Hears of the text's growth.
     """
@@ -52,7 +53,7 @@ async def model_words(
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     settings = task.settings
     if wait := breaker.wait_seconds(
-        receipts,
+        states,
         now_seconds,
         max_failures=settings.breaker_failures,
         cool_down_seconds=settings.breaker_cool_down_seconds,

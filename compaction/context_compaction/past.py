@@ -1,18 +1,18 @@
 """What one call knows of the session's earlier compactions: the read state, and how it refilled.
 
-Both stand in the receipts and nowhere else, so that they hold across calls, processes and restarts.
-Pure: the pipeline reads the receipts and the disk.
+Both stand in the states that calls leave, and nowhere else. Pure: the pipeline reads those and the
+disk.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction import markers
-from context_compaction.attribution import unknown_warning
-from context_compaction.compaction import CompactResult
+from context_compaction.attribution import made_in, unknown_warning
+from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.edits import Edit, Step
 from context_compaction.layer_context import FileText
-from context_compaction.messages import JsonObject, Messages, make_message, text_of
+from context_compaction.messages import Messages, make_message, text_of
 from context_compaction.outcome import Verdict
 from context_compaction.read_state import (
     FileState,
@@ -20,17 +20,19 @@ from context_compaction.read_state import (
     changed_warning,
     checked,
     refreshed,
-    states_from,
     tracked_paths,
     untold,
     uses_of,
 )
-from context_compaction.receipt import stop_seq_of
+from context_compaction.receipt import repeat_key, stop_seq_of
 from context_compaction.restore import not_shown, recent_files, shown_file
 from context_compaction.restore_files import file_texts
 from context_compaction.roots import DiskFile
+from context_compaction.session_memory import memory_kept
+from context_compaction.session_state import Filling, ModelCall, Rejection, SessionState
 from context_compaction.task import Shape, Task
 from context_compaction.thrash import Refill, refill_of, thrash_warning
+from context_compaction.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The files that the list and the receipts tell of, before anybody looked at the disk."""
+    """The files that the list and earlier calls tell of, before anybody looked at the disk."""
 
     uses: Mapping[str, FileUse]
     states: Mapping[str, FileState]
@@ -61,25 +63,26 @@ class Known:
         return tracked_paths(self.uses, self.states)
 
 
-def known_of(task: Task, receipts: Sequence[JsonObject]) -> Known:
-    """What `task.messages` and the newest of `receipts` tell of files."""
+def known_of(task: Task, states: Sequence[SessionState]) -> Known:
+    """What `task.messages` and the newest of `states` tell of files."""
     uses = uses_of(task.messages, task.seqs, task.settings.tool_kinds)
-    return Known(uses, states_from(receipts))
+    newest = next((s.files for s in reversed(states) if s.files is not None), ())
+    return Known(uses, {file.path: file for file in newest})
 
 
 def past_of(
     task: Task,
-    receipts: Sequence[JsonObject],
+    earlier: Sequence[SessionState],
     known: Known,
     on_disk: Mapping[str, DiskFile],
     *,
     is_over: bool,
 ) -> Past:
-    """The state as `receipts` have it, and what `task.messages` say beyond them.
+    """The state as `earlier` calls left it, and what `task.messages` say beyond them.
 
     Args:
         task: The call.
-        receipts: The session's receipts of shorter lists than this one, oldest first.
+        earlier: What the calls with shorter lists than this one left, oldest first.
         known: What the two tell of files.
         on_disk: Those that may be read, by path.
         is_over: Whether the list is above its trigger.
@@ -87,7 +90,7 @@ def past_of(
     states = checked(known.uses, known.states, on_disk)
     if not is_over:
         return Past(states, on_disk)
-    refill = refill_of(task.messages, task.seqs, receipts, count=task.count, settings=task.settings)
+    refill = refill_of(task.messages, task.seqs, earlier, count=task.count, settings=task.settings)
     return Past(states, on_disk, refill)
 
 
@@ -134,15 +137,61 @@ def told(result: CompactResult, past: Past, task: Task) -> CompactResult:
     return replace(result, warnings=warnings, receipt={**receipt, "warnings": list(warnings)})
 
 
-def kept(past: Past, task: Task, messages: Messages) -> JsonObject:
-    """What the archived receipt carries to later calls; `messages` are those that go out."""
+def state_after(
+    past: Past,
+    task: Task,
+    shape: Shape,
+    words: Words,
+    result: CompactResult,
+    messages: Messages,
+    *,
+    wishes: CompactRequest,
+    rejection: Rejection | None,
+    now_seconds: float,
+) -> SessionState:
+    """What this call leaves for later ones.
+
+    Args:
+        past: What it knew of the earlier ones.
+        task: The call.
+        shape: What was decided.
+        words: What was written.
+        result: The outcome.
+        messages: Those that go out.
+        wishes: The request as it came in.
+        rejection: What the provider had refused.
+        now_seconds: The time.
+    """
+    memory = memory_kept(task, shape, words, wishes, now_seconds)
+    model = _model_call(words)
+    if not result.changed and result.prepared is None and model is None and rejection is None:
+        # A summary for later; it is no compaction, so nothing else of this call is remembered.
+        return SessionState(memory=memory)
+    made = made_in(messages)
+    if result.prepared is not None:
+        # The context stays as it is until this is applied; what was written serves before.
+        return SessionState(memory=memory, model=model, made=made)
     put_back = "\n".join(text_of(m.blocks) for m in messages if markers.is_made(m))
     shown = [
         path
         for path, file in past.on_disk.items()
         if f"\n{shown_file(path, file.text)}" in put_back
     ]
-    return {
-        "stop_seq": stop_seq_of(task.seqs),
-        "read_state": refreshed(past.states, shown, past.on_disk),
-    }
+    free_tokens = result.tokens.trigger - result.tokens.after
+    return SessionState(
+        stop_seq=stop_seq_of(task.seqs),
+        files=refreshed(past.states, shown, past.on_disk),
+        filling=Filling(past.refill.streak, free_tokens) if past.refill else None,
+        rejection=rejection,
+        memory=memory,
+        model=model,
+        made=made,
+        repeat_key=repeat_key(result.messages, wishes),
+    )
+
+
+def _model_call(words: Words) -> ModelCall | None:
+    report = words.model or {}
+    if not report.get("requested"):
+        return None
+    return ModelCall(float(report.get("at_seconds", 0)), failed=bool(report.get("failure")))

@@ -14,7 +14,7 @@ from anyio import to_thread
 from context_compaction import background, wire
 from context_compaction.archive import AppendResult, Archive
 from context_compaction.attempts import filled
-from context_compaction.attribution import Ours, receipt_entries
+from context_compaction.attribution import Ours
 from context_compaction.call import Call, call_of, read, snipped, task_of
 from context_compaction.compaction import (
     CompactRequest,
@@ -46,12 +46,12 @@ from context_compaction.messages import JsonObject, Messages
 from context_compaction.model_words import model_words
 from context_compaction.modes import shape_for
 from context_compaction.outcome import Verdict, answer, judge, stats_of
-from context_compaction.past import Past, files_for, kept, known_of, noted, past_of, told
+from context_compaction.past import Past, files_for, known_of, noted, past_of, state_after, told
 from context_compaction.pinning import check_pins, pin_blobs
 from context_compaction.receipt import (
     context_entries,
-    earlier_receipts,
     repeat_key,
+    stop_seq_of,
     token_report,
 )
 from context_compaction.recognised import Start, answered, asks_anew, named, start_of
@@ -62,7 +62,7 @@ from context_compaction.redaction_gates import (
     redaction_report,
     with_redaction,
 )
-from context_compaction.refusals import Refusals, met, refusals_of
+from context_compaction.refusals import Refusals, met, refusals_of, rejection_of
 from context_compaction.restore_files import files_on_disk
 from context_compaction.roots import ReadFile
 from context_compaction.rungs import Rung
@@ -70,10 +70,10 @@ from context_compaction.session import identify, ours_in
 from context_compaction.session_memory import (
     Match,
     memory_given,
-    memory_kept,
     memory_that_reaches,
     memory_words,
 )
+from context_compaction.session_state import SessionState, before, states_of, with_state
 from context_compaction.sources import Sources, sources_of
 from context_compaction.summarizers.model import SummaryModel
 from context_compaction.task import Shape, Task
@@ -82,8 +82,6 @@ from context_compaction.words import Words
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 _ACTED = ("repaired", "compacted")
-# What a receipt holds of a prepared compaction beside the answer.
-_OF_PREPARED: tuple[str, ...] = ("memory", "made")
 
 
 async def compact(
@@ -212,14 +210,18 @@ async def compact(
         )
     result = await _placed(result, start, archive)
     if _leaves_a_trace(result, words):
-        receipt = {
-            **result.receipt,
-            **kept(past, task, verdict.draft.messages),
-            **receipt_entries(verdict.draft.messages),
-            **memory_kept(task, shape, words, request, time.time()),
-            "repeat_key": repeat_key(result.messages, wishes),
-        }
-        receipt = gates.json(receipt)
+        state = state_after(
+            past,
+            task,
+            shape,
+            words,
+            result,
+            verdict.draft.messages,
+            wishes=wishes,
+            rejection=rejection_of(result, refusals),
+            now_seconds=time.time(),
+        )
+        receipt = gates.json(with_state(result.receipt, state))
         await _keep(result, verdict, task, words, rendered, receipt, archive, start)
     result = answered(result, start, task)
     stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
@@ -230,7 +232,7 @@ async def compact(
 
 @dataclass(slots=True)
 class _Receipts:
-    """The receipts of the session's earlier calls, read at most once in this one.
+    """What the session's earlier calls left, read at most once in this one.
 
     Attributes:
         archive: Where they stand.
@@ -241,16 +243,20 @@ class _Receipts:
     archive: Archive
     session_id: str
     heads: Sequence[str]
-    _read: Sequence[JsonObject] | None = None
+    _read: Sequence[SessionState] | None = None
 
-    async def all(self) -> Sequence[JsonObject]:
+    async def states(self) -> Sequence[SessionState]:
         """Those of the list's own history, oldest first: what another branch knew is not told."""
         if self._read is None:
-            self._read = await self.archive.receipts(self.session_id, heads=self.heads)
+            self._read = states_of(await self.archive.receipts(self.session_id, heads=self.heads))
         return self._read
 
-    async def of_all_branches(self) -> Sequence[JsonObject]:
+    async def states_of_all_branches(self) -> Sequence[SessionState]:
         """Whatever the session has, for what names its own list or tells no text."""
+        return states_of(await self.of_all_branches())
+
+    async def of_all_branches(self) -> Sequence[JsonObject]:
+        """The receipts themselves, for what was prepared."""
         return await self.archive.receipts(self.session_id)
 
 
@@ -307,7 +313,7 @@ async def _refused(
     if request.mode != "reactive" or not start.payload or start.is_repeated:
         return call, Refusals()
     retries = call.settings.reactive_retries
-    refusals = refusals_of(start.payload, await earlier.of_all_branches(), retries)
+    refusals = refusals_of(start.payload, await earlier.states_of_all_branches(), retries)
     harder = refusals.harder(request)
     if harder is not request:
         call = await to_thread.run_sync(call_of, call.parsed, call.format, harder, ours)
@@ -356,9 +362,8 @@ async def _keep(
     if start.recognised is not None:
         listed = history_hash(start.payload)
     if result.prepared is not None:
-        # The context stays as it is until this is applied; what was written serves before.
-        written = {name: receipt[name] for name in _OF_PREPARED if name in receipt}
-        receipt = {**result.receipt, **written}
+        # The context stays as it is until this is applied.
+        receipt = {**receipt, "prepared": result.receipt["prepared"]}
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt, head=head)
     elif result.changed:
         context = context_entries(verdict.draft.messages, rendered, task.seqs)
@@ -375,8 +380,8 @@ async def _keep(
         # it again; a refusal is a fact whatever came of it.
         await archive.commit(result.session_id, receipt=receipt, head=head)
     elif words.prose:
-        # A summary for later; it is no compaction, so nothing else of this call is remembered.
-        names = ("session_id", "format", "status", "tokens", "memory")
+        # A summary for later; it is no compaction, so nothing else of this call is told.
+        names = ("session_id", "format", "status", "tokens", "state")
         receipt = {name: receipt[name] for name in names}
         await archive.commit(result.session_id, receipt=receipt, head=head)
 
@@ -398,8 +403,8 @@ async def _memory(
     """The summary written earlier that can stand in for a new one, if there is one."""
     if shape.cut is None or request.mode == "plan":
         return None
-    receipts = await earlier.all()
-    return await to_thread.run_sync(memory_that_reaches, task, shape, request, receipts)
+    states = await earlier.states()
+    return await to_thread.run_sync(memory_that_reaches, task, shape, request, states)
 
 
 async def _is_repeated(
@@ -417,9 +422,8 @@ async def _is_outcome(
     payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
 ) -> bool:
     """Whether this very list is what the session's last compaction gave for the same wishes."""
-    receipts = await earlier.all()
-    keys = (receipt["repeat_key"] for receipt in reversed(receipts) if "repeat_key" in receipt)
-    last = next(keys, None)
+    keys = (state.repeat_key for state in reversed(await earlier.states()))
+    last = next(filter(None, keys), None)
     return last is not None and last == repeat_key(payload, request)
 
 
@@ -436,14 +440,14 @@ async def _past(
     if not may_act and not _tells(task, request):
         return Past()
     try:
-        receipts = earlier_receipts(await earlier.all(), task.seqs)
+        states = before(await earlier.states(), stop_seq_of(task.seqs))
     except NotFoundError:  # a plan for a session that is not archived yet
-        receipts = ()
-    known = await to_thread.run_sync(known_of, task, receipts)
+        states = ()
+    known = await to_thread.run_sync(known_of, task, states)
     on_disk = await files_on_disk(known.paths, read_file)
     # What is only prepared empties no context yet.
     look_back = partial(past_of, is_over=call.goal.is_over and not request.prepare)
-    return await to_thread.run_sync(look_back, task, receipts, known, on_disk)
+    return await to_thread.run_sync(look_back, task, states, known, on_disk)
 
 
 def _tells(task: Task, request: CompactRequest) -> bool:
@@ -547,7 +551,7 @@ async def _words(
         sources,
         request,
         model,
-        receipts=await earlier.of_all_branches(),
+        states=await earlier.states_of_all_branches(),
         now_seconds=time.time(),
         tell=chars_teller(tell),
     )

@@ -7,11 +7,10 @@ disk comes from `restore_files`, and only for files inside the roots.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass, replace
 
 from context_compaction.file_ledger import file_content, sha256_of
-from context_compaction.messages import JsonObject, Messages, ToolResult
+from context_compaction.messages import Messages, ToolResult
 from context_compaction.pairing import index_calls
 from context_compaction.roots import DiskFile
 from context_compaction.seen_text import still_says
@@ -97,15 +96,6 @@ def uses_of(
     return found
 
 
-def states_from(receipts: Sequence[JsonObject]) -> dict[str, FileState]:
-    """The state that the newest of `receipts` holds, by path."""
-    for receipt in reversed(receipts):
-        if "read_state" in receipt:
-            entries = cast("list[dict[str, Any]]", receipt["read_state"])
-            return {entry["path"]: FileState(**entry) for entry in entries}
-    return {}
-
-
 def tracked_paths(uses: Mapping[str, FileUse], earlier: Mapping[str, FileState]) -> list[str]:
     """The files to look at, newest use first, `TRACKED_FILES` at most."""
     older = sorted(earlier.values(), key=lambda state: -state.seq)
@@ -142,15 +132,15 @@ def untold(
 
 def refreshed(
     states: Mapping[str, FileState], shown: Sequence[str], on_disk: Mapping[str, DiskFile]
-) -> list[JsonObject]:
-    """`states` for the receipt, after the files `shown` were put back as they are on disk."""
-    entries: list[JsonObject] = []
+) -> tuple[FileState, ...]:
+    """`states`, after the files `shown` were put back as they are on disk."""
+    kept: list[FileState] = []
     for path, state in states.items():
         file = on_disk.get(path)
         if path in shown and file is not None:
             state = _agreeing(state, file)
-        entries.append(asdict(state))
-    return entries
+        kept.append(state)
+    return tuple(kept)
 
 
 def changed_warning(states: Mapping[str, FileState]) -> str | None:

@@ -139,15 +139,6 @@ def receipt_of(
     return receipt
 
 
-def earlier_receipts(receipts: Sequence[JsonObject], seqs: Sequence[int]) -> tuple[JsonObject, ...]:
-    """Those of `receipts` that were written when the conversation was shorter than it is now.
-
-    A call that is repeated with the same list thus sees the same past, and gives the same bytes.
-    """
-    newest_seq = stop_seq_of(seqs)
-    return tuple(receipt for receipt in receipts if receipt.get("stop_seq", -1) < newest_seq)
-
-
 def stop_seq_of(seqs: Sequence[int]) -> int:
     """The number of the newest archived message of a list; -1 where there is none."""
     return max(seqs, default=-1)

@@ -8,11 +8,11 @@ the retries, and at its end the answer says that there is no use in another.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.history_hash import history_hash
 from context_compaction.messages import JsonObject
+from context_compaction.session_state import Rejection, SessionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +54,33 @@ class Refusals:
 
 
 def refusals_of(
-    payload: Sequence[JsonObject], receipts: Sequence[JsonObject], max_retries: int = 0
+    payload: Sequence[JsonObject], states: Sequence[SessionState], max_retries: int = 0
 ) -> Refusals:
     """The refusals of `payload`, which a provider has just refused.
 
     Args:
         payload: The list.
-        receipts: All receipts of the session, in any order.
+        states: What all calls of the session left, in any order.
         max_retries: See `Refusals`.
     """
-    told = [cast("JsonObject", r["reactive"]) for r in receipts if r.get("reactive")]
+    told = [state.rejection for state in states if state.rejection is not None]
     key = history_hash(payload)
-    rejected = frozenset({key, *(item["request"] for item in told)})
+    rejected = frozenset({key, *(item.request for item in told)})
     # Lists of which one was made from the other, both of them refused.
-    links = [item for item in told if item["result"] in rejected]
+    links = [item for item in told if item.result in rejected]
     versions = {key}
     grows = True
     while grows:
         found = {
             end
             for item in links
-            if item["request"] in versions or item["result"] in versions
-            for end in (item["request"], item["result"])
+            if item.request in versions or item.result in versions
+            for end in (item.request, item.result)
+            if end is not None
         }
         grows = not found <= versions
         versions |= found
-    sizes = [item["result_tokens"] for item in links if item["result"] in versions]
+    sizes = [item.result_tokens for item in links if item.result in versions]
     return Refusals(key, rejected, len(versions), min(sizes, default=None), max_retries)
 
 
@@ -124,3 +125,11 @@ def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals
         "reactive": told,
     }
     return replace(result, warnings=warnings, receipt=receipt)
+
+
+def rejection_of(result: CompactResult, refusals: Refusals) -> Rejection | None:
+    """What later calls are to know of the list that was refused, and of `result` instead of it."""
+    if not refusals.key:
+        return None
+    gives = history_hash(result.messages) if result.changed else None
+    return Rejection(refusals.key, gives, result.tokens.after)

@@ -4,10 +4,11 @@ import re
 from collections.abc import Sequence
 
 from context_compaction.archive import Archive, OutputInfo
-from context_compaction.attribution import Ours, claims_in, hashes_in
+from context_compaction.attribution import Ours, claims_in
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.history_hash import history_hash
-from context_compaction.messages import JsonObject, Messages
+from context_compaction.messages import Messages
+from context_compaction.session_state import SessionState, made_by, states_of
 
 _VALID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 # A list may claim anything; so many other sessions and outputs are looked for.
@@ -40,7 +41,7 @@ async def identify(messages: Messages, *, format: str, named: str | None, archiv
         return check_session_id(named)
     claims = claims_in(messages)
     for session_id in claims.session_ids[:_MOST_CLAIMS]:
-        listed = hashes_in(await _receipts(session_id, archive))
+        listed = made_by(await _states(session_id, archive))
         if not listed.isdisjoint(claims.hashes_of(session_id)):
             return session_id
     return await _session_of_list(messages, format, archive)
@@ -55,10 +56,10 @@ async def ours_in(messages: Messages, session_id: str, archive: Archive) -> Ours
     claims = claims_in(messages)
     hashes: set[str] = set()
     if claims.messages:
-        hashes |= hashes_in(await _receipts(session_id, archive))
+        hashes |= made_by(await _states(session_id, archive))
     for other in claims.session_ids[:_MOST_CLAIMS]:
         if other != session_id:
-            hashes |= hashes_in(await _receipts(other, archive)) & claims.hashes_of(other)
+            hashes |= made_by(await _states(other, archive)) & claims.hashes_of(other)
     known: set[str] = set()
     if claims.output_ids:
         kept = {info.output_id for info in await _outputs(session_id, archive)}
@@ -99,9 +100,9 @@ def _id_of(beginning: Messages) -> str:
     return f"s_{history_hash(message.source for message in beginning)[:16] or 'empty'}"
 
 
-async def _receipts(session_id: str, archive: Archive) -> Sequence[JsonObject]:
+async def _states(session_id: str, archive: Archive) -> Sequence[SessionState]:
     try:
-        return await archive.receipts(session_id)
+        return states_of(await archive.receipts(session_id))
     except NotFoundError:
         return ()
 

@@ -8,7 +8,7 @@ way, before it asks a model. Pure: the archive's receipts hold the texts.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from context_compaction import markers
 from context_compaction.assignments import PROSE_SHARE, source_for
@@ -17,6 +17,7 @@ from context_compaction.cut_point import history_of
 from context_compaction.errors import SummaryError
 from context_compaction.extracts import extract_of, extracts, with_extracts
 from context_compaction.messages import JsonObject, Message, Messages
+from context_compaction.session_state import Memory, SessionState
 from context_compaction.sources import Record, Sources
 from context_compaction.summarizers import host
 from context_compaction.task import Shape, Task, history_span, span_of
@@ -25,27 +26,6 @@ from context_compaction.words import Words
 _SINCE_TITLE = "# Since that was written, word for word"
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.
 _SINCE_SHARE = 0.6
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """A summary written earlier.
-
-    Attributes:
-        text: The prose.
-        start_seq: First archived message that it stands for ...
-        stop_seq: ... and the last one.
-        writer: Who wrote it.
-        instructions: What it was to dwell on.
-        at_seconds: When, in Unix time.
-    """
-
-    text: str
-    start_seq: int
-    stop_seq: int
-    writer: str
-    instructions: str
-    at_seconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +44,7 @@ class Match:
 
 
 def memory_that_reaches(
-    task: Task, shape: Shape, request: CompactRequest, receipts: Sequence[JsonObject]
+    task: Task, shape: Shape, request: CompactRequest, states: Sequence[SessionState]
 ) -> Match | None:
     """The memory whose end lies nearest to the cut of `shape`; None where none can be used.
 
@@ -80,9 +60,8 @@ def memory_that_reaches(
     room_tokens = int(shape.summary_tokens * PROSE_SHARE)
     found = [
         match
-        for receipt in reversed(receipts)
-        if "memory" in receipt
-        for memory in [Memory(**receipt["memory"])]
+        for memory in (state.memory for state in reversed(states))
+        if memory is not None
         if memory.start_seq <= first and memory.instructions == request.instructions
         if task.count.text(memory.text) <= room_tokens
         for match in [_match(task, history, shape.draft.messages, memory)]
@@ -127,12 +106,12 @@ def memory_given(task: Task, request: CompactRequest) -> Words:
 
 def memory_kept(
     task: Task, shape: Shape, words: Words, request: CompactRequest, now_seconds: float
-) -> JsonObject:
-    """What a receipt says for later compactions; empty where nobody wrote anything."""
+) -> Memory | None:
+    """What is left for later compactions; None where nobody wrote anything."""
     if not words.prose:
-        return {}
+        return None
     span = span_of(task, task.messages) if shape.cut is None else history_span(task, shape)
-    kept = Memory(
+    return Memory(
         words.prose,
         span.start_seq,
         span.stop_seq,
@@ -140,7 +119,6 @@ def memory_kept(
         request.instructions,
         int(now_seconds),
     )
-    return {"memory": asdict(kept)}
 
 
 def _match(task: Task, history: Messages, all_messages: Messages, memory: Memory) -> Match | None:

@@ -5,15 +5,15 @@ Claude Code stops where "the context refilled to the limit within 3 turns of the
 We never stop; we name the cause. A turn is an answer of the model here, as it is there: one
 request of the user may lead to many.
 
-The state is what the session's receipts say, so every process sees the same. Pure.
+The state is what earlier calls left, so every process sees the same. Pure.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import cast
 
 from context_compaction.messages import JsonObject, Message, Messages, ToolCall, ToolResult
 from context_compaction.pairing import CallIndex, index_calls
+from context_compaction.session_state import SessionState
 from context_compaction.settings import Settings
 from context_compaction.tokens import MessageCounter
 from context_compaction.tool_kinds import classify
@@ -64,7 +64,7 @@ class Refill:
 def refill_of(
     messages: Messages,
     seqs: Sequence[int],
-    receipts: Sequence[JsonObject],
+    states: Sequence[SessionState],
     *,
     count: MessageCounter,
     settings: Settings,
@@ -74,24 +74,23 @@ def refill_of(
     Args:
         messages: The list that came in, now above the trigger again.
         seqs: For each position of the list that came in, its number in the transcript.
-        receipts: The session's receipts of shorter lists than this one, oldest first.
+        states: What the calls with shorter lists than this one left, oldest first.
         count: The token counter.
         settings: `thrash_turns`, and `tool_kinds` to name what was read.
     """
-    last = next((receipt for receipt in reversed(receipts) if receipt.get("refill")), None)
-    if last is None:
+    last = next((state for state in reversed(states) if state.filling is not None), None)
+    if last is None or last.filling is None:
         return Refill(None, 0, 0, 0, ())
-    stop_seq = int(last.get("stop_seq", -1))
+    stop_seq = last.stop_seq
     since = [at for at, m in enumerate(messages) if m.index is not None if seqs[m.index] > stop_seq]
     turns = sum(1 for at in since if _begins_answer(messages, at))
     is_soon = turns <= settings.thrash_turns
-    before, figures = cast("JsonObject", last["refill"]), cast("JsonObject", last["tokens"])
     sources = _sources([messages[at] for at in since], index_calls(messages), count, settings)
     return Refill(
         turns,
         sum(source.tokens for source in sources),
-        int(figures["trigger"]) - int(figures["after"]),
-        int(before.get("streak", 0)) + 1 if is_soon else 0,
+        last.filling.free_tokens,
+        last.filling.streak + 1 if is_soon else 0,
         sources[:_MAX_SOURCES],
     )
 

@@ -150,7 +150,7 @@ async def test_the_state_has_path_range_hashes_and_time(tmp_path: Path) -> None:
     ]
     await call(tmp_path, payload)
     [receipt] = await receipts(tmp_path)
-    states = {state["path"]: state for state in receipt["read_state"]}
+    states = {state["path"]: state for state in receipt["state"]["files"]}
     inside, outside = states["x.py"], states["/elsewhere/y.py"]
     assert inside["range"] == "offset=10,limit=21"
     assert inside["seq"] == 2

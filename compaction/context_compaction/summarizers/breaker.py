@@ -1,18 +1,17 @@
 """A circuit breaker for each session: a model that keeps failing is left alone for a while.
 
-Its state is what the session's receipts say of their writers, so every process sees the same, and
+Its state is what the session's calls left of their writers, so every process sees the same, and
 it survives a restart. (Claude Code found 1,279 sessions with 50 or more failures in a row, which
 cost 250,000 calls a day.)
 """
 
 from collections.abc import Sequence
-from typing import cast
 
-from context_compaction.messages import JsonObject
+from context_compaction.session_state import SessionState
 
 
 def wait_seconds(
-    receipts: Sequence[JsonObject],
+    states: Sequence[SessionState],
     now_seconds: float,
     *,
     max_failures: int,
@@ -21,7 +20,7 @@ def wait_seconds(
     """How long the session's model is still left alone; 0 where it may be asked.
 
     Args:
-        receipts: The session's receipts, oldest first.
+        states: What the session's calls left, oldest first.
         now_seconds: The time, as Unix time.
         max_failures: So many failures in a row open the breaker; 0 is never.
         cool_down_seconds: After this one call is let through; if that fails too, the wait begins
@@ -29,13 +28,12 @@ def wait_seconds(
     """
     failures = 0
     last_seconds = 0.0
-    for receipt in reversed(receipts):
-        report = cast("JsonObject", receipt.get("model") or {})
-        if not report.get("requested"):
+    for call in (state.model for state in reversed(states)):
+        if call is None:
             continue  # nobody asked a model
-        if not report.get("failure"):
+        if not call.failed:
             break
-        last_seconds = last_seconds or float(report.get("at_seconds", 0))
+        last_seconds = last_seconds or call.at_seconds
         failures += 1
         if failures == max_failures:
             return max(0.0, last_seconds + cool_down_seconds - now_seconds)
