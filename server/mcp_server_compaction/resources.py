@@ -3,6 +3,7 @@
 import base64
 import re
 from dataclasses import fields
+from inspect import cleandoc
 from typing import Any
 
 from context_compaction.archive import Archive, History, SessionInfo
@@ -217,8 +218,9 @@ def options_document() -> dict[str, Any]:
 
 def _setting_descriptions() -> dict[str, str]:
     """The text of each attribute in the docstring of `Settings`."""
-    attributes = (Settings.__doc__ or "").partition("Attributes:")[2]
-    entries = re.findall(r"^ +(\w+): (.+(?:\n {12,}.+)*)", attributes, re.MULTILINE)
+    # Python 3.13 takes the indentation from docstrings, earlier ones leave it.
+    attributes = cleandoc(Settings.__doc__ or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8,}.+)*)", attributes, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}
 
 
