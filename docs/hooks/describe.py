@@ -223,15 +223,27 @@ def _bounds(value: Json) -> str:
 
 
 def check_names(
-    described: Iterable[str], existing: Iterable[str], where: str, *, needs_all: bool = True
+    described: Iterable[str],
+    existing: Iterable[str],
+    where: str,
+    *,
+    needs_all: bool = True,
+    may_have_more: bool = False,
 ) -> None:
     """See that everything has a description, and every description something to describe.
+
+    Args:
+        described: What has a description.
+        existing: What is there.
+        where: What they are, for the error.
+        needs_all: Whether everything must be described.
+        may_have_more: Whether there may be descriptions of what was not seen this time.
 
     Raises:
         UndescribedError: Names what has not.
     """
     described, existing = set(described), set(existing)
-    if stale := sorted(described - existing):
+    if not may_have_more and (stale := sorted(described - existing)):
         raise UndescribedError(f"texts.toml describes {where} that are not there: {stale}.")
     if needs_all and (missing := sorted(existing - described)):
         raise UndescribedError(f"texts.toml does not describe these {where}: {missing}.")

@@ -149,7 +149,7 @@ def _errors() -> str:
 
 def _receipt() -> str:
     described = texts()["receipt"]
-    check_names(_written().receipt, described, "fields of a receipt", needs_all=False)
+    check_names(described, _written().receipt, "fields of receipts", may_have_more=True)
     return table(("field", "meaning"), [[code(name), text] for name, text in described.items()])
 
 
