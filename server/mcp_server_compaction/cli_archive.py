@@ -22,7 +22,7 @@ from mcp_server_compaction.sessions import iso_time, session_document
 from mcp_server_compaction.terminal import say, shown
 from mcp_server_compaction.text_source import TextSource, open_source
 
-_LINES = re.compile(r"(\d+)(?:-(\d+))?\Z")
+_LINES = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?\Z")
 _CHUNK_CHARS = 1_000_000
 
 

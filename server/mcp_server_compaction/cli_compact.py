@@ -124,12 +124,15 @@ def _model(config: Config) -> SummaryModel | None:
     return None if writer in {"host", "sampling"} else model_for(writer, config, None)
 
 
+_MOST_DIGITS = 12  # far more tokens than any window has
+
+
 def _target_tokens(target: str | None, given: Input, model: str | None) -> int | None:
     """The target in tokens; a percentage is of what the conversation has."""
     if target is None:
         return None
     number = target.removesuffix("%").replace("_", "").replace(",", "")
-    if not number.isdecimal() or int(number) == 0:
+    if not number.isdecimal() or len(number) > _MOST_DIGITS or int(number) == 0:
         raise SettingsError(f"--target is {target!r}. Give tokens as 50000, or a share as 25%.")
     if not target.endswith("%"):
         return int(number)

@@ -18,8 +18,8 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.sessions import iso_time
 from mcp_server_compaction.terminal import say
 
-_AGE = re.compile(r"(\d+)d?\Z")
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)
+_AGE = re.compile(r"(\d{1,9})d?\Z")
+_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _DAY_SECONDS = 86_400
 

@@ -85,11 +85,11 @@ def transcripts(draw: st.DrawFn) -> Json:
     """
     dice: random.Random = draw(st.randoms(use_true_random=False))
     rows, format = copy.deepcopy(_real(dice))
-    for _ in range(dice.randrange(4)):
-        if format is not None and dice.random() < 0.4:
-            place, inner = dice.randrange(40), dice.randrange(6)
-            rows = apply(dice.choice(MUTATIONS), rows, format, place, inner)
-        elif rows:
+    if format is not None and dice.random() < 0.4:
+        place, inner = dice.randrange(40), dice.randrange(6)
+        rows = apply(dice.choice(MUTATIONS), rows, format, place, inner)
+    for _ in range(dice.randrange(3)):
+        if rows:
             _spoil(rows, dice)
     cut = [dice.random(), dice.choice(ODD_TEXTS)] if dice.random() < 0.2 else None
     return {"rows": rows, "format": format, "cut": cut}
