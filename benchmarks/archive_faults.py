@@ -22,11 +22,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Query
-from context_compaction.archive.local import LocalArchive, open_archive
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.errors import ArchiveError, ArchiveFullError
+from context_compaction.messages.edits import make_blob
 
 WRITERS = 8
 APPENDS = 2_000
@@ -46,7 +46,7 @@ def text_of(name: str, number: int) -> str:
 
 
 def message(name: str, number: int) -> Any:
-    return wire.parse([{"role": "user", "content": text_of(name, number)}], format="anthropic")
+    return formats.parse([{"role": "user", "content": text_of(name, number)}], format="anthropic")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -268,7 +268,7 @@ async def fail(archive: LocalArchive, kept: list[tuple[str, int]]) -> ArchiveErr
         name = f"f{number}"
         raw = {"role": "user", "content": text_of(name, number) * 20}
         try:
-            messages = wire.parse([raw], format="anthropic")
+            messages = formats.parse([raw], format="anthropic")
             await archive.append(name, messages, format="anthropic")
         except ArchiveFullError as error:
             return error
@@ -287,7 +287,7 @@ async def delete_one(root: Path) -> None:
                 {"role": "user", "content": text_of(f"s{session}", number)}
                 for number in range(DELETE_MESSAGES)
             ]
-            messages = wire.parse(raws, format="anthropic")
+            messages = formats.parse(raws, format="anthropic")
             await archive.append(f"s{session}", messages, format="anthropic")
         began = time.process_time()
         await archive.search(Query("step1"))

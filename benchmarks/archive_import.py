@@ -19,10 +19,10 @@ from tempfile import TemporaryDirectory
 
 import anyio
 from context_compaction.archive import Query
-from context_compaction.archive.local import open_archive
-from mcp_server_compaction.import_calls import Calls
-from mcp_server_compaction.import_journal import Journal
-from mcp_server_compaction.importing import changed_files, import_file
+from context_compaction.archive.local.archive import open_archive
+from mcp_server_compaction.hosts.import_calls import Calls
+from mcp_server_compaction.hosts.import_journal import Journal
+from mcp_server_compaction.hosts.importing import changed_files, import_file
 
 SESSION_MESSAGES = 1_000
 WORDS = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8").split()

@@ -30,12 +30,13 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction import markers, wire
-from context_compaction.compaction import CompactRequest
-from context_compaction.messages import text_of
-from context_compaction.pipeline import compact
-from context_compaction.summarizers import prose
-from context_compaction.tokens import counter_for
+from context_compaction import formats
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import text_of
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.summarizers.instructions import typed_text
+from context_compaction.tokens.counter import counter_for
 
 from benchmarks.constraint_phrasings import (
     BUILDING,
@@ -124,7 +125,7 @@ def _of_size(format: str, payload: list[Json]) -> list[Json]:
     start = next(at for at, message in enumerate(payload) if message["role"] == "user")
     payload = payload[start:]
     count = counter_for(MODEL)
-    sizes = accumulate(count.message(message) for message in wire.parse(payload, format=format))
+    sizes = accumulate(count.message(message) for message in formats.parse(payload, format=format))
     stop = sum(1 for total in sizes if total <= HISTORY_TOKENS) - 1
     while payload[stop]["role"] != "assistant":
         stop -= 1
@@ -217,11 +218,11 @@ def texts_of(laid: Laid, *, with_controls: bool) -> Iterator[tuple[str, str, str
     count = counter_for(MODEL)
     tokens = 0
     for rounds in (1, ROUNDS):
-        output = wire.parse(anyio.run(compacted, laid, rounds), format=laid.format)
+        output = formats.parse(anyio.run(compacted, laid, rounds), format=laid.format)
         tokens = tokens or count.messages(output)
-        made = tuple(m for m in output if markers.seems_made(text_of(m.blocks)))
+        made = tuple(m for m in output if placeholders.seems_made(text_of(m.blocks)))
         yield f"{OURS}, rounds: {rounds}", flat(*spoken(output)), flat(*spoken(made))
-    parsed = wire.parse(laid.payload, format=laid.format)
+    parsed = formats.parse(laid.payload, format=laid.format)
     lines = [line for text in spoken(parsed) for line in text.splitlines() if line.strip()]
     for name in NAMED_CONTROLS if with_controls else ():
         text = flat(*CONTROLS[name](lines, tokens, count))
@@ -253,12 +254,12 @@ def judged(laid: Laid, text: str, made: str) -> Iterator[tuple[str, str, bool]]:
 
 def is_kept(rule: str, text: str) -> bool:
     """Whether `text` has every sentence of `rule` word for word; they may stand apart."""
-    return all(flat(sentence.text) in text for sentence in prose.sentences_of(rule))
+    return all(flat(sentence.text) in text for sentence in typed_text.sentences_of(rule))
 
 
 def stands_unmarked(rule: str, made: str) -> bool:
     """Whether `made` has `rule` somewhere as if it still held."""
-    return flat(rule) in made.replace(f"{markers.EARLIER}{flat(rule)}", "")
+    return flat(rule) in made.replace(f"{placeholders.EARLIER}{flat(rule)}", "")
 
 
 def is_marked(rule: str, made: str) -> bool:

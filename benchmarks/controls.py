@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, TypeAlias
 
-from context_compaction.tokens import MessageCounter
+from context_compaction.tokens.counter import MessageCounter
 
 from benchmarks.needed import is_entity, tokens_of
 

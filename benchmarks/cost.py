@@ -20,10 +20,10 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction.archive.local import LocalArchive, open_archive
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
-from context_compaction.vocabulary import load_o200k
+from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.tokens.vocabulary import load_o200k
 
 from tests.support.synthetic import synthetic_session
 

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from context_compaction import wire
-from context_compaction.messages import Block, Message, Messages, Text, ToolCall, ToolResult
-from context_compaction.profiles import profile_for
-from context_compaction.text_counters import O200kCounter, ScaledCounter
-from context_compaction.tokens import MessageCounter, message_bytes
-from context_compaction.vocabulary import load_o200k
+from context_compaction import formats
+from context_compaction.messages.model import Block, Message, Messages, Text, ToolCall, ToolResult
+from context_compaction.tokens.counter import MessageCounter, message_bytes
+from context_compaction.tokens.models import profile_for
+from context_compaction.tokens.tokenizers import O200kCounter, ScaledCounter
+from context_compaction.tokens.vocabulary import load_o200k
 
 SESSION = Path(__file__).parent.parent / "examples" / "pi-session.jsonl"
 SIZES_TOKENS = (200_000, 1_000_000)
@@ -64,7 +64,9 @@ def fresh_counter() -> MessageCounter:
 
 def read_session(path: Path) -> Messages:
     lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return wire.parse([line["message"] for line in lines if line["type"] == "message"], format="pi")
+    return formats.parse(
+        [line["message"] for line in lines if line["type"] == "message"], format="pi"
+    )
 
 
 def grow(session: Messages, size_tokens: int) -> Messages:

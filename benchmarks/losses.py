@@ -17,11 +17,11 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction import CompactRequest, compact, wire
+from context_compaction import CompactRequest, compact, formats
 from context_compaction.archive import Archive, Query
-from context_compaction.losses import losses_of
-from context_compaction.messages import Messages
-from context_compaction.tokens import counter_for
+from context_compaction.messages.model import Messages
+from context_compaction.pipeline.dropped_names import losses_of
+from context_compaction.tokens.counter import counter_for
 
 from benchmarks.needed import spoken
 from tests.support.corpus import Transcript, all_transcripts
@@ -46,7 +46,7 @@ def best_ms(run: Callable[[], object]) -> float:
 def after_of(before: Messages, messages: list[Json], format: str) -> Messages:
     """The list that came out, untouched messages as the very objects of `before`."""
     known = {id(message.source): message for message in before}
-    return tuple(known.get(id(m.source), m) for m in wire.parse(messages, format=format))
+    return tuple(known.get(id(m.source), m) for m in formats.parse(messages, format=format))
 
 
 async def found_of(names: list[str], archive: Archive) -> int:
@@ -74,7 +74,7 @@ async def row_of(transcript: Transcript) -> str:
     )
     async with temporary_archive() as archive:
         result = await compact(transcript.payload, request, archive=archive)
-        before = wire.parse(transcript.payload, format=transcript.format)
+        before = formats.parse(transcript.payload, format=transcript.format)
         after = after_of(before, result.messages, transcript.format)
         losses = losses_of(before, after)
         names = [name for kind in losses.shown.values() for name in kind]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_compaction.messages import Messages, Text, ToolCall, ToolResult
+from context_compaction.messages.model import Messages, Text, ToolCall, ToolResult
 
 CONTEXT_CHARS = 160
 CONTEXT_WORDS = 2

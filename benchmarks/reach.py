@@ -21,12 +21,12 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Query
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
-from context_compaction.tokens import counter_for
-from mcp_server_compaction.tools.search_transcript import search_briefly
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.tokens.counter import counter_for
+from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
 
 from benchmarks.needed import kept, past_of, spoken
 from benchmarks.recall import MODEL, TITLES, Case, Needs, cases, interval, needs_of, ordinary
@@ -67,7 +67,7 @@ async def _held_and_found(needs: Needs, target_tokens: int) -> tuple[list[bool],
     async with temporary_archive() as archive:
         request = CompactRequest(format=needs.format, model=MODEL, target_tokens=target_tokens)
         result = await compact(needs.payload, request, archive=archive)
-        output = wire.parse(result.messages, format=needs.format)
+        output = formats.parse(result.messages, format=needs.format)
         held = kept(strings, needs.past, past_of("\n".join(spoken(output)), ordinary()))
         found: list[bool] = []
         for string in strings:

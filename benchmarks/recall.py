@@ -28,13 +28,13 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction import wire
-from context_compaction.compaction import CompactRequest
-from context_compaction.messages import Messages
-from context_compaction.microcompact import microcompact
-from context_compaction.pipeline import compact
+from context_compaction import formats
+from context_compaction.layers.microcompact import microcompact
+from context_compaction.messages.model import Messages
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 from context_compaction.settings import Settings
-from context_compaction.tokens import MessageCounter, counter_for
+from context_compaction.tokens.counter import MessageCounter, counter_for
 
 from benchmarks.controls import CONTROLS, keep_last
 from benchmarks.needed import (
@@ -126,7 +126,7 @@ def needs_of(case: Case) -> Needs | None:
     """What is needed of one case; None where that is hardly anything."""
     transcript = _by_name()[case.transcript]
     common = ordinary()
-    parsed = wire.parse(transcript.payload, format=transcript.format)
+    parsed = formats.parse(transcript.payload, format=transcript.format)
     before = tuple(message for message in parsed[: case.cut_at] if message.role != "system")
     system = "\n".join(spoken(tuple(message for message in parsed if message.role == "system")))
     after = parsed[case.cut_at : case.cut_at + HORIZON_MESSAGES]
@@ -170,7 +170,7 @@ async def _compacted(payload: list[Json], format: str, target_tokens: int) -> Me
     async with temporary_archive() as archive:
         request = CompactRequest(format=format, model=MODEL, target_tokens=target_tokens)
         result = await compact(payload, request, archive=archive)
-    return wire.parse(result.messages, format=format)
+    return formats.parse(result.messages, format=format)
 
 
 def _cleared_tail(before: Messages, tokens: int, count: MessageCounter) -> list[str]:
@@ -213,7 +213,7 @@ def _by_name() -> dict[str, Transcript]:
 def ordinary() -> frozenset[str]:
     """Tokens and words that stand in many of the conversations."""
     texts = (
-        "\n".join(spoken(wire.parse(item.payload, format=item.format)))
+        "\n".join(spoken(formats.parse(item.payload, format=item.format)))
         for item in all_transcripts()
     )
     return ordinary_words(texts)

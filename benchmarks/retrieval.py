@@ -25,10 +25,10 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Archive, Query
 from context_compaction.archive.documents import message_text
-from context_compaction.archive.local import open_archive
+from context_compaction.archive.local.archive import open_archive
 from rank_bm25 import BM25Okapi  # pyright: ignore[reportMissingTypeStubs]
 
 from tests.support.corpus import all_transcripts
@@ -70,7 +70,7 @@ def texts_of_transcripts() -> dict[Doc, str]:
     for transcript in all_transcripts():
         if LEFT_OUT.search(transcript.name):
             continue
-        for seq, message in enumerate(wire.parse(transcript.payload, format=transcript.format)):
+        for seq, message in enumerate(formats.parse(transcript.payload, format=transcript.format)):
             assert isinstance(message.source, dict)
             texts[session_id(transcript.name), seq] = message_text(
                 message.source, transcript.format
@@ -81,7 +81,7 @@ def texts_of_transcripts() -> dict[Doc, str]:
 async def fill_with_transcripts(archive: Archive) -> None:
     for transcript in all_transcripts():
         if not LEFT_OUT.search(transcript.name):
-            messages = wire.parse(transcript.payload, format=transcript.format)
+            messages = formats.parse(transcript.payload, format=transcript.format)
             dated = [
                 message
                 if message.timestamp_seconds is not None
@@ -323,7 +323,7 @@ async def measure_locomo(path: Path, folder: Path) -> None:
             messages = [
                 replace(message, timestamp_seconds=seconds)
                 for message, (_, seconds) in zip(
-                    wire.parse(raws, format="anthropic"), turns, strict=True
+                    formats.parse(raws, format="anthropic"), turns, strict=True
                 )
             ]
             await archive.append(name, messages, format="anthropic")

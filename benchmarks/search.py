@@ -26,11 +26,11 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
-from context_compaction.archive.index import SearchIndex
-from context_compaction.archive.local import LocalArchive, open_archive
-from context_compaction.archive.search import search, search_pattern
+from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.archive.local.search.index import SearchIndex
+from context_compaction.archive.local.search.search import search, search_pattern
 
 SESSION_MESSAGES = 500
 APPEND_MESSAGES = 100
@@ -124,7 +124,7 @@ async def fill(archive: LocalArchive, count: int, median_chars: int) -> tuple[in
         for text in (text for _, text in zip(range(SESSION_MESSAGES), made, strict=False)):
             size_bytes += len(text.encode("utf-8", "replace"))
             raws.append({"role": ("user", "assistant")[len(raws) % 2], "content": text})
-        messages = wire.parse(raws, format="anthropic")
+        messages = formats.parse(raws, format="anthropic")
         before = time.process_time()
         for stop in range(APPEND_MESSAGES, len(messages) + APPEND_MESSAGES, APPEND_MESSAGES):
             await archive.append(f"s{number}", messages[:stop], format="anthropic")

@@ -32,11 +32,11 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction import wire
-from context_compaction.archive.local import open_archive
-from context_compaction.compaction import CompactRequest
-from context_compaction.tokens import counter_for
-from mcp_server_compaction.replay import READ_PRICE, WRITE_PRICE, call_positions, replay
+from context_compaction import formats
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.request import CompactRequest
+from context_compaction.tokens.counter import counter_for
+from mcp_server_compaction.compare.replay import READ_PRICE, WRITE_PRICE, call_positions, replay
 
 from benchmarks.simulator_page import Figures, figures_of, picture, section
 from tests.support.corpus import all_transcripts
@@ -132,7 +132,7 @@ async def run(
 
 def uncompacted(case: Case, payload: list[Any]) -> Figures:
     """The floor, by arithmetic: everything is sent, as if no window were there."""
-    sizes = list(map(counter_for().message, wire.parse(payload, format=case.format)))
+    sizes = list(map(counter_for().message, formats.parse(payload, format=case.format)))
     stops = call_positions(payload, case.format)
     read = written = sent = 0
     for stop in stops:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mcp_server_compaction.replay import Replay
+from mcp_server_compaction.compare.replay import Replay
 
 PAPERS = ("claude-code", "three-layer", "four-layer", "timeline", "timeline-checkpoint")
 WITHIN_CALLS = 20

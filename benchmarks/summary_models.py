@@ -29,8 +29,8 @@ from context_compaction import (
     compact,
     open_archive,
 )
-from context_compaction.archive.local import LocalArchive
-from context_compaction.summarizers.model import TellChars
+from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.summarizers.llm.model import TellChars
 
 from tests.support.messages_api import Says, serve
 from tests.support.story import SUMMARY

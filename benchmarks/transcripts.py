@@ -21,9 +21,10 @@ import anyio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.errors import CompactionError
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 
 from tests.support.converted import PROVIDER_FORMATS, in_format
 from tests.support.corpus import all_transcripts

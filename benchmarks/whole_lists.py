@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
-from context_compaction.archive.local import open_archive
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 
 REQUEST = CompactRequest(session_id="whole", context_window=50_000)
 

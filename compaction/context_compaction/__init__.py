@@ -12,20 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from context_compaction.archive import Archive, Hit, Query, SearchPage
-    from context_compaction.archive.local import LocalArchive, open_archive
+    from context_compaction.archive.local.archive import LocalArchive, open_archive
     from context_compaction.budget import Budget, make_budget
-    from context_compaction.compaction import (
-        Boundary,
-        CompactionStats,
-        CompactRequest,
-        CompactResult,
-        LayerReport,
-        Piece,
-        Prepared,
-        SummaryPrompt,
-        TokenReport,
-    )
-    from context_compaction.edits import Blob, Edit
     from context_compaction.errors import (
         ArchiveBusyError,
         ArchiveDamagedError,
@@ -43,24 +31,37 @@ if TYPE_CHECKING:
         UnknownFormatError,
         VocabularyError,
     )
-    from context_compaction.messages import Message, Messages
-    from context_compaction.pipeline import compact
+    from context_compaction.file_access import DiskFile, Roots, roots_of
+    from context_compaction.formats import FORMATS, detect, parse, render
+    from context_compaction.formats.convert import convert
+    from context_compaction.formats.session_files.model import Conversation
+    from context_compaction.formats.session_files.read import read_conversation
+    from context_compaction.messages.edits import Blob, Edit
+    from context_compaction.messages.model import Message, Messages
+    from context_compaction.pipeline.compact import compact
     from context_compaction.policies import POLICIES, Policy
-    from context_compaction.roots import DiskFile, Roots, roots_of
+    from context_compaction.request import CompactRequest
+    from context_compaction.result import (
+        Boundary,
+        CompactionStats,
+        CompactResult,
+        LayerReport,
+        Piece,
+        Prepared,
+        SummaryPrompt,
+        TokenReport,
+    )
     from context_compaction.settings import Settings
     from context_compaction.splices import Splice, apply_splices, make_splices
-    from context_compaction.summarizers.anthropic import AnthropicModel
-    from context_compaction.summarizers.model import (
+    from context_compaction.summarizers.llm.anthropic import AnthropicModel
+    from context_compaction.summarizers.llm.model import (
         ModelAnswer,
         ModelPrompt,
         ModelUsage,
         SummaryModel,
     )
-    from context_compaction.tokens import MessageCounter, counter_for
-    from context_compaction.wire import FORMATS, detect, parse, render
-    from context_compaction.wire.conversation import Conversation
-    from context_compaction.wire.convert import convert
-    from context_compaction.wire.files import read_conversation
+    from context_compaction.tokens.counter import MessageCounter, counter_for
+
 
 __all__ = [
     "FORMATS",
@@ -128,21 +129,20 @@ __all__ = [
 # Where each public name is defined, below this package; the imports above say the same to type
 # checkers.
 _NAMES_BY_MODULE = {
-    "archive": ("Archive", "Hit", "Query", "SearchPage"),
-    "archive.local": ("LocalArchive", "open_archive"),
-    "budget": ("Budget", "make_budget"),
-    "compaction": (
-        "Boundary",
-        "CompactRequest",
-        "CompactResult",
-        "CompactionStats",
-        "LayerReport",
-        "Piece",
-        "Prepared",
-        "SummaryPrompt",
-        "TokenReport",
+    "archive": (
+        "Archive",
+        "Hit",
+        "Query",
+        "SearchPage",
     ),
-    "edits": ("Blob", "Edit"),
+    "archive.local.archive": (
+        "LocalArchive",
+        "open_archive",
+    ),
+    "budget": (
+        "Budget",
+        "make_budget",
+    ),
     "errors": (
         "ArchiveBusyError",
         "ArchiveDamagedError",
@@ -160,19 +160,61 @@ _NAMES_BY_MODULE = {
         "UnknownFormatError",
         "VocabularyError",
     ),
-    "messages": ("Message", "Messages"),
-    "pipeline": ("compact",),
-    "policies": ("POLICIES", "Policy"),
-    "roots": ("DiskFile", "Roots", "roots_of"),
+    "file_access": (
+        "DiskFile",
+        "Roots",
+        "roots_of",
+    ),
+    "formats": (
+        "FORMATS",
+        "detect",
+        "parse",
+        "render",
+    ),
+    "formats.convert": ("convert",),
+    "formats.session_files.model": ("Conversation",),
+    "formats.session_files.read": ("read_conversation",),
+    "messages.edits": (
+        "Blob",
+        "Edit",
+    ),
+    "messages.model": (
+        "Message",
+        "Messages",
+    ),
+    "pipeline.compact": ("compact",),
+    "policies": (
+        "POLICIES",
+        "Policy",
+    ),
+    "request": ("CompactRequest",),
+    "result": (
+        "Boundary",
+        "CompactResult",
+        "CompactionStats",
+        "LayerReport",
+        "Piece",
+        "Prepared",
+        "SummaryPrompt",
+        "TokenReport",
+    ),
     "settings": ("Settings",),
-    "summarizers.anthropic": ("AnthropicModel",),
-    "summarizers.model": ("ModelAnswer", "ModelPrompt", "ModelUsage", "SummaryModel"),
-    "splices": ("Splice", "apply_splices", "make_splices"),
-    "tokens": ("MessageCounter", "counter_for"),
-    "wire": ("FORMATS", "detect", "parse", "render"),
-    "wire.conversation": ("Conversation",),
-    "wire.convert": ("convert",),
-    "wire.files": ("read_conversation",),
+    "splices": (
+        "Splice",
+        "apply_splices",
+        "make_splices",
+    ),
+    "summarizers.llm.anthropic": ("AnthropicModel",),
+    "summarizers.llm.model": (
+        "ModelAnswer",
+        "ModelPrompt",
+        "ModelUsage",
+        "SummaryModel",
+    ),
+    "tokens.counter": (
+        "MessageCounter",
+        "counter_for",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 

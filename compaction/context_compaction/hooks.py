@@ -7,9 +7,9 @@ result stands. What a hook raises becomes one clear error, and the archive has e
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from context_compaction.compaction import CompactionStats, CompactResult
 from context_compaction.errors import HookError
-from context_compaction.summarizers.model import TellChars
+from context_compaction.result import CompactionStats, CompactResult
+from context_compaction.summarizers.llm.model import TellChars
 
 # Told what is about to be compacted, or was.
 Hook: TypeAlias = Callable[[CompactionStats], Awaitable[None]]

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from context_compaction.errors import SettingsError
-from context_compaction.layer_context import Layer, Stage
 from context_compaction.layers import LAYERS
+from context_compaction.layers.base import Layer, Stage
 from context_compaction.settings import Settings
 
 

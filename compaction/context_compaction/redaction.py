@@ -12,11 +12,19 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from math import log2
-from typing import Any, Literal, TypeAlias, TypeGuard, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
-from context_compaction.edits import Blob
-from context_compaction.memo import RecentMemo
-from context_compaction.messages import Block, JsonObject, Message, Part, Text, ToolResult
+from context_compaction.messages.cache import RecentMemo
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.model import (
+    Block,
+    Message,
+    Part,
+    Text,
+    ToolResult,
+    is_list,
+    is_object,
+)
 
 RedactionMode: TypeAlias = Literal["off", "warn", "on"]
 REDACTION_MODES: tuple[RedactionMode, ...] = ("off", "warn", "on")
@@ -277,22 +285,14 @@ def strings_of(value: Any) -> Iterator[str]:
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return change(value)
-    if _is_object(value):
+    if is_object(value):
         return {
             key: item if key in _UNTOUCHED_KEYS else _mapped(item, change)
             for key, item in value.items()
         }
-    if _is_list(value):
+    if is_list(value):
         return [_mapped(item, change) for item in value]
     return value
-
-
-def _is_object(value: Any) -> TypeGuard[JsonObject]:
-    return isinstance(value, dict)
-
-
-def _is_list(value: Any) -> TypeGuard[list[Any]]:
-    return isinstance(value, list)
 
 
 def _private_keys(text: str) -> Iterator[Secret]:

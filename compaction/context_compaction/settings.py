@@ -10,22 +10,43 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias, cast, get_args
 
-from context_compaction.budget import SmallWindowRule
 from context_compaction.errors import SettingsError
 
+# What a small window does to reserve and buffer: they have at most their shares of it; or they are
+# what the formula says, as long as that leaves a quarter of the window.
+SmallWindowRule: TypeAlias = Literal["shares", "formula"]
+
+
 ThinkingRule: TypeAlias = Literal["strip", "keep", "error"]
+
+
 ToolKind: TypeAlias = Literal[
     "read", "write", "edit", "search", "list", "execute", "notebook", "web", "other"
 ]
+
+
 EstimatorName: TypeAlias = Literal["auto", "chars/4", "chars/3"]
+
+
 CollapseRule: TypeAlias = Literal["tasks", "turns"]
+
+
 KeepBase: TypeAlias = Literal["target", "window"]
+
+
 SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
+
+
 TooLongRule: TypeAlias = Literal["clip", "drop_oldest"]
+
+
 SummaryOutline: TypeAlias = Literal["summary", "nine_sections"]
+
 
 # The target that the unscaled thresholds belong to (0.6 of a 200K window's room), and that room.
 REFERENCE_TARGET_TOKENS = 102_369
+
+
 REFERENCE_TRIGGER_TOKENS = 170_616
 
 
@@ -200,6 +221,8 @@ class Settings:
 
 
 _NAMES = tuple(item.name for item in fields(Settings))
+
+
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "thinking": get_args(ThinkingRule),
     "estimator": get_args(EstimatorName),

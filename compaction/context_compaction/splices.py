@@ -8,7 +8,7 @@ their content.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_compaction.messages import JsonObject
+from context_compaction.messages.model import JsonObject
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
 from context_compaction.errors import SettingsError
+from context_compaction.file_access import Roots, default_folders, roots_of
 from context_compaction.redaction import REDACTION_MODES, RedactionMode
-from context_compaction.roots import Roots, default_folders, roots_of
 
 ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
 ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"

@@ -8,17 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Archive, ContextEntry, Hit, Query
-from context_compaction.archive.retention import choose
-from context_compaction.edits import Blob, make_blob, output_id_of
-from context_compaction.errors import (
-    InvalidMessageError,
-    NotFoundError,
-    QueryError,
-    SettingsError,
-)
-from context_compaction.messages import Message, make_message
+from context_compaction.archive.local.retention import choose
+from context_compaction.errors import InvalidMessageError, NotFoundError, QueryError, SettingsError
+from context_compaction.messages.edits import Blob, make_blob, output_id_of
+from context_compaction.messages.model import Message, make_message
 
 Check = Callable[[Archive], Awaitable[None]]
 
@@ -52,7 +47,7 @@ def result(call_id: str, text: str) -> dict[str, Any]:
 
 
 def parsed(*raws: dict[str, Any]) -> tuple[Message, ...]:
-    return wire.parse(raws, format=FORMAT)
+    return formats.parse(raws, format=FORMAT)
 
 
 async def add(archive: Archive, session_id: str, *raws: dict[str, Any]) -> tuple[int, ...]:

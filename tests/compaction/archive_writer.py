@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
-from context_compaction import wire
-from context_compaction.archive.local import open_archive
+from context_compaction import formats
+from context_compaction.archive.local.archive import open_archive
 
 
 async def write(arguments: Sequence[str]) -> None:
@@ -25,7 +25,7 @@ async def write(arguments: Sequence[str]) -> None:
         for number in range(int(count)):
             filler = f" {number}" * (number * 37 % 400)
             raws.append({"role": "user", "content": f"word{name}x{number}{filler}"})
-            messages = wire.parse(raws, format="anthropic")
+            messages = formats.parse(raws, format="anthropic")
             await archive.append(session_id, messages, format="anthropic")
             say(number)
 

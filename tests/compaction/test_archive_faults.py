@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 import anyio
 import pytest
 from context_compaction.archive import Query
-from context_compaction.archive.local import LocalArchive, open_archive
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.errors import (
     ArchiveBusyError,
     ArchiveDamagedError,
@@ -23,6 +22,7 @@ from context_compaction.errors import (
     ArchiveFullError,
     NotFoundError,
 )
+from context_compaction.messages.edits import make_blob
 
 from tests.compaction.archive_contract import add, found, parsed, transcript, user
 
@@ -246,7 +246,7 @@ def test_a_full_disk_of_the_index_is_an_error_that_passes(tmp_path: Path) -> Non
 async def test_a_lock_that_is_never_released_is_an_error_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_compaction.archive.files.LOCK_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await add(archive, "s", RAWS[0])
         (lock,) = [path async for path in anyio.Path(tmp_path).glob("archive/sessions/*/*/lock")]
@@ -299,7 +299,9 @@ async def test_nothing_is_made_in_an_archive_that_is_only_read(tmp_path: Path) -
 def _unprivileged() -> Generator[Path]:
     """A folder of a user whom the file system may refuse: root is refused nothing."""
     with TemporaryDirectory(prefix="archive-") as folder:
-        importlib.import_module("context_compaction.archive.search")  # while it may be read
+        importlib.import_module(
+            "context_compaction.archive.local.search.search"
+        )  # while it may be read
         as_root = os.geteuid() == 0
         if as_root:
             os.chown(folder, NOBODY, NOBODY)
@@ -414,7 +416,7 @@ def test_a_full_disk_or_inode_table_is_a_clear_error_and_passes(
 async def test_a_full_segment_is_followed_by_another_and_both_are_one_transcript(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("context_compaction.archive.open_sessions.SEGMENT_BYTES", 2_000)
+    monkeypatch.setattr("context_compaction.archive.local.session_cache.SEGMENT_BYTES", 2_000)
     raws = [user(f"message{number} " + "x" * 300) for number in range(30)]
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         for count in range(1, len(raws) + 1):

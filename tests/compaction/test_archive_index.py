@@ -10,8 +10,8 @@ from pathlib import Path
 import anyio
 import pytest
 from context_compaction.archive import Archive, Query, SearchPage
-from context_compaction.archive.local import open_archive
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.messages.edits import make_blob
 
 from tests.compaction.archive_contract import add, assistant, found, parsed, pointers, user
 
@@ -237,7 +237,7 @@ async def test_a_session_that_is_copied_into_an_open_archive_is_found(
         shutil.copytree(backup / "sessions", root / "sessions", dirs_exist_ok=True)
         os.utime(root / "sessions", ns=(10**18, 10**18))
 
-    monkeypatch.setattr("context_compaction.archive.index.FULL_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("context_compaction.archive.local.search.index.FULL_LOOK_SECONDS", 0.0)
     await anyio.to_thread.run_sync(_make_old, root)
     async with open_archive(root, index_root=index_root) as archive:
         assert await found(archive, "quokka") == pointers("s", 0)

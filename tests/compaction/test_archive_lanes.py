@@ -4,8 +4,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.archive.local import open_archive
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.messages.edits import make_blob
 
 from tests.compaction.archive_contract import add, transcript, user
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from context_compaction import Archive, CompactRequest, Query, compact, open_archive
-from context_compaction.archive.blobs import pack
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.blobs import pack
 from context_compaction.errors import ArchiveDamagedError, ArchiveError
+from context_compaction.messages.edits import make_blob
 
 SAID = "The vault is behind the painting of the harbour."
 LINES = "".join(f"line {number} of the log with words of its own\n" for number in range(9_000))

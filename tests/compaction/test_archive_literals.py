@@ -1,7 +1,7 @@
 """What a pattern requires stands in every text that it matches."""
 
 import regex
-from context_compaction.archive.literals import required_words
+from context_compaction.archive.local.search.regex_search import required_words
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Query
-from context_compaction.archive.local import open_archive
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import ArchiveError, InvalidMessageError
+from context_compaction.messages.edits import make_blob
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -66,7 +66,7 @@ def test_any_conversation_is_archived_and_indexed(
 ) -> None:
     payload = data.draw(hostile_conversations(format))
     try:
-        messages = wire.parse(payload, format=format)
+        messages = formats.parse(payload, format=format)
     except InvalidMessageError:
         return
 
@@ -133,7 +133,7 @@ import sys
 from pathlib import Path
 import anyio
 from context_compaction import wire
-from context_compaction.archive.local import open_archive
+from context_compaction.archive.local.archive import open_archive
 
 async def main():
     root = Path(sys.argv[1])

@@ -9,9 +9,9 @@ from typing import Any
 
 import anyio
 from context_compaction.archive import ContextEntry
-from context_compaction.archive.local import open_archive
-from context_compaction.edits import Blob, make_blob
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import NotFoundError
+from context_compaction.messages.edits import Blob, make_blob
 
 from tests.compaction.archive_contract import add, found, parsed, transcript, user
 from tests.support.power_loss import Disk, recording
@@ -201,7 +201,7 @@ import os, sys
 from pathlib import Path
 import anyio
 from context_compaction import wire
-from context_compaction.archive.local import open_archive
+from context_compaction.archive.local.archive import open_archive
 
 async def main(root):
     async with open_archive(Path(root), index_root=Path(root + "-index")) as archive:

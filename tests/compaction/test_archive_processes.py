@@ -14,7 +14,7 @@ import pytest
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.text import TextReceiveStream
 from context_compaction.archive import Archive, Query
-from context_compaction.archive.local import open_archive
+from context_compaction.archive.local.archive import open_archive
 
 from tests.compaction.archive_contract import add, found, user
 
@@ -127,7 +127,7 @@ import sys
 from pathlib import Path
 import anyio
 from context_compaction.archive import Query
-from context_compaction.archive.local import open_archive
+from context_compaction.archive.local.archive import open_archive
 
 async def main(root, index):
     async with open_archive(Path(root), index_root=Path(index)) as archive:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
-from context_compaction.archive.local import open_archive
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.synonyms import synonyms_of
 
 TALK = (
@@ -23,7 +23,7 @@ TALK = (
 async def _ask(folder: Path, texts: Sequence[str], query: str) -> SearchPage:
     async with open_archive(folder / "archive", index_root=folder / "index") as archive:
         raws = [{"role": "user", "content": text} for text in texts]
-        await archive.append("s", wire.parse(raws, format="anthropic"), format="anthropic")
+        await archive.append("s", formats.parse(raws, format="anthropic"), format="anthropic")
         return await archive.search(Query(query))
 
 
@@ -100,7 +100,7 @@ async def test_the_pages_of_one_word_hold_every_message_once_and_at_its_place(
     texts = [f"{'x ' * (count % 7)}name_{count % 5} is the name, and rename" for count in range(60)]
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         raws = [{"role": "user", "content": text} for text in texts]
-        await archive.append("s", wire.parse(raws, format="anthropic"), format="anthropic")
+        await archive.append("s", formats.parse(raws, format="anthropic"), format="anthropic")
         seen: list[int] = []
         query = Query("name", limit=7)
         while True:

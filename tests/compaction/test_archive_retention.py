@@ -8,11 +8,11 @@ from pathlib import Path
 import anyio
 import pytest
 from context_compaction.archive import Archive, Query, SearchPage, SessionUsage, Usage
-from context_compaction.archive.local import open_archive
-from context_compaction.archive.log import session_folder, session_key
-from context_compaction.archive.retention import choose, delete_sessions
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.local.log import session_folder, session_key
+from context_compaction.archive.local.retention import choose, delete_sessions
 from context_compaction.errors import ArchiveBusyError, NotFoundError
+from context_compaction.messages.edits import make_blob
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -189,8 +189,8 @@ async def test_what_a_killed_process_left_behind_is_removed(tmp_path: Path) -> N
 import os, sys
 from pathlib import Path
 import anyio
-from context_compaction.archive.local import open_archive
-from context_compaction.edits import make_blob
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.messages.edits import make_blob
 
 async def main(root):
     async with open_archive(Path(root), index_root=Path(root + "-index")) as archive:
@@ -216,7 +216,7 @@ async def test_a_deletion_waits_for_writers_and_says_who_holds_it_up(
 ) -> None:
     import fcntl
 
-    monkeypatch.setattr("context_compaction.archive.files.LOCK_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
         await add(archive, "s", user("one"))
         handle = os.open(tmp_path / "archive" / "lock", os.O_RDONLY)

@@ -4,13 +4,14 @@ import time
 from dataclasses import replace
 
 import pytest
-from context_compaction import compact, markers
-from context_compaction.attribution import attributed
-from context_compaction.compaction import CompactRequest
-from context_compaction.pinning import gather_pins
-from context_compaction.pins import pin_id_of
-from context_compaction.speakers import user_texts
-from context_compaction.tokens import counter_for
+from context_compaction import compact
+from context_compaction.messages import placeholders
+from context_compaction.messages.attribution import attributed
+from context_compaction.messages.pins import pin_id_of
+from context_compaction.messages.speakers import user_texts
+from context_compaction.request import CompactRequest
+from context_compaction.summarizers.instructions.collect_pins import gather_pins
+from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,7 +76,7 @@ def test_two_pasted_outputs_among_what_is_typed_are_no_results() -> None:
 def test_the_task_itself_is_never_a_result() -> None:
     payload = loop("part {}\nbash-$")
     payload[0] = user(TASK + "\nbash-$")
-    assert markers.is_request(attributed(read(payload))[0])
+    assert placeholders.is_request(attributed(read(payload))[0])
 
 
 async def test_a_summary_quotes_no_result_as_the_users_request_or_words() -> None:

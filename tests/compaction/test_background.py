@@ -8,10 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction import background
-from context_compaction.compaction import CompactRequest, CompactResult
 from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.session.prepared import LIFETIME_SECONDS, find
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -169,7 +170,7 @@ async def test_an_argument_named_as_a_cache_marker_survives_prepare_and_apply() 
 
 
 async def test_it_is_applied_by_another_process_with_the_same_archive(tmp_path: Any) -> None:
-    from context_compaction.archive.local import open_archive
+    from context_compaction.archive.local.archive import open_archive
 
     payload = session()
     async with open_archive(tmp_path / "archive", index_root=tmp_path / "one") as archive:
@@ -207,9 +208,9 @@ async def test_it_is_refused_in_another_session_and_after_its_time(
         receipts = await archive.receipts("s")
     assert prepared.prepared is not None
     name = prepared.prepared.prepared_id
-    late = time.time() + background.LIFETIME_SECONDS + 5
+    late = time.time() + LIFETIME_SECONDS + 5
     with pytest.raises(SettingsError, match="has expired: it holds for 24 hours"):
-        background.find(receipts, name, payload, "s", late)
+        find(receipts, name, payload, "s", late)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from context_compaction.digest import Digest, MemoryRead, Run, digest
+from context_compaction.activity.digest import Digest, MemoryRead, Run, digest
 
 from tests.support.json_types import Json
 from tests.support.small import answered, assistant, call, compacted, lines, read, result, user

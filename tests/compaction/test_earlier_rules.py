@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from context_compaction import CompactRequest, compact, markers
+from context_compaction import CompactRequest, compact
+from context_compaction.messages import placeholders
 
 from tests.support.json_types import Json
 from tests.support.promises import archive_without_originals, temporary_archive
@@ -67,9 +68,9 @@ async def test_a_rule_said_anew_in_other_words_is_marked_as_earlier_for_good(
 ) -> None:
     text = await after_both(older, newer, keeps_originals=keeps_originals)
     assert newer in text
-    assert f"{markers.EARLIER}{older}" in text
-    assert older not in text.replace(f"{markers.EARLIER}{older}", "")
-    assert f"{markers.EARLIER}{newer}" not in text
+    assert f"{placeholders.EARLIER}{older}" in text
+    assert older not in text.replace(f"{placeholders.EARLIER}{older}", "")
+    assert f"{placeholders.EARLIER}{newer}" not in text
 
 
 @pytest.mark.parametrize("keeps_originals", [True, False])
@@ -86,12 +87,12 @@ async def test_two_rules_of_one_turn_are_both_meant() -> None:
     rules = "Always log in UTC. The log must never hold a password."
     text = await after_rounds(["Fix the build.", rules, "Go on.", "And the last part."])
     assert rules.split(". ")[0] in text
-    assert markers.EARLIER not in text
+    assert placeholders.EARLIER not in text
 
 
 async def test_a_rule_that_is_repeated_holds_again() -> None:
     older, newer = RESTATED[0]
     said = ["Fix the build.", older, newer, older, "Go on.", "And the last part."]
     text = await after_rounds(said)
-    assert f"{markers.EARLIER}{newer}" in text
-    assert f"{markers.EARLIER}{older}" not in text
+    assert f"{placeholders.EARLIER}{newer}" in text
+    assert f"{placeholders.EARLIER}{older}" not in text

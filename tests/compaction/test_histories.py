@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from context_compaction.archive import Archive, Query
-from context_compaction.archive.local import LocalArchive
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.pipeline import compact
+from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,9 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from context_compaction import wire
-from context_compaction.history_hash import history_hash
-from context_compaction.session import derived_id
+from context_compaction import formats
+from context_compaction.messages.history_hash import history_hash
+from context_compaction.session.identify import derived_id
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ def test_a_moved_cache_marker_and_a_text_as_block_name_the_same_history(
         for message, is_marked in zip(payload, data.draw(flags), strict=True)
     ]
     assert history_hash(marked) == history_hash(payload)
-    ids = {derived_id(wire.parse(messages, format=format)) for messages in (payload, marked)}
+    ids = {derived_id(formats.parse(messages, format=format)) for messages in (payload, marked)}
     assert len(ids) == 1
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from context_compaction import HookError
-from context_compaction.compaction import CompactionStats, CompactRequest, CompactResult
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactionStats, CompactResult
 
 from tests.support.promises import temporary_archive
 from tests.support.story import story

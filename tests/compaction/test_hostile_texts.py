@@ -5,7 +5,7 @@ from time import process_time
 
 import pytest
 from context_compaction import CompactRequest, compact, open_archive
-from context_compaction.messages import JsonObject
+from context_compaction.messages.model import JsonObject
 
 SIZE_CHARS = 60_000
 # Linear work on so much text takes a tenth of a second; quadratic work takes ten and more.

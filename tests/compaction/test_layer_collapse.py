@@ -7,9 +7,10 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction.archive import Archive
-from context_compaction.collapse import finished_sub_tasks
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.pipeline import compact
+from context_compaction.layers.collapse import finished_sub_tasks
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -2,11 +2,11 @@
 
 import re
 
-from context_compaction import markers
-from context_compaction.compaction import CompactRequest
-from context_compaction.cut_point import CutPoint, find_cut, history_of, turn_prefix_of
-from context_compaction.messages import Messages, tool_calls, tool_results
-from context_compaction.pipeline import compact
+from context_compaction.layers.cut_point import CutPoint, find_cut, history_of, turn_prefix_of
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import Messages, tool_calls, tool_results
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
@@ -89,7 +89,7 @@ def test_a_cut_inside_the_running_turn_keeps_its_request_and_folds_what_lies_bet
 
 
 def test_there_is_no_cut_where_only_our_own_texts_would_be_replaced() -> None:
-    summary = markers.summary(markers.Span("s", 0, 9), "what was said")
+    summary = placeholders.summary(placeholders.Span("s", 0, 9), "what was said")
     assert cut_of(ours(read([user(summary), user("go on")])), 0) is None
     assert cut_of(read([user("go")]), 0) is None
 

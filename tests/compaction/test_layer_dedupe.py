@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from context_compaction.dedupe import REPEATED, SAME_AGAIN, dedupe
-from context_compaction.edits import Step
-from context_compaction.layer_context import FileText
-from context_compaction.messages import Text
-from context_compaction.restore import CHANGED, restore
+from context_compaction.layers.base import FileText
+from context_compaction.layers.dedupe import REPEATED, SAME_AGAIN, dedupe
+from context_compaction.layers.restore_files import CHANGED, restore
+from context_compaction.messages.edits import Step
+from context_compaction.messages.model import Text
 from context_compaction.settings import Settings
 
 from tests.support.json_types import Json

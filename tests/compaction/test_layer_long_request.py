@@ -1,7 +1,7 @@
 """A request too long for the target gives way to an extract, and reads back whole."""
 
-from context_compaction.compaction import CompactRequest
-from context_compaction.long_request import shorten_request
+from context_compaction.pipeline.shorten_request import shorten_request
+from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive

@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from context_compaction.compaction import CompactRequest
 from context_compaction.errors import SettingsError
-from context_compaction.messages import ToolResult
-from context_compaction.offload import offload_media
-from context_compaction.pipeline import compact
-from context_compaction.thinking import strip_void_thinking
+from context_compaction.layers.offload_media import offload_media
+from context_compaction.layers.strip_thinking import strip_void_thinking
+from context_compaction.messages.model import ToolResult
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from context_compaction.edits import Step
-from context_compaction.kept_results import content_tokens
-from context_compaction.messages import Text, ToolCall
-from context_compaction.microcompact import microcompact
+from context_compaction.layers.microcompact import microcompact
+from context_compaction.messages.edits import Step
+from context_compaction.messages.model import Text, ToolCall
 from context_compaction.settings import Settings
+from context_compaction.tokens.counter import content_tokens
 
 from tests.support.json_types import Json
 from tests.support.script import TINY_PNG

@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from context_compaction.compaction import CompactRequest
-from context_compaction.messages import Image, Text
-from context_compaction.persist import persist
-from context_compaction.pipeline import compact
-from context_compaction.preview import preview
+from context_compaction.layers.persist import persist
+from context_compaction.layers.preview import preview
+from context_compaction.messages.model import Image, Text
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive

@@ -4,16 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.edits import Step
-from context_compaction.layer_context import FileText
-from context_compaction.messages import Text
-from context_compaction.pipeline import compact
-from context_compaction.restore import not_shown, recent_files, restore
-from context_compaction.roots import DiskFile, roots_of
+from context_compaction.file_access import DiskFile, roots_of
+from context_compaction.formats import render
+from context_compaction.formats.convert import convert
+from context_compaction.layers.base import FileText
+from context_compaction.layers.restore_files import not_shown, recent_files, restore
+from context_compaction.messages.edits import Step
+from context_compaction.messages.model import Text
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 from context_compaction.settings import Settings
-from context_compaction.wire import render
-from context_compaction.wire.convert import convert
 
 from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json

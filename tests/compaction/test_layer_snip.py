@@ -1,9 +1,9 @@
 """Snip: the middle of a long list goes by message count, pairs kept."""
 
-from context_compaction.markers import Span
-from context_compaction.messages import Messages, Text
-from context_compaction.pairing import problems
-from context_compaction.snip import snip
+from context_compaction.layers.snip import snip
+from context_compaction.messages.model import Messages, Text
+from context_compaction.messages.placeholders import Span
+from context_compaction.messages.tool_pairs import problems
 
 from tests.support.json_types import Json
 from tests.support.small import COUNT, RULES, answered, assistant, call, read, result, user

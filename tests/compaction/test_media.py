@@ -6,7 +6,9 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from context_compaction.media import (
+from context_compaction.messages.model import Document, Image, Message, Opaque, Text, ToolResult
+from context_compaction.tokens.counter import counter_for
+from context_compaction.tokens.media import (
     PDF_PAGE_TOKENS,
     ImageRule,
     PatchRule,
@@ -16,16 +18,7 @@ from context_compaction.media import (
     image_size,
     image_tokens,
 )
-from context_compaction.messages import (
-    Document,
-    Image,
-    Message,
-    Opaque,
-    Text,
-    ToolResult,
-)
-from context_compaction.profiles import profile_for
-from context_compaction.tokens import counter_for
+from context_compaction.tokens.models import profile_for
 from hypothesis import given
 from hypothesis import strategies as st
 

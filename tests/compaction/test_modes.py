@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.archive.local import open_archive
-from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import CompactionError, NotFoundError, SettingsError
-from context_compaction.pipeline import compact
-from context_compaction.session import derived_id
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.session.identify import derived_id
 
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
-from context_compaction.wire.files import read_conversation
+from context_compaction.formats.session_files.read import read_conversation
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
 

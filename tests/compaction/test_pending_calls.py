@@ -4,11 +4,17 @@ from typing import get_args
 
 import anyio
 import pytest
-from context_compaction import wire
-from context_compaction.compaction import CompactRequest
-from context_compaction.messages import NO_RESULT, Messages, ToolCall, tool_calls, tool_results
-from context_compaction.pipeline import compact
+from context_compaction import formats
+from context_compaction.messages.model import (
+    NO_RESULT,
+    Messages,
+    ToolCall,
+    tool_calls,
+    tool_results,
+)
+from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +49,7 @@ def running(calls: int) -> Turn:
 
 def awaiting(payload: list[Json], format: str, count: int) -> tuple[list[Json], list[Json]]:
     """`payload` without its last `count` results, and those in the messages that bring them."""
-    messages = wire.parse(payload, format=format)
+    messages = formats.parse(payload, format=format)
     results = tool_results(messages[-1])
     if len(results) == 1:  # each result is a message of its own
         return payload[:-count], payload[-count:]
@@ -100,7 +106,7 @@ def test_a_call_whose_result_is_still_to_come_stays_and_takes_its_result(
                 target_tokens=max(1, int(counted.tokens.before * share)),
             )
             result = await compact(payload, request, archive=archive)
-            kept = last_run(wire.parse(result.messages, format=format))
+            kept = last_run(formats.parse(result.messages, format=format))
             assert [(call.name, call.arguments) for call in kept] == wanted
             grown = [*result.messages, *due]
             if missing == calls:

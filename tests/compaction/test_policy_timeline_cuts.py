@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json
 from tests.support.policy_tables import CHARS4, chars, shape, under

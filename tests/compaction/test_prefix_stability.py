@@ -8,8 +8,8 @@ import json
 from dataclasses import dataclass
 
 import pytest
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive

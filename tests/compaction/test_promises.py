@@ -4,9 +4,9 @@ from typing import Literal, get_args
 
 import anyio
 import pytest
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

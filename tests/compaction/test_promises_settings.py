@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.compaction import CompactRequest
 from context_compaction.errors import SettingsError
 from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

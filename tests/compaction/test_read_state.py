@@ -4,14 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.archive.local import open_archive
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.kept_results import result_text
-from context_compaction.pipeline import compact
-from context_compaction.roots import roots_of
-from context_compaction.session import derived_id
-from context_compaction.wire import render
-from context_compaction.wire.convert import convert
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.file_access import roots_of
+from context_compaction.formats import render
+from context_compaction.formats.convert import convert
+from context_compaction.messages.tool_results import result_text
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.session.identify import derived_id
 
 from tests.support.json_types import Json
 from tests.support.provider_rules import problems

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import anyio
 import pytest
-from context_compaction.archive.local import LocalArchive, open_archive
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.edits import Edit
+from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.errors import InvalidMessageError
-from context_compaction.pipeline import compact
+from context_compaction.messages.edits import Edit
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,11 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from context_compaction.archive.local import open_archive
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.history_hash import history_hash
-from context_compaction.pipeline import compact
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.messages.history_hash import history_hash
+from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 
 from tests.support.json_types import Json
 from tests.support.provider_rules import problems

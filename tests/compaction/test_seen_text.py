@@ -1,7 +1,7 @@
 """Whether a file still says what a tool showed of it, however the tool dressed it."""
 
 import pytest
-from context_compaction.seen_text import still_says
+from context_compaction.activity.read_state import still_says
 from hypothesis import given
 from hypothesis import strategies as st
 

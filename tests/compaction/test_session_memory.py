@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from context_compaction.archive import Archive
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.pipeline import compact
-from context_compaction.summarizers.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
 
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from context_compaction.read_state import FileState
-from context_compaction.session_state import (
+from context_compaction.activity.read_state import FileState
+from context_compaction.session.state import (
     Filling,
     Memory,
     ModelCall,

@@ -4,9 +4,9 @@ import json
 
 import anyio
 import pytest
-from context_compaction.compaction import CompactRequest
 from context_compaction.errors import SettingsError
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,12 +6,12 @@ from typing import Any
 import anyio
 import pytest
 from context_compaction import CompactRequest, ModelAnswer, ModelPrompt, ModelUsage, SummaryError
-from context_compaction.pipeline import compact
-from context_compaction.summarizers.check import draft_of, source_of
-from context_compaction.summarizers.language import language_of, speaker_language
-from context_compaction.summarizers.model import TellChars
-from context_compaction.summarizers.prompt import escaped
-from context_compaction.wire import parse
+from context_compaction.formats import parse
+from context_compaction.pipeline.compact import compact
+from context_compaction.summarizers.llm.check import draft_of, source_of
+from context_compaction.summarizers.llm.language import language_of, speaker_language
+from context_compaction.summarizers.llm.model import TellChars
+from context_compaction.summarizers.llm.prompt import escaped
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

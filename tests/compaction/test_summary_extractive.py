@@ -6,10 +6,12 @@ import sys
 from hashlib import sha256
 
 import pytest
-from context_compaction import markers, wire
-from context_compaction.digest import digest
-from context_compaction.summarizers import SummaryRequest, extractive
-from context_compaction.tokens import counter_for
+from context_compaction import formats
+from context_compaction.activity.digest import digest
+from context_compaction.messages import placeholders
+from context_compaction.summarizers import SummaryRequest
+from context_compaction.summarizers.extractive import writer
+from context_compaction.tokens.counter import counter_for
 
 from tests.support.json_types import Json
 from tests.support.small import answered
@@ -34,12 +36,12 @@ def written(
     later: list[Json] | None = None,
     instructions: str = "",
 ) -> str:
-    parsed = wire.parse(messages, format="anthropic")
-    after = wire.parse(later, format="anthropic") if later else ()
+    parsed = formats.parse(messages, format="anthropic")
+    after = formats.parse(later, format="anthropic") if later else ()
     request = SummaryRequest(
         parsed, digest(parsed), max_tokens, later=after, instructions=instructions
     )
-    return extractive.write(request, COUNT)
+    return writer.write(request, COUNT)
 
 
 def user(text: str) -> Json:
@@ -89,7 +91,7 @@ def test_a_rule_said_anew_in_other_words_is_gone_or_marked_as_earlier(
 ) -> None:
     text = written([user(older), assistant("Understood."), user(newer), assistant("Understood.")])
     assert newer in text
-    assert older not in text.replace(f"{markers.EARLIER}{older}", "")
+    assert older not in text.replace(f"{placeholders.EARLIER}{older}", "")
 
 
 def test_two_rules_of_one_form_both_stand() -> None:

@@ -21,8 +21,8 @@ from context_compaction import (
     compact,
     open_archive,
 )
+from context_compaction.session import breaker
 from context_compaction.settings import Settings
-from context_compaction.summarizers import breaker
 
 from tests.support.messages_api import (
     Babbles,

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction import AnthropicModel, CompactRequest, compact, markers, open_archive
+from context_compaction import AnthropicModel, CompactRequest, compact, open_archive
+from context_compaction.messages import placeholders
 
 from tests.support.json_types import Json
 from tests.support.messages_api import Says, serve
@@ -79,4 +80,4 @@ async def test_what_binds_outlives_five_summaries_of_a_model_that_forgets_it(
     for rule in (*RULES, NEWER, RESTATED[1]):
         assert rule in text
     assert OLDER not in text
-    assert RESTATED[0] not in text.replace(f"{markers.EARLIER}{RESTATED[0]}", "")
+    assert RESTATED[0] not in text.replace(f"{placeholders.EARLIER}{RESTATED[0]}", "")

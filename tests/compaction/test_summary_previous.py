@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from context_compaction import CompactRequest, compact
-from context_compaction.digest import Digest, Run
-from context_compaction.file_ledger import FileEntry
-from context_compaction.messages import text_of
-from context_compaction.summarizers import ledger
-from context_compaction.summarizers.previous import read_previous
+from context_compaction.activity.digest import Digest, Run
+from context_compaction.activity.file_ledger import FileEntry
+from context_compaction.messages.model import text_of
+from context_compaction.summarizers.extractive import action_log
+from context_compaction.summarizers.extractive.parse import read_previous
 
 from tests.support.json_types import Json
 from tests.support.promises import archive_without_originals, temporary_archive
@@ -146,6 +146,6 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
     ids=["empty", "full"],
 )
 def test_a_ledger_is_read_back_as_it_was_written(digest: Digest) -> None:
-    written = "\n".join(["## Done, files, plan", *ledger.lines(digest)])
+    written = "\n".join(["## Done, files, plan", *action_log.lines(digest)])
     found: Any = read_previous(written).digest
-    assert ledger.lines(found) == ledger.lines(digest)
+    assert action_log.lines(found) == action_log.lines(digest)

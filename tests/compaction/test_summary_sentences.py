@@ -6,9 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from context_compaction import CompactRequest, compact, markers
-from context_compaction.messages import text_of
-from context_compaction.summarizers.prose import sentences_of
+from context_compaction import CompactRequest, compact
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import text_of
+from context_compaction.summarizers.instructions.typed_text import sentences_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from tests.support.promises import temporary_archive
 from tests.support.small import answered, assistant, lines, read, user
 
 EXAMPLES = settings(max_examples=25)
-MARKS = (markers.EARLIER, markers.NEWER, markers.DIFFERS)
+MARKS = (placeholders.EARLIER, placeholders.NEWER, placeholders.DIFFERS)
 GAP = "[…]"
 LABEL = re.compile(r"- (user: |agent: |tool: |host: |call: )?")
 # Made by the machine of calls and results, or of our own words.
@@ -198,7 +199,7 @@ async def test_all_sentences_of_a_series_stand_as_they_were_said(
     said = [form.format(s=subject, v=first + 7 * n) for n, subject in enumerate(subjects)]
     context = await context_after(*said)
     assert [text for text in said if text not in context] == []
-    assert [text for text in said if markers.EARLIER + text in context] == []
+    assert [text for text in said if placeholders.EARLIER + text in context] == []
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ async def test_a_request_is_not_replaced_by_the_next_of_its_form(form: str) -> N
     said = [form.format(n) for n in range(1, 11)]
     context = await context_after(*said)
     assert [text for text in said if text not in context] == []
-    assert markers.EARLIER not in context
+    assert placeholders.EARLIER not in context
 
 
 PROHIBITIONS = st.sampled_from([
@@ -228,7 +229,7 @@ async def test_two_prohibitions_never_cancel_each_other(forms: list[str], subjec
     context = await context_after(*said)
     for text in said:
         assert text in context
-        assert markers.EARLIER + text not in context
+        assert placeholders.EARLIER + text not in context
 
 
 CORRECTIONS = st.sampled_from([
@@ -250,7 +251,7 @@ async def test_a_correction_leaves_the_older_sentence_at_most_as_an_earlier_one(
     older, newer = (form.format(x=x, y=y, n=number, m=number + 100) for form in pair)
     context = await context_after(older, newer)
     assert newer in context
-    assert older not in context.replace(markers.EARLIER + older, "")
+    assert older not in context.replace(placeholders.EARLIER + older, "")
 
 
 @pytest.mark.parametrize(
@@ -272,8 +273,8 @@ async def test_in_doubt_both_stay(older: str, newer: str) -> None:
 async def test_of_two_that_may_compete_the_newer_one_is_marked_as_newer() -> None:
     older, newer = "Backups are kept for 30 days.", "Legal wants a full year: 365 days of backups."
     context = await context_after(older, newer)
-    assert f"{markers.EARLIER}{older}" in context
-    assert f"{markers.NEWER}{newer}" in context
+    assert f"{placeholders.EARLIER}{older}" in context
+    assert f"{placeholders.NEWER}{newer}" in context
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from context_compaction import CompactRequest, compact, markers
+from context_compaction import CompactRequest, compact
+from context_compaction.messages import placeholders
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
@@ -40,9 +41,9 @@ async def test_what_the_user_says_against_the_system_prompt_is_carried_and_told_
         system = {"parts": [{"text": SYSTEM}]}
     payload = talk(format, "Count the boats.", AGAINST, WITHIN, "Go on.", "And the next part.")
     text = await compacted_twice(payload, format, system=system)
-    assert f"{markers.DIFFERS}{AGAINST}" in text
+    assert f"{placeholders.DIFFERS}{AGAINST}" in text
     assert WITHIN in text
-    assert f"{markers.DIFFERS}{WITHIN}" not in text
+    assert f"{placeholders.DIFFERS}{WITHIN}" not in text
     # The host sends it with every call: repeating it would only cost.
     assert "Deliveries close" not in text
 
@@ -61,4 +62,4 @@ async def test_a_system_message_in_mid_list_stays_word_for_word(format: str, mes
     after = talk(format, AGAINST, "Go on.", "And the next part.")
     text = await compacted_twice([*before, message, *after], format)
     assert text.count(SYSTEM) == 1
-    assert f"{markers.DIFFERS}{AGAINST}" in text
+    assert f"{placeholders.DIFFERS}{AGAINST}" in text

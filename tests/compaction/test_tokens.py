@@ -5,11 +5,10 @@ import math
 from collections import OrderedDict
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import SettingsError
-from context_compaction.media import TileRule
-from context_compaction.memo import CountMemo
-from context_compaction.messages import (
+from context_compaction.messages.cache import CountMemo
+from context_compaction.messages.model import (
     Block,
     Document,
     Image,
@@ -23,15 +22,16 @@ from context_compaction.messages import (
     edit_result,
     make_message,
 )
-from context_compaction.profiles import profile_for
-from context_compaction.text_counters import (
+from context_compaction.tokens.counter import Estimator, MessageCounter, counter_for, message_bytes
+from context_compaction.tokens.media import TileRule
+from context_compaction.tokens.models import profile_for
+from context_compaction.tokens.tokenizers import (
     PIECE_CHARS,
     O200kCounter,
     ScaledCounter,
     split_pieces,
 )
-from context_compaction.tokens import Estimator, MessageCounter, counter_for, message_bytes
-from context_compaction.vocabulary import load_o200k
+from context_compaction.tokens.vocabulary import load_o200k
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -342,7 +342,7 @@ def test_the_bytes_of_an_edited_message_are_a_close_upper_estimate(format: str) 
     result = ToolResult("c1", (Text("old"),))
     answer = edit_message(Message("user", (result,)), [edit_result(result, text)])
     for message in (make_message("user", text), call, answer):
-        sent = len(request_json(wire.render((message,), format=format)))
+        sent = len(request_json(formats.render((message,), format=format)))
 
         assert sent <= message_bytes(message) <= sent * 1.2 + 500
 

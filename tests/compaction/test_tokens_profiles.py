@@ -1,7 +1,7 @@
 """What is known of a model is found by its name, however a host spells it."""
 
 import pytest
-from context_compaction.profiles import profile_for
+from context_compaction.tokens.models import profile_for
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import SettingsError
-from context_compaction.messages import JsonObject, Messages, make_message
-from context_compaction.tokens import UsageAnchor, anchor_from_usage, counter_for
+from context_compaction.messages.model import JsonObject, Messages, make_message
+from context_compaction.tokens.counter import UsageAnchor, anchor_from_usage, counter_for
 
 SESSION = Path(__file__).parents[2] / "examples" / "pi-session.jsonl"
 SHORT = tuple(make_message("user", f"message {number}") for number in range(6))
@@ -20,7 +20,7 @@ def real_session() -> tuple[Messages, list[JsonObject]]:
     """A coding session with Claude Sonnet 4.5, with what the API reported for each answer."""
     lines = map(json.loads, SESSION.read_text(encoding="utf-8").splitlines())
     payload = [line["message"] for line in lines if line["type"] == "message"]
-    return wire.parse(payload, format="pi"), payload
+    return formats.parse(payload, format="pi"), payload
 
 
 def real_anchors() -> list[UsageAnchor]:

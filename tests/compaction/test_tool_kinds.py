@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from context_compaction.messages import ToolCall
+from context_compaction.activity.tool_kinds import TOOL_KINDS, classify, is_steering
+from context_compaction.messages.model import ToolCall
 from context_compaction.settings import ToolKind
-from context_compaction.tool_kinds import TOOL_KINDS, classify, is_steering
 
 FILE = {"file_path": "src/x.py"}
 PATH = {"path": "src/x.py"}

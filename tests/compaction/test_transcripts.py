@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
 
 from tests.support.converted import PROVIDER_FORMATS, in_format
 from tests.support.corpus import Transcript, all_transcripts, sample_transcripts

@@ -3,9 +3,9 @@
 from typing import Any
 
 import pytest
-from context_compaction.compaction import CompactRequest
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
 
 from tests.support.promises import temporary_archive
 from tests.support.small import user

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from context_compaction.tokens import counter_for
-from context_compaction.wire import parse
+from context_compaction.formats import parse
+from context_compaction.tokens.counter import counter_for
 
 from tests.compaction.test_named_target import turn
 from tests.compaction.test_read_state import call

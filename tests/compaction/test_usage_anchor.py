@@ -4,12 +4,13 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction import wire
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.pipeline import compact
+from context_compaction import formats
+from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
-from context_compaction.request_count import RequestCount, request_count
-from context_compaction.tokens import UsageAnchor, counter_for
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.tokens.counter import UsageAnchor, counter_for
+from context_compaction.tokens.request_count import RequestCount, request_count
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,7 +104,7 @@ def test_what_leaves_never_makes_a_request_larger_and_its_room_is_what_it_says(
 ) -> None:
     count = counter_for("claude-opus-4-8")
     texts: list[Json] = [{"role": "user", "content": "word " * n} for n in tokens]
-    messages = wire.parse(texts, format="anthropic")
+    messages = formats.parse(texts, format="anthropic")
     anchor = UsageAnchor(total, kept.draw(st.integers(0, len(messages) - 1)))
     requests: RequestCount = request_count(messages, count, overhead_tokens=overhead, anchor=anchor)
     before = requests.estimate(messages)

@@ -13,14 +13,14 @@ from pathlib import Path
 import context_compaction
 import pytest
 from context_compaction.errors import VocabularyError
-from context_compaction.vocabulary import (
+from context_compaction.tokens.vocabulary import (
     O200K_PATTERN,
     O200K_SPECIAL_TOKENS,
     load_o200k,
     read_ranks,
 )
 
-SHIPPED = Path(str(files("context_compaction.vocabulary"))) / "o200k_base.tiktoken.gz"
+SHIPPED = Path(str(files("context_compaction.tokens.vocabulary"))) / "o200k_base.tiktoken.gz"
 UPSTREAM_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
 
 NO_NETWORK = """
@@ -87,7 +87,7 @@ def test_the_encoding_is_built_once() -> None:
 def test_counting_needs_no_network_and_loads_tiktoken_only_when_it_counts() -> None:
     printed = run_python(
         NO_NETWORK
-        + "from context_compaction.tokens import counter_for\n"
+        + "from context_compaction.tokens.counter import counter_for\n"
         + "print('tiktoken' in sys.modules)\n"
         + "print(counter_for('gpt-4o').text('hello world'), 'tiktoken' in sys.modules)\n"
     )
@@ -125,7 +125,7 @@ def test_without_the_vocabulary_auto_says_that_it_guesses_and_o200k_refuses(
     )
     printed = run_python(
         "from context_compaction.errors import VocabularyError\n"
-        "from context_compaction.tokens import counter_for\n"
+        "from context_compaction.tokens.counter import counter_for\n"
         "counter = counter_for('claude-opus-4-8')\n"
         "print(counter.method, counter.text('a' * 3000) > 0)\n"
         "try:\n"

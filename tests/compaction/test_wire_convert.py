@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.messages import (
+from context_compaction.formats.convert import convert, split_system
+from context_compaction.messages.model import (
     Document,
     Image,
     JsonObject,
@@ -20,7 +21,6 @@ from context_compaction.messages import (
     tool_calls,
     tool_results,
 )
-from context_compaction.wire.convert import convert, split_system
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,16 +50,16 @@ def test_every_valid_transcript_is_valid_in_every_format(to: str) -> None:
     valid = [found for found in all_transcripts() if not problems(found.payload, found.format)]
     assert len(valid) > 200
     for transcript in valid:
-        messages = wire.parse(transcript.payload, format=transcript.format)
-        rendered = wire.render(convert(messages, to=to), format=to)
+        messages = formats.parse(transcript.payload, format=transcript.format)
+        rendered = formats.render(convert(messages, to=to), format=to)
         assert problems(rendered, to) == [], transcript.name
 
 
 @pytest.mark.parametrize("to", FORMATS)
 @pytest.mark.parametrize("transcript", sample_transcripts(), ids=lambda found: found.name)
 def test_what_was_said_is_still_said_after_a_conversion(transcript: Transcript, to: str) -> None:
-    messages = wire.parse(transcript.payload, format=transcript.format)
-    again = wire.parse(wire.render(convert(messages, to=to), format=to), format=to)
+    messages = formats.parse(transcript.payload, format=transcript.format)
+    again = formats.parse(formats.render(convert(messages, to=to), format=to), format=to)
     _, spoken = split_system(messages)
     after = set(_said(again))
     assert [text for text in _said(spoken) if text not in after] == []
@@ -72,20 +72,20 @@ def test_what_was_said_is_still_said_after_a_conversion(transcript: Transcript, 
 def test_any_valid_list_is_valid_in_another_format(data: st.DataObject) -> None:
     format, to = data.draw(st.sampled_from(FORMATS)), data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format])
-    messages = wire.parse(payload, format=format)
-    rendered = wire.render(convert(messages, to=to), format=to)
+    messages = formats.parse(payload, format=format)
+    rendered = formats.render(convert(messages, to=to), format=to)
     waits = problems(payload, format) != []  # a last call may wait for its result
     assert waits or problems(rendered, to) == []
-    assert wire.parse(rendered, format=to) or not rendered
+    assert formats.parse(rendered, format=to) or not rendered
 
 
 def test_the_session_of_pi_keeps_its_defects_and_loses_its_empty_messages() -> None:
     [transcript] = [found for found in all_transcripts() if found.name == "pi/session"]
-    messages = wire.parse(transcript.payload, format="pi")
+    messages = formats.parse(transcript.payload, format="pi")
     converted = convert(messages, to="anthropic")
     assert all(message.blocks for message in converted)
     assert sum(not message.blocks for message in messages) == 14
-    found = problems(wire.render(converted, format="anthropic"), "anthropic")
+    found = problems(formats.render(converted, format="anthropic"), "anthropic")
     assert found != []
     assert all("has no result" in problem for problem in found)
 
@@ -100,7 +100,7 @@ def test_consecutive_replies_and_results_become_one_message_each() -> None:
         {"type": "function_call_output", "call_id": "1", "output": "one"},
         {"type": "function_call_output", "call_id": "2", "output": "two"},
     ]
-    converted = convert(wire.parse(items, format="openai-responses"), to="anthropic")
+    converted = convert(formats.parse(items, format="openai-responses"), to="anthropic")
     assert converted == (
         make_message("user", "go"),
         Message(
@@ -174,9 +174,9 @@ def test_gemini_calls_without_ids_get_usual_ids_elsewhere_and_none_in_gemini() -
         {"role": "model", "parts": [call("a"), call("b")]},
         {"role": "user", "parts": [response("a"), response("b")]},
     ]
-    messages = wire.parse(payload)
-    assert wire.render(convert(messages, to="gemini"), format="gemini") == payload
-    chat = wire.render(convert(messages, to="openai-chat"), format="openai-chat")
+    messages = formats.parse(payload)
+    assert formats.render(convert(messages, to="gemini"), format="gemini") == payload
+    chat = formats.render(convert(messages, to="openai-chat"), format="openai-chat")
     assert [made["function"]["name"] for made in chat[1]["tool_calls"]] == ["a", "b"]
     assert problems(chat, "openai-chat") == []
 
@@ -186,8 +186,10 @@ def test_thinking_and_unknown_blocks_stay_only_where_they_came_from() -> None:
     server = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"q": "é"}}
     text = {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}}
     raw: JsonObject = {"role": "assistant", "id": "msg", "content": [thinking, server, text]}
-    messages = wire.parse([raw])
-    [same] = wire.render(convert(messages, to="anthropic", origin="anthropic"), format="anthropic")
+    messages = formats.parse([raw])
+    [same] = formats.render(
+        convert(messages, to="anthropic", origin="anthropic"), format="anthropic"
+    )
     assert same == {
         "role": "assistant",
         "content": [thinking, server, {"type": "text", "text": "hi"}],
@@ -204,7 +206,7 @@ def test_pictures_in_parallel_results_follow_all_tool_messages_in_chat() -> None
         Message("user", (ToolResult("a", (Text("see"), picture)),)),
         Message("user", (ToolResult("b", (Text("ok"),)),)),
     )
-    rendered = wire.render(convert(messages, to="openai-chat"), format="openai-chat")
+    rendered = formats.render(convert(messages, to="openai-chat"), format="openai-chat")
     assert [message["role"] for message in rendered] == ["assistant", "tool", "tool", "user"]
     assert rendered[3]["content"][0]["image_url"]["url"] == "data:image/png;base64,AAAA"
     assert problems(rendered, "openai-chat") == []

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import InvalidMessageError
-from context_compaction.messages import (
+from context_compaction.messages.model import (
     Block,
     Document,
     Image,
@@ -37,10 +37,10 @@ NOTE = "[cleared]"
 def _edited(raw: JsonObject, format: str, change: Callable[[Block], Block | None]) -> JsonObject:
     """The one raw message that `raw` becomes when each block is changed, or dropped on None."""
     before = copy.deepcopy(raw)
-    [message] = wire.parse([raw], format=format)
+    [message] = formats.parse([raw], format=format)
     changed = [change(block) for block in message.blocks]
     blocks = [block for block in changed if block is not None]
-    [rendered] = wire.render((edit_message(message, blocks),), format=format)
+    [rendered] = formats.render((edit_message(message, blocks),), format=format)
     assert raw == before
     return rendered
 
@@ -64,9 +64,9 @@ def _only_calls(block: Block) -> Block | None:
 def test_a_message_marked_as_edited_but_equal_is_written_equal(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format])
-    messages = wire.parse(payload, format=format)
+    messages = formats.parse(payload, format=format)
     edited = tuple(edit_message(message, message.blocks) for message in messages)
-    rendered = wire.render(edited, format=format)
+    rendered = formats.render(edited, format=format)
     assert rendered == payload
 
 
@@ -74,11 +74,11 @@ def test_a_message_marked_as_edited_but_equal_is_written_equal(data: st.DataObje
 @settings(max_examples=40, deadline=None)
 def test_cleared_results_are_read_back_as_what_replaced_them(data: st.DataObject) -> None:
     format = data.draw(st.sampled_from(FORMATS))
-    messages = wire.parse(data.draw(VALID[format]), format=format)
+    messages = formats.parse(data.draw(VALID[format]), format=format)
     cleared = tuple(
         edit_message(message, tuple(map(_clear, message.blocks))) for message in messages
     )
-    again = wire.parse(wire.render(cleared, format=format), format=format)
+    again = formats.parse(formats.render(cleared, format=format), format=format)
     results = [result for message in again for result in tool_results(message)]
     assert all(result.content == (Text(NOTE),) for result in results)
     assert len(results) == sum(len(tool_results(message)) for message in messages)
@@ -325,18 +325,18 @@ def test_edited_thinking_keeps_its_kind() -> None:
 
 def test_a_long_command_output_of_pi_is_edited_alone() -> None:
     raw = {"role": "bashExecution", "command": "make", "output": "long", "exitCode": 0}
-    [message] = wire.parse([raw], format="pi")
+    [message] = formats.parse([raw], format="pi")
     command, _ = message.blocks
     edited = edit_message(message, (command, Text(NOTE)))
-    assert wire.render((edited,), format="pi") == [{**raw, "output": NOTE}]
+    assert formats.render((edited,), format="pi") == [{**raw, "output": NOTE}]
 
 
 def test_a_cleared_screenshot_stays_one_and_its_pointer_follows() -> None:
     output = {"type": "computer_screenshot", "image_url": "data:image/png;base64,AAAA"}
     raw = {"type": "computer_call_output", "call_id": "c", "output": output}
-    [message] = wire.parse([raw], format="openai-responses")
+    [message] = formats.parse([raw], format="openai-responses")
     edited = edit_message(message, tuple(map(_clear, message.blocks)))
-    shown, note = wire.render((edited,), format="openai-responses")
+    shown, note = formats.render((edited,), format="openai-responses")
     assert shown["output"]["type"] == "computer_screenshot"
     assert shown["output"]["image_url"].startswith("data:image/png;base64,")
     assert shown["output"] != output
@@ -364,8 +364,10 @@ def test_a_block_added_to_a_hosts_message_is_written_fresh_beside_the_others(for
     key = "parts" if format == "gemini" else "content"
     own = {"text": "hi", "x": 1} if format == "gemini" else {"type": "text", "text": "hi", "x": 1}
     raw = {"role": "user", key: [own], "y": 2}
-    [message] = wire.parse([raw], format=format)
-    [rendered] = wire.render((edit_message(message, (*message.blocks, Text(NOTE))),), format=format)
+    [message] = formats.parse([raw], format=format)
+    [rendered] = formats.render(
+        (edit_message(message, (*message.blocks, Text(NOTE))),), format=format
+    )
     assert rendered[key][0] is own
     assert rendered[key][1]["text"] == NOTE
     assert rendered["y"] == 2
@@ -386,7 +388,7 @@ FRESH = (
 
 
 def test_messages_of_our_own_are_written_in_each_format() -> None:
-    assert wire.render(FRESH, format="anthropic") == [
+    assert formats.render(FRESH, format="anthropic") == [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": [
             {"type": "text", "text": "ok"},
@@ -397,7 +399,7 @@ def test_messages_of_our_own_are_written_in_each_format() -> None:
             {"type": "tool_result", "tool_use_id": "b", "content": "2", "is_error": True},
             {"type": "text", "text": "well?"}]},
     ]  # fmt: skip
-    assert wire.render(FRESH, format="openai-chat") == [
+    assert formats.render(FRESH, format="openai-chat") == [
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": "ok", "tool_calls": [
             {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
@@ -406,7 +408,7 @@ def test_messages_of_our_own_are_written_in_each_format() -> None:
         {"role": "tool", "tool_call_id": "b", "content": "2"},
         {"role": "user", "content": "well?"},
     ]  # fmt: skip
-    assert wire.render(FRESH, format="openai-responses") == [
+    assert formats.render(FRESH, format="openai-responses") == [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "go"}]},
         {"type": "message", "role": "assistant",
          "content": [{"type": "output_text", "text": "ok"}]},
@@ -416,7 +418,7 @@ def test_messages_of_our_own_are_written_in_each_format() -> None:
         {"type": "function_call_output", "call_id": "b", "output": "2"},
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "well?"}]},
     ]  # fmt: skip
-    assert wire.render(FRESH, format="gemini") == [
+    assert formats.render(FRESH, format="gemini") == [
         {"role": "user", "parts": [{"text": "go"}]},
         {"role": "model", "parts": [
             {"text": "ok"},
@@ -427,7 +429,7 @@ def test_messages_of_our_own_are_written_in_each_format() -> None:
             {"functionResponse": {"id": "b", "name": "g", "response": {"error": "2"}}},
             {"text": "well?"}]},
     ]  # fmt: skip
-    assert wire.render(FRESH, format="pi") == [
+    assert formats.render(FRESH, format="pi") == [
         {"role": "user", "content": [{"type": "text", "text": "go"}]},
         {"role": "assistant", "content": [
             {"type": "text", "text": "ok"},
@@ -453,9 +455,9 @@ def test_pictures_and_files_of_our_own_are_read_back(format: str) -> None:
             Document("application/pdf", url="https://x/y.pdf"),
         ),
     )
-    rendered = wire.render((message,), format=format)
+    rendered = formats.render((message,), format=format)
     assert json.loads(json.dumps(rendered)) == rendered
-    read = [block for again in wire.parse(rendered, format=format) for block in again.blocks]
+    read = [block for again in formats.parse(rendered, format=format) for block in again.blocks]
     assert read[0] == Image("image/png", data="AAAA")
     assert len(read) == 5
     for needle in ("BBBB", "plain", "https://x/y.png", "https://x/y.pdf"):
@@ -465,11 +467,11 @@ def test_pictures_and_files_of_our_own_are_read_back(format: str) -> None:
 
 def test_an_unnamed_call_that_we_answer_gets_a_response_without_an_id() -> None:
     call: JsonObject = {"functionCall": {"name": "f", "args": {}}}
-    messages = wire.parse([{"role": "model", "parts": [call]}])
+    messages = formats.parse([{"role": "model", "parts": [call]}])
     [made] = messages[0].blocks
     assert isinstance(made, ToolCall)
     answer = Message("user", (ToolResult(made.call_id, (Text("none"),)),))
-    [_, rendered] = wire.render((*messages, answer), format="gemini")
+    [_, rendered] = formats.render((*messages, answer), format="gemini")
     assert rendered["parts"] == [
         {"functionResponse": {"name": "f", "response": {"output": "none"}}}
     ]
@@ -478,7 +480,7 @@ def test_an_unnamed_call_that_we_answer_gets_a_response_without_an_id() -> None:
 def test_an_edited_opaque_block_is_written_as_it_is() -> None:
     for format in FORMATS:
         block = Opaque("hologram", {"type": "hologram", "x": 1}, edited=True)
-        [rendered] = wire.render((Message("user", (block,)),), format=format)
+        [rendered] = formats.render((Message("user", (block,)),), format=format)
         assert json.dumps(block.source) in json.dumps(rendered)
 
 
@@ -496,24 +498,24 @@ def test_thinking_of_our_own_is_written_where_a_format_has_it() -> None:
         "pi": {"type": "thinking", "thinking": "hm", "thinkingSignature": "s"},
     }
     for format, block in written.items():
-        rendered = wire.render((message,), format=format)
+        rendered = formats.render((message,), format=format)
         assert json.dumps(block).strip("{}") in json.dumps(rendered)
 
 
 def test_sound_of_our_own_is_written_for_chat_as_sound() -> None:
     message = Message("user", (Document("audio/wav", data="AAAA"),))
-    assert wire.render((message,), format="openai-chat")[0]["content"] == [
+    assert formats.render((message,), format="openai-chat")[0]["content"] == [
         {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
     ]
 
 
 def test_an_older_function_call_that_we_answer_gets_a_function_message() -> None:
     raw = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}}
-    messages = wire.parse([raw], format="openai-chat")
+    messages = formats.parse([raw], format="openai-chat")
     [made] = messages[0].blocks
     assert isinstance(made, ToolCall)
     answer = Message("user", (ToolResult(made.call_id, (Text("none"),)),))
-    [_, rendered] = wire.render((*messages, answer), format="openai-chat")
+    [_, rendered] = formats.render((*messages, answer), format="openai-chat")
     assert rendered == {"role": "function", "name": "f", "content": "none"}
 
 
@@ -523,13 +525,13 @@ def test_text_beside_a_result_goes_to_a_message_of_its_own() -> None:
         {"role": "toolResult", "toolCallId": "c", "toolName": "f", "content": "x"},
         {"type": "function_call_output", "call_id": "c", "output": "x"},
     ):
-        [message] = wire.parse([raw])
-        format = wire.detect([raw])
+        [message] = formats.parse([raw])
+        format = formats.detect([raw])
         edited = edit_message(message, (*message.blocks, Text(NOTE)))
-        first, second = wire.render((edited,), format=format)
+        first, second = formats.render((edited,), format=format)
         assert first is raw
         assert NOTE in json.dumps(second)
-        assert wire.render((edit_message(message, ()),), format=format) == []
+        assert formats.render((edit_message(message, ()),), format=format) == []
 
 
 def test_a_summary_of_pi_is_edited_in_its_own_field() -> None:
@@ -541,14 +543,14 @@ def test_a_summary_of_pi_is_edited_in_its_own_field() -> None:
 def test_arguments_that_nest_too_deeply_are_refused_by_index_when_they_are_written() -> None:
     deep = Message("assistant", (ToolCall("c", "f", nested(50_000)),))
     with pytest.raises(InvalidMessageError, match="Message 1: it nests too deeply"):
-        wire.render((make_message("user", "hi"), deep), format="openai-chat")
+        formats.render((make_message("user", "hi"), deep), format="openai-chat")
 
 
 def test_arguments_that_are_text_are_written_as_that_text() -> None:
     call = Message("assistant", (ToolCall("c", "f", "{broken"),))
-    [chat] = wire.render((call,), format="openai-chat")
+    [chat] = formats.render((call,), format="openai-chat")
     assert chat["tool_calls"][0]["function"]["arguments"] == "{broken"
-    [item] = wire.render((call,), format="openai-responses")
+    [item] = formats.render((call,), format="openai-responses")
     assert item["arguments"] == "{broken"
 
 

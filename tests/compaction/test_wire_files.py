@@ -5,11 +5,15 @@ import json
 from typing import Any
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.messages import JsonObject, text_of, tool_results
-from context_compaction.wire.convert import convert
-from context_compaction.wire.files import Conversation, parse_file, read_conversation
+from context_compaction.formats.convert import convert
+from context_compaction.formats.session_files.read import (
+    Conversation,
+    parse_file,
+    read_conversation,
+)
+from context_compaction.messages.model import JsonObject, text_of, tool_results
 
 from tests.support.corpus import DATA, PI_SESSION
 
@@ -40,11 +44,11 @@ def test_a_real_file_is_read_and_written_and_goes_over_to_every_format(path: Any
     kinds = {"claude-code": "claude-code", "swe-agent": "messages", "examples": "pi"}
     assert conversation.kind == kinds[path.parent.name]
     assert conversation.notes == ()
-    rendered = wire.render(conversation.messages, format=conversation.format)
+    rendered = formats.render(conversation.messages, format=conversation.format)
     assert all(a is b for a, b in zip(rendered, conversation.payload, strict=True))
-    for to in wire.FORMATS:
-        again = wire.render(convert(conversation.messages, to=to), format=to)
-        assert len(wire.parse(again, format=to)) > 0
+    for to in formats.FORMATS:
+        again = formats.render(convert(conversation.messages, to=to), format=to)
+        assert len(formats.parse(again, format=to)) > 0
 
 
 def test_the_real_pi_session_tells_where_and_with_what_it_ran() -> None:
@@ -331,7 +335,7 @@ def test_bytes_that_cannot_be_read_are_refused() -> None:
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("context_compaction.wire.files.MAX_TEXT_BYTES", 1024 * 1024)
+    monkeypatch.setattr("context_compaction.formats.session_files.read.MAX_TEXT_BYTES", 1024 * 1024)
     with pytest.raises(UnknownFormatError, match="larger than 1 MB"):
         read_conversation(gzip.compress(b" " * (2 * 1024 * 1024)), name="f.gz")
 

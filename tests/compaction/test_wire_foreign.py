@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,7 +72,7 @@ def test_the_dump_of_an_agent_library_is_refused_with_the_way_to_convert_it(libr
     payload, remedy = LIBRARIES[library]
 
     with pytest.raises(UnknownFormatError, match=remedy):
-        wire.detect(payload)
+        formats.detect(payload)
 
 
 def _wrapped(message: Json) -> Json:
@@ -109,7 +109,7 @@ def test_a_conversation_in_another_shape_is_refused_whatever_it_says(
     payload = data.draw(conversations(format))
 
     with pytest.raises((UnknownFormatError, InvalidMessageError)):
-        wire.detect([shape(message) for message in payload])
+        formats.detect([shape(message) for message in payload])
 
 
 @pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "pi"])
@@ -120,7 +120,7 @@ def test_blocks_without_a_type_are_refused(format: str, data: st.DataObject) -> 
     bare = [_without_types(message) for message in payload]
 
     with pytest.raises((UnknownFormatError, InvalidMessageError)):
-        wire.detect(bare)
+        formats.detect(bare)
 
 
 def _without_types(message: Json) -> Json:

@@ -5,9 +5,9 @@ import json
 from typing import Any
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import CompactionError, InvalidMessageError, UnknownFormatError
-from context_compaction.wire.files import parse_file
+from context_compaction.formats.session_files.read import parse_file
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -152,7 +152,7 @@ def test_a_malformed_message_is_named_with_its_problem_and_a_remedy(
     format: str, message: Any, problem: str
 ) -> None:
     with pytest.raises(InvalidMessageError) as caught:
-        wire.parse([FINE[format], message], format=format)
+        formats.parse([FINE[format], message], format=format)
     assert caught.value.index == 1
     assert problem in caught.value.problem
     assert caught.value.remedy.endswith(".")
@@ -166,17 +166,17 @@ def test_it_is_refused_without_a_format_name_too(format: str, message: Any, prob
     if isinstance(outcome, str):
         # What one format refuses may be right in another: then the list is in that one.
         assert outcome != format
-        assert len(wire.parse(payload, format=outcome)) == 2
+        assert len(formats.parse(payload, format=outcome)) == 2
     else:
         assert "Message 1" in str(outcome)
 
 
 def _outcome(payload: list[Any]) -> str | CompactionError:
     try:
-        wire.parse(payload)
+        formats.parse(payload)
     except CompactionError as error:
         return error
-    return wire.detect(payload)
+    return formats.detect(payload)
 
 
 _KEYS = st.sampled_from([
@@ -203,19 +203,19 @@ _ROWS = st.lists(st.dictionaries(_KEYS, _VALUES, max_size=5), min_size=1, max_si
 @given(_ROWS)
 @settings(max_examples=200, deadline=None)
 def test_no_input_makes_reading_fail_without_an_error_of_ours(rows: list[Any]) -> None:
-    for format in (None, *wire.FORMATS):
+    for format in (None, *formats.FORMATS):
         with contextlib.suppress(CompactionError):
-            messages = wire.parse(rows, format=format)
-            assert wire.render(messages, format=format or wire.detect(rows)) == rows
+            messages = formats.parse(rows, format=format)
+            assert formats.render(messages, format=format or formats.detect(rows)) == rows
     with contextlib.suppress(CompactionError):
         assert parse_file("\n".join(map(json.dumps, rows)), name="file").messages
 
 
 def test_a_first_message_that_is_no_message_gets_the_list_of_formats() -> None:
     with pytest.raises(UnknownFormatError, match=r"its fields are \['text', 'who'\].*gemini"):
-        wire.parse([{"who": "me", "text": "hi"}])
+        formats.parse([{"who": "me", "text": "hi"}])
 
 
 def test_a_first_message_with_a_role_gets_its_own_problem() -> None:
     with pytest.raises(InvalidMessageError, match="Message 0: `content` is a number"):
-        wire.parse([{"role": "user", "content": 5}])
+        formats.parse([{"role": "user", "content": 5}])

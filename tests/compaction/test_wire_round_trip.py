@@ -4,9 +4,9 @@ import copy
 import time
 
 import pytest
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.messages import (
+from context_compaction.messages.model import (
     Document,
     Image,
     JsonObject,
@@ -39,15 +39,15 @@ def _calling(arguments: JsonObject) -> JsonObject:
 def test_every_message_of_a_real_transcript_comes_back_as_the_very_object(
     transcript: Transcript,
 ) -> None:
-    messages = wire.parse(transcript.payload, format=transcript.format)
-    rendered = wire.render(messages, format=transcript.format)
+    messages = formats.parse(transcript.payload, format=transcript.format)
+    rendered = formats.render(messages, format=transcript.format)
     assert all(after is before for after, before in zip(rendered, transcript.payload, strict=True))
     assert [message.index for message in messages] == list(range(len(messages)))
 
 
 @pytest.mark.parametrize("transcript", sample_transcripts(), ids=lambda found: found.name)
 def test_the_format_of_a_real_transcript_is_found(transcript: Transcript) -> None:
-    found = wire.detect(transcript.payload)
+    found = formats.detect(transcript.payload)
     ambiguous = all(
         message["role"] in {"user", "assistant"} and isinstance(message["content"], str)
         for message in transcript.payload
@@ -61,7 +61,7 @@ def test_any_list_is_read_and_written_without_being_changed(data: st.DataObject)
     format = data.draw(st.sampled_from(FORMATS))
     payload = data.draw(VALID[format] | HOSTILE[format])
     before = copy.deepcopy(payload)
-    rendered = wire.render(wire.parse(payload, format=format), format=format)
+    rendered = formats.render(formats.parse(payload, format=format), format=format)
     assert all(after is own for after, own in zip(rendered, payload, strict=True))
     assert payload == before
 
@@ -73,17 +73,17 @@ def test_a_valid_list_with_calls_is_recognised_and_its_results_have_the_calls_id
     format: str, data: st.DataObject
 ) -> None:
     payload = data.draw(VALID[format])
-    messages = wire.parse(payload, format=format)
+    messages = formats.parse(payload, format=format)
     calls = {call.call_id for message in messages for call in tool_calls(message)}
     results = {result.call_id for message in messages for result in tool_results(message)}
     assert results <= calls
     assert "" not in calls
-    assert not calls or wire.detect(payload) == format
+    assert not calls or formats.detect(payload) == format
 
 
 def test_plain_strings_by_user_and_assistant_are_taken_as_anthropic() -> None:
     payload = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
-    assert wire.detect(payload) == "anthropic"
+    assert formats.detect(payload) == "anthropic"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_plain_strings_by_user_and_assistant_are_taken_as_anthropic() -> None:
     ],
 )
 def test_one_message_that_only_one_format_has_decides(extra: JsonObject, format: str) -> None:
-    assert wire.detect([{"role": "user", "content": "hi"}, extra]) == format
+    assert formats.detect([{"role": "user", "content": "hi"}, extra]) == format
 
 
 def test_a_system_message_beside_anthropic_blocks_is_anthropic() -> None:
@@ -111,8 +111,8 @@ def test_a_system_message_beside_anthropic_blocks_is_anthropic() -> None:
         {"role": "system", "content": "Be brief."},
         _calling({}),
     ]
-    assert wire.detect(payload) == "anthropic"
-    assert wire.parse(payload)[0].role == "system"
+    assert formats.detect(payload) == "anthropic"
+    assert formats.parse(payload)[0].role == "system"
 
 
 def test_messages_of_two_formats_are_refused_at_the_first_that_differs() -> None:
@@ -121,24 +121,24 @@ def test_messages_of_two_formats_are_refused_at_the_first_that_differs() -> None
         {"type": "reasoning", "summary": []},
     ]
     with pytest.raises(InvalidMessageError) as caught:
-        wire.parse(payload)
+        formats.parse(payload)
     assert caught.value.index == 1
     contents: list[JsonObject] = [
         {"role": "system", "content": "Be brief.", "tool_calls": None},
         _calling({}),
     ]
     with pytest.raises(UnknownFormatError, match=r"Message 1 fits no format.*openai-chat"):
-        wire.parse(contents)
+        formats.parse(contents)
 
 
 def test_an_empty_list_has_no_format_but_no_messages_either() -> None:
     with pytest.raises(UnknownFormatError, match="empty"):
-        wire.detect([])
-    assert wire.parse([]) == ()
+        formats.detect([])
+    assert formats.parse([]) == ()
 
 
 def test_an_unknown_format_name_is_answered_with_the_known_ones() -> None:
-    for call in (wire.parse, wire.render):
+    for call in (formats.parse, formats.render):
         with pytest.raises(UnknownFormatError, match="anthropic, openai-chat, openai-responses"):
             call((), format="claude")
 
@@ -152,7 +152,7 @@ def test_anthropic_blocks_become_what_they_are() -> None:
     }
     unknown = {"type": "hologram", "x": 1}
     pdf = {"type": "base64", "media_type": "application/pdf", "data": "JVBE"}
-    [first, second] = wire.parse([
+    [first, second] = formats.parse([
         {
             "role": "assistant",
             "content": [
@@ -190,7 +190,7 @@ def test_anthropic_blocks_become_what_they_are() -> None:
 
 
 def test_chat_parts_fields_and_calls_become_blocks() -> None:
-    [user, assistant, tool] = wire.parse(
+    [user, assistant, tool] = formats.parse(
         [
             {
                 "role": "user",
@@ -243,11 +243,11 @@ def test_the_older_function_call_is_matched_by_order_and_name() -> None:
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": None},
     ]
-    messages = wire.parse(payload)
+    messages = formats.parse(payload)
     first = tool_calls(messages[0])[0].call_id
     assert tool_results(messages[1])[0].call_id == first
     assert tool_results(messages[3])[0].call_id == tool_calls(messages[2])[0].call_id != first
-    assert wire.parse(payload) == messages
+    assert formats.parse(payload) == messages
 
 
 def test_parallel_gemini_calls_without_ids_are_matched_by_name_then_order() -> None:
@@ -257,7 +257,7 @@ def test_parallel_gemini_calls_without_ids_are_matched_by_name_then_order() -> N
     def response(name: str, text: str) -> JsonObject:
         return {"functionResponse": {"name": name, "response": {"output": text}}}
 
-    messages = wire.parse([
+    messages = formats.parse([
         {"role": "user", "parts": [{"text": "go"}]},
         {"role": "model", "parts": [call("read"), call("list"), call("read")]},
         {
@@ -273,7 +273,7 @@ def test_parallel_gemini_calls_without_ids_are_matched_by_name_then_order() -> N
 
 def test_gemini_is_read_in_both_spellings() -> None:
     blocks = [
-        wire.parse([{"role": "model", "parts": parts}])[0].blocks
+        formats.parse([{"role": "model", "parts": parts}])[0].blocks
         for parts in (
             [
                 {"functionCall": {"id": "1", "name": "f"}},
@@ -323,7 +323,7 @@ def test_each_responses_item_is_one_message() -> None:
         {"id": "msg_1"},
         {"type": "brand_new_item"},
     ]  # fmt: skip
-    messages = wire.parse(payload, format="openai-responses")
+    messages = formats.parse(payload, format="openai-responses")
     assert messages[1].blocks == (Thinking("hm", "e"),)
     assert [tool_calls(message)[0] for message in messages[2:7]] == [
         ToolCall("1", "f", {"a": 1}),
@@ -346,37 +346,39 @@ def test_each_responses_item_is_one_message() -> None:
 
 def test_deep_nesting_comes_back_untouched_and_absurd_nesting_is_refused() -> None:
     payload = [_calling(nested(190))]
-    [message] = wire.render(wire.parse(payload), format="anthropic")
+    [message] = formats.render(formats.parse(payload), format="anthropic")
     assert message is payload[0]
     with pytest.raises(InvalidMessageError, match="Message 0: it nests too deeply"):
-        wire.parse([_calling(nested(50_000))])
+        formats.parse([_calling(nested(50_000))])
 
 
 def test_a_gemini_response_that_nests_too_deeply_is_refused_by_index() -> None:
     response = {"name": "f", "response": nested(50_000)}
     with pytest.raises(InvalidMessageError, match="Message 0: it nests too deeply"):
-        wire.parse([{"role": "user", "parts": [{"functionResponse": response}]}])
+        formats.parse([{"role": "user", "parts": [{"functionResponse": response}]}])
 
 
 def test_reading_and_writing_costs_little_and_does_not_grow_with_what_blocks_hold() -> None:
     payload = synthetic_session(tokens=200_000, seed=3)
     started = time.process_time()
-    wire.render(wire.parse(payload, format="anthropic"), format="anthropic")
+    formats.render(formats.parse(payload, format="anthropic"), format="anthropic")
     seconds_per_message = (time.process_time() - started) / len(payload)
     # Measured: 7 microseconds; the bound leaves room for a busy machine.
     assert seconds_per_message < 0.001
 
 
 def test_what_is_empty_or_left_out_is_read_as_empty() -> None:
-    silent = wire.parse([
+    silent = formats.parse([
         {"role": "user", "parts": [{"functionResponse": {"name": "f"}}]},
         {"role": "model"},
     ])
     assert tool_results(silent[0])[0].content == ()
     assert silent[1].blocks == ()
-    [patched] = wire.parse([{"type": "apply_patch_call_output", "call_id": "c", "status": "done"}])
+    [patched] = formats.parse([
+        {"type": "apply_patch_call_output", "call_id": "c", "status": "done"}
+    ])
     assert tool_results(patched)[0].content == ()
-    [result] = wire.parse([
+    [result] = formats.parse([
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}
     ])
     assert tool_results(result)[0].content == ()
@@ -385,11 +387,11 @@ def test_what_is_empty_or_left_out_is_read_as_empty() -> None:
 def test_a_response_of_several_fields_is_its_json() -> None:
     response = {"rows": [1, 2], "ok": True}
     part = {"functionResponse": {"name": "f", "response": response}}
-    [message] = wire.parse([{"role": "user", "parts": [part]}])
+    [message] = formats.parse([{"role": "user", "parts": [part]}])
     assert tool_results(message)[0].content == (Text('{"rows":[1,2],"ok":true}'),)
 
 
 def test_a_data_url_that_is_not_base64_stays_an_address() -> None:
     part = {"type": "image_url", "image_url": {"url": "data:image/svg+xml,<svg/>"}}
-    [message] = wire.parse([{"role": "user", "content": [part]}])
+    [message] = formats.parse([{"role": "user", "content": [part]}])
     assert message.blocks == (Image("image/*", url="data:image/svg+xml,<svg/>"),)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from context_compaction.roots import roots_of
+from context_compaction.file_access import roots_of
 from mcp_server_compaction.config import Config
 
 from .helpers import Era

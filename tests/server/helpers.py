@@ -10,8 +10,8 @@ import anyio
 import mcp_types as types
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
-from mcp_server_compaction.app import build_server
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.app import build_server
 from mcp_types import CallToolResult, TextContent
 
 Era: TypeAlias = Literal["modern", "legacy"]

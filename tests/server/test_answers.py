@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.tools.spec import MAX_ANSWER_CHARS, bounded, dump
+from mcp_server_compaction.protocol.tools.spec import MAX_ANSWER_CHARS, bounded, dump
 
 from .helpers import Era, connect, error_of, text_of
 
@@ -46,7 +46,7 @@ async def test_a_fault_of_ours_is_hidden_from_the_client(
     def fail(*_: object) -> None:
         raise KeyError("what somebody said")
 
-    monkeypatch.setattr("mcp_server_compaction.tools.search_transcript.query_of", fail)
+    monkeypatch.setattr("mcp_server_compaction.protocol.tools.search_transcript.query_of", fail)
     async with connect(config, era) as client:
         with pytest.raises(MCPError) as refused:
             await client.call_tool("search_transcript", {"query": "x"})

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.schemas import (
+from mcp_server_compaction.protocol.schemas import (
     CompactArguments,
     CompactOptions,
     PersistArguments,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from context_compaction.errors import SettingsError
-from context_compaction.roots import roots_of
+from context_compaction.file_access import roots_of
 from mcp_server_compaction.config import load_config
 
 

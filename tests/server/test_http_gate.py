@@ -14,9 +14,9 @@ import pytest
 import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_server_compaction import http_service
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.http_service import ensure_token, http_app
+from mcp_server_compaction.protocol import http_service
+from mcp_server_compaction.protocol.http_service import ensure_token, http_app
 
 from .helpers import answer_of, conversation
 from .http import COMMAND, Service, over_http, service, serving

@@ -13,9 +13,9 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 from context_compaction.archive import Query
-from context_compaction.archive.local import open_archive
-from mcp_server_compaction import importing
+from context_compaction.archive.local.archive import open_archive
 from mcp_server_compaction.cli import main
+from mcp_server_compaction.hosts import importing
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.json_path import value_at
+from mcp_server_compaction.reading.json_path import value_at
 
 from .helpers import answer_of, connect, conversation, error_of, text_of
 

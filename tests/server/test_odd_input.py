@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio import to_thread
 from click.testing import CliRunner, Result
-from context_compaction.archive.local import open_archive
+from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import SettingsError
 from mcp_server_compaction.cli import main
 from mcp_server_compaction.config import Config, load_config

@@ -197,7 +197,7 @@ async def test_a_pattern_without_matches_says_so(config: Config) -> None:
 async def test_a_pattern_of_exponential_cost_is_stopped(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_server_compaction.matching.PATTERN_SECONDS", 0.2)
+    monkeypatch.setattr("mcp_server_compaction.reading.grep.PATTERN_SECONDS", 0.2)
     async with connect(config) as client:
         output_id = (await _persist(client, "a" * 5_000 + "b"))["output_id"]
         message = error_of(

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from context_compaction import wire
-from context_compaction.messages import Block, Document, Text, ToolCall, ToolResult
+from context_compaction import formats
+from context_compaction.messages.model import Block, Document, Text, ToolCall, ToolResult
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from mcp_server_compaction.plain_text import plain_text
+from mcp_server_compaction.reading.plain_text import plain_text
 
 from tests.support.strategies import conversations
 
@@ -27,7 +27,7 @@ def test_every_line_that_was_said_stands_in_the_plain_text(format: str, data: An
     payload: list[Json] = data.draw(conversations(format))
     shown = plain_text((str(at), format, raw, None) for at, raw in enumerate(payload))
     lines = shown.split("\n")
-    for message in wire.parse(payload, format=format):
+    for message in formats.parse(payload, format=format):
         for text in (text for block in message.blocks for text in _said(block)):
             quoted = json.dumps(text, ensure_ascii=False)[1:-1]
             for line in text.split("\n"):

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from mcp_server_compaction.tools.spec import MAX_ANSWER_CHARS
+from mcp_server_compaction.protocol.tools.spec import MAX_ANSWER_CHARS
 
 from .helpers import Json, answer_of, conversation, parsed, spawned, text_of
 

@@ -1,9 +1,9 @@
 """A session replayed call by call: its cost, what is still known, when the prefix breaks."""
 
 import pytest
-from context_compaction.compaction import CompactRequest
-from mcp_server_compaction.names import Names
-from mcp_server_compaction.replay import READ_PRICE, WRITE_PRICE, Replay, replay
+from context_compaction.request import CompactRequest
+from mcp_server_compaction.compare.recall_metric import Names
+from mcp_server_compaction.compare.replay import READ_PRICE, WRITE_PRICE, Replay, replay
 
 from tests.support.promises import temporary_archive
 from tests.support.small import assistant, user

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from context_compaction.tokens import counter_for
+from context_compaction.tokens.counter import counter_for
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.reply_size import most_tokens
+from mcp_server_compaction.protocol.reply_size import most_tokens
 
 from tests.support.corpus import all_transcripts
 
@@ -21,8 +21,8 @@ import sys, anyio
 from pathlib import Path
 from context_compaction import wire
 from context_compaction.archive import Query
-from context_compaction.archive.local import open_archive
-from mcp_server_compaction.tools.search_transcript import search_briefly
+from context_compaction.archive.local.archive import open_archive
+from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
 async def main():
     folder = Path(sys.argv[1])
     async with open_archive(folder / "archive", index_root=folder / "index") as archive:

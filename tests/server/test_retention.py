@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 from click.testing import CliRunner
-from context_compaction import wire
-from context_compaction.archive.local import open_archive
+from context_compaction import formats
+from context_compaction.archive.local.archive import open_archive
 from mcp_server_compaction.cli import main
 
 AUGUST = 1_785_542_400.0  # 2026-08-01
@@ -23,7 +23,7 @@ def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         async with open_archive(tmp_path / "a", index_root=tmp_path / "i") as opened:
             for name, seconds in (("old", 0.0), ("older", -1e6), ("new", 1e10)):
                 raws = [{"role": "user", "content": name + "x" * 20_000} for _ in range(5)]
-                messages = wire.parse(raws, format="anthropic")
+                messages = formats.parse(raws, format="anthropic")
                 with monkeypatch.context() as clock:
                     clock.setattr("time.time", lambda now=AUGUST - 1e7 + seconds: now)
                     await opened.append(name, messages, format="anthropic")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from context_compaction.errors import PathNotAllowedError
-from context_compaction.roots import DiskFile, default_folders, roots_of
+from context_compaction.file_access import DiskFile, default_folders, roots_of
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mcp_server_compaction.stdio import Refusal, parse_frame
+from mcp_server_compaction.protocol.stdio import Refusal, parse_frame
 
 from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, corpus, kept
 
@@ -197,7 +197,7 @@ def test_a_line_is_a_message_a_refusal_that_says_why_or_blank(line: bytes) -> No
 
 
 def test_a_line_that_is_too_long_is_refused_by_its_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_server_compaction.stdio.MAX_FRAME_BYTES", 1_000)
+    monkeypatch.setattr("mcp_server_compaction.protocol.stdio.MAX_FRAME_BYTES", 1_000)
     found = parse_frame(b'{"jsonrpc":"2.0","id":3,"method":"ping","params":{"x":"' + b"a" * 2_000)
     assert isinstance(found, Refusal)
     assert found.answer is not None

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from context_compaction.tokens import counter_for
+from context_compaction.tokens.counter import counter_for
 from mcp import Client
 
 from .helpers import Json, answer_of, error_of, spawned, text_of

@@ -12,7 +12,7 @@ from anyio import to_thread
 from context_compaction.errors import SettingsError
 from mcp import MCPError
 from mcp_server_compaction.config import Config, Summaries, load_config
-from mcp_server_compaction.writers import writer_lines
+from mcp_server_compaction.protocol.writers import writer_lines
 
 from tests.support.messages_api import Fails, Hangs, Says, serve
 from tests.support.story import GOAL, RULE, SUMMARY, story

@@ -5,8 +5,8 @@ import re
 
 import pytest
 from context_compaction.policies import POLICIES
-from context_compaction.tokens import counter_for
-from context_compaction.vocabulary import load_o200k
+from context_compaction.tokens.counter import counter_for
+from context_compaction.tokens.vocabulary import load_o200k
 from mcp_server_compaction.config import Config
 
 from .helpers import Era, connect, error_of

@@ -163,7 +163,7 @@ def test_nothing_heavy_is_loaded_before_it_is_needed(
     process.communicate(timeout=30)
     assert len(next(a for a in answers if a["id"] == 2)["result"]["tools"]) == 4
     loaded = set(json.loads(report.read_text(encoding="utf-8")))
-    assert "mcp_server_compaction.app" in loaded
+    assert "mcp_server_compaction.protocol.app" in loaded
     assert loaded.isdisjoint(HEAVY)
     assert not Path(environment["MCP_COMPACTION_ARCHIVE"]).exists()
 

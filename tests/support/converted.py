@@ -1,7 +1,7 @@
 """Transcripts in other formats than their own, made by the product's own conversion."""
 
-from context_compaction.wire import parse, render
-from context_compaction.wire.convert import convert
+from context_compaction.formats import parse, render
+from context_compaction.formats.convert import convert
 
 from .corpus import Transcript
 from .json_types import Json

@@ -3,7 +3,7 @@
 import hashlib
 from typing import Any
 
-from context_compaction.compaction import CompactResult
+from context_compaction.result import CompactResult
 
 from .json_types import Json
 from .small import answered, assistant, compacted, user

@@ -16,10 +16,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 from context_compaction.archive import ArchivedMessage
-from context_compaction.archive.local import LocalArchive, open_archive
-from context_compaction.compaction import CompactRequest, CompactResult
+from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.errors import NotFoundError
-from context_compaction.pipeline import compact
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
 
 from .json_types import Json
 from .provider_rules import problems

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from context_compaction.attribution import Ours, attributed, claims_in
-from context_compaction.compaction import CompactRequest, CompactResult
-from context_compaction.messages import Messages, ToolResult
-from context_compaction.pipeline import compact
-from context_compaction.tokens import MessageCounter, counter_for
-from context_compaction.wire import FORMATS, parse
+from context_compaction.formats import FORMATS, parse
+from context_compaction.messages.attribution import Ours, attributed, claims_in
+from context_compaction.messages.model import Messages, ToolResult
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.tokens.counter import MessageCounter, counter_for
 
 from .json_types import Json
 from .promises import temporary_archive

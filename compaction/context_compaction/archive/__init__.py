@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from context_compaction.edits import Blob
-from context_compaction.messages import JsonObject, Message
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import RedactionMode
 
 __all__ = [

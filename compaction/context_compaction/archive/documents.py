@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from context_compaction.archive.records import is_list, is_object
 from context_compaction.errors import InvalidMessageError
-from context_compaction.messages import (
+from context_compaction.formats import FORMATS
+from context_compaction.messages.model import (
     Block,
     Document,
     JsonObject,
@@ -19,12 +19,13 @@ from context_compaction.messages import (
     Text,
     ToolCall,
     ToolResult,
+    is_list,
+    is_object,
     starts_turn,
     text_of,
     tool_calls,
     tool_results,
 )
-from context_compaction.wire import FORMATS
 
 # PostgreSQL's tsvector ends at 1 MB; what is longer belongs in an output, which is indexed whole.
 MAX_INDEXED_CHARS = 300_000

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
 
-from context_compaction.archive.terms import Unit, phrase_words
+from context_compaction.archive.tokenizer import Unit, phrase_words
 
 SNIPPET_CHARS = 240
 CHARS_BEFORE_MATCH = 80

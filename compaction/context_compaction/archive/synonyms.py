@@ -9,7 +9,7 @@ from collections import defaultdict
 from functools import cache
 from importlib import resources
 
-from context_compaction.archive.terms import phrase_words
+from context_compaction.archive.tokenizer import phrase_words
 
 _COMMENT = "#"
 

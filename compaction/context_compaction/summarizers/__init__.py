@@ -6,8 +6,8 @@ a `SummaryRequest`; whatever the writer, the machine-made parts of a summary are
 
 from dataclasses import dataclass
 
-from context_compaction.digest import Digest
-from context_compaction.messages import Messages
+from context_compaction.activity.digest import Digest
+from context_compaction.messages.model import Messages
 
 __all__ = ["SummaryRequest"]
 

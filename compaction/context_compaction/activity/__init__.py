@@ -1,0 +1,1 @@
+"""What the agent did, as its calls and their results show it."""

@@ -1,0 +1,96 @@
+"""What was done to each file in a part of a conversation, and what it said last.
+
+The text of a file stands in a conversation after a full read or a write of the whole: then its hash
+is known, the same that the read state has. After an edit or a command nobody has seen the text.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import ToolCall, ToolResult, named_arguments
+from context_compaction.messages.tool_results import result_text
+
+FileState: TypeAlias = Literal["read", "created", "changed", "deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One file.
+
+    Attributes:
+        path: The path as the calls name it.
+        states: What was done to it, the last thing last, each once.
+        text: What it said last; None where no text stands.
+        known_sha256: The beginning of its hash, where only a summary is left of the text.
+    """
+
+    path: str
+    states: tuple[FileState, ...]
+    text: str | None = None
+    known_sha256: str = ""
+
+    @property
+    def sha256(self) -> str:
+        """The hash of its text; "" where that is not known."""
+        return self.known_sha256 if self.text is None else sha256_of(self.text)
+
+    @property
+    def is_only_read(self) -> bool:
+        """Whether nothing was done to it but to look."""
+        return self.states == ("read",)
+
+
+def touch(ledger: dict[str, FileEntry], path: str, state: FileState, text: str | None) -> None:
+    """Note in `ledger`, whose newest use is last, what was done to a file.
+
+    Args:
+        ledger: The files so far, by path.
+        path: The file.
+        state: What was done.
+        text: Its whole text, where the call or its result shows that.
+    """
+    before = ledger.pop(path, None)
+    if before is None or state == "deleted" or before.states[-1] == "deleted":
+        ledger[path] = FileEntry(path, (state,), text)
+        return
+    states: tuple[FileState, ...] = (*(known for known in before.states if known != state), state)
+    # To read a part leaves what is known of the whole.
+    keeps = state == "read" and text is None
+    ledger[path] = FileEntry(
+        path,
+        states,
+        before.text if keeps else text,
+        before.known_sha256 if keeps else "",
+    )
+
+
+def joined(older: Iterable[FileEntry], newer: Iterable[FileEntry]) -> list[FileEntry]:
+    """One ledger of two parts of a conversation that follow each other."""
+    ledger = {entry.path: entry for entry in older}
+    for entry in newer:
+        for state in entry.states:
+            touch(ledger, entry.path, state, entry.text)
+    return list(ledger.values())
+
+
+def file_content(call: ToolCall, result: ToolResult | None, kind: str) -> str | None:
+    """The text that this call or its result shows of the file; None where none stands there."""
+    if kind == "read":
+        if result is None or placeholders.seems_placeholder(result):
+            return None
+        return result_text(result)
+    if kind == "write":
+        arguments = named_arguments(call)
+        for key in ("content", "file_text", "contents", "text"):
+            value = arguments.get(key)
+            if isinstance(value, str) and not placeholders.is_clipped(value):
+                return value
+    return None
+
+
+def sha256_of(text: str) -> str:
+    """The hash of a file's text, in hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

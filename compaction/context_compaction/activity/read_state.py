@@ -1,0 +1,260 @@
+"""The read state: which files a conversation has seen, and which of them changed on disk since.
+
+Claude Code keeps such a state in memory and loses it with the process. Ours stands in the session's
+receipts: path, range, hash of what was seen, hash and time of the file that agreed with it. So a
+file that was read before three compactions by another process is still known. Pure: what stands on
+disk comes from `restore_files`, and only for files inside the roots.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from context_compaction.activity.file_ledger import file_content, sha256_of
+from context_compaction.activity.tool_kinds import classify
+from context_compaction.file_access import DiskFile
+from context_compaction.messages.model import Messages, ToolResult
+from context_compaction.messages.tool_pairs import index_calls
+
+# The files used last; older ones are forgotten.
+TRACKED_FILES = 50
+
+
+_NAMED_FILES = 5
+
+
+_PATH_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """The newest use of a file in a list.
+
+    Attributes:
+        path: The path as the call names it.
+        range: Which part a read asked for; "" for all of it.
+        seq: Number of the message that showed it.
+        text: What was seen, or None where no text stands: after an edit, or where it was cleared.
+        by_edit: Whether the conversation itself changed the file and did not look since.
+    """
+
+    path: str
+    range: str
+    seq: int
+    text: str | None
+    by_edit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What is known of one file, as the receipt has it.
+
+    Attributes:
+        path: The path as the calls name it.
+        range: Which part was seen; "" for all of it.
+        seq: Number of the message that showed it.
+        seen_sha256: Of the text that was seen; "" where there was none.
+        disk_sha256: Of the file when it agreed with that; "" where it was not at hand.
+        modified_seconds: When that file had last been written to, in Unix time; 0 with "".
+        is_changed: Whether the file on disk is another now.
+        told_sha256: Of the file when the conversation was told that it had changed.
+    """
+
+    path: str
+    range: str
+    seq: int
+    seen_sha256: str
+    disk_sha256: str
+    modified_seconds: float
+    is_changed: bool
+    told_sha256: str = ""
+
+
+def uses_of(
+    messages: Messages, seqs: Sequence[int], extra_kinds: Mapping[str, str]
+) -> dict[str, FileUse]:
+    """The newest use of each file that `messages` read, wrote or edited, oldest first.
+
+    A read of a part leaves an earlier look at the whole standing, as long as no edit came between.
+    """
+    index = index_calls(messages)
+    found: dict[str, FileUse] = {}
+    for message in messages:
+        for block in message.blocks:
+            if not isinstance(block, ToolResult) or block.is_error or message.index is None:
+                continue
+            call = index.calls.get(block.call_id)
+            if call is None:
+                continue
+            use = classify(call, extra_kinds)
+            if use.path is None or use.kind not in ("read", "write", "edit", "notebook"):
+                continue
+            by_edit = use.kind in ("edit", "notebook")
+            text = file_content(call, block, use.kind)
+            before = found.pop(use.path, None)
+            keeps = before is not None and not before.range and not before.by_edit
+            if use.range and keeps and before is not None and before.text is not None:
+                found[use.path] = replace(before, seq=seqs[message.index])
+            else:
+                found[use.path] = FileUse(use.path, use.range, seqs[message.index], text, by_edit)
+    return found
+
+
+def tracked_paths(uses: Mapping[str, FileUse], earlier: Mapping[str, FileState]) -> list[str]:
+    """The files to look at, newest use first, `TRACKED_FILES` at most."""
+    older = sorted(earlier.values(), key=lambda state: -state.seq)
+    newest = dict.fromkeys((*reversed(list(uses)), *(state.path for state in older)))
+    return list(newest)[:TRACKED_FILES]
+
+
+def checked(
+    uses: Mapping[str, FileUse],
+    earlier: Mapping[str, FileState],
+    on_disk: Mapping[str, DiskFile],
+) -> dict[str, FileState]:
+    """The state of each tracked file, by path, newest use first."""
+    states: dict[str, FileState] = {}
+    for path in tracked_paths(uses, earlier):
+        before = earlier.get(path)
+        state = _state(path, uses.get(path), before, on_disk.get(path))
+        states[path] = replace(state, told_sha256=before.told_sha256) if before else state
+    return states
+
+
+def untold(
+    states: Mapping[str, FileState], on_disk: Mapping[str, DiskFile]
+) -> dict[str, FileState]:
+    """The states of files that changed and that the conversation was not told of, as told."""
+    return {
+        path: replace(state, told_sha256=sha256_of(on_disk[path].text))
+        for path, state in states.items()
+        if state.is_changed
+        and path in on_disk
+        and state.told_sha256 != sha256_of(on_disk[path].text)
+    }
+
+
+def refreshed(
+    states: Mapping[str, FileState], shown: Sequence[str], on_disk: Mapping[str, DiskFile]
+) -> tuple[FileState, ...]:
+    """`states`, after the files `shown` were put back as they are on disk."""
+    kept: list[FileState] = []
+    for path, state in states.items():
+        file = on_disk.get(path)
+        if path in shown and file is not None:
+            state = _agreeing(state, file)
+        kept.append(state)
+    return tuple(kept)
+
+
+def changed_warning(states: Mapping[str, FileState]) -> str | None:
+    """What to tell of files that changed behind the conversation's back; None where none did."""
+    # A path is the conversation's text: on one line, and bounded.
+    paths = [
+        " ".join(state.path.split())[:_PATH_CHARS] for state in states.values() if state.is_changed
+    ]
+    if not paths:
+        return None
+    more = f" and {len(paths) - _NAMED_FILES} more" if len(paths) > _NAMED_FILES else ""
+    return (
+        f"Changed on disk since they were read here: {', '.join(paths[:_NAMED_FILES])}{more}. "
+        "Read them again before relying on what the conversation says of them."
+    )
+
+
+def _state(
+    path: str, use: FileUse | None, before: FileState | None, file: DiskFile | None
+) -> FileState:
+    if use is not None and use.text is not None:
+        state = FileState(path, use.range, use.seq, sha256_of(use.text), "", 0.0, False)
+        if file is None:
+            return state
+        same = still_says(file.text, use.text, is_whole=not use.range)
+        return _agreeing(state, file) if same else replace(state, is_changed=True)
+    if before is not None and (use is None or not use.by_edit or use.seq <= before.seq):
+        if file is None or not before.disk_sha256:
+            return before
+        return replace(before, is_changed=sha256_of(file.text) != before.disk_sha256)
+    # The conversation's own edit, or a text that we never saw: the file is taken as it is.
+    seq = use.seq if use else -1
+    state = FileState(path, use.range if use else "", seq, "", "", 0.0, False)
+    return state if file is None else _agreeing(state, file)
+
+
+def _agreeing(state: FileState, file: DiskFile) -> FileState:
+    return replace(
+        state,
+        disk_sha256=sha256_of(file.text),
+        modified_seconds=file.modified_seconds,
+        is_changed=False,
+    )
+
+
+# "  12\ttext", "12→text", "12|text", "12: text", as hosts number the lines of what they read.
+_NUMBERED = re.compile(r"\A[ \t]*\d+(?:\t|→|[ \t]*\||: ?|$)(.*)", re.DOTALL)
+
+
+# Lines that a tool puts around a text, or in the place of what it left out.
+_FRAME = re.compile(r"\A\s*(?:<|\[|\(|```|---|===|File\b|Here\b|Contents?\b)", re.IGNORECASE)
+
+
+_CUT = re.compile(r"\[\.\.\.|\.\.\.|…|truncat|omitted|more lines|clipped", re.IGNORECASE)
+
+
+_FRAME_LINES = 4  # at either end
+
+
+# Tools cut very long lines; so much of a line stands for all of it.
+_SAME_LINE_CHARS = 400
+
+
+def still_says(on_disk: str, seen: str, *, is_whole: bool) -> bool:
+    """Whether the file's text `on_disk` agrees with `seen`, what a tool showed of it before.
+
+    Args:
+        on_disk: The file's text now.
+        seen: The tool's answer.
+        is_whole: Whether all of the file was asked for, not a range.
+    """
+    file = [_head(line) for line in on_disk.splitlines()]
+    lines = [_head(line) for line in seen.splitlines()]
+    if _agree(lines, file, is_whole=is_whole):
+        return True
+    numbered = [_head(found.group(1)) for line in lines if (found := _NUMBERED.match(line))]
+    if numbered and len(numbered) * 2 > sum(1 for line in lines if line):
+        # A line without a number is the tool's own.
+        was_cut = any(_CUT.search(line) for line in lines if not _NUMBERED.match(line))
+        return _agree(numbered, file, is_whole=is_whole and not was_cut)
+    if any(_CUT.search(line) for line in (*lines[: _FRAME_LINES + 1], *lines[-_FRAME_LINES:])):
+        return True  # what was left out cannot be compared
+    return _agree(_without_frame(lines), file, is_whole=is_whole)
+
+
+def _agree(lines: Sequence[str], file: Sequence[str], *, is_whole: bool) -> bool:
+    shown, there = _trimmed(lines), _trimmed(file)
+    # One after the other, whatever stands before and after them.
+    return shown == there if is_whole else _joined(shown) in _joined(there)
+
+
+def _head(line: str) -> str:
+    return line.rstrip()[:_SAME_LINE_CHARS]
+
+
+def _trimmed(lines: Sequence[str]) -> list[str]:
+    """Without empty lines at either end, which tools add and drop."""
+    held = [at for at, line in enumerate(lines) if line]
+    return list(lines[held[0] : held[-1] + 1]) if held else []
+
+
+def _without_frame(lines: Sequence[str]) -> list[str]:
+    start, stop = 0, len(lines)
+    for _ in range(_FRAME_LINES):
+        if start < stop and (not lines[start] or _FRAME.match(lines[start])):
+            start += 1
+        if start < stop and (not lines[stop - 1] or _FRAME.match(lines[stop - 1])):
+            stop -= 1
+    return list(lines[start:stop])
+
+
+def _joined(lines: Sequence[str]) -> str:
+    return "\n".join(("", *lines, ""))

@@ -1,0 +1,168 @@
+"""What kind of tool a call uses, told from its name and arguments; never a fixed list of names.
+
+Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions.read`. The name
+is cut to its last segment and into words; verbs decide, and arguments settle what verbs leave open.
+"""
+
+import json
+import posixpath
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, cast, get_args
+
+from context_compaction.messages.model import ToolCall
+from context_compaction.settings import ToolKind
+
+TOOL_KINDS: tuple[str, ...] = get_args(ToolKind)
+
+# The first row that shares a word with the name decides, so the order is from special to general.
+_WORDS: tuple[tuple[ToolKind, frozenset[str]], ...] = (
+    ("notebook", frozenset({"notebook", "jupyter", "ipython", "cell"})),
+    ("web", frozenset({"web", "fetch", "url", "http", "browse", "browser", "navigate", "crawl"})),
+    ("edit", frozenset({"edit", "multiedit", "patch", "replace", "insert", "modify", "rewrite"})),
+    ("search", frozenset({"grep", "search", "find", "ripgrep", "rg", "query", "lookup"})),
+    ("list", frozenset({"ls", "list", "glob", "dir", "tree", "listdir"})),
+    ("execute", frozenset({"bash", "shell", "exec", "execute", "run", "terminal", "powershell"})),
+    ("execute", frozenset({"sh", "cmd", "command", "python", "repl", "script", "stdin"})),
+    ("read", frozenset({"read", "view", "cat", "open", "head", "tail", "show"})),
+    ("write", frozenset({"write", "create", "save", "touch", "append"})),
+)
+# Names of arguments, as `_as_mapping` spells them: hosts write file_path, filePath and FilePath.
+_PATH_KEYS = (
+    "filepath", "path", "filename", "file", "notebookpath", "targetfile", "absolutepath",
+    "relativepath",
+)  # fmt: skip
+_COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
+_RANGE_KEYS = (
+    "offset", "limit", "startline", "endline", "viewrange", "line", "lines", "range",
+)  # fmt: skip
+# One editor tool with a `command` argument (Anthropic's text editor): the argument is the verb.
+_EDITOR_COMMANDS: Mapping[str, ToolKind] = {
+    "view": "read", "create": "write", "str_replace": "edit", "insert": "edit", "undo_edit": "edit",
+}  # fmt: skip
+# Results of these steer the work itself; clearing them loses a promise, not a text.
+_STEERING_WORDS = frozenset({"skill", "ask", "question", "todo", "todos", "plan", "approval"})
+# Our own tools that give what left the context back, as every host's name for them ends.
+_RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
+_SEGMENT = re.compile(r"__|[.:/]")
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_PATCH_PATH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """What one call does.
+
+    Attributes:
+        kind: The kind of tool.
+        path: The file it concerns, as the call names it but for "./" and the like, or None.
+        command: The command line or code it runs, or None.
+        range: The part that a read asks for, as its arguments name it; "" for the whole file.
+    """
+
+    kind: ToolKind
+    path: str | None = None
+    command: str | None = None
+    range: str = ""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a read names a range rather than the whole file."""
+        return bool(self.range)
+
+
+@lru_cache(maxsize=1_000)  # a conversation has few tools and many calls
+def words_of(name: str) -> frozenset[str]:
+    """The lower-case words of a tool's name, without the prefixes that hosts add."""
+    segment = _SEGMENT.split(name)[-1] or name
+    return frozenset(word.lower() for word in _WORD.findall(segment))
+
+
+def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
+    """What `call` does; `extra_kinds` (tool name to kind) is asked first."""
+    arguments = _as_mapping(call.arguments)
+    path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments, arguments)
+    command = _command(call.arguments, arguments)
+    kind = _kind(call.name, arguments, path, extra_kinds or {})
+    if kind != "execute":
+        command = None
+    named = [key for key in _RANGE_KEYS if kind == "read" and arguments.get(key) is not None]
+    part = ",".join(f"{key}={json.dumps(arguments[key])}" for key in named)
+    return ToolUse(kind, path and _plain_path(path), command, part)
+
+
+def is_steering(name: str) -> bool:
+    """Whether the tool asks the user, keeps the plan, or loads a skill: never cleared."""
+    return bool(words_of(name) & _STEERING_WORDS)
+
+
+def is_recalling(name: str) -> bool:
+    """Whether the tool is ours and gives back what left the context, whatever the host's prefix."""
+    return name.lower().endswith(_RECALLING_TOOLS)
+
+
+def _plain_path(path: str) -> str:
+    """`path` without "./" and doubled slashes: two spellings of a file are one file."""
+    return path if "://" in path else posixpath.normpath(path)
+
+
+def _kind(
+    name: str, arguments: Mapping[str, Any], path: str | None, extra_kinds: Mapping[str, str]
+) -> ToolKind:
+    named = extra_kinds.get(name) or extra_kinds.get(name.lower())
+    if named in TOOL_KINDS:
+        return cast(ToolKind, named)
+    verb = arguments.get("command")
+    if path and isinstance(verb, str) and verb in _EDITOR_COMMANDS:
+        return _EDITOR_COMMANDS[verb]
+    words = words_of(name)
+    for kind, vocabulary in _WORDS:
+        if words & vocabulary:
+            return _settled(kind, path)
+    if path and ("content" in arguments or "filetext" in arguments):
+        return "write"
+    return "read" if path and words & {"get", "file", "load"} else "other"
+
+
+def _settled(kind: ToolKind, path: str | None) -> ToolKind:
+    """Without a path, `open_issue` reads no file and `create_ticket` writes none."""
+    return "other" if kind in ("read", "write") and path is None else kind
+
+
+def _as_mapping(arguments: Any) -> Mapping[str, Any]:
+    """The arguments by their names without case and underscores; empty where they have none."""
+    if not isinstance(arguments, dict):
+        return {}
+    named = cast(Mapping[str, Any], arguments)
+    return {name.lower().replace("_", ""): value for name, value in named.items()}
+
+
+def _first_string(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        value = arguments.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return None
+
+
+def _command(given: Any, arguments: Mapping[str, Any]) -> str | None:
+    if isinstance(given, str):
+        return given or None
+    for key in _COMMAND_KEYS:
+        value = arguments.get(key)
+        if isinstance(value, str) and value:
+            return value
+        if isinstance(value, list):
+            return " ".join(str(item) for item in cast("list[object]", value))
+    return None
+
+
+def _patched_path(given: Any, arguments: Mapping[str, Any]) -> str | None:
+    """The first file that a patch in Codex's format names."""
+    text = given if isinstance(given, str) else arguments.get("input")
+    if not isinstance(text, str) or "*** " not in text:
+        return None
+    found = _PATCH_PATH.search(text)
+    return found.group(1).strip() if found else None

@@ -1,0 +1,336 @@
+"""The histories of one session as a tree: which are known, what each holds, where a list goes on.
+
+Every message and every entry of a stored context is a node, named by the chain hash of the history
+that ends there. What a list repeats of another history (a host that keeps the newest messages only,
+or that rewrites its first one at each turn) is a run: it refers to those messages, so that they
+are kept once. Nodes and runs may be added in any order.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+
+from context_compaction.archive.local.records import Place
+from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash
+
+NO_SEQ = -1
+
+# A text may stand in a session often; so many of its newest places are tried as the end of a run.
+_CANDIDATES = 4
+# Fewer messages than these that stand elsewhere as well may do so by chance ("go on", "done").
+_SURE_RUN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The end of one known history.
+
+    Attributes:
+        seq: The message's number; of a context's entry its original's, or -1.
+        parent: Chain hash of the history without its last message.
+        content: Content hash of the message.
+        number: That of its record.
+        place: Where the message's record stands; None for an entry of a context.
+        stands_for: Of a message of ours, the head of the history that it took the place of.
+    """
+
+    seq: int
+    parent: str
+    content: str
+    number: int
+    place: Place | None = None
+    stands_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Several messages after `parent`: the last `count` of the history `source`."""
+
+    parent: str
+    source: str
+    count: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A part of a list, from `start` up to before `stop`, that ends the history `source` too."""
+
+    start: int
+    stop: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a list stands in its session.
+
+    Attributes:
+        seqs: For each message its number; None where it is new.
+        repeats: The parts that stand in other histories, and are to be named as such.
+        forks_at: The first new message before which the session goes on otherwise; None where the
+            list only goes on from where a history ended.
+    """
+
+    seqs: tuple[int | None, ...]
+    repeats: tuple[Repeat, ...] = ()
+    forks_at: int | None = None
+
+
+class MissingHistoryError(LookupError):
+    """What a history builds upon is not known: its record is damaged."""
+
+    def __init__(self, name: str, seq: int) -> None:
+        super().__init__(name)
+        self.name = name
+        self.seq = seq
+
+
+@dataclass(slots=True)
+class HistoryTree:
+    """The histories of one session. Not safe for several threads.
+
+    Attributes:
+        nodes: By chain hash.
+        runs: By the chain hash after their last message.
+        continued: Histories that a message or a run goes on from.
+        contexts_of: For a history, the contexts that compactions made of it.
+        by_content: By content hash, the nodes that end with such a message, as they were learnt.
+    """
+
+    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    continued: set[str] = field(default_factory=set[str])
+    contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    by_content: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    _within: dict[str, Run] = field(default_factory=dict[str, Run])  # parts of runs asked for
+    _found: dict[str, str] = field(default_factory=dict[str, str])  # whole names, by what was asked
+
+    def add_message(self, name: str, node: Node) -> None:
+        """Take in a message."""
+        self._add(name, node)
+        self.continued.add(node.parent)
+
+    def add_run(self, name: str, run: Run) -> None:
+        """Take in a run; the history that it repeats goes on here."""
+        self.runs[name] = run
+        self.continued |= {run.parent, run.source}
+
+    def add_context(self, entries: Sequence[Sequence[str | int]], number: int, of: str) -> str:
+        """Take in a context that was made of the history `of`; the name of its own end."""
+        parent = ROOT
+        for content, seq, source_seq, *stands_for in entries:
+            name = chain_hash(parent, str(content))
+            known = self.nodes.get(name)
+            if known is None or known.seq == NO_SEQ:
+                original = int(seq) if seq != NO_SEQ else int(source_seq)
+                head = str(stands_for[0]) if stands_for else ""
+                self._add(name, Node(original, parent, str(content), number, None, head))
+            parent = name
+        if of:
+            self.contexts_of.setdefault(of, []).append(parent)
+        return parent
+
+    def _add(self, name: str, node: Node) -> None:
+        if name not in self.nodes:
+            self.by_content.setdefault(node.content, []).append(name)
+        self.nodes[name] = node
+
+    def holds(self, name: str) -> bool:
+        """Whether the history `name` is known, or is that of no message."""
+        return name == ROOT or name in self.nodes or name in self.runs
+
+    def find(self, head: str) -> str | None:
+        """The whole name of the history that `head`, its first `HEAD_CHARS` or more, names."""
+        if head not in self._found and len(head) >= HEAD_CHARS:
+            known = (name for names in (self.nodes, self.runs) for name in names)
+            name = next((name for name in known if name.startswith(head)), None)
+            name = name or self._find_within_runs(head)
+            if name is not None:
+                self._found[head] = name
+        return self._found.get(head)
+
+    def _find_within_runs(self, head: str) -> str | None:
+        for run in sorted(self.runs.values(), key=lambda run: -run.number):
+            try:
+                steps = [*islice(self.walk(run.source), run.count)]
+            except MissingHistoryError:
+                continue
+            name = run.parent
+            for count, (source, node) in enumerate(reversed(steps), start=1):
+                name = chain_hash(name, node.content)
+                if name.startswith(head):
+                    self._within[name] = Run(run.parent, source, count, run.number)
+                    return name
+        return None
+
+    def walk(self, head: str) -> Iterator[tuple[str, Node]]:
+        """The messages of history `head`, newest first, each with the name under which it is kept.
+
+        Raises:
+            MissingHistoryError: A part of it is damaged.
+        """
+        seq = NO_SEQ
+        rest: list[tuple[str, float]] = [(head, inf)]
+        while rest:
+            name, left = rest.pop()
+            while left and name != ROOT:
+                node = self.nodes.get(name)
+                if node is not None:
+                    yield name, node
+                    seq, name, left = node.seq, node.parent, left - 1
+                    continue
+                run = self.runs.get(name) or self._within.get(name)
+                if run is None:
+                    raise MissingHistoryError(name, seq)
+                part = min(run.count, left)
+                rest.append((run.parent, left - part))
+                name, left = run.source, part
+
+    def names(self, head: str) -> Iterator[str]:
+        """The names of the histories that `head` goes on from, itself included, as far as kept."""
+        while head != ROOT:
+            yield head
+            before = self.nodes.get(head) or self.runs.get(head) or self._within.get(head)
+            head = ROOT if before is None else before.parent
+
+    def numbers(self, head: str) -> list[int]:
+        """The messages of history `head`, oldest first, with those that summaries in it stand for.
+
+        Raises:
+            MissingHistoryError: A part of it is damaged.
+        """
+        found: dict[int, None] = {}  # newest first
+        walks = [self.walk(head)]
+        seen = {head}
+        while walks:
+            step = next(walks[-1], None)
+            if step is None:
+                walks.pop()
+                continue
+            _, node = step
+            if node.seq != NO_SEQ:
+                found.setdefault(node.seq)
+            before = self.find(node.stands_for) if node.stands_for else None
+            if before is not None and before not in seen:
+                seen.add(before)
+                walks.append(self.walk(before))
+        return [*reversed(found)]
+
+    def place(self, contents: Sequence[str], chain: Sequence[str], lead: int = 0) -> Placed:
+        """Where a list stands: what of it is known, what repeats another history, what is new.
+
+        Args:
+            contents: Its content hashes.
+            chain: Its chain hashes.
+            lead: How many of its first messages are a host's own (system messages).
+        """
+        seqs: list[int | None] = [None] * len(chain)
+        known = self._known_prefix(chain)
+        seqs[: len(known)] = [node.seq for node in known]
+        used = {node.seq for node in known} | self._stood_for(contents)
+        repeats: list[Repeat] = []
+        at = len(chain) - 1
+        while at >= len(known):
+            node = self.nodes.get(chain[at])
+            if node is not None:  # what stood before it was damaged, and comes anew
+                seqs[at] = node.seq
+                at -= 1
+                continue
+            repeat, found = self._longest_repeat(contents, len(known), at, used, lead)
+            if repeat is None:
+                at -= 1
+                continue
+            repeats.insert(0, repeat)
+            seqs[repeat.start : repeat.stop] = found
+            used |= {*found}
+            at = repeat.start - 1
+        ends = {repeat.stop: repeat.source for repeat in repeats}
+        forks_at = next(
+            (
+                at
+                for at, seq in enumerate(seqs)
+                if seq is None
+                and (at and seqs[at - 1] is not None)
+                and ends.get(at, chain[at - 1]) in self.continued
+            ),
+            None,
+        )
+        if self.nodes and chain and all(seq is None for seq in seqs):
+            forks_at = 0
+        return Placed(tuple(seqs), tuple(repeats), forks_at)
+
+    def _stood_for(self, contents: Sequence[str]) -> set[int]:
+        """The messages that summaries among `contents` stand for: what is said again is new."""
+        found: set[int] = set()
+        for content in contents:
+            node = self.nodes[self.by_content[content][-1]] if content in self.by_content else None
+            before = self.find(node.stands_for) if node is not None and node.stands_for else None
+            if before is not None:
+                with suppress(MissingHistoryError):
+                    found.update(self.numbers(before))
+        return found
+
+    def _known_prefix(self, chain: Sequence[str]) -> list[Node]:
+        """The messages of the longest known history that a list begins with."""
+        count = len(chain)
+        while count:
+            name = chain[count - 1]
+            if not self.holds(name):
+                count -= 1
+                continue
+            try:
+                found = [node for _, node in islice(self.walk(name), count)]
+            except MissingHistoryError as error:
+                count = chain.index(error.name) if error.name in chain[:count] else count - 1
+                continue
+            return found[::-1]
+        return []
+
+    def _longest_repeat(
+        self, contents: Sequence[str], start: int, at: int, used: set[int], lead: int
+    ) -> tuple[Repeat | None, list[int]]:
+        """The longest part of a list that ends with the message `at` and ends a known history."""
+        best: tuple[Repeat | None, list[int]] = None, []
+        for source in reversed(self.by_content.get(contents[at], ())[-_CANDIDATES:]):
+            seqs = self._common(contents, start, at, source, used)
+            first = at + 1 - len(seqs)
+            is_newest = source not in self.continued
+            is_meant = (
+                len(seqs) >= _SURE_RUN
+                or NO_SEQ in seqs
+                or (is_newest and (len(seqs) > 1 or (seqs and first <= lead)))
+            )
+            if is_meant and len(seqs) > len(best[1]):
+                best = Repeat(first, at + 1, source), seqs[::-1]
+        return best
+
+    def _common(
+        self, contents: Sequence[str], start: int, at: int, source: str, used: set[int]
+    ) -> list[int]:
+        """The numbers of the messages that `source` and a list share, newest first."""
+        seqs: list[int] = []
+        with suppress(MissingHistoryError):  # what can be read of it is shared
+            for _, node in self.walk(source):
+                here = at - len(seqs)
+                if here < start or node.content != contents[here]:
+                    break
+                if node.seq in used and node.seq != NO_SEQ:
+                    break
+                seqs.append(node.seq)
+        return seqs
+
+    def branches(self) -> list[str]:
+        """The histories that nothing goes on from, the newest first."""
+        ends: dict[str, int] = {
+            name: node.number for name, node in self.nodes.items() if node.place is not None
+        }
+        ends |= {name: run.number for name, run in self.runs.items()}
+        left = [name for name in ends if not self._goes_on(name)]
+        return sorted(left, key=lambda name: -ends[name])
+
+    def _goes_on(self, name: str) -> bool:
+        contexts = self.contexts_of.get(name, ())
+        return name in self.continued or any(end in self.continued for end in contexts)

@@ -1,0 +1,335 @@
+"""The log: each session is a folder of segments, and a segment has one writer at a time.
+
+    sessions/3f/3fa9.../lock                  held while a process writes to the session
+    sessions/3f/3fa9.../<writer>-0001.jsonl   one record a line, appended to only
+    writers/<writer>.lock                     held by the process that is <writer>
+
+The folder's name is a hash of the session id, so that no id is ever part of a path. Readers take
+no lock: they read up to the last whole call. A process that writes is the only one of its writer
+id, so no two ever append to one file, even on a shared file system whose locks cannot be trusted.
+"""
+
+import os
+import platform
+import re
+import time
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from context_compaction.archive.local.durable_files import (
+    FILE_MODE,
+    explaining,
+    make_folder,
+    read_at,
+    sync_file,
+    sync_folders,
+    try_lock,
+    write_all,
+)
+from context_compaction.archive.local.records import (
+    BLOB_MARK,
+    Place,
+    Record,
+    decode_body,
+    decode_head,
+    encode_line,
+    restore,
+)
+from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError, SettingsError
+from context_compaction.messages.model import JsonObject
+
+SEGMENT_BYTES = 64 * 1024 * 1024
+WRITER_SLOTS = 4096
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
+
+
+def check_session_id(session_id: str) -> str:
+    """`session_id`, if it may name a session.
+
+    Raises:
+        SettingsError: It is empty, too long, or holds other characters.
+    """
+    if not _SESSION_ID.fullmatch(session_id):
+        raise SettingsError(
+            f"The session id {session_id[:140]!r} cannot be used. "
+            "Give 1 to 128 characters out of letters, digits, and _ . : -"
+        )
+    return session_id
+
+
+def session_key(session_id: str) -> str:
+    """The hash that stands for a session in paths and in the index: 32 hex digits."""
+    return blake2b(session_id.encode("ascii"), digest_size=16).hexdigest()
+
+
+def session_folder(root: Path, key: str) -> Path:
+    """Where the segments of a session stand, given its key."""
+    return root.joinpath("sessions", key[:2], key)
+
+
+def segment_sizes(folder: Path) -> dict[str, int]:
+    """The segments of a session folder and their sizes in bytes; empty where there is none.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    with explaining(folder, "Reading"):
+        try:
+            with os.scandir(folder) as entries:
+                return {
+                    entry.name: entry.stat().st_size
+                    for entry in entries
+                    if entry.name.endswith(".jsonl")
+                }
+        except FileNotFoundError:
+            return {}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRecord:
+    """The head of a record and where its line stands."""
+
+    head: JsonObject
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentPart:
+    """What a read of a segment found.
+
+    Attributes:
+        records: The undamaged records, in order.
+        end: Where the next read begins: after the last whole call.
+        tail_crc: CRC-32 of the line that ends there, 0 where none was read.
+        tail_length: That line's length.
+        damaged: Numbers of the damaged lines, from 1, counted from where the read began.
+        lines: The lines of `records`, where the reader asked for them.
+    """
+
+    records: list[LoggedRecord]
+    end: int
+    tail_crc: int
+    tail_length: int
+    damaged: tuple[int, ...]
+    lines: Sequence[bytes] = ()
+
+
+def read_segment(
+    folder: Path,
+    segment: str,
+    start: int = 0,
+    *,
+    limit_bytes: int | None = None,
+    with_lines: bool = False,
+) -> SegmentPart:
+    """The records of a segment from byte `start`, in whole calls.
+
+    With `limit_bytes` the read stops after the call that crosses the limit.
+
+    Raises:
+        ArchiveError: The segment cannot be read.
+    """
+    path = folder / segment
+    records: list[LoggedRecord] = []
+    pending: list[LoggedRecord] = []
+    lines: list[bytes] = []
+    damaged: list[int] = []
+    end = position = start
+    tail = b""
+    with explaining(path, "Reading"), path.open("rb") as file:
+        file.seek(start)
+        for number, line in enumerate(file, start=1):
+            position += len(line)
+            if not line.endswith(b"\n"):
+                break
+            head = decode_head(line)
+            if head is None:
+                damaged.append(number)
+            else:
+                offset = position - len(line)
+                pending.append(LoggedRecord(head, Place(segment, offset, len(line))))
+                if with_lines:
+                    lines.append(line)
+            # A damaged line may have been the last of its call: what stands before it is whole.
+            if head is None or head.get("last"):
+                records += pending
+                pending = []
+                end = position
+                tail = line
+                if limit_bytes is not None and end - start >= limit_bytes:
+                    break
+    kept = lines[: len(records)]
+    return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged), kept)
+
+
+def read_body(folder: Path, place: Place, get_blob: Callable[[str], bytes]) -> Any:
+    """The body of one record; `get_blob` returns the bytes of a string kept as a blob.
+
+    Raises:
+        ArchiveDamagedError: The line does not match its checksum.
+        ArchiveError: The segment cannot be read.
+    """
+    path = folder / place.segment
+    with explaining(path, "Reading"):
+        line = read_at(path, place.offset, place.length)
+    try:
+        body = decode_body(line)
+    except ArchiveDamagedError as error:
+        raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
+    return restore(body, get_blob) if BLOB_MARK in line else body
+
+
+def last_told(root: Path) -> int:
+    """When a writer last told searchers of news, in nanoseconds; 0 where nothing was written yet.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    folder = root / "sessions"
+    with explaining(folder, "Reading"):
+        try:
+            return folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+
+def list_shards(root: Path) -> list[Path]:
+    """The folders that sessions are spread over, in order.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    folder = root / "sessions"
+    with explaining(folder, "Listing"):
+        try:
+            return sorted(folder.iterdir())
+        except FileNotFoundError:
+            return []
+
+
+def list_sessions(shard: Path) -> list[Path]:
+    """The folders of the sessions of one shard, in order.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    with explaining(shard, "Listing"):
+        return sorted(path for path in shard.iterdir() if path.is_dir())
+
+
+def append_records(
+    root: Path, key: str, segment: str, expected_size: int, records: Sequence[Record]
+) -> list[Place]:
+    """Append `records` as one call to a segment, made when it is missing; not durable yet.
+
+    The caller holds the session's lock and the writer's, and syncs the segment when it has let go
+    of the session's. `expected_size` is where the last whole call ended.
+
+    Raises:
+        ArchiveFullError: The disk is full; the segment ends where it ended.
+        ArchiveError: The segment cannot be written.
+    """
+    folder = session_folder(root, key)
+    lines = [
+        encode_line(record, last=index == len(records) - 1) for index, record in enumerate(records)
+    ]
+    path = folder / segment
+    with explaining(path, "Writing"):
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        try:
+            try:
+                write_all(handle, b"".join(lines))
+            except OSError:
+                os.ftruncate(handle, expected_size)
+                raise
+        finally:
+            os.close(handle)
+    places: list[Place] = []
+    offset = expected_size
+    for line in lines:
+        places.append(Place(segment, offset, len(line)))
+        offset += len(line)
+    return places
+
+
+def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names: bool) -> None:
+    """Bring to the device what was written to a session; `with_names` for a segment that is new.
+
+    A process may have been killed, or be waiting, between its write and its sync; what it wrote can
+    be read already, so whoever builds upon it makes it durable first. Searchers are told then, so
+    that whatever was acknowledged is found.
+
+    Raises:
+        ArchiveError: A segment cannot be opened or synced.
+    """
+    folder = session_folder(root, key)
+    for segment in segments:
+        path = folder / segment
+        with explaining(path, "Syncing"):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                sync_file(handle)
+            finally:
+                os.close(handle)
+    with explaining(folder, "Syncing"):
+        if with_names:
+            sync_folders(folder, root)
+        # A file's growth does not show in any folder. In nanoseconds, as the kernel's own stamps
+        # are only as fine as its ticks. The shard's first: whoever sees the outer one sees it too.
+        now = time.time_ns()
+        for told in (folder.parent, folder.parent.parent):
+            os.utime(told, ns=(now, now))
+
+
+def cut_segment(folder: Path, segment: str, size: int) -> None:
+    """Take away what follows byte `size` of a segment; the caller is its writer.
+
+    Raises:
+        ArchiveError: The segment cannot be written.
+    """
+    with explaining(folder / segment, "Writing"):
+        os.truncate(folder / segment, size)
+
+
+class Writer:
+    """This process's name as a writer, held by a lock file until `release`.
+
+    Names are reused: a short-lived process (a hook) goes on in the segments of the last one rather
+    than leave a file of its own behind for each call.
+    """
+
+    def __init__(self, name: str, lock: int) -> None:
+        """`lock` is the open lock file."""
+        self.name = name
+        self._lock = lock
+
+    def release(self) -> None:
+        """Let another process be this writer."""
+        os.close(self._lock)
+
+
+def claim_writer(root: Path) -> Writer:
+    """The first writer's name of this machine that no live process holds.
+
+    Raises:
+        ArchiveBusyError: Every name is taken.
+        ArchiveError: The lock file cannot be made.
+    """
+    folder = root / "writers"
+    machine = blake2b(platform.node().encode(), digest_size=4).hexdigest()
+    with explaining(folder, "Making a writer's lock in"):
+        make_folder(folder)
+        for slot in range(WRITER_SLOTS):
+            name = f"{machine}-{slot:03x}"
+            lock = try_lock(folder / f"{name}.lock")
+            if lock is not None:
+                return Writer(name, lock)
+    raise ArchiveBusyError(
+        f"{WRITER_SLOTS} processes of this machine write to {root} already. "
+        "Stop those that are no longer needed."
+    )

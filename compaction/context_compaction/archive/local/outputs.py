@@ -1,0 +1,176 @@
+"""Stored outputs: their records, and exact parts of them by byte and by line.
+
+The body of an output's record is `{"text": ...}` or `{"base64": ...}` for a small one, and
+`{"blob": sha256, "table": hash}` for a larger one (see `blobs.py`). Lines are split at newlines
+alone; what follows the last newline is a line of its own.
+"""
+
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+from hashlib import sha256
+
+from context_compaction.archive import OutputInfo, OutputSlice
+from context_compaction.archive.local.blobs import BlobStore
+from context_compaction.archive.local.records import INLINE_LIMIT_BYTES
+from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
+from context_compaction.messages.edits import Blob, output_id_of
+from context_compaction.messages.model import JsonObject
+
+
+def describe_blob(blob: Blob) -> JsonObject:
+    """The head of the record that keeps `blob`, without its number and time.
+
+    Raises:
+        SettingsError: The blob's id is not that of its bytes.
+    """
+    if output_id_of(blob.data) != blob.output_id:
+        raise SettingsError(
+            f"The output id {blob.output_id!r} does not belong to these bytes. "
+            "Make blobs with make_blob, which computes the id."
+        )
+    return {
+        "id": blob.output_id,
+        "media": blob.media_type,
+        "tool": blob.tool_name,
+        "call": blob.call_id,
+        **figures_of(blob),
+    }
+
+
+def figures_of(blob: Blob) -> JsonObject:
+    """What the record's head says of the bytes themselves."""
+    text = decode_text(blob.data)
+    return {
+        "sha256": sha256(blob.data).hexdigest(),
+        "bytes": len(blob.data),
+        "chars": len(blob.data) if text is None else len(text),
+        "lines": count_lines(blob.data),
+    }
+
+
+def encode_content(data: bytes, blobs: BlobStore) -> JsonObject:
+    """The body of the record that keeps `data`; `blobs` stores a large one."""
+    if len(data) > INLINE_LIMIT_BYTES:
+        digest = blobs.put(data)
+        return {"blob": digest, "table": blobs.table(digest).table_hash}
+    text = decode_text(data)
+    return {"base64": b64encode(data).decode("ascii")} if text is None else {"text": text}
+
+
+def decode_text(data: bytes) -> str | None:
+    """The text of `data` (UTF-8, lone surrogates passed), None where it is no text."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+
+
+def count_lines(data: bytes) -> int:
+    """How many lines `data` has; none where it is empty."""
+    return data.count(b"\n") + (not data.endswith(b"\n")) if data else 0
+
+
+def info_of(head: JsonObject, session_id: str) -> OutputInfo:
+    """The figures of an output, from its record's head."""
+    return OutputInfo(
+        output_id=head["id"],
+        sha256=head["sha256"],
+        media_type=head["media"],
+        size_bytes=head["bytes"],
+        size_chars=head["chars"],
+        line_count=head["lines"],
+        session_id=session_id,
+        tool_name=head["tool"],
+        call_id=head["call"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutput:
+    """An output that can be read. Every method blocks and raises `ArchiveDamagedError`."""
+
+    info: OutputInfo
+    body: JsonObject
+    blobs: BlobStore
+
+    def read_whole(self) -> bytes:
+        """All bytes, verified by their hash."""
+        digest = self.body.get("blob")
+        if digest is not None:
+            return self.blobs.read_whole(digest)
+        if "text" in self.body:
+            data = str(self.body["text"]).encode("utf-8", "surrogatepass")
+        else:
+            data = b64decode(self.body["base64"])
+        if sha256(data).hexdigest() != self.info.sha256:
+            raise ArchiveDamagedError(
+                f"Output {self.info.output_id} does not match its hash. Restore the archive "
+                "from a backup."
+            )
+        return data
+
+    def read_bytes(self, start_byte: int, limit_bytes: int | None) -> OutputSlice:
+        """At most `limit_bytes` bytes from `start_byte`.
+
+        Raises:
+            QueryError: The range lies outside the output.
+        """
+        size_bytes = self.info.size_bytes
+        if not 0 <= start_byte <= size_bytes or (limit_bytes is not None and limit_bytes < 0):
+            raise QueryError(
+                f"Output {self.info.output_id} has {size_bytes} bytes; start_byte={start_byte} "
+                f"and limit_bytes={limit_bytes} do not fit. Give a start from 0 to {size_bytes}."
+            )
+        stop = size_bytes if limit_bytes is None else min(start_byte + limit_bytes, size_bytes)
+        return self._slice(start_byte, stop, self._newlines_before(start_byte) + 1)
+
+    def read_lines(self, start_line: int, line_count: int | None) -> OutputSlice:
+        """At most `line_count` whole lines from `start_line`, counted from 1, or back from -1.
+
+        Raises:
+            QueryError: The output has no such line.
+        """
+        total = self.info.line_count
+        first = max(total + start_line + 1, 1) if start_line < 0 else start_line
+        if not 1 <= first <= total + 1 or (line_count is not None and line_count < 1):
+            raise QueryError(
+                f"Output {self.info.output_id} has {total} lines; start_line={start_line} and "
+                f"line_count={line_count} do not fit. Give a line from 1 to {total}, or from -1 "
+                "backwards."
+            )
+        stop = total if line_count is None else min(first - 1 + line_count, total)
+        return self._slice(self._line_start(first - 1), self._line_start(stop), first)
+
+    def _slice(self, start: int, stop: int, start_line: int) -> OutputSlice:
+        digest = self.body.get("blob")
+        if digest is None or stop - start == self.info.size_bytes:
+            data = self.read_whole()[start:stop]
+        else:
+            data = self.blobs.read(digest, start, stop, self._table_hash)
+        return OutputSlice(self.info, data, start, start_line)
+
+    @property
+    def _table_hash(self) -> str:
+        return str(self.body.get("table", ""))
+
+    def _newlines_before(self, position: int) -> int:
+        digest = self.body.get("blob")
+        if digest is not None:
+            return self.blobs.newlines_before(digest, position, self._table_hash)
+        return self.read_whole().count(b"\n", 0, position)
+
+    def _line_start(self, newlines: int) -> int:
+        digest = self.body.get("blob")
+        if digest is not None:
+            return self.blobs.line_start(digest, newlines)
+        return _line_start(self.read_whole(), newlines)
+
+
+def _line_start(data: bytes, newlines: int) -> int:
+    """The byte after the `newlines`-th newline; the end where there are fewer."""
+    at = -1
+    for _ in range(newlines):
+        at = data.find(b"\n", at + 1)
+        if at < 0:
+            return len(data)
+    return at + 1

@@ -1,0 +1,200 @@
+"""What may go: how much room each session takes, which are chosen, and how their bytes are removed.
+
+Writers hold the archive's lock together, a deletion holds it alone. So while a deletion decides
+that nothing names a blob any more, nobody can be about to name it. The long part, reading the logs
+for the blobs that they name, is done before the lock is taken; under it, only what came since.
+"""
+
+import mmap
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from context_compaction.archive import SessionUsage, Usage
+from context_compaction.archive.local.durable_files import (
+    explaining,
+    locked,
+    make_folder,
+    sync_folder,
+    try_lock,
+)
+from context_compaction.archive.local.log import (
+    list_sessions,
+    list_shards,
+    segment_sizes,
+    session_folder,
+)
+from context_compaction.archive.local.session_state import SessionState, refresh
+
+LOCK_NAME = "lock"
+_TRASH_NAME = "trash"
+# As records.py writes them. A quote within a string of the host's is escaped, so only a key of its
+# own can look like this; its blob is then kept without need.
+_REFERENCE = re.compile(rb'blob":"([0-9a-f]{64})"')
+
+
+class References:
+    """Which blobs each session names, by the hash that is its folder's name."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._read_to: dict[Path, int] = {}
+        self.by_session: dict[str, set[str]] = {}
+
+    def update(self) -> None:
+        """Read what was logged since the last call.
+
+        Raises:
+            ArchiveError: The log cannot be read.
+        """
+        for shard in list_shards(self._root):
+            for folder in list_sessions(shard):
+                named = self.by_session.setdefault(folder.name, set())
+                for segment, size in segment_sizes(folder).items():
+                    named |= self._read(folder / segment, size)
+
+    def _read(self, path: Path, size: int) -> set[str]:
+        start = self._read_to.get(path, 0)
+        if size <= start:
+            return set()
+        with (
+            explaining(path, "Reading"),
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as data,
+        ):
+            self._read_to[path] = data.rfind(b"\n") + 1  # a torn line is read again
+            return {digest.decode() for digest in _REFERENCE.findall(data, start)}
+
+
+def measure(root: Path) -> Usage:
+    """How much room each session takes. Reads the whole log.
+
+    Raises:
+        ArchiveError: A folder or file cannot be read.
+    """
+    references = References(root)
+    references.update()
+    blob_bytes = _blob_bytes(root)
+    sessions: list[SessionUsage] = []
+    for key, named in references.by_session.items():
+        state = refresh(SessionState(session_folder(root, key)))
+        if state.exists:
+            sessions.append(
+                SessionUsage(
+                    session_id=state.session_id,
+                    parent_session_id=state.parent_session_id,
+                    is_pinned=state.is_pinned,
+                    message_count=len(state.messages),
+                    last_seconds=state.archived_seconds,
+                    log_bytes=sum(segment_sizes(state.folder).values()),
+                    blobs=frozenset(named & blob_bytes.keys()),
+                )
+            )
+    sessions.sort(key=lambda session: (session.last_seconds, session.session_id))
+    return Usage(tuple(sessions), blob_bytes)
+
+
+def choose(
+    usage: Usage, *, before_seconds: float | None = None, max_bytes: int | None = None
+) -> list[SessionUsage]:
+    """The sessions that must go, oldest first.
+
+    A pinned session stays, and so do the sessions that it started.
+
+    Args:
+        usage: What there is.
+        before_seconds: Everything that was last written to before goes, by our own clock: what a
+            message says of its time may be mistaken.
+        max_bytes: Then the oldest go until logs and blobs together take no more.
+    """
+    pinned = {session.session_id for session in usage.sessions if session.is_pinned}
+    users = Counter(digest for session in usage.sessions for digest in session.blobs)
+    total = usage.total_bytes
+    chosen: list[SessionUsage] = []
+    for session in usage.sessions:
+        if {session.session_id, session.parent_session_id} & pinned:
+            continue
+        is_old = before_seconds is not None and session.last_seconds < before_seconds
+        if is_old or (max_bytes is not None and total > max_bytes):
+            users.subtract(session.blobs)
+            gone = (digest for digest in session.blobs if not users[digest])
+            total -= session.log_bytes + sum(usage.blob_bytes[digest] for digest in gone)
+            chosen.append(session)
+    return chosen
+
+
+def delete_sessions(root: Path, keys: Sequence[str]) -> int:
+    """Remove the sessions of `keys` and every blob that no session names; the bytes freed.
+
+    A session is gone as a whole or not at all: its folder is moved away in one step. What a killed
+    process left behind on the way (blobs, parts of files, moved folders) goes too.
+
+    Raises:
+        ArchiveBusyError: Others kept writing for too long.
+        ArchiveError: A folder or file cannot be read or removed.
+    """
+    references = References(root)
+    references.update()
+    with locked(root / LOCK_NAME):
+        return _delete(root, keys, references)
+
+
+def finish_deletion(root: Path) -> None:
+    """Remove what a deletion that was killed has left; nothing where others are at work.
+
+    Raises:
+        ArchiveError: A folder or file cannot be read or removed.
+    """
+    # Whoever may only read leaves it to the next who may write.
+    if not (root / _TRASH_NAME).exists() or not os.access(root, os.W_OK):
+        return
+    lock = try_lock(root / LOCK_NAME)
+    if lock is None:
+        return
+    try:
+        _delete(root, (), References(root))
+    finally:
+        os.close(lock)
+
+
+def _delete(root: Path, keys: Sequence[str], references: References) -> int:
+    """See `delete_sessions`; the caller holds the archive's lock."""
+    trash = root / _TRASH_NAME
+    freed = 0
+    with explaining(root, "Deleting in"):
+        references.update()
+        if trash.exists():  # a deletion was killed here
+            shutil.rmtree(trash)
+        make_folder(trash)
+        for key in keys:
+            folder = session_folder(root, key)
+            freed += sum(segment_sizes(folder).values())
+            with suppress(FileNotFoundError):
+                folder.rename(trash / key)
+                sync_folder(folder.parent)
+            references.by_session.pop(key, None)
+        sync_folder(trash)
+        named = {digest for found in references.by_session.values() for digest in found}
+        freed += _remove_unnamed(root, named)
+        shutil.rmtree(trash)
+    return freed
+
+
+def _remove_unnamed(root: Path, named: Iterable[str]) -> int:
+    """Remove the blobs that are not `named`, and temporary files; the bytes of the blobs."""
+    kept = {f"{digest}.zst" for digest in named}
+    freed = 0
+    for path in (root / "blobs").glob("??/*"):
+        if path.name not in kept:
+            freed += path.stat().st_size
+            path.unlink()
+    return freed
+
+
+def _blob_bytes(root: Path) -> dict[str, int]:
+    with explaining(root, "Measuring"):
+        return {path.stem: path.stat().st_size for path in (root / "blobs").glob("??/*.zst")}

@@ -1,0 +1,1 @@
+"""Full-text and regular-expression search over the local archive."""

@@ -1,0 +1,305 @@
+"""How the log becomes rows of the index: what is new, in one transaction, and what no longer holds.
+
+A row's id is its place in the order of indexing, by time within a transaction.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from context_compaction.archive.documents import (
+    IndexedPart,
+    is_own_tool,
+    output_parts,
+    read_stored,
+    title_of,
+)
+from context_compaction.archive.local.blobs import BlobStore
+from context_compaction.archive.local.durable_files import explaining, read_at
+from context_compaction.archive.local.log import LoggedRecord, SegmentPart, session_folder
+from context_compaction.archive.local.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.local.records import BLOB_MARK, parse_body, restore
+from context_compaction.archive.local.search.fts_tables import (
+    FILLER,
+    MIN_DOC_TERMS,
+    OWN,
+    SHARD_SCHEMA,
+    TermsRow,
+    insert_terms,
+    role_token,
+    session_token,
+    time_tokens,
+)
+from context_compaction.archive.tokenizer import terms_of
+from context_compaction.errors import ArchiveDamagedError, NotFoundError
+
+# Rows whose log proved to be other than indexed keep their id, so that it is not given to another
+# text while the full-text table still knows the old one. This number of a segment marks them.
+NO_SEGMENT = 0
+NO_SEQ = -1  # of an output's rows
+
+SCHEMA = (
+    SHARD_SCHEMA
+    + """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE session (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL, parent TEXT,
+    format TEXT NOT NULL, title TEXT NOT NULL, title_seq INTEGER NOT NULL,
+    first_seconds REAL NOT NULL, last_seconds REAL NOT NULL
+);
+CREATE INDEX session_newest ON session (last_seconds, id);
+CREATE INDEX session_name ON session (session_id);
+CREATE INDEX session_parent ON session (parent) WHERE parent IS NOT NULL;
+CREATE TABLE segment (
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, name TEXT NOT NULL,
+    indexed_to INTEGER NOT NULL, tail_length INTEGER NOT NULL, tail_crc INTEGER NOT NULL,
+    UNIQUE (session, name)
+);
+CREATE TABLE doc (
+    id INTEGER PRIMARY KEY, session INTEGER NOT NULL, segment INTEGER NOT NULL,
+    offset INTEGER NOT NULL, length INTEGER NOT NULL, seq INTEGER NOT NULL, seconds REAL NOT NULL
+);
+CREATE INDEX doc_of_session ON doc (session, seq);
+CREATE TABLE part (
+    id INTEGER PRIMARY KEY, output_id TEXT NOT NULL, start_byte INTEGER NOT NULL,
+    size_bytes INTEGER NOT NULL, start_char INTEGER NOT NULL, start_line INTEGER NOT NULL
+);
+CREATE INDEX part_of_output ON part (output_id);
+"""
+)
+
+_NO_TITLE = 1 << 62
+_UPSERT_SESSION = """
+INSERT INTO session (key, session_id, parent, format, title, title_seq, first_seconds, last_seconds)
+VALUES (:key, :session_id, :parent, :format, :title, :title_seq, :first, :last)
+ON CONFLICT (key) DO UPDATE SET
+    session_id = coalesce(nullif(excluded.session_id, ''), session_id),
+    parent = coalesce(parent, excluded.parent),
+    format = coalesce(nullif(excluded.format, ''), format),
+    title = iif(excluded.title_seq < title_seq, excluded.title, title),
+    title_seq = min(title_seq, excluded.title_seq),
+    first_seconds = min(first_seconds, excluded.first_seconds),
+    last_seconds = max(last_seconds, excluded.last_seconds)
+RETURNING id
+"""
+_UPSERT_SEGMENT = """
+INSERT INTO segment (session, name, indexed_to, tail_length, tail_crc) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (session, name) DO UPDATE SET indexed_to = excluded.indexed_to,
+    tail_length = excluded.tail_length, tail_crc = excluded.tail_crc
+RETURNING id
+"""
+_INSERT_DOC = "INSERT INTO doc VALUES (?, ?, ?, ?, ?, ?, ?)"
+_INSERT_PART = "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A part of a segment that the index does not hold yet.
+
+    Attributes:
+        session_key: Names the session's folder.
+        segment: The segment's file name.
+        start: Where the part begins, in bytes.
+        part: Its records, with their lines.
+    """
+
+    session_key: str
+    segment: str
+    start: int
+    part: SegmentPart
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row without its id. `order` sorts rows by time, then as they were logged."""
+
+    order: tuple[float, int, int]
+    session: int
+    segment: int
+    record: LoggedRecord
+    output_id: str | None
+    tokens: Sequence[str]
+    part: IndexedPart
+
+
+def tool_token(tool: str) -> str:
+    """The token of the rows of a tool; a hash, as a tool's name may hold anything."""
+    name = tool.encode("utf-8", "surrogatepass")
+    return "t" + blake2b(name, digest_size=8).hexdigest()
+
+
+def insert_news(connection: sqlite3.Connection, blobs: BlobStore, batch: Sequence[News]) -> bool:
+    """Index `batch` within the transaction that is open.
+
+    Returns:
+        False where another process had indexed some of it, which was then passed over.
+
+    Raises:
+        ArchiveError: The log cannot be read.
+    """
+    rows: list[_Row] = []
+    is_whole = True
+    for news in batch:
+        if indexed_to(connection, news.session_key, news.segment) != news.start:
+            is_whole = False
+            continue
+        rows += _take_in(connection, blobs, news)
+    rows.sort(key=lambda row: row.order)
+    (first_id,) = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM doc").fetchone()
+    numbered = list(enumerate(rows, start=first_id))
+    connection.executemany(_INSERT_DOC, (_doc_row(doc_id, row) for doc_id, row in numbered))
+    connection.executemany(
+        _INSERT_PART,
+        (_part_row(doc_id, row) for doc_id, row in numbered if row.output_id is not None),
+    )
+    insert_terms(
+        connection,
+        [_terms_row(doc_id, row) for doc_id, row in numbered],
+        [float(row.record.head["ts"]) for row in rows],
+    )
+    return is_whole
+
+
+def indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) -> int:
+    """Up to which byte a segment is indexed."""
+    row = connection.execute(
+        "SELECT indexed_to FROM segment JOIN session ON session.id = segment.session"
+        " WHERE session.key = ? AND segment.name = ?",
+        (session_key, segment),
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def drop_stale_rows(connection: sqlite3.Connection, root: Path) -> None:
+    """Forget every segment that is gone, shorter than indexed, or other than indexed.
+
+    After a power loss the index may hold rows of lines that never reached the disk.
+    """
+    segments = connection.execute(
+        "SELECT segment.id, session.key, name, indexed_to, tail_length, tail_crc"
+        " FROM segment JOIN session ON session.id = segment.session"
+    ).fetchall()
+    for segment, key, name, end, tail_length, tail_crc in segments:
+        path = session_folder(root, key) / name
+        with explaining(path, "Reading"):
+            try:
+                tail = read_at(path, end - tail_length, tail_length)
+            except FileNotFoundError:
+                tail = b""
+        if len(tail) != tail_length or zlib.crc32(tail) != tail_crc:
+            connection.execute(
+                "UPDATE doc SET segment = ? WHERE segment = ?", (NO_SEGMENT, segment)
+            )
+            connection.execute("DELETE FROM segment WHERE id = ?", (segment,))
+
+
+def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> Iterator[_Row]:
+    """Note the session and how far its segment is indexed; give the rows to insert."""
+    part = news.part
+    texts = list(_texts(blobs, news))
+    (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
+    (segment,) = connection.execute(
+        _UPSERT_SEGMENT, (session, news.segment, part.end, part.tail_length, part.tail_crc)
+    ).fetchone()
+    for record, parts in zip(part.records, texts, strict=True):
+        head = record.head
+        is_output = head["kind"] == "output"
+        tools = [head["tool"]] if is_output and head["tool"] else head.get("tools", [])
+        tokens = [
+            session_token(session),
+            role_token("tool" if is_output else head.get("role", "")),
+            *map(tool_token, tools),
+            *time_tokens(head["ts"]),
+        ]
+        for count, text in enumerate(parts):
+            yield _Row(
+                order=(head["ts"], head["n"], count),
+                session=session,
+                segment=segment,
+                record=record,
+                output_id=head["id"] if is_output else None,
+                tokens=[*tokens, OWN] if text.is_own else tokens,
+                part=text,
+            )
+
+
+def _texts(blobs: BlobStore, news: News) -> Iterator[list[IndexedPart]]:
+    """What is found of each record: nothing but messages and outputs.
+
+    A result is found under the paths of its call where both were appended together, as hosts do.
+    """
+    paths: dict[str, tuple[str, ...]] = {}
+    for record, line in zip(news.part.records, news.part.lines, strict=True):
+        head = record.head
+        try:
+            if head["kind"] == "message":
+                body = _body(line, blobs)
+                stored = read_stored(body, head["format"], head["tools"])
+                paths |= stored.called_paths
+                about = [path for call in stored.answered_calls for path in paths.get(call, ())]
+                yield [IndexedPart(stored.text, paths=tuple(about), is_own=stored.is_own)]
+            elif head["kind"] == "output":
+                body = _body(line, blobs)
+                data = StoredOutput(info_of(head, ""), body, blobs).read_whole()
+                about = list(paths.get(head["call"], ()))
+                parts = output_parts(decode_text(data) or "")
+                is_own = is_own_tool(head["tool"] or "")
+                yield [replace(part, paths=tuple(about), is_own=is_own) for part in parts]
+            else:
+                yield []
+        except (ArchiveDamagedError, NotFoundError):
+            # A damaged blob hides its own text only; the doctor reports it.
+            yield [IndexedPart("")]
+
+
+def _body(line: bytes, blobs: BlobStore) -> Any:
+    body = parse_body(line)
+    return restore(body, blobs.read_whole) if BLOB_MARK in line else body
+
+
+def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str, Any]:
+    """What the records of `news` say of their session."""
+    row: dict[str, Any] = {"key": news.session_key, "session_id": "", "parent": None, "format": ""}
+    row |= {"title": "", "title_seq": _NO_TITLE}
+    for record, parts in zip(news.part.records, texts, strict=True):
+        head = record.head
+        if head["kind"] == "session":
+            row |= {"session_id": head["session"], "parent": head["parent"]}
+        elif head["kind"] == "message":
+            row["format"] = head["format"]
+            if head["role"] == "user" and head["seq"] < row["title_seq"]:
+                row |= {"title": title_of(parts[0].text), "title_seq": head["seq"]}
+    times = [float(record.head["ts"]) for record in news.part.records]
+    return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
+
+
+def _doc_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
+    head = row.record.head
+    place = row.record.place
+    seq = head.get("seq", NO_SEQ)
+    seconds = float(head["ts"])
+    return doc_id, row.session, row.segment, place.offset, place.length, seq, seconds
+
+
+def _part_row(doc_id: int, row: _Row) -> tuple[Any, ...]:
+    part = row.part
+    where = (part.start_byte, part.size_bytes, part.start_char, part.start_line)
+    return doc_id, row.output_id, *where
+
+
+def _terms_row(doc_id: int, row: _Row) -> TermsRow:
+    terms = terms_of(row.part.text)
+    paths = terms_of("\n".join(row.part.paths)).words if row.part.paths else ""
+    missing = MIN_DOC_TERMS - terms.word_count - len(terms.parts) - len(row.tokens)
+    meta = [*row.tokens, *[FILLER] * missing]
+    return (
+        doc_id,
+        terms.words,
+        " ".join(terms.parts),
+        " ".join(meta),
+        paths,
+    )

@@ -1,0 +1,282 @@
+"""The index's SQLite file: opened, checked, replaced when damaged, written under a lock.
+
+The folder holds the databases, `CURRENT` (the name of the one in use), `index.lock`, `ARCHIVE`
+(where the archive lies, so that the index can go when that has gone) and `SEAL` (size and time
+stamp of the database at its last clean close). A damaged database is replaced under
+a new name, never in place: a process that still has the old one open then does no harm to the new
+one. Every write and every close is under the lock, since SQLite 3.7.0 to 3.51.2 can corrupt a
+database when two connections write and checkpoint at once.
+"""
+
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from context_compaction.archive.local.durable_files import explaining, locked, make_folder, put_file
+from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
+
+BUSY_SECONDS = 30.0
+FIRST_SAFE_SQLITE = (3, 51, 3)  # the WAL-reset bug of 3.7.0 to 3.51.2 is gone
+
+_ARCHIVE = "ARCHIVE"
+_NAME = re.compile(r"[0-9a-f]{16}\.db")
+# Primary result codes after which the file cannot be trusted: a missing table, a failed read
+# (truncated), a malformed page, no database at all.
+_DAMAGED = frozenset({
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+})
+
+T = TypeVar("T")
+
+
+class IndexFile:
+    """The database that `CURRENT` names. Every method blocks; one thread at a time.
+
+    Attributes:
+        folder: Where the databases stand.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        archive: Path,
+        schema: str,
+        version: str,
+        verify: Callable[[sqlite3.Connection], None],
+    ) -> None:
+        """`schema` makes an empty index of `version`; `verify` brings one in line with the log."""
+        self.folder = folder
+        self._archive = archive
+        self._schema = schema
+        self._version = version
+        self._verify = verify
+        self._connection: sqlite3.Connection | None = None
+        self._name = ""
+
+    def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What `work` returns; where the index proves damaged, it is replaced and work done again.
+
+        Raises:
+            ArchiveFullError: The disk of the index is full.
+            ArchiveBusyError: Another process holds the index.
+            ArchiveError: The index cannot be used.
+        """
+        try:
+            return work(self._current())
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise self._explain(error) from error
+        try:
+            with locked(self.folder / "index.lock"):
+                self._disconnect()
+                connection = self._replace()
+            return work(connection)
+        except sqlite3.DatabaseError as error:
+            raise self._explain(error) from error
+
+    @contextmanager
+    def transaction(self, connection: sqlite3.Connection) -> Generator[None]:
+        """Write under the lock; all of it or nothing."""
+        with locked(self.folder / "index.lock"):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                connection.execute("COMMIT")
+            except BaseException:
+                connection.rollback()
+                raise
+
+    def close(self) -> None:
+        """Close the database, and seal it where no other process has it open."""
+        if self._connection is None:
+            return
+        with locked(self.folder / "index.lock"):
+            path = self.folder / self._name
+            self._disconnect()
+            # SQLite removes the write-ahead log when the last connection closes.
+            if path.exists() and not _log_of(path).exists():
+                put_file(self.folder / "SEAL", _seal(path).encode())
+
+    def rewrite(self, connection: sqlite3.Connection) -> None:
+        """Write the file anew without what was deleted: SQLite leaves that in its free pages."""
+        with locked(self.folder / "index.lock"):
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+
+    def discard(self) -> None:
+        """Remove the database; whoever has it open begins a new one with its next work."""
+        if not self.folder.is_dir():
+            return
+        with locked(self.folder / "index.lock"), explaining(self.folder, "Deleting in"):
+            self._disconnect()
+            for path in (self.folder / "CURRENT", *self.folder.glob("*.db*")):
+                path.unlink(missing_ok=True)
+
+    def _current(self) -> sqlite3.Connection:
+        """A connection to the database that `CURRENT` names now, opened if it is another."""
+        if self._connection is not None and self._current_name() == self._name:
+            return self._connection
+        with explaining(self.folder, "Making"):
+            make_folder(self.folder)
+            if not (self.folder / _ARCHIVE).exists():
+                put_file(self.folder / _ARCHIVE, os.fsencode(self._archive))
+        with locked(self.folder / "index.lock"):
+            self._disconnect()
+            try:
+                return self._open_or_replace()
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def _open_or_replace(self) -> sqlite3.Connection:
+        name = self._current_name()
+        if name is None:
+            return self._replace()
+        try:
+            return self._open_existing(name)
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            self._disconnect()
+            return self._replace()
+
+    def _current_name(self) -> str | None:
+        try:
+            name = (self.folder / "CURRENT").read_text(encoding="ascii", errors="replace")
+        except FileNotFoundError:
+            return None
+        is_there = _NAME.fullmatch(name) is not None and (self.folder / name).exists()
+        return name if is_there else None
+
+    def _open_existing(self, name: str) -> sqlite3.Connection:
+        """Open and check; raises `sqlite3.DatabaseError` where the file is not to be trusted."""
+        path = self.folder / name
+        is_sealed = not _log_of(path).exists() and self._read_seal() == _seal(path)
+        connection = self._connect(name)
+        version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+        if version != (self._version,):
+            self._disconnect()
+            return self._replace()
+        if not is_sealed:
+            answer = connection.execute("PRAGMA quick_check(1)").fetchone()
+            if answer != ("ok",):
+                self._disconnect()
+                return self._replace()
+        connection.execute("BEGIN IMMEDIATE")
+        self._verify(connection)
+        connection.execute("COMMIT")
+        return connection
+
+    def _replace(self) -> sqlite3.Connection:
+        """Begin an empty database under a new name and remove the others."""
+        with explaining(self.folder, "Writing"):
+            make_folder(self.folder)
+            for path in self.folder.glob("*.db*"):
+                path.unlink(missing_ok=True)
+            name = os.urandom(8).hex() + ".db"
+            connection = self._connect(name)
+            connection.executescript(f"BEGIN; {self._schema} COMMIT;")
+            connection.execute("INSERT INTO meta VALUES ('version', ?)", (self._version,))
+            put_file(self.folder / "CURRENT", name.encode())
+        return connection
+
+    def _connect(self, name: str) -> sqlite3.Connection:
+        path = self.folder / name
+        with explaining(path, "Making"):
+            path.touch(mode=0o600)
+        self._name = name
+        self._connection = connection = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _read_seal(self) -> str:
+        try:
+            return (self.folder / "SEAL").read_text(encoding="ascii", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _explain(self, error: sqlite3.DatabaseError) -> ArchiveError:
+        code = error.sqlite_errorcode & 0xFF
+        if code == sqlite3.SQLITE_FULL:
+            return ArchiveFullError(
+                f"The disk that holds the search index {self.folder} is full. The archive itself "
+                "is whole; free some space and call again."
+            )
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return ArchiveBusyError(
+                f"Another process holds the search index {self.folder}. Call again."
+            )
+        return ArchiveError(
+            f"The search index {self.folder} cannot be used: {error}. The archive itself is "
+            "whole; check that the folder may be written, or delete it, and call again."
+        )
+
+
+def orphaned_indexes(index_root: Path) -> list[Path]:
+    """The folders of indexes whose archive is gone, or that name none.
+
+    They hold the words of what was archived. An index that is still wanted is made anew.
+
+    Raises:
+        ArchiveError: The folder cannot be read.
+    """
+    with explaining(index_root, "Listing"):
+        return [
+            lock.parent
+            for lock in sorted(index_root.glob("*/index.lock"))
+            if not _archive_of(lock.parent).is_dir()
+        ]
+
+
+def drop_index(folder: Path) -> None:
+    """Remove the index in `folder` with all its bytes.
+
+    Raises:
+        ArchiveBusyError: Another process holds it.
+        ArchiveError: A file cannot be removed.
+    """
+    with locked(folder / "index.lock"), explaining(folder, "Deleting"):
+        shutil.rmtree(folder)
+
+
+def _archive_of(folder: Path) -> Path:
+    try:
+        return Path(os.fsdecode((folder / _ARCHIVE).read_bytes()))
+    except OSError:
+        return folder / "no archive"
+
+
+def index_bytes(folder: Path) -> int:
+    """The size of the index on disk."""
+    return sum(path.stat().st_size for path in folder.glob("*.db*"))
+
+
+def _log_of(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _seal(path: Path) -> str:
+    found = path.stat()
+    return f"{path.name} {found.st_size} {found.st_mtime_ns}"
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    code = error.sqlite_errorcode
+    # The low byte is the primary code. A short read is a file that was truncated.
+    return code & 0xFF in _DAMAGED or code == sqlite3.SQLITE_IOERR_SHORT_READ

@@ -1,0 +1,155 @@
+"""The sessions that this process works with: what is known of each, and how it is written to.
+
+Everything blocks and runs in one thread at a time; `lanes.py` sees to that.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from context_compaction.archive.local.durable_files import explaining, locked, make_folder
+from context_compaction.archive.local.log import (
+    SEGMENT_BYTES,
+    LoggedRecord,
+    Writer,
+    append_records,
+    check_session_id,
+    claim_writer,
+    cut_segment,
+    session_folder,
+    session_key,
+    sync_segments,
+)
+from context_compaction.archive.local.records import RECORD_VERSION, Record
+from context_compaction.archive.local.retention import LOCK_NAME
+from context_compaction.archive.local.session_state import SessionState, refresh
+from context_compaction.errors import ArchiveError, NotFoundError
+
+CACHED_SESSIONS = 32
+
+
+class OpenSessions:
+    """The sessions under one root; the newest used are kept in memory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._states: OrderedDict[str, SessionState] = OrderedDict()
+        self._writer: Writer | None = None
+
+    def close(self) -> None:
+        """Let another process take this writer's name."""
+        if self._writer is not None:
+            self._writer.release()
+
+    def keys_holding(self, output_id: str) -> list[str]:
+        """The keys of the sessions in memory that hold an output."""
+        return [key for key, state in self._states.items() if output_id in state.outputs]
+
+    def forget(self, key: str) -> None:
+        """Keep no longer in memory what was deleted."""
+        self._states.pop(key, None)
+
+    def state(self, session_id: str) -> SessionState:
+        """What the log now says of a session, which need not be there."""
+        return self.of_key(session_key(session_id))
+
+    def of_key(self, key: str) -> SessionState:
+        """The same, given the hash that names the session's folder."""
+        state = self._states.pop(key, None) or SessionState(session_folder(self.root, key))
+        self._states[key] = state = refresh(state)
+        if len(self._states) > CACHED_SESSIONS:
+            self._states.popitem(last=False)
+        return state
+
+    def existing(self, session_id: str) -> SessionState:
+        """The same of a session that must be there.
+
+        Raises:
+            SettingsError: The id cannot name a session.
+            NotFoundError: The archive holds no such session.
+        """
+        state = self.state(check_session_id(session_id))
+        if not state.exists:
+            raise NotFoundError(
+                f"The archive holds no session {session_id!r}. List the sessions to see its ids."
+            )
+        return state
+
+    @contextmanager
+    def writing(self, session_id: str) -> Generator[SessionState]:
+        """Hold the session's lock, with what the log says now; what was written is durable then.
+
+        Others write to the session while this process waits for the device.
+        """
+        folder = session_folder(self.root, session_key(session_id))
+        with locked(self.root / LOCK_NAME, shared=True):
+            with explaining(folder, "Making"):
+                make_folder(folder)
+            with locked(folder / "lock"):
+                state = self.state(session_id)
+                before = dict(state.read_to)
+                yield state
+            written = {name for name, end in state.read_to.items() if end > before.get(name, 0)}
+            try:
+                self.sync(state, written)
+            except ArchiveError:
+                with locked(folder / "lock"):
+                    for name in written:
+                        cut_segment(folder, name, before.get(name, 0))
+                raise
+
+    def write(
+        self,
+        state: SessionState,
+        session_id: str,
+        parent_session_id: str | None,
+        records: Sequence[Record],
+    ) -> None:
+        """Number `records`, append them as one call, and learn them; `writing` syncs them."""
+        if self._writer is None:
+            self._writer = claim_writer(self.root)
+        segment, size = _segment_to_append(state, self._writer.name)
+        parent = state.parent_session_id or parent_session_id
+        if not size or parent != state.parent_session_id:
+            head = {
+                "kind": "session",
+                # Not now: an old transcript that is imported stays an old session.
+                "ts": min(record.head["ts"] for record in records),
+                "v": RECORD_VERSION,
+                "session": session_id,
+                "parent": parent,
+            }
+            records = [Record(head), *records]
+        numbered = [
+            Record({"n": state.next_number + count} | record.head, record.body)
+            for count, record in enumerate(records)
+        ]
+        places = append_records(self.root, state.folder.name, segment, size, numbered)
+        for record, place in zip(numbered, places, strict=True):
+            state.learn(LoggedRecord(record.head, place))
+        state.read_to[segment] = places[-1].offset + places[-1].length
+
+    def sync_history(self, state: SessionState, head: str) -> None:
+        """Make durable the history `head`, so that it may be acknowledged and built upon."""
+        self.sync(state, state.unsynced_under(head))
+        state.durable.add(head)
+
+    def sync(self, state: SessionState, segments: Collection[str]) -> None:
+        """Make durable what was read of `segments`."""
+        if not segments:
+            return
+        is_new = any(name not in state.synced_to for name in segments)
+        sync_segments(self.root, state.folder.name, segments, with_names=is_new)
+        state.synced_to |= {name: state.read_to[name] for name in segments}
+
+
+def _segment_to_append(state: SessionState, writer: str) -> tuple[str, int]:
+    """This writer's segment and its size: the newest, or a new one where that is full or torn."""
+    own = {name: size for name, size in state.sizes.items() if name.startswith(f"{writer}-")}
+    newest = max(own, default=None)
+    if newest is not None:
+        size = own[newest]
+        if size == state.read_to.get(newest, 0) and size < SEGMENT_BYTES:
+            return newest, size
+    return f"{writer}-{len(own) + 1:06}.jsonl", 0

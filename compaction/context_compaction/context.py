@@ -1,0 +1,259 @@
+"""A conversation on its way through the layers, with what each of them did. Pure, immutable."""
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
+
+from context_compaction.budget import Limits
+from context_compaction.layers.base import LayerContext
+from context_compaction.layers.cut_point import (
+    CutPoint,
+    history_of,
+)
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Blob, Edit, Step
+from context_compaction.messages.history_hash import HEAD_CHARS
+from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.messages.pins import Pins
+from context_compaction.messages.placeholders import Span
+from context_compaction.messages.provider_rules import WireRules
+from context_compaction.policies import Policy
+from context_compaction.result import LayerReport, Status
+from context_compaction.settings import Settings
+from context_compaction.tokens.counter import MessageCounter
+from context_compaction.tokens.request_count import RequestCount
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One degree of effort.
+
+    Attributes:
+        settings: The constants at this degree.
+        keep_fraction: Part of the limit that may stay after a cut; 0 keeps the last run alone.
+        may_keep_nothing: Whether even the newest assistant message may go.
+        needs_minimum: Whether clearing needs its minimum savings.
+        clears_all: Whether clearing goes on after the limit is met.
+        keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
+        request_fraction: Part of the limit that the newest request may take before an extract
+            stands in its place; 0 where it stays in full however long it is.
+        fresh_tokens: What the newest results may count, which the model has not seen, before one of
+            them is persisted.
+    """
+
+    settings: Settings
+    keep_fraction: float
+    may_keep_nothing: bool = False
+    needs_minimum: bool = True
+    clears_all: bool = False
+    keep_messages: int = 0
+    request_fraction: float = 0.0
+    fresh_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What one summary stands for, in the original words.
+
+    Attributes:
+        messages: All of it that is at hand.
+        since: Those messages that no earlier summary stood for.
+        earlier: The text of earlier summaries in it.
+        lost: The text of those whose originals are not in the archive.
+        later: Requests of the user that stay in the context after it.
+        pinned: Texts that stand beside it word for word.
+    """
+
+    messages: Messages = ()
+    since: Messages = ()
+    earlier: str = ""
+    lost: str = ""
+    later: Messages = ()
+    pinned: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a writer reads: history, and the beginning of the running turn."""
+
+    history: Record = Record()
+    prefix: Record = Record()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What the layers have made so far.
+
+    Attributes:
+        messages: The list as it stands.
+        edits: Every change, in order.
+        blobs: What must be kept before the list may be given back.
+        layers: The report of each layer that changed anything.
+    """
+
+    messages: Messages
+    edits: tuple[Edit, ...] = ()
+    blobs: tuple[Blob, ...] = ()
+    layers: tuple[LayerReport, ...] = ()
+
+    def then(self, name: str, step: Step, count: MessageCounter) -> "Draft":
+        """The draft after one more layer; the same one where the layer changed nothing."""
+        if step.messages is self.messages:
+            return self
+        report = LayerReport(
+            name, count.messages(self.messages), count.messages(step.messages), len(step.edits)
+        )
+        return replace(
+            self,
+            messages=step.messages,
+            edits=(*self.edits, *step.edits),
+            blobs=(*self.blobs, *step.blobs),
+            layers=(*self.layers, report),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The texts of a summary and of a checkpoint, who wrote them, and what to know about it.
+
+    Attributes:
+        summary: The text that stands for history.
+        checkpoint: The text that stands for the beginning of the running turn.
+        writer: "extractive", "host", or the name of the model's provider.
+        warnings: What the caller should know.
+        model: What was asked of a model, for the receipt; None where none was.
+        prose: What of `summary` the host or a model wrote; with mode "record", what it gave.
+        memory: The summary written earlier that stands in it, for the receipt; None without one.
+    """
+
+    summary: str
+    checkpoint: str
+    writer: str = "extractive"
+    warnings: tuple[str, ...] = ()
+    model: JsonObject | None = None
+    prose: str = ""
+    memory: JsonObject | None = None
+
+
+# Where the messages of a list stand in the one that the caller handed in, and where one more would;
+# None for a message that an earlier compaction made.
+Places: TypeAlias = tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Everything the layers need to know about one call.
+
+    Attributes:
+        messages: The valid list.
+        session_id: For pointers.
+        seqs: For each position of the list, its number in the transcript, or -1 where
+            the archive knows the message as one of ours.
+        heads: For each position, what names the history that ends there.
+        policy: Which layers.
+        settings: The constants, scaled to the budget.
+        limits: What the messages may come to.
+        count: The token counter.
+        request_count: Counts what the messages make a request of.
+        rules: The provider's rules.
+        pins: What a summary carries verbatim.
+        instructions: What a summary should dwell on.
+        places: Where the list's messages stand in the one that came in; None where it is that one.
+    """
+
+    messages: Messages
+    session_id: str
+    seqs: tuple[int, ...]
+    heads: tuple[str, ...]
+    policy: Policy
+    settings: Settings
+    limits: Limits
+    count: MessageCounter
+    request_count: RequestCount
+    rules: WireRules
+    pins: Pins
+    instructions: str = ""
+    places: Places | None = None
+
+    def place_of(self, index: int | None) -> int | None:
+        """Where the message at `index` stands in the list that came in, if it stands there."""
+        return index if index is None or self.places is None else self.places[index]
+
+    def room_tokens(self, messages: Messages) -> int:
+        """How many tokens may be added to `messages`; below 0 it is what must go."""
+        return self.request_count.room(messages, self.limits.target_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A draft that was cut, or was not, and still wants its words.
+
+    Attributes:
+        draft: The list after the clearing layers.
+        rung: The degree of effort.
+        cut: Where it is cut; None where clearing was all.
+        summary_tokens: What the summary's text may count; 0 where there is no history to replace.
+        checkpoint_tokens: The same for the checkpoint inside the running turn.
+    """
+
+    draft: Draft
+    rung: Rung
+    cut: CutPoint | None = None
+    summary_tokens: int = 0
+    checkpoint_tokens: int = 0
+
+
+def layer_context(task: Task, rung: Rung) -> LayerContext:
+    """What a layer may know of `task` at `rung`, before anything is cut."""
+    return LayerContext(
+        rung.settings,
+        task.count,
+        task.rules,
+        partial(span_of, task),
+        task.pins,
+        task.limits.tokens,
+        clears_all=rung.clears_all,
+        needs_minimum=rung.needs_minimum,
+        is_filled=task.limits.is_named,
+        is_last=rung.may_keep_nothing,
+        fresh_tokens=rung.fresh_tokens,
+    )
+
+
+def is_ours(task: Task, message: Message) -> bool:
+    """Whether a compaction put `message` there: in this call, or earlier by what the archive says.
+
+    What it says of itself proves nothing.
+    """
+    return message.index is None or task.seqs[message.index] == -1
+
+
+def span_of(task: Task, messages: Messages) -> Span:
+    """The archived originals that `messages` stand for, summaries of ours unfolded."""
+    numbers: list[int] = []
+    for message in messages:
+        made = placeholders.originals_of(message) if is_ours(task, message) else None
+        if made is not None and made.session_id == task.session_id:
+            numbers += [made.start_seq, made.stop_seq]
+        elif message.index is not None and task.seqs[message.index] >= 0:
+            numbers.append(task.seqs[message.index])
+    newest = max((m.index for m in messages if m.index is not None), default=None)
+    head = "" if newest is None else task.heads[newest][:HEAD_CHARS]
+    return Span(task.session_id, min(numbers, default=0), max(numbers, default=0), head)
+
+
+def history_span(task: Task, shape: Shape) -> Span:
+    """The archived originals of the history that `shape` replaces."""
+    if shape.cut is None:
+        return span_of(task, ())
+    return span_of(task, history_of(shape.draft.messages, shape.cut))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the gate decides: the draft that goes out, how it is called, and what to know."""
+
+    draft: Draft
+    status: Status
+    fits: bool
+    warnings: tuple[str, ...]

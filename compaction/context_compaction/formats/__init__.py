@@ -1,0 +1,143 @@
+"""Wire formats: the only place where a provider's JSON is read or written.
+
+Each format is one module with `parse_message` and `render_message`; this file finds the format and
+walks the list. `files` reads session files of known hosts, `convert` turns one format into another.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
+from context_compaction.formats.base import WireFormat
+from context_compaction.formats.foreign import conversion_of
+from context_compaction.formats.gemini import FORMAT as GEMINI
+from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
+from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
+from context_compaction.formats.parsing import MAX_NESTING, nests_deeper, require_object
+from context_compaction.formats.pi import FORMAT as PI
+from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.messages.provider_rules import WireRules
+
+__all__ = ["FORMATS", "WireFormat", "WireRules", "detect", "parse", "render"]
+
+
+FORMATS: Mapping[str, WireFormat] = {
+    found.name: found for found in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI)
+}
+
+# A conversation has some hundred tokens a message, so this is far beyond any window. Without a
+# bound a megabyte of gzip, which holds 15 million messages, keeps a core busy for an hour.
+MAX_MESSAGES = 200_000
+
+_MESSAGE_REMEDY = 'Give an object such as {"role": "user", "content": "..."}.'
+
+
+def detect(payload: Sequence[JsonObject]) -> str:
+    """The name of the format that fits every message of `payload`.
+
+    Where several fit, the one that more messages speak for; where they tie (plain strings by user
+    and assistant are the same in three formats), the first of `FORMATS`, which is "anthropic".
+
+    Raises:
+        InvalidMessageError: A message is not a JSON object, or it is malformed in the only
+            format that the messages before it leave open.
+        UnknownFormatError: No format fits, a message is an agent library's own (the error says how
+            to convert it), or the list is empty.
+    """
+    if not payload:
+        raise UnknownFormatError(
+            "The list of messages is empty, so its format cannot be found. Give at least one "
+            "message, or name the format."
+        )
+    _check_count(payload)
+    scores = dict.fromkeys(FORMATS, 0)
+    for index, raw in enumerate(payload):
+        raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        conversion = conversion_of(raw)
+        if conversion is not None:
+            raise UnknownFormatError(
+                f"Message {index} is in no provider's format: it is {conversion}."
+            )
+        fits = {name: FORMATS[name].recognises(raw) for name in scores}
+        left = {name: scores[name] + fit for name, fit in fits.items() if fit}
+        if not left:
+            _complain(raw, index, max(scores, key=scores.__getitem__))
+        scores = left
+    return max(scores, key=scores.__getitem__)
+
+
+def _check_count(payload: Sequence[JsonObject]) -> None:
+    if len(payload) > MAX_MESSAGES:
+        raise InvalidMessageError(MAX_MESSAGES, *_TOO_MANY)
+
+
+def _complain(raw: JsonObject, index: int, likely: str) -> None:
+    """Raise the error for a message that fits no format which the ones before it fit.
+
+    What is wrong is best said by the likeliest format; a message that it reads all the same is of
+    another format.
+    """
+    if index or "role" in raw:
+        FORMATS[likely].parse_message(raw, index)
+    before = f" that the messages before it fit ({likely})" if index else ""
+    raise UnknownFormatError(
+        f"Message {index} fits no format{before}; its fields are {sorted(map(str, raw))}. Give all "
+        f"messages in one of these formats, and name it if in doubt: {', '.join(FORMATS)}."
+    )
+
+
+def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messages:
+    """The messages of `payload`, each with its index and its host object as `source`.
+
+    Raises:
+        InvalidMessageError: Names the first malformed message, what is wrong, what is right.
+        UnknownFormatError: `format` is unknown, or was not given and cannot be found.
+    """
+    if format is None and not payload:
+        return ()
+    _check_count(payload)
+    wire_format = _named(detect(payload) if format is None else format)
+    messages: list[Message] = []
+    for index, raw in enumerate(payload):
+        raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
+        if nests_deeper(raw, MAX_NESTING):
+            raise InvalidMessageError(index, *_TOO_DEEP)
+        try:
+            messages.append(wire_format.parse_message(raw, index))
+        except RecursionError:
+            raise InvalidMessageError(index, *_TOO_DEEP) from None
+    parsed = tuple(messages)
+    return parsed if wire_format.link is None else wire_format.link(parsed)
+
+
+def render(messages: Messages, *, format: str) -> list[JsonObject]:
+    """The list for the provider: untouched messages are the host's own objects.
+
+    Raises:
+        InvalidMessageError: An edited message nests too deeply to be written as JSON.
+        UnknownFormatError: `format` is unknown.
+    """
+    wire_format = _named(format)
+    rendered: list[JsonObject] = []
+    for index, message in enumerate(messages):
+        try:
+            rendered.extend(wire_format.render_message(message))
+        except RecursionError:
+            raise InvalidMessageError(index, *_TOO_DEEP) from None
+    return rendered
+
+
+_TOO_MANY = (
+    f"it is one more than the {MAX_MESSAGES} that one list may hold",
+    "Give a part of the conversation.",
+)
+_TOO_DEEP = ("it nests too deeply to be written as JSON", "Give it with less nesting.")
+
+
+def _named(name: str) -> WireFormat:
+    found = FORMATS.get(name)
+    if found is None:
+        raise UnknownFormatError(
+            f"The format {name!r} is unknown. Name one of: {', '.join(FORMATS)}."
+        )
+    return found

@@ -1,0 +1,203 @@
+"""Turn messages of one format into messages that render as a valid list of another.
+
+What is kept: text, calls, results, pictures and files. What is not portable: thinking (signatures
+hold for one provider), and blocks that only the provider of origin understands, which become text
+with their JSON. Results without calls and calls without results stay as they are.
+"""
+
+import hashlib
+import re
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.formats import FORMATS, WireFormat, data_urls
+from context_compaction.formats.parsing import dumps, object_or_none
+from context_compaction.formats.tool_call_ids import host_id
+from context_compaction.messages.model import (
+    Block,
+    Document,
+    Image,
+    Message,
+    Messages,
+    Opaque,
+    Part,
+    Role,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    text_of,
+)
+
+__all__ = ["convert", "split_system"]
+
+_SYSTEM_IN_LIST = {"openai-chat", "openai-responses"}
+_LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")  # Anthropic's letters, OpenAI Chat's length
+_ID_STEM_CHARS = 31
+_ID_HASH_DIGITS = 8
+
+
+def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messages:
+    """The same conversation without sources, grouped as the format `to` wants it.
+
+    Consecutive messages of the assistant become one, and so do consecutive results; rendering
+    takes them apart again where the format wants a message for each. System messages stay where
+    the format has them in its list; elsewhere they become text of the user between `<system>`
+    tags (or take them out by `split_system` first). Empty texts and messages are dropped.
+
+    Args:
+        messages: Of any format.
+        to: Name of the format to render them in.
+        origin: The format they come from; when it is `to`, thinking and unknown blocks stay.
+
+    Raises:
+        InvalidMessageError: A block nests too deeply to be written as JSON.
+        UnknownFormatError: `to` is unknown.
+    """
+    if to not in FORMATS:
+        raise UnknownFormatError(
+            f"The format {to!r} is unknown. Name one of: {', '.join(FORMATS)}."
+        )
+    target = _Target(FORMATS[to], keeps_foreign=origin == to)
+    converted: list[Message] = []
+    for index, message in enumerate(_with_legal_ids(messages, target)):
+        try:
+            plain = _plain_message(message, target)
+        except RecursionError:
+            problem = "it nests too deeply to be written as JSON"
+            raise InvalidMessageError(index, problem, "Give it with less nesting.") from None
+        if not plain.blocks:
+            continue
+        if converted and _belong_together(converted[-1], plain):
+            blocks = (*converted[-1].blocks, *plain.blocks)
+            converted[-1] = replace(converted[-1], blocks=blocks)
+        else:
+            converted.append(plain)
+    return tuple(map(_in_order, converted))
+
+
+def split_system(messages: Messages) -> tuple[str, Messages]:
+    """The text of all system messages, joined by empty lines, and the other messages."""
+    system = [text_of(message.blocks) for message in messages if message.role == "system"]
+    rest = tuple(message for message in messages if message.role != "system")
+    return "\n\n".join(text for text in system if text), rest
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """The format to convert to, and whether it is also the origin."""
+
+    format: WireFormat
+    keeps_foreign: bool
+
+
+def _with_legal_ids(messages: Messages, target: _Target) -> list[Message]:
+    """The messages with ids that every provider takes, and results that name their tool.
+
+    Some models number their calls anew in every turn. Chat Completions lets an id come again, the
+    others do not; the second use gets a number. A result answers the latest call of its id.
+    """
+    used: set[str] = set()
+    latest: dict[str, ToolCall] = {}
+
+    def rename(block: Block) -> Block:
+        if isinstance(block, ToolCall):
+            call = replace(block, call_id=_unused_id(_legal_id(block.call_id, target), used))
+            used.add(call.call_id)
+            latest[block.call_id] = call
+            return call
+        if isinstance(block, ToolResult):
+            call = latest.get(block.call_id) or ToolCall(_legal_id(block.call_id, target), "", None)
+            return replace(block, call_id=call.call_id, name=block.name or call.name or None)
+        return block
+
+    return [replace(message, blocks=tuple(map(rename, message.blocks))) for message in messages]
+
+
+def _unused_id(call_id: str, used: Container[str]) -> str:
+    if call_id not in used:
+        return call_id
+    stem = call_id[:_ID_STEM_CHARS]
+    return next(found for n in count(2) if (found := f"{stem}_{n}") not in used)
+
+
+def _legal_id(call_id: str, target: _Target) -> str:
+    """`call_id` if every provider takes it, else a legal one that depends on it alone."""
+    if target.format.rules.calls_have_ids:
+        call_id = host_id(call_id)
+    if _LEGAL_ID.fullmatch(call_id):
+        return call_id
+    stem = re.sub(r"[^a-zA-Z0-9_-]", "_", call_id)[:_ID_STEM_CHARS]
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{stem}_{digest[:_ID_HASH_DIGITS]}"
+
+
+def _plain_message(message: Message, target: _Target) -> Message:
+    """`message` with blocks of our own making."""
+    blocks = [new for old in message.blocks for new in _plain_block(old, message.role, target)]
+    role: Role = message.role
+    if role == "system" and target.format.name not in _SYSTEM_IN_LIST:
+        role = "user"
+        text = text_of(blocks)
+        blocks = [Text(f"<system>\n{text}\n</system>")] if text else []
+    return replace(message, role=role, blocks=tuple(blocks), source=None, edited=False)
+
+
+def _plain_block(block: Block, role: Role, target: _Target) -> Sequence[Block]:
+    """`block` without its source; nothing where it cannot go over."""
+    if isinstance(block, Thinking):
+        return (block,) if target.keeps_foreign else ()
+    if isinstance(block, ToolCall):
+        return (ToolCall(block.call_id, block.name, _as_object(block.arguments)),)
+    if isinstance(block, ToolResult):
+        content = tuple(new for old in block.content for new in _plain_part(old, target))
+        return (ToolResult(block.call_id, content, block.is_error, block.name),)
+    parts = _plain_part(block, target)
+    if role == "user":
+        return parts
+    # Providers take pictures and files from the user alone.
+    return [_described(part) if isinstance(part, Image | Document) else part for part in parts]
+
+
+def _plain_part(part: Part, target: _Target) -> Sequence[Part]:
+    match part:
+        case Text():
+            return (Text(part.text, author=part.author),) if part.text.strip() else ()
+        case Image() | Document():
+            return (replace(part, source=None, edited=False),)
+        case Opaque():
+            return (part,) if target.keeps_foreign else (Text(dumps(part.source)),)
+
+
+def _described(part: Image | Document) -> Text:
+    text = part.text if isinstance(part, Document) else None
+    return Text(data_urls.describe(part) if text is None else text)
+
+
+def _as_object(arguments: object) -> object:
+    """Arguments as every provider takes them: an object, with anything else under `input`."""
+    if object_or_none(arguments) is not None:
+        return arguments
+    return {} if arguments in (None, "") else {"input": arguments}
+
+
+def _belong_together(before: Message, after: Message) -> bool:
+    if before.role != after.role:
+        return False
+    return after.role == "assistant" or (_is_results(before) and _is_results(after))
+
+
+def _is_results(message: Message) -> bool:
+    return all(isinstance(block, ToolResult) for block in message.blocks)
+
+
+def _in_order(message: Message) -> Message:
+    """Results first, and calls last; a message without either keeps its order."""
+    results = [block for block in message.blocks if isinstance(block, ToolResult)]
+    calls = [block for block in message.blocks if isinstance(block, ToolCall)]
+    if not results and not calls:
+        return message
+    rest = [block for block in message.blocks if not isinstance(block, ToolCall | ToolResult)]
+    return replace(message, blocks=(*results, *rest, *calls))

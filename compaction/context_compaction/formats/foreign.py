@@ -1,0 +1,73 @@
+"""Shapes of agent libraries that look like a provider's messages and are not.
+
+Read as one, such a list loses all that is in it. So it is refused, with the way to convert it.
+"""
+
+from collections.abc import Callable, Mapping
+
+from context_compaction.formats.parsing import list_or_none, object_or_none, text_or_none
+from context_compaction.messages.model import JsonObject
+
+
+def conversion_of(message: JsonObject) -> str | None:
+    """What `message` is and how it is converted, where it is a library's own; else None."""
+    return next((told for told, is_own in _SHAPES.items() if is_own(message)), None)
+
+
+def _is_pydantic_ai(message: JsonObject) -> bool:
+    return any("part_kind" in part for part in _objects(message.get("parts")))
+
+
+def _is_langchain(message: JsonObject) -> bool:
+    if "role" in message:
+        return False
+    kind = text_or_none(message.get("type"))
+    if kind in {"human", "ai"}:
+        return "data" in message or "content" in message
+    return "additional_kwargs" in message or ("lc" in message and "kwargs" in message)
+
+
+def _is_vercel(message: JsonObject) -> bool:
+    if any(isinstance(part.get("type"), str) for part in _objects(message.get("parts"))):
+        return "role" in message
+    blocks = _objects(message.get("content"))
+    return any(block.get("type") in {"tool-call", "tool-result"} for block in blocks)
+
+
+def _is_haystack(message: JsonObject) -> bool:
+    return "meta" in message and _is_untyped(message.get("content"))
+
+
+def _is_bedrock(message: JsonObject) -> bool:
+    return "role" in message and _is_untyped(message.get("content"))
+
+
+def _is_llama_index(message: JsonObject) -> bool:
+    return any("block_type" in block for block in _objects(message.get("blocks")))
+
+
+def _is_untyped(content: object) -> bool:
+    blocks = _objects(content)
+    return bool(blocks) and not any("type" in block for block in blocks)
+
+
+def _objects(values: object) -> list[JsonObject]:
+    return [found for value in list_or_none(values) or () if (found := object_or_none(value))]
+
+
+# The first that knows the message as its own tells what to do.
+_SHAPES: Mapping[str, Callable[[JsonObject], bool]] = {
+    "pydantic-ai's own (ModelMessagesTypeAdapter dumps it). Give the messages that it sends to a "
+    "provider: what `_map_messages` of the model's class, such as OpenAIChatModel, makes of "
+    "them": _is_pydantic_ai,
+    "LangChain's own. Convert the list with langchain_core.messages.convert_to_openai_messages, "
+    "and the answer back with convert_to_messages": _is_langchain,
+    "the Vercel AI SDK's own. Give its parts as a provider's blocks: text as text, tool-call as "
+    "tool_use, tool-result as tool_result": _is_vercel,
+    "Haystack's own. Convert each message with ChatMessage.to_openai_dict_format()": _is_haystack,
+    "Bedrock Converse's (Strands has the same). Name each block's type: "
+    '{"text": ...} is {"type": "text", "text": ...}, toolUse is tool_use with id, name and input, '
+    "toolResult is tool_result with tool_use_id and content": _is_bedrock,
+    "LlamaIndex's own. Convert the list with "
+    "llama_index.llms.openai.utils.to_openai_message_dicts": _is_llama_index,
+}

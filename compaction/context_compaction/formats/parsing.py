@@ -1,0 +1,168 @@
+"""Checks shared by the formats: each turns a wrong value into an error that says what is right.
+
+Nothing here copies or walks deeper than the one value it is asked about, so a message's cost does
+not grow with what it nests.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, TypeVar, cast
+
+from context_compaction.errors import InvalidMessageError
+from context_compaction.messages.model import JsonObject, Text
+
+Rendered = TypeVar("Rendered", bound=Any)
+BlockType = TypeVar("BlockType")
+
+
+def refuse(index: int, problem: str, remedy: str) -> NoReturn:
+    """Raise the error for message `index`."""
+    raise InvalidMessageError(index, problem, remedy)
+
+
+def type_name(value: object) -> str:
+    """The JSON name of a value's type, for error messages."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    names = {"str": "a string", "int": "a number", "float": "a number"}
+    names |= {"list": "an array", "dict": "an object"}
+    name = type(value).__name__
+    return names.get(name, name)
+
+
+def object_or_none(value: object) -> JsonObject | None:
+    """`value` if it is a JSON object."""
+    return cast(JsonObject, value) if isinstance(value, dict) else None
+
+
+def list_or_none(value: object) -> Sequence[Any] | None:
+    """`value` if it is a JSON array."""
+    return cast(Sequence[Any], value) if isinstance(value, list) else None
+
+
+def text_or_none(value: object) -> str | None:
+    """`value` if it is a string; safe to look up in a table, which an array is not."""
+    return value if isinstance(value, str) else None
+
+
+# What the parser of the server's frames takes too. Much of what follows walks a message by
+# recursion, for which Python has room for about a thousand calls.
+MAX_NESTING = 200
+
+
+def nests_deeper(value: object, max_levels: int) -> bool:
+    """Whether arrays and objects stand within each other more than `max_levels` deep."""
+    level: list[object] = [value]
+    for _ in range(max_levels):
+        inner: list[object] = []
+        for holder in level:
+            fields, items = object_or_none(holder), list_or_none(holder)
+            inner += fields.values() if fields is not None else items or ()
+        level = list(filter(_is_holder, inner))
+        if not level:
+            return False
+    return True
+
+
+def _is_holder(value: object) -> bool:
+    return isinstance(value, dict | list)
+
+
+def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:
+    """`value`, which must be a JSON object."""
+    found = object_or_none(value)
+    if found is None:
+        refuse(index, f"{where} is {type_name(value)}, not an object", remedy)
+    return found
+
+
+def require_list(value: object, index: int, where: str, remedy: str) -> Sequence[Any]:
+    """`value`, which must be a JSON array."""
+    found = list_or_none(value)
+    if found is None:
+        refuse(index, f"{where} is {type_name(value)}, not an array", remedy)
+    return found
+
+
+def require_text(holder: JsonObject, key: str, index: int, where: str, remedy: str = "") -> str:
+    """The string `holder[key]`; it may be empty."""
+    value = holder.get(key)
+    if not isinstance(value, str):
+        problem = f"is {type_name(value)}, not a string" if key in holder else "is missing"
+        refuse(index, f"{where}: `{key}` {problem}", remedy or f"Give `{key}` as a string.")
+    return value
+
+
+def require_name(holder: JsonObject, key: str, index: int, where: str, remedy: str = "") -> str:
+    """The string `holder[key]`, which must not be empty: an id or a name."""
+    value = require_text(holder, key, index, where, remedy)
+    if not value:
+        refuse(index, f"{where}: `{key}` is empty", remedy or f"Give `{key}` a value.")
+    return value
+
+
+def require_block(value: object, index: int, where: str) -> tuple[JsonObject, str]:
+    """A content block and its type name."""
+    remedy = 'Give a block such as {"type": "text", "text": "..."}.'
+    block = require_object(value, index, where, remedy)
+    return block, require_name(block, "type", index, where, remedy)
+
+
+_YEAR_2000_SECONDS = 946_684_800.0
+_YEAR_2100_SECONDS = 4_102_444_800.0
+
+
+def sane_seconds(value: object, *, per_second: int = 1) -> float | None:
+    """The Unix time that `value` gives, `per_second` units a second; None where it cannot be.
+
+    Hosts mistake seconds, milliseconds and microseconds for each other. What lies before 2000 or
+    after 2100 is such a mistake, and would file a session under a time of its own.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    # Compared as it is: an integer may be too large for a float.
+    if not _YEAR_2000_SECONDS * per_second <= value <= _YEAR_2100_SECONDS * per_second:
+        return None
+    return value / per_second
+
+
+def refuse_constant(constant: str) -> NoReturn:
+    """For `json.loads`: NaN and the infinities, which Python reads, are no JSON."""
+    raise ValueError(f"{constant} is not a JSON value")
+
+
+def loads_or_text(text: str) -> Any:
+    """The JSON value of `text`, or `text` itself where it is none, only a string, or too deep.
+
+    A string in `ToolCall.arguments` is therefore always the text as the host wrote it.
+    """
+    try:
+        value = json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        return text
+    return text if isinstance(value, str) or nests_deeper(value, MAX_NESTING) else value
+
+
+def dumps(value: object) -> str:
+    """`value` as compact JSON text; a string is taken as text already."""
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def string_or_list(
+    blocks: Sequence[BlockType], original: object, render: Callable[[BlockType], Rendered]
+) -> str | list[Rendered]:
+    """Content in the shape it had: a string stays one while a single bare text is all there is.
+
+    `original` is what the host wrote, None for content of our own making (as for a string).
+    """
+    if original is None or isinstance(original, str):
+        if not blocks:
+            return ""
+        only = blocks[0]
+        if len(blocks) == 1 and isinstance(only, Text) and only.source is None:
+            return only.text
+    return [render(block) for block in blocks]

@@ -1,0 +1,1 @@
+"""Conversations in the files that agents' hosts keep of their sessions."""

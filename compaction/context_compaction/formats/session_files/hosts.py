@@ -1,0 +1,264 @@
+"""Session files of Claude Code, Codex and pi: which of their lines make up the context.
+
+Each reader takes the rows of a file and gives the messages that the host would send to its model
+next: what stands after the last compaction, with the summary in its place. A row that lacks its
+message gives an empty one, which is refused like any other broken message.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from context_compaction.formats.anthropic import HOST_MARKS
+from context_compaction.formats.parsing import (
+    list_or_none,
+    object_or_none,
+    sane_seconds,
+    text_or_none,
+)
+from context_compaction.formats.session_files.model import Entry, Row, Session
+from context_compaction.messages.model import JsonObject
+
+_CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+
+
+def kind_of(rows: Iterable[Row]) -> str:
+    """The sort of session file: by the first row that only one host writes, else "messages"."""
+    for row in rows:
+        value = row.value
+        kind = text_or_none(value.get("type"))
+        if "role" in value or "parts" in value:
+            return "messages"
+        if kind in _CODEX_TYPES and "payload" in value:
+            return "codex"
+        if "record_type" in value or ("instructions" in value and "id" in value):
+            return "codex"  # the first lines of rollouts of 2025
+        if kind == "session" or (kind == "message" and "message" in value):
+            return "pi"
+        if kind in {"user", "assistant"} and "message" in value:
+            return "claude-code"
+    return "messages"
+
+
+def parse_time(value: object) -> float | None:
+    """Unix time of an ISO 8601 string, taken as UTC where it names no zone; None if it is none."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return sane_seconds((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
+def read_claude_code(rows: Sequence[Row]) -> Session:
+    """Claude Code: the main chain after the last compaction, side chains (sub-agents) left out.
+
+    The host writes an API message as one line for each block, under one message id; such lines
+    that follow one another are joined, as are lines of tool results alone.
+    """
+    start = 0
+    for position, row in enumerate(rows):
+        if row.value.get("subtype") == "compact_boundary":
+            start = position + 1
+        elif row.value.get("isCompactSummary") is True:
+            start = position
+    entries: list[Entry] = []
+    for row in rows[start:]:
+        kind = text_or_none(row.value.get("type"))
+        if kind not in {"user", "assistant"} or row.value.get("isSidechain"):
+            continue
+        marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
+        message = {**(object_or_none(row.value.get("message")) or {}), **marks}
+        joined = _join(entries[-1].raw, message) if entries else None
+        if joined is None:
+            entries.append(_entry(message, row))
+        else:
+            entries[-1] = replace(entries[-1], raw=joined)
+    models = [entry.raw.get("model") for entry in entries]
+    values = [row.value for row in rows]
+    return Session(
+        "claude-code",
+        "anthropic",
+        tuple(entries),
+        session_id=_first_text(values, "sessionId"),
+        cwd=_first_text(values, "cwd"),
+        model=_last_text(model for model in models if model != "<synthetic>"),
+    )
+
+
+def _join(before: JsonObject, after: JsonObject) -> JsonObject | None:
+    """One message of two that the API saw as one; None where they are two."""
+    first, second = list_or_none(before.get("content")), list_or_none(after.get("content"))
+    if first is None or second is None:
+        return None
+    same_reply = after.get("role") == "assistant" and after.get("id") is not None
+    if same_reply and before.get("id") == after.get("id"):
+        return {**before, **after, "content": [*first, *second]}
+    if _is_results(first) and _is_results(second):
+        return {**before, "content": [*first, *second]}
+    return None
+
+
+def _is_results(content: Sequence[Any]) -> bool:
+    types = {(object_or_none(block) or {}).get("type") for block in content}
+    return types == {"tool_result"}
+
+
+def read_codex(rows: Sequence[Row]) -> Session:
+    """Codex rollout: its response items; bare items, one a line, in rollouts of 2025.
+
+    A compaction leaves its replacement history; where the file has only the summary, the user's
+    messages stay before it, as in Codex itself.
+    """
+    entries: list[Entry] = []
+    about: JsonObject = {}
+    for row in rows:
+        kind = text_or_none(row.value.get("type"))
+        if kind not in _CODEX_TYPES:
+            if kind is None:
+                about = {**row.value, **about}
+            else:
+                entries.append(_entry(row.value, row))
+            continue
+        payload = object_or_none(row.value.get("payload")) or {}
+        if kind == "response_item":
+            entries.append(_entry(payload, row))
+        elif kind == "compacted":
+            entries = _codex_compacted(payload, entries, row)
+        elif kind == "session_meta":
+            about = {**payload, **about}  # a fork repeats its parent's after its own
+        elif kind == "turn_context":
+            about = {**about, **payload}
+    instructions: Any = about.get("base_instructions") or about.get("instructions")
+    return Session(
+        "codex",
+        "openai-responses",
+        tuple(entries),
+        session_id=_text(about.get("id")),
+        cwd=_text(about.get("cwd")),
+        model=_text(about.get("model")),
+        system=_text((object_or_none(instructions) or {"text": instructions}).get("text")),
+    )
+
+
+def _codex_compacted(payload: JsonObject, before: list[Entry], row: Row) -> list[Entry]:
+    history = list_or_none(payload.get("replacement_history"))
+    if history is not None:
+        return [_entry(item, row) for item in history]
+    summary = {"type": "input_text", "text": _text(payload.get("message")) or ""}
+    message = {"type": "message", "role": "user", "content": [summary]}
+    return [*(entry for entry in before if entry.raw.get("role") == "user"), _entry(message, row)]
+
+
+def read_pi(rows: Sequence[Row]) -> Session:
+    """pi: the branch that ends in the last entry, after its last compaction."""
+    branch = _pi_branches(rows)[-1]
+    start, summary, notes = _pi_start(branch)
+    spoken = [row for row in branch[start:] if row.value.get("type") != "compaction"]
+    entries = [*([summary] if summary else []), *_pi_entries(spoken)]
+    return _pi_session(rows, entries, notes)
+
+
+def read_pi_branches(rows: Sequence[Row]) -> list[Session]:
+    """pi: every branch from its root, the one that ends in the last entry last.
+
+    Nothing is left out: the summary of a compaction stands where it was made.
+    """
+    return [_pi_session(rows, _pi_entries(branch), ()) for branch in _pi_branches(rows)]
+
+
+def _pi_entries(branch: Sequence[Row]) -> list[Entry]:
+    entries: list[Entry] = []
+    for row in branch:
+        raw = _pi_message(row)
+        if raw is not None:
+            entries.append(_entry(raw, row))
+    return entries
+
+
+def _pi_session(rows: Sequence[Row], entries: Sequence[Entry], notes: tuple[str, ...]) -> Session:
+    heads = [row.value for row in rows if row.value.get("type") == "session"]
+    models = [row.value.get("modelId") for row in rows]
+    return Session(
+        "pi",
+        "pi",
+        tuple(entries),
+        session_id=_first_text(heads, "id"),
+        cwd=_first_text(heads, "cwd"),
+        model=_last_text(models),
+        notes=notes,
+    )
+
+
+def _pi_branches(rows: Sequence[Row]) -> list[list[Row]]:
+    """The entries from the root to each leaf, the last one last; one row of all without ids."""
+    ids = [_text(row.value.get("id")) if "parentId" in row.value else None for row in rows]
+    by_id = {found: row for found, row in zip(ids, rows, strict=True) if found is not None}
+    if not by_id:
+        return [[row for row in rows if row.value.get("type") != "session"]]
+    parents = {_text(row.value["parentId"]) for row in by_id.values()}
+    last = next(reversed(by_id))
+    leaves = [found for found in by_id if found not in parents and found != last]
+    return [_pi_path(by_id, leaf) for leaf in (*leaves, last)]
+
+
+def _pi_path(by_id: Mapping[str, Row], leaf: str) -> list[Row]:
+    path: list[Row] = []
+    row = by_id.get(leaf)
+    while row is not None and len(path) < len(by_id):
+        path.append(row)
+        row = by_id.get(_text(row.value["parentId"]) or "")
+    return path[::-1]
+
+
+def _pi_start(branch: Sequence[Row]) -> tuple[int, Entry | None, tuple[str, ...]]:
+    """Where the context starts, with the summary that stands before it and notes."""
+    compactions = [row for row in branch if row.value.get("type") == "compaction"]
+    if not compactions:
+        return 0, None, ()
+    last = compactions[-1]
+    kept = last.value.get("firstKeptEntryId")
+    for position, row in enumerate(branch):
+        if kept is not None and row.value.get("id") == kept:
+            return position, _entry(_pi_summary(last), last), ()
+    note = f"line {last.line}: the compaction names no entry of this file; all messages are kept"
+    return 0, None, (note,)
+
+
+def _pi_summary(row: Row) -> JsonObject:
+    return {"role": "compactionSummary", "summary": _text(row.value.get("summary")) or ""}
+
+
+def _pi_message(row: Row) -> JsonObject | None:
+    """The message of an entry; None for entries that the model never sees."""
+    value = row.value
+    match value.get("type"):
+        case "message":
+            return object_or_none(value.get("message")) or {}
+        case "custom_message":
+            return {"role": "custom", "content": value.get("content")}
+        case "compaction":
+            return _pi_summary(row)
+        case "branch_summary":
+            return {"role": "branchSummary", "summary": value.get("summary")}
+        case _:
+            return None
+
+
+def _entry(raw: JsonObject, row: Row) -> Entry:
+    return Entry(raw, parse_time(row.value.get("timestamp")), row.line)
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _last_text(values: Iterable[object]) -> str | None:
+    texts = [text for text in map(_text, values) if text is not None]
+    return texts[-1] if texts else None
+
+
+def _first_text(values: Iterable[JsonObject], key: str) -> str | None:
+    return next((found for value in values if (found := _text(value.get(key)))), None)

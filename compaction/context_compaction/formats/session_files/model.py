@@ -1,0 +1,70 @@
+"""What a session file holds once it is read."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from context_compaction.messages.model import JsonObject, Messages
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation as it stood in its host's context when the file was written.
+
+    Attributes:
+        kind: "claude-code", "codex", "pi" or "messages": what sort of file it is.
+        format: The wire format of its messages.
+        payload: The messages as the host wrote them, one for each of `messages`.
+        messages: The same, parsed, with timestamps where the file has them.
+        session_id: The host's name of the session.
+        cwd: The folder that the host worked in.
+        model: The model that was used last.
+        system: The system prompt, where it stands beside the messages.
+        tools: The tool definitions, where the file has them.
+        notes: What was left out in reading, for people.
+    """
+
+    kind: str
+    format: str
+    payload: list[JsonObject]
+    messages: Messages
+    session_id: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    system: str | None = None
+    tools: list[Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One JSON object of a session file and the number of its line, from 1."""
+
+    line: int
+    value: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One message of a file, when it was written (Unix time), and its line, from 1."""
+
+    raw: JsonObject
+    timestamp_seconds: float | None = None
+    line: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a reader of one kind of file found, before its messages are parsed.
+
+    `format` is None where it must be found from the messages.
+    """
+
+    kind: str
+    format: str | None
+    entries: tuple[Entry, ...]
+    session_id: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    system: str | None = None
+    tools: list[Any] | None = None
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,224 @@
+"""Read a conversation from a file's content: session files of known hosts, or plain messages.
+
+Nothing is opened here; whoever has the bytes decides whether the file may be read.
+"""
+
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn, TypeAlias
+
+from context_compaction import formats
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from context_compaction.formats.parsing import (
+    list_or_none,
+    object_or_none,
+    refuse_constant,
+    type_name,
+)
+from context_compaction.formats.session_files.hosts import (
+    kind_of,
+    read_claude_code,
+    read_codex,
+    read_pi,
+)
+from context_compaction.formats.session_files.message_lists import read_document
+from context_compaction.formats.session_files.model import Conversation, Entry, Row, Session
+from context_compaction.messages.model import Message
+
+__all__ = ["MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_conversation"]
+
+MAX_TEXT_BYTES = 512 * 1024 * 1024
+"""How large a file may be once decompressed; the largest session seen in the field is 100 MB."""
+
+MAX_LINES = 1_000_000
+# Each takes some hundred bytes once it is read, so this is half a gigabyte.
+MAX_OBJECTS = 5_000_000
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_Reader: TypeAlias = Callable[[Sequence[Row]], Session]
+_READERS: Mapping[str, _Reader] = {
+    "claude-code": read_claude_code,
+    "codex": read_codex,
+    "pi": read_pi,
+}
+_TORN_NOTE = "the last line was torn (still being written, or cut) and is left out"
+
+
+def read_conversation(data: bytes, *, name: str) -> Conversation:
+    """The conversation in a file's bytes: UTF-8 text, or that compressed with gzip.
+
+    Args:
+        data: The content.
+        name: The file's name, for messages.
+
+    Raises:
+        InvalidMessageError: A line or message is broken.
+        UnknownFormatError: The content is no conversation, is damaged, or is too large.
+    """
+    text, torn = _decode(decompress(data, name), name)
+    conversation = parse_file(text, name=name)
+    return replace(conversation, notes=(*conversation.notes, _TORN_NOTE)) if torn else conversation
+
+
+def parse_file(text: str, *, name: str) -> Conversation:
+    """The conversation in a file's text: one JSON document, or one JSON value a line.
+
+    Args:
+        text: The content; a byte order mark is passed over.
+        name: The file's name, for messages.
+
+    Raises:
+        InvalidMessageError: A line or message is broken; the message names the line.
+        UnknownFormatError: The content is no conversation.
+    """
+    text = text.removeprefix("\ufeff")
+    if not text.strip():
+        raise UnknownFormatError(f"{name} is empty. Give a file that holds a conversation.")
+    # Counted before anything is parsed: a megabyte of gzip may hold a hundred million of them.
+    if text.count("\n") > MAX_LINES or text.count("{") + text.count("[") > MAX_OBJECTS:
+        raise UnknownFormatError(
+            f"{name} has more than {MAX_LINES} lines or {MAX_OBJECTS} objects. Give a part of it."
+        )
+    session = _read_lines(text, name) if _is_lines(text) else _read_whole(text, name)
+    return _conversation(session, name)
+
+
+def _conversation(session: Session, name: str) -> Conversation:
+    payload = [entry.raw for entry in session.entries]
+    if not payload:
+        raise UnknownFormatError(f"{name} holds no messages. Give a file with a conversation.")
+    format_name = session.format or formats.detect(payload)
+    try:
+        messages = formats.parse(payload, format=format_name)
+    except InvalidMessageError as error:
+        line = session.entries[error.index].line
+        if line is None:
+            raise
+        _refuse_line(line, error.index, name, error.problem, error.remedy)
+    return Conversation(
+        session.kind,
+        format_name,
+        payload,
+        tuple(map(_with_time, messages, session.entries)),
+        session.session_id,
+        session.cwd,
+        session.model,
+        session.system,
+        session.tools,
+        session.notes,
+    )
+
+
+def _with_time(message: Message, entry: Entry) -> Message:
+    if entry.timestamp_seconds is None:
+        return message
+    return replace(message, timestamp_seconds=entry.timestamp_seconds)
+
+
+def decompress(data: bytes, name: str) -> bytes:
+    """The content of a file that may be compressed with gzip.
+
+    Raises:
+        UnknownFormatError: It is damaged or too large.
+    """
+    if data[:2] == _GZIP_MAGIC:
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+                data = file.read(MAX_TEXT_BYTES + 1)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise UnknownFormatError(
+                f"{name} is damaged gzip data ({error}). Give the whole file, or its plain text."
+            ) from error
+    if len(data) > MAX_TEXT_BYTES:
+        limit_mb = MAX_TEXT_BYTES // (1024 * 1024)
+        raise UnknownFormatError(f"{name} is larger than {limit_mb} MB. Give a part of it.")
+    return data
+
+
+def _decode(data: bytes, name: str) -> tuple[str, bool]:
+    """The text, and whether a last line that ends within a character was left out."""
+    try:
+        return data.decode("utf-8-sig"), False
+    except UnicodeDecodeError as error:
+        whole_lines, newline, _ = data.rpartition(b"\n")
+        if newline and error.start > len(whole_lines) and error.reason == "unexpected end of data":
+            return whole_lines.decode("utf-8-sig"), True
+        raise UnknownFormatError(
+            f"{name} is not UTF-8 text: byte {error.start} cannot be read. Give JSON in UTF-8."
+        ) from error
+
+
+def _is_lines(text: str) -> bool:
+    """Whether the text is one JSON value a line, rather than one JSON document."""
+    first, _, rest = text.lstrip().partition("\n")
+    if not rest.strip():
+        return False
+    try:
+        _load(first)
+    except ValueError:
+        return False
+    return True
+
+
+def _load(text: str) -> Any:
+    return json.loads(text, parse_constant=refuse_constant)
+
+
+def _read_whole(text: str, name: str) -> Session:
+    try:
+        document = _load(text)
+    except ValueError as error:
+        raise UnknownFormatError(
+            f"{name} is neither a JSON document nor JSON lines: {error}. Give one of these."
+        ) from error
+    except RecursionError as error:
+        raise UnknownFormatError(
+            f"{name} nests too deeply. Give a file with less nesting."
+        ) from error
+    found = object_or_none(document) or {}
+    lines = list_or_none(found.get("loglines"))
+    if lines is not None:
+        return _read_rows(lines, range(1, len(lines) + 1), name)
+    if kind_of([Row(1, found)]) != "messages":
+        return _read_rows([document], range(1, 2), name)
+    return read_document(document, name)
+
+
+def _read_lines(text: str, name: str) -> Session:
+    numbered = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+    values: list[Any] = []
+    notes: tuple[str, ...] = ()
+    for number, line in numbered:
+        try:
+            values.append(_load(line))
+        except ValueError as error:
+            if number == numbered[-1][0]:
+                notes = (_TORN_NOTE,)
+                break
+            remedy = "Repair or remove that line."
+            _refuse_line(number, len(values), name, f"it is not JSON ({error})", remedy)
+        except RecursionError:
+            _refuse_line(number, len(values), name, "it nests too deeply", "Remove that line.")
+    session = _read_rows(values, [number for number, _ in numbered], name)
+    return replace(session, notes=(*session.notes, *notes))
+
+
+def _read_rows(values: Sequence[Any], numbers: Sequence[int], name: str) -> Session:
+    rows: list[Row] = []
+    for value, number in zip(values, numbers, strict=False):
+        row = object_or_none(value)
+        if row is None:
+            problem = f"it is {type_name(value)}, not an object"
+            _refuse_line(number, len(rows), name, problem, "Repair or remove that line.")
+        rows.append(Row(number, row))
+    reader = _READERS.get(kind_of(rows))
+    return read_document(list(values), name) if reader is None else reader(rows)
+
+
+def _refuse_line(line: int, index: int, name: str, problem: str, remedy: str) -> NoReturn:
+    """Raise the error for a line of the file `name`; `index` messages were read before it."""
+    raise InvalidMessageError(index, f"line {line} of {name}: {problem}", remedy)

@@ -1,0 +1,216 @@
+"""Where history may be cut: a budget for what is recent, turns, and split turns.
+
+The rules are the timeline paper's (papers/S4): keep about 70 % of the budget, or the last turns
+where they fit; never cut between a call and its result; prefer a turn boundary, then a message
+boundary; and when the cut falls inside the running turn, the user's request stays in full.
+"""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import (
+    Block,
+    Message,
+    Messages,
+    Opaque,
+    ToolResult,
+    edit_message,
+    tool_calls,
+    tool_results,
+)
+from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.tool_pairs import safe_cuts
+from context_compaction.tokens.counter import MessageCounter
+
+# A turn boundary is preferred while it keeps at least this part of what the budget allows.
+TURN_BOUNDARY_SHARE = 0.5
+# ... and where the caller named what is to be filled, this one.
+FILLED_TURN_SHARE = 0.97
+
+
+@dataclass(frozen=True, slots=True)
+class CutPoint:
+    """A place to cut.
+
+    Attributes:
+        first_kept: Position of the first message that stays after the summary; the length of the
+            list where nothing does.
+        request_at: Position of the running turn's request, when the cut falls inside that turn:
+            it stays in full, and what lies between is folded behind a checkpoint. Else None.
+            Results that came along with the request go where their calls go.
+        folds_request: Whether that request goes too, and one summary stands for everything.
+    """
+
+    first_kept: int
+    request_at: int | None = None
+    folds_request: bool = False
+
+    @property
+    def goes_on_at(self) -> int:
+        """Position of the first message that stands after the summary."""
+        if self.request_at is None or self.folds_request:
+            return self.first_kept
+        return self.request_at
+
+
+def is_preserved(message: Message) -> bool:
+    """Whether something of a message stays verbatim at any cut.
+
+    That is a system message, or one with the provider's own compaction block, which only the
+    provider can read.
+    """
+    if message.role == "system" or placeholders.is_labelled_system(message):
+        return True
+    return any(map(_is_compaction, message.blocks))
+
+
+def kept_part(message: Message) -> Message | None:
+    """What of a message stays verbatim at any cut: all of it, its compaction blocks, or nothing."""
+    if not is_preserved(message):
+        return None
+    if not tool_calls(message):
+        return message
+    return edit_message(message, tuple(filter(_is_compaction, message.blocks)))
+
+
+def replaced_part(message: Message) -> Message | None:
+    """The rest of it. A call goes with its result, also where it stands beside what stays."""
+    if not is_preserved(message):
+        return message
+    if not tool_calls(message):
+        return None
+    return edit_message(message, tuple(b for b in message.blocks if not _is_compaction(b)))
+
+
+def history_of(messages: Messages, cut: CutPoint) -> Messages:
+    """What the summary stands for; earlier summaries of ours are among it."""
+    stop = cut.first_kept if cut.request_at is None else cut.request_at
+    history = _replaced(messages[:stop])
+    if cut.request_at is None or not tool_results(messages[cut.request_at]):
+        return history
+    request = messages[cut.request_at]
+    return (*history, edit_message(request, tool_results(request)))
+
+
+def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
+    """What the checkpoint inside the running turn stands for; empty where there is none."""
+    if cut.request_at is None:
+        return ()
+    request = (request_of(messages, cut.request_at),) if cut.folds_request else ()
+    return (*request, *_replaced(messages[cut.request_at + 1 : cut.first_kept]))
+
+
+def request_of(messages: Messages, request_at: int) -> Message:
+    """The running turn's request as it stays at a cut behind it: without results beside it.
+
+    A user may speak in the very message that answers the call before. That call is replaced, and a
+    result without its call would be refused.
+    """
+    request = messages[request_at]
+    if not tool_results(request):
+        return request
+    said: list[Block] = [b for b in request.blocks if not isinstance(b, ToolResult)]
+    return edit_message(request, said)
+
+
+def cut_all(messages: Messages, rules: WireRules) -> CutPoint | None:
+    """The cut after which nothing stays but a request that nobody has answered yet."""
+    at = len(messages)
+    while at and _stays_behind(messages[at - 1]):
+        at -= 1
+    return _cut_before(messages, at, rules)
+
+
+def _stays_behind(message: Message) -> bool:
+    return placeholders.is_request(message) or kept_part(message) is message
+
+
+def cut_keeping(messages: Messages, rules: WireRules, *, keep_messages: int) -> CutPoint | None:
+    """The cut that keeps the newest `keep_messages`, and one more where a pair would part."""
+    return _cut_before(messages, max(0, len(messages) - keep_messages), rules)
+
+
+def _cut_before(messages: Messages, at: int, rules: WireRules) -> CutPoint | None:
+    """The last safe cut not after `at`; None where it would replace nothing that is not ours."""
+    safe = safe_cuts(messages, rules)
+    while at and not safe[at]:
+        at -= 1
+    cut = CutPoint(at)
+    return None if all(placeholders.is_made(m) for m in history_of(messages, cut)) else cut
+
+
+def find_cut(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    keep_tokens: int,
+    keep_turns: int = 0,
+    max_tokens: int = 0,
+    turn_share: float = TURN_BOUNDARY_SHARE,
+    may_keep_nothing: bool = False,
+) -> CutPoint | None:
+    """The earliest good cut that keeps at most `keep_tokens`; None where nothing can be cut.
+
+    Args:
+        messages: A valid list.
+        count: The token counter.
+        rules: The provider's rules.
+        keep_tokens: What may stay after the summary.
+        keep_turns: So many last turns stay whole ...
+        max_tokens: ... if they fit in this, which may exceed `keep_tokens`.
+        turn_share: Prefer a turn boundary while it keeps this part of what another would.
+        may_keep_nothing: Whether even the newest assistant message may go.
+    """
+    size = len(messages)
+    tail_tokens = _tail_tokens(messages, count)
+    turns = [at for at, m in enumerate(messages) if placeholders.is_request(m)]
+    if keep_turns and len(turns) > keep_turns and tail_tokens[turns[-keep_turns]] <= max_tokens:
+        keep_tokens = max(keep_tokens, tail_tokens[turns[-keep_turns]])
+    safe = safe_cuts(messages, rules)
+    last = size if may_keep_nothing else size - 1
+    places = [at for at in range(1, last + 1) if safe[at]]
+    request_at = turns[-1] if turns else None
+    request_tokens = 0 if request_at is None else count.message(request_of(messages, request_at))
+
+    def kept_tokens(at: int) -> int:
+        if request_at is None or at <= request_at:
+            return tail_tokens[at]
+        return tail_tokens[at] + request_tokens
+
+    fitting = [at for at in places if kept_tokens(at) <= keep_tokens]
+    if not fitting:
+        fitting = places[-1:]
+    if not fitting:
+        return None
+    near_tokens = kept_tokens(fitting[0]) * turn_share
+    at = _best(fitting, frozenset(turns), near_tokens, tail_tokens)
+    cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
+    replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
+    return None if all(placeholders.is_made(message) for message in replaced) else cut
+
+
+def _is_compaction(block: Block) -> bool:
+    return isinstance(block, Opaque) and "compaction" in block.kind
+
+
+def _replaced(messages: Messages) -> Messages:
+    parts = map(replaced_part, messages)
+    return tuple(part for part in parts if part is not None)
+
+
+def _best(
+    fitting: list[int], turns: frozenset[int], near_tokens: float, tail_tokens: list[int]
+) -> int:
+    """The earliest turn boundary, unless it would keep much less than a message boundary."""
+    for at in fitting:
+        if at in turns:
+            return at if tail_tokens[at] >= near_tokens else fitting[0]
+    return fitting[0]
+
+
+def _tail_tokens(messages: Messages, count: MessageCounter) -> list[int]:
+    """For each position the tokens of what stands from there to the end."""
+    sizes = [count.message(message) for message in messages]
+    return [*reversed([0, *accumulate(reversed(sizes))])]

@@ -1,0 +1,231 @@
+"""Layer: clear what a later result makes worthless, before anything of value goes.
+
+Four cases: an older read of a file that a later read (of the whole, or of the same range) or a
+later edit supersedes; an unchanged repeated read, whatever tool made it; a copy that `restore` put
+back of a file that was read or changed since; and any call repeated with the same arguments and the
+same answer. The newest of equals stays, where the model's attention is.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
+from context_compaction.layers.replace_blocks import (
+    Place,
+    Replacement,
+    clear_result,
+    replace_blocks,
+)
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Step, make_blob
+from context_compaction.messages.model import Message, Messages, Text, ToolCall, ToolResult
+from context_compaction.messages.tool_pairs import CallIndex, index_calls
+from context_compaction.messages.tool_results import newest_results, result_text
+from context_compaction.settings import Settings
+from context_compaction.tokens.counter import MessageCounter
+
+# True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.
+SAME_AGAIN = "FILE_UNCHANGED: read again further down with the same content"
+
+
+SAME_BEFORE = "read before with the same content"
+
+
+UNCHANGED_STUB = "FILE_UNCHANGED: the content is that of the earlier read further up"
+
+
+REPEATED = "the same call gave the same output further down"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    place: Place
+    call: ToolCall
+    result: ToolResult
+    use: ToolUse
+
+
+def dedupe(
+    messages: Messages, *, count: MessageCounter, settings: Settings, limit_tokens: int = 0
+) -> Step:
+    """Clear superseded reads and repeated outputs. Linear in the number of results.
+
+    Oldest first until the messages are within `limit_tokens`; 0 clears all of them.
+    """
+    index = index_calls(messages)
+    seen = _answered_calls(messages, index, settings)
+    chosen: dict[Place, Replacement] = {}
+    for item, reason in _superseded(seen):
+        done = clear_result(item.result, item.call.name, count, reason)
+        if done is not None:
+            chosen[item.place] = done
+    chosen |= _restored_copies(messages, seen, count)
+    excess_tokens = count.messages(messages) - limit_tokens
+    needed: dict[Place, Replacement] = {}
+    for place in sorted(chosen):
+        if excess_tokens <= 0:
+            break
+        needed[place] = chosen[place]
+        excess_tokens -= chosen[place].saved_tokens
+    return replace_blocks(messages, needed, count, layer="dedupe")
+
+
+def unchanged_reads(messages: Messages, *, count: MessageCounter, settings: Settings) -> Step:
+    """Let a file that is read again unchanged be told of, where its text stands further up.
+
+    Only among the newest results, which nobody has cached yet: what was sent is never rewritten.
+    """
+    newest = newest_results(messages)
+    seen = _answered_calls(messages, index_calls(messages), settings)
+    standing: set[tuple[str, str, str]] = set()
+    chosen: dict[Place, Replacement] = {}
+    for item in seen:
+        use = item.use
+        if use.kind != "read" or use.path is None or item.result.is_error:
+            continue
+        if placeholders.is_placeholder(item.result):
+            continue
+        shown = (use.path, use.range, result_text(item.result))
+        if shown not in standing:
+            standing.add(shown)
+        elif item.place.message in newest:
+            done = clear_result(item.result, item.call.name, count, SAME_BEFORE, UNCHANGED_STUB)
+            if done is not None:
+                chosen[item.place] = done
+    return replace_blocks(messages, chosen, count, layer="unchanged")
+
+
+def _answered_calls(messages: Messages, index: CallIndex, settings: Settings) -> list[_Seen]:
+    protected = {name.lower() for name in settings.protected_tools}
+    seen: list[_Seen] = []
+    for position, message in enumerate(messages):
+        for at, block in enumerate(message.blocks):
+            if not isinstance(block, ToolResult):
+                continue
+            call = index.calls.get(block.call_id)
+            if call is None or call.name.lower() in protected or is_steering(call.name):
+                continue
+            use = classify(call, settings.tool_kinds)
+            seen.append(_Seen(Place(position, at), call, block, use))
+    return seen
+
+
+@dataclass(slots=True)
+class _Newer:
+    """What the results after the one that is looked at have shown.
+
+    Attributes:
+        texts: By path and range ("" is the whole) the text of the newest read.
+        contents: Path and text of every read, whatever its range was called.
+        changed: Paths that were edited or written.
+        outputs: Tool, arguments and text of every answer.
+    """
+
+    texts: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    changed: set[str] = field(default_factory=set[str])
+    outputs: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+
+    def learn(self, item: _Seen) -> None:
+        path, text = item.use.path, result_text(item.result)
+        if path and item.use.kind in ("edit", "write", "notebook"):
+            self.changed.add(path)
+        elif placeholders.seems_placeholder(item.result):
+            return  # its text stands here no more
+        elif path and item.use.kind == "read":
+            self.texts.setdefault((path, item.use.range), text)
+            self.contents.add((path, text))
+        self.outputs.add(_signature(item))
+
+
+def _superseded(seen: list[_Seen]) -> list[tuple[_Seen, str]]:
+    """Walk from the newest to the oldest, and name what something newer makes worthless."""
+    newer = _Newer()
+    found: list[tuple[_Seen, str]] = []
+    for item in reversed(seen):
+        if item.result.is_error:
+            continue  # nothing was read or changed
+        reason = _reason(item, newer)
+        if reason:
+            found.append((item, reason))
+        newer.learn(item)
+    return found
+
+
+def _restored_copies(
+    messages: Messages, seen: list[_Seen], count: MessageCounter
+) -> dict[Place, Replacement]:
+    chosen: dict[Place, Replacement] = {}
+    for position, message in enumerate(messages):
+        if not placeholders.is_restored_files(message):
+            continue
+        newer = _Newer()
+        for item in reversed(seen):
+            if item.place.message > position and not item.result.is_error:
+                newer.learn(item)
+        done = without_superseded(message, count, partial(_copy_reason, newer))
+        if done is not None:
+            chosen[Place(position, 0)] = done
+    return chosen
+
+
+def _copy_reason(newer: _Newer, path: str) -> str:
+    if (path, "") in newer.texts:
+        return "read again further down"
+    return "changed further down" if path in newer.changed else ""
+
+
+def _reason(item: _Seen, newer: _Newer) -> str:
+    path = item.use.path
+    if item.use.kind == "read" and path:
+        if (path, result_text(item.result)) in newer.contents:
+            return SAME_AGAIN
+        if (path, "") in newer.texts or (path, item.use.range) in newer.texts:
+            return f"superseded by a later read of {path}"
+        if path in newer.changed:
+            return f"superseded by a later edit of {path}"
+    return REPEATED if _signature(item) in newer.outputs else ""
+
+
+def _signature(item: _Seen) -> tuple[str, str, str]:
+    arguments = json.dumps(item.call.arguments, sort_keys=True, default=str)
+    return item.call.name, arguments, result_text(item.result)
+
+
+_COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
+
+
+def without_superseded(
+    message: Message, count: MessageCounter, reason_for: Callable[[str], str]
+) -> Replacement | None:
+    """What takes the place of `message`'s text; None where it holds no copy that may go.
+
+    Args:
+        message: Any message.
+        count: The token counter.
+        reason_for: Why the copy of a path is worth nothing any more; "" where it is not.
+    """
+    block = message.blocks[0] if placeholders.is_restored_files(message) else None
+    if not isinstance(block, Text):
+        return None
+    blob = make_blob(block.text)
+    reasons: list[str] = []
+
+    def shorter(found: re.Match[str]) -> str:
+        head, _, path = found.groups()
+        # A text may hold such lines itself; only a frame whose ends agree is ours.
+        reason = reason_for(path) if head == path or head.startswith(f"{path} (") else ""
+        if not reason:
+            return found.group(0)
+        reasons.append(reason)
+        return f"File: {path} ({reason}; read_persisted_output {blob.output_id})"
+
+    text = replace(block, text=_COPY.sub(shorter, block.text), edited=True)
+    saved_tokens = count.block(block) - count.block(text)
+    if not reasons or saved_tokens <= 0:
+        return None
+    note = "; ".join(dict.fromkeys(reasons))
+    return Replacement(text, (blob,), saved_tokens, "cleared", None, note)

@@ -1,0 +1,178 @@
+"""Layer: clear old tool results, and clip what old calls carried, oldest first, in one batch.
+
+Every edit costs the host its prompt cache from that message on. So nothing is done for less than
+`min_savings_tokens`, and the batch goes down to the target, well below the trigger, rather than a
+little every turn.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+from context_compaction.activity.tool_kinds import classify, is_recalling, is_steering
+from context_compaction.layers.replace_blocks import (
+    Place,
+    Replacement,
+    clear_result,
+    replace_blocks,
+)
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Blob, Step
+from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
+from context_compaction.messages.tool_pairs import CallIndex, index_calls
+from context_compaction.messages.tool_results import argument_blob, result_chars
+from context_compaction.settings import Settings
+from context_compaction.tokens.counter import MessageCounter, content_tokens
+
+_CLIPPED_HEAD_SHARE = 10  # a clipped argument keeps a tenth of the limit: enough to recognise it
+
+
+def microcompact(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    settings: Settings,
+    limit_tokens: int = 0,
+    needs_minimum: bool = True,
+) -> Step:
+    """Clear until the messages are within `limit_tokens`.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        settings: `compactable_kinds`, `keep_recent_results`, `keep_recent_result_tokens`,
+            `min_result_tokens`, `min_result_chars`, `min_savings_tokens`, `clip_argument_chars`,
+            `protected_tools`.
+        limit_tokens: What the messages may count; 0 clears everything that may be cleared.
+        needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
+    """
+    excess_tokens = count.messages(messages) - limit_tokens
+    if excess_tokens <= 0:
+        return Step(messages)
+    minimum_tokens = settings.min_savings_tokens if needs_minimum else 0
+    chosen: dict[Place, Replacement] = {}
+    saved_tokens = 0
+    left_tokens = 0  # the text that leaves: what a minimum is set for, as in the papers
+    for place, replacement in _candidates(messages, count, settings):
+        chosen[place] = replacement
+        saved_tokens += replacement.saved_tokens
+        left_tokens += content_tokens(messages[place.message].blocks[place.block], count)
+        if saved_tokens >= excess_tokens and left_tokens >= minimum_tokens:
+            break
+    if left_tokens < minimum_tokens:
+        return Step(messages)
+    return replace_blocks(messages, chosen, count, layer="microcompact")
+
+
+def _candidates(
+    messages: Messages, count: MessageCounter, settings: Settings
+) -> Iterator[tuple[Place, Replacement]]:
+    """What may be replaced, oldest first."""
+    index = index_calls(messages)
+    protected = {name.lower() for name in settings.protected_tools}
+    recent = _recent_call_ids(messages, index, count, settings)
+    for position, message in enumerate(messages):
+        for at, block in enumerate(message.blocks):
+            if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
+                continue
+            name = block.name if isinstance(block, ToolCall) else index.name_of(block)
+            if name.lower() in protected or is_steering(name):
+                continue
+            if not _is_compactable(block.call_id, index, settings):
+                continue
+            done = (
+                _clip_call(block, index, count, settings)
+                if isinstance(block, ToolCall)
+                else _clear(block, name, count, settings)
+            )
+            if done is not None:
+                yield Place(position, at), done
+
+
+def _is_compactable(call_id: str, index: CallIndex, settings: Settings) -> bool:
+    if not settings.compactable_kinds:
+        return True
+    call = index.calls.get(call_id)
+    return call is not None and (
+        classify(call, settings.tool_kinds).kind in settings.compactable_kinds
+    )
+
+
+def _recent_call_ids(
+    messages: Messages, index: CallIndex, count: MessageCounter, settings: Settings
+) -> frozenset[str]:
+    """The call ids of the newest results among those that might be cleared.
+
+    They are kept by their number, and beyond it for as long as together they stay within
+    `keep_recent_result_tokens`.
+    """
+    newest: list[str] = []
+    tokens = 0
+    # What our own tools gave back and the model has not seen stays, but where nothing is to.
+    spared = _just_recalled(messages, index) if settings.keep_recent_results else frozenset[str]()
+    for message in reversed(messages):
+        for block in reversed(message.blocks):
+            if not isinstance(block, ToolResult):
+                continue
+            if not _is_compactable(block.call_id, index, settings):
+                continue
+            tokens += content_tokens(block, count)
+            if (
+                len(newest) >= settings.keep_recent_results
+                and tokens > settings.keep_recent_result_tokens
+            ):
+                return spared.union(newest)
+            newest.append(block.call_id)
+    return spared.union(newest)
+
+
+def _just_recalled(messages: Messages, index: CallIndex) -> frozenset[str]:
+    """The calls of our own tools that the list ends with the answers of."""
+    found: set[str] = set()
+    for message in reversed(messages):
+        results = tool_results(message)
+        if message.role != "user" or not results:
+            break
+        found |= {result.call_id for result in results if is_recalling(index.name_of(result))}
+    return frozenset(found)
+
+
+def _clear(
+    result: ToolResult, name: str, count: MessageCounter, settings: Settings
+) -> Replacement | None:
+    if content_tokens(result, count) <= settings.min_result_tokens:
+        return None
+    if result_chars(result) <= settings.min_result_chars:
+        return None
+    return clear_result(result, name, count, words=settings.cleared_text)
+
+
+def _clip_call(
+    call: ToolCall, index: CallIndex, count: MessageCounter, settings: Settings
+) -> Replacement | None:
+    """`call` with its long string arguments cut; a call without an answer is left alone."""
+    if call.call_id not in index.result_at:
+        return None
+    limit = settings.clip_argument_chars
+    blobs: list[Blob] = []
+
+    def clip(value: Any) -> Any:
+        if not isinstance(value, str) or len(value) <= limit or placeholders.is_clipped(value):
+            return value
+        blob = argument_blob(call, value)
+        blobs.append(blob)
+        return placeholders.clipped(value[: limit // _CLIPPED_HEAD_SHARE], len(value), blob)
+
+    arguments = call.arguments
+    if isinstance(arguments, dict):
+        named = cast("dict[str, Any]", arguments)
+        clipped: Any = {name: clip(value) for name, value in named.items()}
+    else:
+        clipped = clip(arguments)
+    if not blobs:
+        return None
+    shorter = replace(call, arguments=clipped, edited=True)
+    saved_tokens = count.block(call) - count.block(shorter)
+    if saved_tokens <= 0:
+        return None
+    return Replacement(shorter, tuple(blobs), saved_tokens, "clipped", call.name)

@@ -1,0 +1,133 @@
+"""Layer: a large tool result goes to the archive; a marker with a preview stays.
+
+This is the papers' "tool result budget" and "large output demotion". It runs before anything that
+clears, so that the whole text is kept before a placeholder takes its place.
+"""
+
+from collections.abc import Mapping
+from typing import TypeGuard
+
+from context_compaction.activity.tool_kinds import is_recalling
+from context_compaction.layers.preview import preview
+from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Step
+from context_compaction.messages.model import Block, Messages, Text, ToolResult, edit_result
+from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_results import (
+    newest_results,
+    result_blobs,
+    result_chars,
+    result_text,
+)
+from context_compaction.tokens.counter import MessageCounter, content_tokens
+
+
+def persist(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    result_tokens: int = 40_000,
+    newest_chars: int = 200_000,
+    preview_chars: int = 2_000,
+    only_newest: bool = False,
+    fresh_tokens: int = 0,
+    spares_recalled: bool = True,
+) -> Step:
+    """Replace every result above `result_tokens`, and of the newest results the largest ones.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        result_tokens: A single result above this is persisted, wherever it stands.
+        newest_chars: The results of the newest message together may have this many characters;
+            above it they are persisted, largest first.
+        preview_chars: Length of the preview that stays.
+        only_newest: Leave everything but the newest results alone (they are not cached yet).
+        fresh_tokens: What the newest results, which the model has not seen, may count whatever the
+            two limits above say.
+        spares_recalled: Leave those of the newest results alone that our own tools gave back: who
+            reads what left the context must get to see it.
+    """
+    index = index_calls(messages)
+    newest = newest_results(messages)
+    newest_tokens = fresh_result_tokens(messages, count)
+    most_tokens = max(result_tokens, fresh_tokens)
+    places: set[Place] = set()
+    if newest_tokens > fresh_tokens:
+        chars = _newest_chars(messages, newest)
+        allowed_chars = int(sum(chars.values()) * fresh_tokens / newest_tokens)
+        places = _over_chars(chars, max(newest_chars, allowed_chars))
+    for position in newest if only_newest else range(len(messages)):
+        limit_tokens = most_tokens if position in newest else result_tokens
+        for at, block in enumerate(messages[position].blocks):
+            if _is_open(block) and content_tokens(block, count) > limit_tokens:
+                places.add(Place(position, at))
+    chosen: dict[Place, Replacement] = {}
+    for place in places:
+        block = messages[place.message].blocks[place.block]
+        if isinstance(block, ToolResult):
+            is_spared = spares_recalled and place.message in newest
+            if is_spared and is_recalling(index.name_of(block)):
+                continue
+            marked = persist_result(block, index.name_of(block), count, preview_chars)
+            if marked is not None:
+                chosen[place] = marked
+    return replace_blocks(messages, chosen, count, layer="persist")
+
+
+def persist_result(
+    result: ToolResult, tool_name: str, count: MessageCounter, preview_chars: int
+) -> Replacement | None:
+    """`result` with its texts replaced by one marker; pictures and the like stay beside it.
+
+    None where the marker with its preview would not be smaller.
+    """
+    texts = tuple(part for part in result.content if isinstance(part, Text))
+    others = tuple(part for part in result.content if not isinstance(part, Text))
+    blobs = result_blobs(result, tool_name, texts)
+    if not blobs:
+        return None
+    shown = preview(result_text(result), max_chars=preview_chars)
+    size_chars = sum(len(part.text) for part in texts)
+    marker = Text(placeholders.persisted(blobs, shown, tool_name, size_chars), author="compaction")
+    marked = edit_result(result, (marker, *others))
+    saved_tokens = count.block(result) - count.block(marked)
+    if saved_tokens <= 0:
+        return None
+    return Replacement(marked, blobs, saved_tokens, "persisted", tool_name)
+
+
+def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
+    """What the newest results count together: the answers that the model has not seen yet."""
+    return sum(
+        content_tokens(block, count)
+        for position in newest_results(messages)
+        for block in messages[position].blocks
+        if _is_open(block)
+    )
+
+
+def _is_open(block: Block) -> TypeGuard[ToolResult]:
+    return isinstance(block, ToolResult) and not placeholders.is_placeholder(block)
+
+
+def _newest_chars(messages: Messages, newest: range) -> dict[Place, int]:
+    return {
+        Place(position, at): result_chars(block)
+        for position in newest
+        for at, block in enumerate(messages[position].blocks)
+        if _is_open(block)
+    }
+
+
+def _over_chars(sizes: Mapping[Place, int], newest_chars: int) -> set[Place]:
+    """The largest of `sizes`, as many as must go for the rest to be within `newest_chars`."""
+    total = sum(sizes.values())
+    chosen: set[Place] = set()
+    for place, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+        if total <= newest_chars:
+            break
+        chosen.add(place)
+        total -= size
+    return chosen

@@ -1,0 +1,188 @@
+"""Layer: make a broken list valid, changing as little as can be.
+
+A valid list comes back as the very same object. Otherwise each step below mends one kind of fault
+and says what it did; untouched messages stay untouched. Nothing is dropped that says anything: a
+result without its call becomes text, and the archive has the original in any case.
+"""
+
+from dataclasses import replace
+
+from context_compaction.layers.repair_pairs import RepairLog, open_ids, paired, unique_call_ids
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Step
+from context_compaction.messages.model import (
+    Block,
+    Message,
+    Messages,
+    Opaque,
+    Text,
+    Thinking,
+    ToolResult,
+    edit_message,
+    edit_result,
+    make_message,
+    tool_calls,
+)
+from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.tool_pairs import (
+    has_empty_list,
+    has_repeated_ids,
+    is_blank,
+    misplaced_system,
+    orphan_server_results,
+    problems,
+    runs,
+)
+from context_compaction.messages.tool_results import media_json
+
+
+def repair(messages: Messages, rules: WireRules, *, unique_ids: bool = False) -> Step:
+    """A list that the provider accepts, and an edit for every fault that was mended.
+
+    With `unique_ids` every call has an id of its own afterwards, also where the provider takes the
+    same id again in a later turn: the layers tell calls apart by their ids.
+    """
+    is_ambiguous = unique_ids and has_repeated_ids(messages)
+    if not is_ambiguous and not problems(messages, rules):
+        return Step(messages)
+    log = RepairLog()
+    mended = unique_call_ids(messages, log)
+    if rules.refuses_empty_lists:
+        mended = _without_empty_lists(mended, log)
+    mended = _without_empty(mended, rules, log)
+    mended = _server_results_labelled(mended, log)
+    mended = paired(mended, rules, log, may_end_open=bool(open_ids(messages)))
+    mended = _without_trailing(mended, rules, log)
+    mended = _without_empty(mended, rules, log)
+    if rules.system_follows_user:
+        labelled = label_misplaced_system(mended)
+        mended = labelled.messages
+        log.edits.extend(labelled.edits)
+    if rules.first_role_user:
+        opened = open_with_user(mended)
+        mended = opened.messages
+        log.edits.extend(opened.edits)
+    if rules.calls_follow_user:
+        mended = _calls_after_user(mended, log)
+    if messages and not mended:
+        mended = (make_message("user", placeholders.NO_CONTENT),)
+    return Step(mended, tuple(log.edits))
+
+
+def label_misplaced_system(messages: Messages) -> Step:
+    """Turn system messages that stand where none is allowed into labelled ones of the user."""
+    misplaced = frozenset(misplaced_system(messages))
+    if not misplaced:
+        return Step(messages)
+    log = RepairLog()
+    out: list[Message] = []
+    for position, message in enumerate(messages):
+        if position in misplaced:
+            log.add(message, "a system message stood where none is allowed; it is the user's now")
+            blocks = (Text(placeholders.SYSTEM_LABEL), *message.blocks)
+            message = Message("user", blocks, index=message.index)
+        out.append(message)
+    return Step(tuple(out), tuple(log.edits))
+
+
+def open_with_user(messages: Messages) -> Step:
+    """Put a message of the user before an assistant's that would be the first."""
+    for position, message in enumerate(messages):
+        if message.role == "system":
+            continue
+        if message.role == "user":
+            break
+        log = RepairLog()
+        log.add(message, "a user message was put before the assistant's first one")
+        opening = make_message("user", placeholders.CONVERSATION_STARTS)
+        return Step((*messages[:position], opening, *messages[position:]), tuple(log.edits))
+    return Step(messages)
+
+
+def _server_results_labelled(messages: Messages, log: RepairLog) -> Messages:
+    """Turn results of a provider's own tools whose call is missing into text."""
+    out: list[Message] = []
+    for message in messages:
+        orphans = orphan_server_results(message)
+        if orphans:
+            blocks = (
+                Text(placeholders.ORPHAN_RESULT + media_json(block))
+                if at in orphans and isinstance(block, Opaque)
+                else block
+                for at, block in enumerate(message.blocks)
+            )
+            log.add(message, "a server tool's result without its call was turned into text")
+            message = edit_message(message, tuple(blocks))
+        out.append(message)
+    return tuple(out)
+
+
+def _without_empty_lists(messages: Messages, log: RepairLog) -> Messages:
+    out: list[Message] = []
+    for message in messages:
+        if has_empty_list(message):
+            log.add(message, "an empty list of content or of calls was left out")
+            # Rendered anew, without the list; a result says by an empty text that it is empty.
+            blocks = (
+                edit_result(b, "") if isinstance(b, ToolResult) else b for b in message.blocks
+            )
+            message = edit_message(message, tuple(blocks))
+        out.append(message)
+    return tuple(out)
+
+
+def _without_empty(messages: Messages, rules: WireRules, log: RepairLog) -> Messages:
+    """Drop text blocks without a visible character, and messages without any block."""
+    out: list[Message] = []
+    for message in messages:
+        blocks = message.blocks
+        if rules.refuses_empty_text:
+            blocks = tuple(b for b in blocks if not (isinstance(b, Text) and is_blank(b.text)))
+        if not blocks and rules.refuses_empty_messages:
+            log.add(message, "an empty message was left out")
+            continue
+        if len(blocks) != len(message.blocks):
+            log.add(message, "an empty text block was left out")
+            message = edit_message(message, blocks)
+        out.append(message)
+    return tuple(out)
+
+
+def _without_trailing(messages: Messages, rules: WireRules, log: RepairLog) -> Messages:
+    """Take away what may not end an assistant's turn: thinking, and white space at the very end."""
+    out = list(messages)
+    if rules.refuses_trailing_thinking:
+        for start, stop in runs(messages, rules):
+            for at in range(stop - 1, start - 1, -1):
+                kept = _before_trailing_thinking(out[at].blocks)
+                if len(kept) != len(out[at].blocks):
+                    log.add(out[at], "thinking at the end of the assistant's turn was left out")
+                    out[at] = edit_message(out[at], kept)
+                # A message without content is no thinking; reasoning may well have led to it.
+                if kept or not messages[at].blocks:
+                    break
+    if rules.refuses_trailing_space and out and out[-1].role == "assistant" and out[-1].blocks:
+        last = out[-1].blocks[-1]
+        if isinstance(last, Text) and last.text != last.text.rstrip():
+            log.add(out[-1], "white space at the end of the last message was left out")
+            trimmed = replace(last, text=last.text.rstrip(), edited=True)
+            out[-1] = edit_message(out[-1], (*out[-1].blocks[:-1], trimmed))
+    emptied = (m for m, was in zip(out, messages, strict=True) if m.blocks or not was.blocks)
+    return tuple(emptied)
+
+
+def _before_trailing_thinking(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    end = len(blocks)
+    while end and isinstance(blocks[end - 1], Thinking):
+        end -= 1
+    return blocks[:end]
+
+
+def _calls_after_user(messages: Messages, log: RepairLog) -> Messages:
+    out: list[Message] = []
+    for message in messages:
+        if out and out[-1].role == "assistant" and tool_calls(message):
+            log.add(message, "a user message was put before calls that follow the assistant")
+            out.append(make_message("user", placeholders.NO_CONTENT))
+        out.append(message)
+    return tuple(out)

@@ -1,0 +1,106 @@
+"""Replace chosen blocks of a list in one batch: the one way in which the clearing layers edit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from context_compaction.activity.error_line import error_line
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Blob, Edit, Step
+from context_compaction.messages.model import (
+    Block,
+    Messages,
+    Text,
+    ToolResult,
+    edit_message,
+    edit_result,
+)
+from context_compaction.messages.tool_results import result_blobs, result_chars, result_text
+from context_compaction.tokens.counter import MessageCounter
+
+
+class Place(NamedTuple):
+    """Where a block stands: position of its message, position in the message."""
+
+    message: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What takes a block's place.
+
+    Attributes:
+        block: The new block.
+        blobs: What is kept of the old one.
+        saved_tokens: How much smaller the context gets.
+        action: The word for the receipt.
+        tool_name: The tool concerned, if one is.
+        note: The reason, for people.
+    """
+
+    block: Block
+    blobs: tuple[Blob, ...]
+    saved_tokens: int
+    action: str
+    tool_name: str | None = None
+    note: str = ""
+
+
+def clear_result(
+    result: ToolResult, tool_name: str, count: MessageCounter, reason: str = "", words: str = ""
+) -> Replacement | None:
+    """The placeholder for `result`; None where it would not be smaller, or is one already.
+
+    A failed result keeps the line that says what failed. `words` are a policy's own.
+    """
+    if placeholders.is_placeholder(result):
+        return None
+    blobs = result_blobs(result, tool_name)
+    if not blobs:
+        return None
+    size_chars = result_chars(result)
+    text = (
+        placeholders.cleared_as(words, tool_name, size_chars, blobs)
+        if words
+        else placeholders.cleared(tool_name, size_chars, blobs, reason)
+    )
+    if result.is_error and (line := error_line(result_text(result))):
+        text = f"{text}\n{placeholders.quoted(line)}"
+    cleared = edit_result(result, (Text(text, author="compaction"),))
+    saved_tokens = count.block(result) - count.block(cleared)
+    if saved_tokens <= 0:
+        return None
+    return Replacement(cleared, blobs, saved_tokens, "cleared", tool_name, reason)
+
+
+def replace_blocks(
+    messages: Messages, chosen: Mapping[Place, Replacement], count: MessageCounter, *, layer: str
+) -> Step:
+    """The list with every chosen block replaced; the same object where none was chosen."""
+    if not chosen:
+        return Step(messages)
+    out = list(messages)
+    edits: list[Edit] = []
+    blobs: list[Blob] = []
+    for place in sorted(chosen):
+        done = chosen[place]
+        message = out[place.message]
+        before = count.block(message.blocks[place.block])
+        blocks = [*message.blocks]
+        blocks[place.block] = done.block
+        out[place.message] = edit_message(message, blocks)
+        blobs.extend(done.blobs)
+        edits.append(
+            Edit(
+                layer,
+                done.action,
+                message.index,
+                before,
+                before - done.saved_tokens,
+                tuple(blob.output_id for blob in done.blobs),
+                done.tool_name,
+                done.note,
+            )
+        )
+    return Step(tuple(out), tuple(edits), tuple(blobs))

@@ -1,0 +1,117 @@
+"""Layer: a summary message takes the place of history; a checkpoint, that of a turn's beginning.
+
+The text comes in from a writer. What the machine knows for certain is added here, whoever wrote
+the prose: pinned text verbatim, and for prose of a model the ledger of files and commands.
+"""
+
+from context_compaction.layers.cut_point import (
+    CutPoint,
+    history_of,
+    kept_part,
+    request_of,
+    turn_prefix_of,
+)
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Edit, Step
+from context_compaction.messages.model import Message, Messages, make_message, starts_turn
+from context_compaction.messages.pins import with_block
+from context_compaction.messages.placeholders import Span
+from context_compaction.tokens.counter import MessageCounter
+
+
+def summary_message(span: Span, text: str, pins: str = "") -> Message:
+    """The message that stands for history, with the block of pinned texts first."""
+    return make_message("user", placeholders.summary(span, with_block(pins, text)))
+
+
+def checkpoint_message(span: Span, text: str) -> Message:
+    """The message that stands for the beginning of the running turn."""
+    return make_message("user", placeholders.turn_context(span, text))
+
+
+def with_turn_context(summary: str, turn_prefix: str) -> str:
+    """One text for history and for the beginning of a split turn, as the timeline paper has it."""
+    return f"{summary}\n## Turn Context (split turn)\n{turn_prefix}".strip()
+
+
+def acknowledge(messages: Messages, *, ends_with_assistant: bool, count: MessageCounter) -> Step:
+    """Let the assistant say that it has read the summary.
+
+    Only where the user speaks next, or where the list ended with the assistant's words before:
+    elsewhere two messages of the assistant would meet, or the list would end with the wrong one.
+    """
+    at = next(
+        (at for at, m in enumerate(messages) if placeholders.summary_text(m) is not None), None
+    )
+    if at is None:
+        return Step(messages)
+    rest = messages[at + 1 :]
+    if not (starts_turn(rest[0]) if rest else ends_with_assistant):
+        return Step(messages)
+    said = make_message("assistant", placeholders.ACKNOWLEDGED)
+    edit = Edit("acknowledge", "added", None, 0, count.message(said))
+    return Step((*messages[: at + 1], said, *rest), (edit,))
+
+
+def summarize(
+    messages: Messages,
+    cut: CutPoint,
+    *,
+    count: MessageCounter,
+    summary: Message | None,
+    checkpoint: Message | None,
+) -> Step:
+    """Put `summary` and `checkpoint` where history and the turn's beginning stood.
+
+    What stays, in order: preserved messages, the summary, the running turn's request where the cut
+    falls inside it, the checkpoint, and everything from the cut on.
+    """
+    stop = cut.first_kept if cut.request_at is None else cut.request_at
+    out, edits = _kept(messages[:stop], count)
+    if summary is not None:
+        out.append(summary)
+        folded = turn_prefix_of(messages, cut) if cut.folds_request else ()
+        edits.append(_edit((*history_of(messages, cut), *folded), summary, count))
+    if cut.request_at is not None:
+        whole, request = messages[cut.request_at], request_of(messages, cut.request_at)
+        inside, more = _kept(messages[cut.request_at + 1 : cut.first_kept], count)
+        stays = [] if cut.folds_request else [request]
+        out += [*stays, *inside]
+        edits += [*(_shortened(whole, request, count) if stays else ()), *more]
+    if checkpoint is not None:
+        out.append(checkpoint)
+        edits.append(_edit(turn_prefix_of(messages, cut), checkpoint, count))
+    return Step((*out, *messages[cut.first_kept :]), tuple(edits))
+
+
+def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
+    span = placeholders.span_of(message)
+    return Edit(
+        "summarize",
+        "summarized",
+        replaced[0].index if replaced else None,
+        sum(count.message(item) for item in replaced),
+        count.message(message),
+        (span.pointer,) if span else (),
+        note=f"{len(replaced)} messages",
+    )
+
+
+def _kept(messages: Messages, count: MessageCounter) -> tuple[list[Message], list[Edit]]:
+    """What of `messages` stays verbatim at any cut, and an edit for each that stays in part."""
+    out: list[Message] = []
+    edits: list[Edit] = []
+    for message in messages:
+        part = kept_part(message)
+        if part is not None:
+            out.append(part)
+            edits += _shortened(message, part, count)
+    return out, edits
+
+
+def _shortened(whole: Message, part: Message, count: MessageCounter) -> list[Edit]:
+    if part is whole:
+        return []
+    note = "its calls or results went with those they belong to"
+    sizes = count.message(whole), count.message(part)
+    return [Edit("summarize", "summarized", whole.index, *sizes, note=note)]

@@ -1,0 +1,208 @@
+"""Who said what in a list, as far as a message alone does not tell.
+
+Texts of ours are known by the receipts of the archive: anybody can write one that looks like it.
+
+Results that pose: hosts without tool calls (SWE-agent, ReAct loops, mini-swe-agent, OpenHands and
+Cline in their text modes) run what the assistant wrote and say the outcome in the user's name.
+Nobody typed that. It shows in two ways: a label of the host's at its beginning; or a shell's prompt
+at its end, and that again and again. Either only after the assistant has spoken. Pure.
+"""
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import (
+    Author,
+    Block,
+    Message,
+    Messages,
+    Part,
+    Text,
+    ToolResult,
+)
+from context_compaction.messages.speakers import author_of
+
+# Fewer prompts at the ends of texts may be a person who pastes what he saw.
+_LEAST_TIMES = 3
+_LABEL = re.compile(
+    r"\s*(?:"
+    r"\W{0,4}(?:(?:tool|command|function|code|terminal|shell|execution|action)[ _]"
+    r"(?:results?|output|response)|observation|stdout|exit ?code|return ?code)\b"
+    r"[^\n]{0,80}?[:>\n]"
+    r"|<(?:output|observation|result|tool_result|function_results?|returncode)\b[^\n>]{0,80}>"
+    r"|\[\w+(?: for '[^\n']{0,200}')?\] Result:"
+    r")",
+    re.IGNORECASE,
+)
+_PROMPT = re.compile(r"(?:\A|\n)[^\s]{0,60}[$#%>][ \t]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """What the archive vouches for.
+
+    Attributes:
+        hashes: `markers.receipt_hash` of the messages that compactions have put into the session.
+        output_ids: Outputs that it keeps.
+    """
+
+    hashes: Set[str] = frozenset()
+    output_ids: Set[str] = frozenset()
+
+
+NOTHING = Ours()
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a list says of itself, before anybody has looked into the archive.
+
+    Attributes:
+        messages: The hash of each text like a message of ours, and the session that it names; ""
+            where it names none.
+        output_ids: The outputs that placeholders like ours name.
+    """
+
+    messages: Sequence[tuple[str, str]]
+    output_ids: Set[str]
+
+    @property
+    def session_ids(self) -> tuple[str, ...]:
+        """The sessions that are named, in their order."""
+        return tuple(dict.fromkeys(session_id for _, session_id in self.messages if session_id))
+
+    def hashes_of(self, session_id: str) -> Set[str]:
+        """The texts that name `session_id`."""
+        return {found for found, named in self.messages if named == session_id}
+
+
+def claims_in(messages: Messages) -> Claims:
+    """What `messages` claim to have from us."""
+    found: list[tuple[str, str]] = []
+    output_ids: set[str] = set()
+    for text in _texts(messages):
+        if placeholders.seems_made(text):
+            span = placeholders.claimed_span(text)
+            found.append((placeholders.receipt_hash(text), span.session_id if span else ""))
+        output_ids.update(placeholders.ids_in_placeholder(text))
+    return Claims(found, output_ids)
+
+
+def made_in(messages: Messages) -> tuple[str, ...]:
+    """The hashes of the messages of ours that `messages` hold, so that they are known again."""
+    made = (
+        block.text
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, Text) and block.author in ("compaction", "user")
+    )
+    return tuple(placeholders.receipt_hash(text) for text in made if placeholders.seems_made(text))
+
+
+def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:
+    """`messages`, each text whose author is another than its message's role with that author."""
+    told = tuple(_vouched(message, ours) for message in messages)
+    spoken = [
+        at
+        for at in range(1, len(told))
+        if told[at - 1].role == "assistant" and placeholders.is_request(told[at])
+    ]
+    labelled = {at for at in spoken if _texts_alone(told[at]) and _is_labelled(told[at])}
+    prompted = {at for at in spoken if _texts_alone(told[at]) and _ends_in_prompt(told[at])}
+    often = len(labelled | prompted) >= max(_LEAST_TIMES, len(spoken) // 2 + 1)
+    posed = labelled | prompted if often else labelled
+    return tuple(_by_tool(message) if at in posed else message for at, message in enumerate(told))
+
+
+def unknown_warning(messages: Messages) -> str | None:
+    """What to tell of messages that look like ours and are not; None where there are none."""
+    for at, message in enumerate(messages):
+        only = message.blocks[0] if len(message.blocks) == 1 else None
+        if not isinstance(only, Text) or message.role != "user" or only.author == "compaction":
+            continue
+        if placeholders.claimed_span(only.text) is not None:
+            return (
+                f"Message {at} looks like a summary of this server's, but the archive has no "
+                "receipt for it. It is taken as a plain text: its pins and rules are not carried. "
+                "If it is yours, state its rules again, or pass them as pinned."
+            )
+    return None
+
+
+def _texts(messages: Messages) -> Iterator[str]:
+    """The texts in which something of ours may stand: the user's, and those of results."""
+    for message in messages:
+        for block in message.blocks:
+            if isinstance(block, Text) and message.role == "user":
+                yield block.text
+            elif isinstance(block, ToolResult):
+                yield from (part.text for part in block.content if isinstance(part, Text))
+
+
+def _vouched(message: Message, ours: Ours) -> Message:
+    if message.role != "user":
+        return message
+    blocks = tuple(_vouched_block(block, ours) for block in message.blocks)
+    if all(new is old for new, old in zip(blocks, message.blocks, strict=True)):
+        return message
+    return replace(message, blocks=blocks)
+
+
+def _vouched_block(block: Block, ours: Ours) -> Block:
+    if isinstance(block, Text):
+        author = _author(block, ours)
+        return block if author is None else replace(block, author=author)
+    if not isinstance(block, ToolResult):
+        return block
+    parts = tuple(_vouched_part(part, ours) for part in block.content)
+    if all(new is old for new, old in zip(parts, block.content, strict=True)):
+        return block
+    return replace(block, content=parts)
+
+
+def _vouched_part(part: Part, ours: Ours) -> Part:
+    if isinstance(part, Text) and _is_known(part.text, ours):
+        return replace(part, author="compaction")
+    return part
+
+
+def _author(block: Text, ours: Ours) -> Author | None:
+    """The author of a text in a message of the user's; None where it is as it says."""
+    if placeholders.seems_made(block.text):
+        if not ours.hashes or placeholders.receipt_hash(block.text) not in ours.hashes:
+            return None
+        return "user" if placeholders.is_long_request(block.text) else "compaction"
+    if _is_known(block.text, ours):
+        return "compaction"
+    return "tool" if block.text.startswith(placeholders.ORPHAN_RESULT) else None
+
+
+def _is_known(text: str, ours: Ours) -> bool:
+    ids = placeholders.ids_in_placeholder(text) if ours.output_ids else ()
+    return bool(ids) and ours.output_ids >= set(ids)
+
+
+def _texts_alone(message: Message) -> bool:
+    return all(
+        isinstance(block, Text) and author_of(message, block) == "user" for block in message.blocks
+    )
+
+
+def _is_labelled(message: Message) -> bool:
+    return bool(_LABEL.match(_text(message, 0)))
+
+
+def _ends_in_prompt(message: Message) -> bool:
+    return bool(_PROMPT.search(_text(message, -1)[-80:].rstrip()))
+
+
+def _text(message: Message, at: int) -> str:
+    block = message.blocks[at] if message.blocks else None
+    return block.text if isinstance(block, Text) else ""
+
+
+def _by_tool(message: Message) -> Message:
+    texts = (block for block in message.blocks if isinstance(block, Text))
+    return replace(message, blocks=tuple(replace(block, author="tool") for block in texts))

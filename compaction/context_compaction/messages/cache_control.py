@@ -1,0 +1,126 @@
+"""A message as it is whatever cache markers its host has set.
+
+Hosts move `cache_control` from block to block at every turn, and a message is the same with and
+without. It stands on a message, a block, or a block within a result, in whatever format; anywhere
+deeper (the arguments of a call) the name is the host's own data, and stays.
+"""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import JsonObject, Message, Messages, Text
+
+CACHE_MARKER = "cache_control"
+
+
+_TEXT_TYPES = ("text", "input_text", "output_text")
+
+
+def without_cache_markers(raw: JsonObject) -> JsonObject:
+    """`raw` without cache markers; all else as it is."""
+    message: JsonObject = _unmarked(raw)
+    match message:
+        case {"content": [*blocks]}:
+            return {**message, "content": [_without_in_block(block) for block in blocks]}
+        case {"type": "function_call_output", "output": [*parts]}:
+            return {**message, "output": [_unmarked(part) for part in parts]}
+        case _:
+            return message
+
+
+def normal_form(raw: JsonObject) -> JsonObject:
+    """What two messages have in common that differ in cache markers only.
+
+    Some hosts write a text as a block where it carries a marker, and as a plain string otherwise:
+    what a message says, and what a tool answered.
+    """
+    message = without_cache_markers(raw)
+    match message:
+        case {"content": [*blocks]}:
+            return {**message, "content": _as_string([_result_as_string(b) for b in blocks])}
+        case {"type": "function_call_output", "output": [*parts]}:
+            return {**message, "output": _as_string(parts)}
+        case _:
+            return message
+
+
+def _result_as_string(block: Any) -> Any:
+    match block:
+        case {"type": "tool_result", "content": [*parts]}:
+            return {**block, "content": _as_string(parts)}
+        case _:
+            return block
+
+
+def _as_string(parts: list[Any]) -> Any:
+    """The text of `parts` where they are one plain text; else themselves."""
+    match parts:
+        case [{"type": kind, "text": str(text), **more}] if kind in _TEXT_TYPES and not more:
+            return text
+        case _:
+            return parts
+
+
+def cache_marker_count(raw: JsonObject) -> int:
+    """How many cache markers stand in a message."""
+    marked: list[Any] = [raw]
+    match raw:
+        case {"content": [*blocks]}:
+            for block in blocks:
+                marked.append(block)
+                match block:
+                    case {"type": "tool_result", "content": [*parts]}:
+                        marked += parts
+                    case _:
+                        pass
+        case _:
+            pass
+    return sum(_unmarked(value) is not value for value in marked)
+
+
+def _without_in_block(block: Any) -> Any:
+    found = _unmarked(block)
+    match found:
+        case {"type": "tool_result", "content": [*parts]}:
+            return {**found, "content": [_unmarked(part) for part in parts]}
+        case _:
+            return found
+
+
+def _unmarked(value: Any) -> Any:
+    match value:
+        case {"cache_control": _, **rest}:
+            return cast("JsonObject", rest)
+        case _:
+            return value
+
+
+def keep_cache_markers(before: Messages, after: Messages) -> Messages:
+    """`after`, its last summary marked where a marker of `before` is missing in it."""
+    lost = _markers(before)
+    if not lost or len(_markers(after)) >= len(lost):
+        return after
+    made = [at for at, message in enumerate(after) if placeholders.span_of(message) is not None]
+    # A summary of ours that came in as the host's own object is not touched.
+    if not made or after[made[-1]].source is not None:
+        return after
+    at = made[-1]
+    return (*after[:at], _marked(after[at], lost[0]), *after[at + 1 :])
+
+
+def _markers(messages: Messages) -> list[Any]:
+    return [
+        block.source[CACHE_MARKER]
+        for message in messages
+        for block in message.blocks
+        if block.source is not None and block.source.get(CACHE_MARKER) is not None
+    ]
+
+
+def _marked(message: Message, marker: Any) -> Message:
+    (block,) = message.blocks
+    if not isinstance(block, Text):
+        return message
+    source = {"type": "text", "text": block.text, CACHE_MARKER: marker}
+    return replace(message, blocks=(replace(block, source=source),))

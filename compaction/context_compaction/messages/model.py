@@ -1,0 +1,215 @@
+"""The one immutable model of a conversation, whatever format it came in.
+
+`wire/` turns a provider's JSON into these types and back. A message keeps the host's own object in
+`source`; a message that nobody edited is rendered as that very object. Layers never assign: they
+make an edited copy with `edit_message`, and rendering then starts from a copy of `source`, so that
+fields and blocks we do not know survive.
+
+Roles are three. Tool results, which some formats carry in messages of a role of their own, stand in
+messages of the role "user" here (Anthropic's convention); `system` covers OpenAI's "developer".
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, TypeGuard, cast
+
+JsonObject: TypeAlias = dict[str, Any]
+
+
+Role: TypeAlias = Literal["system", "user", "assistant"]
+
+
+# Who said a text. Not the role: hosts hand over much in the user's name that no user typed.
+Author: TypeAlias = Literal["user", "agent", "tool", "host", "compaction"]
+
+
+# What a repair puts in for a result that the list does not have.
+NO_RESULT = "[No result was recorded for this call.]"
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Plain text.
+
+    Attributes:
+        text: What is said.
+        source: The host's own block, None where the content was a bare string.
+        edited: Whether `text` differs from what `source` says.
+        author: Who said it, where that is known to be another than the message's role says;
+            `speakers.py` tells of any text. "compaction" is for texts that we put there.
+    """
+
+    text: str
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
+    edited: bool = field(default=False, compare=False)
+    author: Author | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Thinking:
+    """Reasoning of the model. `signature` also holds encrypted content; `text` may be empty."""
+
+    text: str
+    signature: str | None = None
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
+    edited: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture: `data` is base64 text as the host wrote it, or None where `url` points to it."""
+
+    media_type: str
+    data: str | None = None
+    url: str | None = None
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
+    edited: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file given to the model (PDF, text, audio): base64 `data`, plain `text`, or a `url`."""
+
+    media_type: str
+    data: str | None = None
+    text: str | None = None
+    url: str | None = None
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
+    edited: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A block of a kind that we do not know, or must never edit (server tools, compaction blocks).
+
+    `kind` is the host's type name; `source` is the block itself and takes part in equality.
+    """
+
+    kind: str
+    source: JsonObject
+    edited: bool = field(default=False, compare=False)
+
+
+Part: TypeAlias = Text | Image | Document | Opaque
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """The model's wish to run a tool.
+
+    `arguments` is the parsed JSON value (an object in nearly every case), or the text itself where
+    it does not parse or the tool takes free text.
+    """
+
+    call_id: str
+    name: str
+    arguments: Any
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
+    edited: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool answered. String content is one `Text` without a source; a list keeps its parts.
+
+    `name` is the tool's name where the format writes it beside the result, else None: use
+    `pairing.index_calls` to find it by the call.
+    """
+
+    call_id: str
+    content: tuple[Part, ...]
+    is_error: bool = False
+    name: str | None = None
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
+    edited: bool = field(default=False, compare=False)
+
+
+Block: TypeAlias = Text | Thinking | Image | Document | Opaque | ToolCall | ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry of a conversation. `blocks` is a tuple so that no layer can edit in place.
+
+    Attributes:
+        role: Who speaks.
+        blocks: What is said, in order; may be empty.
+        source: The host's own object, None for a message that we made.
+        edited: Whether `blocks` differ from what `source` says.
+        index: Position in the list that came in, from 0; None for a message that we made.
+        timestamp_seconds: When it was written (Unix time), where the file says so.
+    """
+
+    role: Role
+    blocks: tuple[Block, ...]
+    source: JsonObject | None = field(default=None, compare=False, repr=False)
+    edited: bool = field(default=False, compare=False)
+    index: int | None = field(default=None, compare=False)
+    timestamp_seconds: float | None = field(default=None, compare=False)
+
+
+Messages: TypeAlias = tuple[Message, ...]
+
+
+def edit_message(message: Message, blocks: Sequence[Block]) -> Message:
+    """A copy of `message` with other blocks, marked as edited."""
+    return replace(message, blocks=tuple(blocks), edited=True)
+
+
+def edit_result(result: ToolResult, content: str | tuple[Part, ...]) -> ToolResult:
+    """A copy of `result` with other content, marked as edited. A string becomes one `Text`."""
+    parts: tuple[Part, ...] = (Text(content),) if isinstance(content, str) else content
+    return replace(result, content=parts, edited=True)
+
+
+def make_message(role: Role, text: str) -> Message:
+    """A message of our own making, with one text block and no source."""
+    return Message(role, (Text(text, author="compaction"),))
+
+
+def tool_calls(message: Message) -> tuple[ToolCall, ...]:
+    """The calls that `message` makes, in order."""
+    return tuple(block for block in message.blocks if isinstance(block, ToolCall))
+
+
+def tool_results(message: Message) -> tuple[ToolResult, ...]:
+    """The results that `message` carries, in order."""
+    return tuple(block for block in message.blocks if isinstance(block, ToolResult))
+
+
+def is_stand_in(result: ToolResult) -> bool:
+    """Whether `result` is what a repair put in, and no tool's answer."""
+    only = result.content[0] if len(result.content) == 1 else None
+    return isinstance(only, Text) and only.text == NO_RESULT
+
+
+def named_arguments(call: ToolCall) -> dict[str, Any]:
+    """The arguments of `call` by name; empty where they are not a JSON object."""
+    arguments: object = call.arguments
+    return cast("dict[str, Any]", arguments) if isinstance(arguments, dict) else {}
+
+
+def text_of(blocks: Sequence[Block]) -> str:
+    """The text blocks among `blocks`, joined by newlines; everything else is left out."""
+    return "\n".join(block.text for block in blocks if isinstance(block, Text))
+
+
+def starts_turn(message: Message) -> bool:
+    """Whether a turn begins here: the user speaks, rather than a tool answering."""
+    return message.role == "user" and any(
+        not isinstance(block, ToolResult) for block in message.blocks
+    )
+
+
+compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def is_object(value: object) -> TypeGuard[JsonObject]:
+    """Whether a JSON value is an object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether a JSON value is a list."""
+    return isinstance(value, list)

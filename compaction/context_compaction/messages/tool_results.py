@@ -1,0 +1,75 @@
+"""Tool results on their way out of the context: their text, their blobs, what replaces them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from context_compaction.messages.edits import Blob, make_blob
+from context_compaction.messages.model import (
+    Document,
+    Image,
+    Messages,
+    Opaque,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+    tool_results,
+)
+
+JSON_MEDIA_TYPE = "application/json"
+
+
+def newest_results(messages: Messages) -> range:
+    """The trailing messages that carry results: the answers to the newest call."""
+    start = len(messages)
+    while start and messages[start - 1].role == "user" and tool_results(messages[start - 1]):
+        start -= 1
+    return range(start, len(messages))
+
+
+def result_chars(result: ToolResult) -> int:
+    """Characters of all parts, media as their base64 text."""
+    return sum(len(_part_text(part)) for part in result.content)
+
+
+def result_text(result: ToolResult) -> str:
+    """The text parts of a result, joined by newlines."""
+    return "\n".join(part.text for part in result.content if isinstance(part, Text))
+
+
+def result_blobs(
+    result: ToolResult, tool_name: str, parts: Sequence[Part] | None = None
+) -> tuple[Blob, ...]:
+    """One blob for each part that holds anything: text as it is, the rest as its JSON."""
+    return tuple(
+        make_blob(
+            _part_text(part),
+            media_type="text/plain" if isinstance(part, Text) else JSON_MEDIA_TYPE,
+            tool_name=tool_name,
+            call_id=result.call_id,
+        )
+        for part in (result.content if parts is None else parts)
+        if _part_text(part)
+    )
+
+
+def argument_blob(call: ToolCall, text: str) -> Blob:
+    """The blob that keeps one string argument of a call."""
+    return make_blob(text, tool_name=call.name, call_id=call.call_id)
+
+
+def media_json(part: Image | Document | Opaque) -> str:
+    """A part that is not text, as the JSON that the host wrote."""
+    return json.dumps(_raw(part), ensure_ascii=False)
+
+
+def _part_text(part: Part) -> str:
+    return part.text if isinstance(part, Text) else media_json(part)
+
+
+def _raw(part: Image | Document | Opaque) -> Any:
+    if part.source is not None:
+        return part.source
+    media = {"media_type": part.media_type, "data": part.data, "url": part.url}
+    return {"type": type(part).__name__.lower(), **media}

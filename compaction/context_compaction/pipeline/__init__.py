@@ -1,0 +1,1 @@
+"""The line of one call: prepare, archive, plan, summarize, assemble, validate, report."""

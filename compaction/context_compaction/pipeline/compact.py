@@ -1,0 +1,553 @@
+"""`compact()`: the straight line from messages to messages that fit, and its effects.
+
+parse -> count -> archive.append (durable before anything is lost) -> repair -> clear -> cut ->
+write -> restore -> check -> commit -> render. Only this file calls both layers and archive.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from anyio import to_thread
+
+from context_compaction import formats
+from context_compaction.archive import AppendResult, Archive
+from context_compaction.context import Draft, Rung, Shape, Sources, Task, Verdict, Words
+from context_compaction.errors import NotFoundError
+from context_compaction.file_access import ReadFile
+from context_compaction.hooks import (
+    Hook,
+    ReportProgress,
+    chars_teller,
+    done_line,
+    silent,
+    tell_after,
+    tell_before,
+)
+from context_compaction.layers.base import FileText
+from context_compaction.layers.restore_files import files_on_disk
+from context_compaction.messages.attribution import Ours
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
+from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.pipeline.assemble import finish
+from context_compaction.pipeline.originals import sources_of
+from context_compaction.pipeline.plan import filled, shape_for
+from context_compaction.pipeline.prepare import Call, call_of, read, snipped, task_of
+from context_compaction.pipeline.redaction_gates import (
+    Gates,
+    GuardedModel,
+    gates_of,
+    redaction_report,
+    with_redaction,
+)
+from context_compaction.pipeline.report import answer, context_entries, stats_of, token_report
+from context_compaction.pipeline.summarize import (
+    continuation_warnings,
+    extracts,
+    host_words,
+    issue_continuation,
+    memory_given,
+    memory_words,
+    model_words,
+    prompt_for,
+    spent,
+)
+from context_compaction.pipeline.validate import judge
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.session import prepared
+from context_compaction.session.earlier_calls import (
+    Past,
+    files_for,
+    known_of,
+    noted,
+    past_of,
+    state_after,
+    told,
+)
+from context_compaction.session.identify import identify, ours_in, repeat_key, stop_seq_of
+from context_compaction.session.recognised import Start, answered, asks_anew, named, start_of
+from context_compaction.session.rejections import Refusals, met, refusals_of, rejection_of
+from context_compaction.session.saved_summary import Match, memory_that_reaches
+from context_compaction.session.state import SessionState, before, states_of, with_state
+from context_compaction.summarizers.instructions.collect_pins import check_pins, pin_blobs
+from context_compaction.summarizers.llm.model import SummaryModel
+
+# "plan" costs nothing, and what a provider refused is mended without asking another.
+_MODES_WITHOUT_MODEL = ("plan", "reactive")
+_ACTED = ("repaired", "compacted")
+
+
+async def compact(
+    payload: Sequence[JsonObject],
+    request: CompactRequest | None = None,
+    *,
+    archive: Archive,
+    read_file: ReadFile | None = None,
+    model: SummaryModel | None = None,
+    report_progress: ReportProgress | None = None,
+    before_compaction: Hook | None = None,
+    after_compaction: Hook | None = None,
+) -> CompactResult:
+    """Archive `payload`, then bring it down to its target; it is never changed itself.
+
+    Args:
+        payload: The conversation, as the provider's API takes it.
+        request: What to do; the defaults suit a 200K window.
+        archive: Where the originals go, durably, before anything is edited.
+        read_file: Reads a file to put back after history was replaced; without it the text that
+            the conversation last saw is used.
+        model: Writes the prose of a summary where the request leaves that open; without it, or
+            where it fails, verbatim extracts stand there. It is never asked in the modes "plan"
+            and "reactive".
+        report_progress: Told how far the work is.
+        before_compaction: Told once it is certain that something is to be compacted, before a
+            summary is written; not where a host's summary is still wanted.
+        after_compaction: Told when the result stands.
+
+    Raises:
+        InvalidMessageError: A message is malformed; nothing was written.
+        UnknownFormatError: The format cannot be found; nothing was written.
+        SettingsError: An option is out of range, nothing was written; or `continuation` or `apply`
+            does not belong to this conversation, which is archived then and nothing more.
+        NotFoundError: The session holds nothing prepared under the name that `apply` gives.
+        ArchiveError: The originals could not be kept; nothing was edited.
+        HookError: A hook raised; the error says what was done, and has it.
+
+    Cancellation leaves the originals archived or not at all, never in part.
+    """
+    request = request or CompactRequest()
+    prepared.check(request)
+    tell = report_progress or silent
+    parsed, format_name = await to_thread.run_sync(read, payload, request)
+    check_pins(request, parsed)
+    await tell(0.2, "read")
+    session_id = await identify(
+        parsed, format=format_name, named=request.session_id, archive=archive
+    )
+    appended = await archive.append(
+        session_id,
+        parsed,
+        format=format_name,
+        parent_session_id=request.parent_session_id,
+        dry_run=request.mode == "plan",
+    )
+    await tell(0.4, "archived")
+    given, came_in, wishes = payload, parsed, request
+    standing_heads = appended.standing.heads if appended.standing else ()
+    earlier = _Receipts(archive, session_id, (*appended.heads, *standing_heads))
+    start = await _start(given, parsed, appended, request, earlier)
+    start, parsed = await to_thread.run_sync(_settled, start, parsed, format_name)
+    payload, request = start.payload, start.request
+    ours = await ours_in(parsed, session_id, archive)
+    call = await to_thread.run_sync(call_of, parsed, format_name, request, ours)
+    call, refusals = await _refused(call, start, ours, earlier)
+    task = task_of(call, request, session_id, start.seqs, start.heads, start.places)
+    call, task = await to_thread.run_sync(snipped, call, task, request)
+    applied = await _applied(payload, request, earlier)
+    if applied is not None:
+        shape = await to_thread.run_sync(prepared.applied_shape, task, applied, call.format)
+    elif refusals.is_spent or await _is_repeated(start, wishes, appended, earlier):
+        shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
+    else:
+        skipped = refusals.harder_rungs
+        shape = await to_thread.run_sync(shape_for, task, call.goal, request, skipped)
+    await tell(0.6, "cleared")
+    past = await _past(call, task, shape, request, earlier, read_file)
+    files_at = partial(files_for, past, task)
+    shape = await to_thread.run_sync(filled, task, shape, files_at)
+    acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
+    sources = await sources_of(task, shape, call.parsed, archive, call.format)
+    gates = await to_thread.run_sync(gates_of, archive.redaction, call.parsed)
+    memory = await _memory(task, shape, request, earlier)
+    asks_host = _asks_host(request) and request.summary is None and memory is None
+    if asks_host and shape.summary_tokens:
+        return await _needs_summary(given, call, task, shape, sources, request, archive, gates)
+    if acts:
+        await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
+    model = model and GuardedModel(model, gates)
+    said = await _words(task, shape, sources, request, archive, earlier, model, memory, tell)
+    shape, said = await _without_slack(call, task, shape, said, files_at, archive)
+    report = partial(redaction_report, gates.mode, came_in, appended, sources, said)
+    secrets = await to_thread.run_sync(report)
+    words = gates.words(said)
+    await tell(0.8, "written")
+    judged = partial(_verdict, gates=gates, is_repeated=start.is_repeated)
+    verdict = await to_thread.run_sync(judged, call, task, shape, words, files_at(shape), request)
+    verdict, past = noted(verdict, past, task, may_tell=_tells(task, request))
+    rendered = [formats.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
+    result = answer(
+        payload,
+        [raw for raws in rendered for raw in raws],
+        task=task,
+        goal=call.goal,
+        parsed=call.parsed,
+        repaired=call.repaired,
+        shape=shape,
+        verdict=verdict,
+        words=words,
+        format_name=call.format,
+        request=request,
+    )
+    if applied is not None:
+        result = prepared.applied_result(result, verdict, applied)
+    result = with_redaction(named(told(result, past, task), start), secrets)
+    if request.mode == "plan":
+        result = answered(result, start, task)
+        status = "planned" if result.status in _ACTED else result.status
+        receipt = {**result.receipt, "status": status}
+        return replace(result, status=status, messages=list(given), changed=False, receipt=receipt)
+    result = met(result, payload, refusals)
+    if request.prepare:
+        result = prepared.prepared_result(
+            result, given, start, call.repaired, verdict, rendered, time.time()
+        )
+    result = await _placed(result, start, archive)
+    if _leaves_a_trace(result, words):
+        state = state_after(
+            past,
+            task,
+            shape,
+            words,
+            result,
+            verdict.draft.messages,
+            wishes=wishes,
+            rejection=rejection_of(result, refusals),
+            now_seconds=time.time(),
+        )
+        receipt = gates.json(with_state(result.receipt, state))
+        await _keep(result, verdict, task, words, rendered, receipt, archive, start)
+    result = answered(result, start, task)
+    stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
+    await tell_after(after_compaction, stats, result)
+    await tell(1.0, done_line(stats))
+    return result
+
+
+@dataclass(slots=True)
+class _Receipts:
+    """What the session's earlier calls left, read at most once in this one.
+
+    Attributes:
+        archive: Where they stand.
+        session_id: The session.
+        heads: What names the list of this call, after each of its messages.
+    """
+
+    archive: Archive
+    session_id: str
+    heads: Sequence[str]
+    _read: Sequence[SessionState] | None = None
+
+    async def states(self) -> Sequence[SessionState]:
+        """Those of the list's own history, oldest first: what another branch knew is not told."""
+        if self._read is None:
+            self._read = states_of(await self.archive.receipts(self.session_id, heads=self.heads))
+        return self._read
+
+    async def states_of_all_branches(self) -> Sequence[SessionState]:
+        """Whatever the session has, for what names its own list or tells no text."""
+        return states_of(await self.of_all_branches())
+
+    async def of_all_branches(self) -> Sequence[JsonObject]:
+        """The receipts themselves, for what was prepared."""
+        return await self.archive.receipts(self.session_id)
+
+
+async def _start(
+    given: Sequence[JsonObject],
+    parsed: Messages,
+    appended: AppendResult,
+    request: CompactRequest,
+    earlier: _Receipts,
+) -> Start:
+    """What this call goes on from: the list itself, or what a compaction left of its beginning."""
+    plain = Start(given, appended.seqs, appended.heads, request, appended.head)
+    standing = appended.standing
+    if standing is None or request.mode == "record":
+        return plain
+    if request.apply is not None and prepared.is_prepared_for(
+        await earlier.of_all_branches(), request.apply, given
+    ):
+        return plain
+    start = start_of(given, parsed, appended, request, standing)
+    if standing.message_count < len(given):
+        return start
+    is_repeated = await _is_outcome(start.payload, request, earlier)
+    if asks_anew(request) and not is_repeated:
+        return plain
+    return replace(start, is_repeated=is_repeated)
+
+
+def _settled(start: Start, parsed: Messages, format_name: str) -> tuple[Start, Messages]:
+    """`start` and its messages; where they are to be prepared, those that nothing will change."""
+    if start.recognised is not None:
+        parsed = formats.parse(start.payload, format=format_name)
+    if not start.request.prepare:
+        return start, parsed
+    count = prepared.settled_count(parsed, formats.FORMATS[format_name].rules)
+    settled = replace(
+        start,
+        payload=start.payload[:count],
+        seqs=start.seqs[:count],
+        heads=start.heads[:count],
+        history=start.heads[count - 1] if count else "",
+        request=prepared.settled_request(start.request, count, format_name),
+        # Positions are kept as those of the list in which this will be found again.
+        places=None,
+    )
+    return settled, formats.parse(settled.payload, format=format_name)
+
+
+async def _refused(
+    call: Call, start: Start, ours: Ours, earlier: _Receipts
+) -> tuple[Call, Refusals]:
+    """Where this call tells of a refusal: what is known of them, and the goal that is left."""
+    request = start.request
+    if request.mode != "reactive" or not start.payload or start.is_repeated:
+        return call, Refusals()
+    retries = call.settings.reactive_retries
+    refusals = refusals_of(start.payload, await earlier.states_of_all_branches(), retries)
+    harder = refusals.harder(request)
+    if harder is not request:
+        call = await to_thread.run_sync(call_of, call.parsed, call.format, harder, ours)
+    return call, refusals
+
+
+async def _applied(
+    payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
+) -> JsonObject | None:
+    """The receipt of what is to be applied, if anything is."""
+    if request.apply is None:
+        return None
+    receipts, now = await earlier.of_all_branches(), time.time()
+    return prepared.find(receipts, request.apply, payload, earlier.session_id, now)
+
+
+async def _placed(result: CompactResult, start: Start, archive: Archive) -> CompactResult:
+    """`result` with its place in the receipt: the branch, and the session that started its own."""
+    if not result.changed and result.prepared is None:
+        return result
+    parent = (await archive.session_info(result.session_id)).parent_session_id
+    place = {"head": start.history[:HEAD_CHARS], "parent_session_id": parent}
+    return replace(result, receipt={**result.receipt, **place})
+
+
+def _leaves_a_trace(result: CompactResult, words: Words) -> bool:
+    """Whether the archive keeps more of this call than the messages; mostly it does not."""
+    if result.changed or result.prepared is not None or "reactive" in result.receipt:
+        return True
+    return words.model is not None or bool(words.prose)
+
+
+async def _keep(
+    result: CompactResult,
+    verdict: Verdict,
+    task: Task,
+    words: Words,
+    rendered: Sequence[Sequence[JsonObject]],
+    receipt: JsonObject,
+    archive: Archive,
+    start: Start,
+) -> None:
+    """Make durable what `result` rests on; its context stands for the list from now on."""
+    blobs = (*_dated(verdict, task), *pin_blobs(task.pins.candidates))
+    head, listed = start.history, ""
+    if start.recognised is not None:
+        listed = history_hash(start.payload)
+    if result.prepared is not None:
+        # The context stays as it is until this is applied.
+        receipt = {**receipt, "prepared": result.receipt["prepared"]}
+        await archive.commit(result.session_id, blobs=blobs, receipt=receipt, head=head)
+    elif result.changed:
+        context = context_entries(verdict.draft.messages, rendered, task.seqs)
+        await archive.commit(
+            result.session_id,
+            blobs=blobs,
+            receipt=receipt,
+            context=context,
+            head=head,
+            listed=listed,
+        )
+    elif words.model is not None or "reactive" in receipt:
+        # What a model took is told even where nothing came of it, and the same list is not sent to
+        # it again; a refusal is a fact whatever came of it.
+        await archive.commit(result.session_id, receipt=receipt, head=head)
+    elif words.prose:
+        # A summary for later; it is no compaction, so nothing else of this call is told.
+        names = ("session_id", "format", "status", "tokens", "state")
+        receipt = {name: receipt[name] for name in names}
+        await archive.commit(result.session_id, receipt=receipt, head=head)
+
+
+def _dated(verdict: Verdict, task: Task) -> list[Blob]:
+    """The draft's blobs, each with the archived message that held it."""
+    seqs = {
+        pointer: task.seqs[edit.index]
+        for edit in verdict.draft.edits
+        if edit.index is not None
+        for pointer in edit.pointers
+    }
+    return [replace(blob, seq=seqs.get(blob.output_id)) for blob in verdict.draft.blobs]
+
+
+async def _memory(
+    task: Task, shape: Shape, request: CompactRequest, earlier: _Receipts
+) -> Match | None:
+    """The summary written earlier that can stand in for a new one, if there is one."""
+    if shape.cut is None or request.mode == "plan":
+        return None
+    states = await earlier.states()
+    return await to_thread.run_sync(memory_that_reaches, task, shape, request, states)
+
+
+async def _is_repeated(
+    start: Start, request: CompactRequest, appended: AppendResult, earlier: _Receipts
+) -> bool:
+    """Whether this call was answered before, or hands in that answer; not one that was refused."""
+    if start.is_repeated:
+        return True
+    if not start.payload or appended.written or request.mode == "reactive":
+        return False
+    return await _is_outcome(start.payload, request, earlier)
+
+
+async def _is_outcome(
+    payload: Sequence[JsonObject], request: CompactRequest, earlier: _Receipts
+) -> bool:
+    """Whether this very list is what the session's last compaction gave for the same wishes."""
+    keys = (state.repeat_key for state in reversed(await earlier.states()))
+    last = next(filter(None, keys), None)
+    return last is not None and last == repeat_key(payload, request)
+
+
+async def _past(
+    call: Call,
+    task: Task,
+    shape: Shape,
+    request: CompactRequest,
+    earlier: _Receipts,
+    read_file: ReadFile | None,
+) -> Past:
+    """What earlier compactions know, where this call may be one."""
+    may_act = shape.cut is not None or bool(shape.draft.edits) or call.goal.is_over
+    if not may_act and not _tells(task, request):
+        return Past()
+    try:
+        states = before(await earlier.states(), stop_seq_of(task.seqs))
+    except NotFoundError:  # a plan for a session that is not archived yet
+        states = ()
+    known = await to_thread.run_sync(known_of, task, states)
+    on_disk = await files_on_disk(known.paths, read_file)
+    # What is only prepared empties no context yet.
+    look_back = partial(past_of, is_over=call.goal.is_over and not request.prepare)
+    return await to_thread.run_sync(look_back, task, states, known, on_disk)
+
+
+def _tells(task: Task, request: CompactRequest) -> bool:
+    """Whether this call hands back a list that may tell of files which changed."""
+    is_now = request.mode in ("auto", "micro", "full") and not request.prepare
+    return task.settings.tell_changed_files and is_now
+
+
+def _verdict(
+    call: Call,
+    task: Task,
+    shape: Shape,
+    words: Words,
+    files: list[FileText],
+    request: CompactRequest,
+    *,
+    gates: Gates,
+    is_repeated: bool,
+) -> Verdict:
+    draft = finish(task, shape, summary=words.summary, checkpoint=words.checkpoint, files=files)
+    draft = gates.draft(draft)
+    return judge(task, call.goal, call.repaired, draft, request.mode, is_repeated=is_repeated)
+
+
+async def _without_slack(
+    call: Call,
+    task: Task,
+    shape: Shape,
+    words: Words,
+    files_at: Callable[[Shape], Sequence[FileText]],
+    archive: Archive,
+) -> tuple[Shape, Words]:
+    """Extracts that left room free are written anew, for the longer tail that fills it."""
+    if words.writer != "extractive" or words.model is not None or shape.cut is None:
+        return shape, words
+    fuller = await to_thread.run_sync(filled, task, spent(task, shape, words), files_at)
+    if fuller.cut == shape.cut:
+        return shape, words
+    sources = await sources_of(task, fuller, call.parsed, archive, call.format)
+    return fuller, await to_thread.run_sync(extracts, task, fuller, sources, words.warnings)
+
+
+async def _needs_summary(
+    payload: Sequence[JsonObject],
+    call: Call,
+    task: Task,
+    shape: Shape,
+    sources: Sources,
+    request: CompactRequest,
+    archive: Archive,
+    gates: Gates,
+) -> CompactResult:
+    """Ask the host for the words; nothing but the originals was written."""
+    token = await issue_continuation(task, shape, archive, time.time())
+    asked = await to_thread.run_sync(prompt_for, task, sources, shape, request, token)
+    prompt = replace(asked, user=gates.json(asked.user))
+    tokens = token_report(call.goal, call.goal.before, request.mode)
+    return CompactResult(
+        session_id=task.session_id,
+        format=call.format,
+        status="needs_summary",
+        messages=list(payload),
+        changed=False,
+        fits=tokens.upper <= tokens.limit,
+        tokens=tokens,
+        summary_prompt=prompt,
+    )
+
+
+def _asks_host(request: CompactRequest) -> bool:
+    return request.summarizer == "host" and request.mode not in _MODES_WITHOUT_MODEL
+
+
+async def _words(
+    task: Task,
+    shape: Shape,
+    sources: Sources,
+    request: CompactRequest,
+    archive: Archive,
+    earlier: _Receipts,
+    model: SummaryModel | None,
+    memory: Match | None,
+    tell: ReportProgress,
+) -> Words:
+    """The words for `shape`, by whoever the request lets write."""
+    if memory is not None:
+        return await to_thread.run_sync(memory_words, task, shape, sources, memory)
+    if request.summary is not None and request.mode == "record":
+        return await to_thread.run_sync(memory_given, task, request)
+    if request.summary is not None:
+        now = time.time()
+        notes = await continuation_warnings(task, shape, request, archive, now)
+        words = await to_thread.run_sync(host_words, task, shape, sources, request)
+        return replace(words, warnings=(*notes, *words.warnings))
+    asks_model = request.summarizer == "auto" and request.mode not in _MODES_WITHOUT_MODEL
+    if model is None or not asks_model or shape.cut is None:
+        return await to_thread.run_sync(extracts, task, shape, sources)
+    return await model_words(
+        task,
+        shape,
+        sources,
+        request,
+        model,
+        states=await earlier.states_of_all_branches(),
+        now_seconds=time.time(),
+        tell=chars_teller(tell),
+    )

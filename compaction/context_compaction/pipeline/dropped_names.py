@@ -1,0 +1,164 @@
+"""What left the context and stands in it no more: names that somebody may ask for again.
+
+A name is a URL, a path, an identifier, a number, or the line that says what failed. Each can be
+found by search, since the archive has everything. It must cost next to nothing: texts are compared
+word by word, and only words that are gone are looked at more closely. Pure.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Literal, TypeAlias
+
+from context_compaction.activity.digest import is_failed
+from context_compaction.activity.error_line import error_line
+from context_compaction.messages.model import (
+    JsonObject,
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from context_compaction.messages.tool_results import result_text
+
+Kind: TypeAlias = Literal["error", "url", "path", "identifier", "number"]
+
+# So many of each kind are named: a receipt is read by people and models.
+SHOWN: Mapping[Kind, int] = {"error": 6, "url": 6, "path": 12, "identifier": 12, "number": 6}
+# What is longer is data, not a name.
+MAX_NAME_CHARS = 100
+MAX_ERROR_CHARS = 160
+# A word of this length is no word: only its two ends are looked at.
+_MAX_WORD_CHARS = 20_000
+
+_NAME = re.compile(r"https?://[^\s\"'<>()\[\]{}\\,;`]+|[~/.]?\w[\w./:@#+-]*\w", re.ASCII)
+_PLACE = re.compile(r":\d+(?::\d+)?\Z")  # src/main.py:17:3
+# A path has a folder, or an ending of its own: `lines.push` is none.
+_ENDINGS = (
+    "[chm]|[cm]?[jt]sx?|cc|cfg|conf|cpp|cs|css|csv|db|env|go|gz|hpp|html?|ini|ipynb|java|jsonl?|kt|"
+    "lock|log|lua|md|pdf|php|png|pyi?|rb|rs|rst|scss|sh|sql|sqlite|svg|swift|toml|txt|vue|xml|"
+    "ya?ml|zip"
+)
+_KIND = re.compile(
+    r"(?P<ours>o_[0-9a-f]{24}|transcript:.*|p_[0-9a-f]{8})"
+    r"|(?P<url>https?://\w.*)"
+    r"|(?P<number>(?=(?:\D*\d){3})[\d.,:]+)"
+    rf"|(?P<path>(?=.*[A-Za-z]{{2}})(?:[~/.]*[\w@+.-]+(?:/[\w@+.-]+)+|[\w.-]+\.(?:{_ENDINGS})))"
+    r"|(?P<identifier>(?=.*[A-Za-z]{2})(?=.*(?:[a-z][A-Z]|[_\d#]|::))[A-Za-z_][\w.:#-]*)",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What is gone.
+
+    Attributes:
+        totals: How many names of each kind; a part of a longer name that stays counts too.
+        shown: Of each kind those that stood in most texts.
+    """
+
+    totals: Mapping[Kind, int]
+    shown: Mapping[Kind, tuple[str, ...]]
+
+    @property
+    def total(self) -> int:
+        """All names that are gone."""
+        return sum(self.totals.values())
+
+    def as_json(self) -> JsonObject:
+        """For a receipt; names beyond those shown are counted all the same."""
+        return {
+            "total": self.total,
+            "kinds": {
+                kind: {"total": total, "shown": list(self.shown[kind])}
+                for kind, total in self.totals.items()
+                if total
+            },
+            "find_with": "search_transcript",
+        }
+
+
+def losses_of(before: Messages, after: Messages) -> Losses:
+    """The names in `before` that do not stand in `after`."""
+    staying = set(map(id, after))
+    left = [message for message in before if id(message) not in staying]
+    kept_texts = [text for message in after for text in _texts(message)]
+    kept_words = set(chain.from_iterable(map(str.split, kept_texts)))
+    left_texts = [text for message in left for text in _texts(message)]
+    times = Counter(chain.from_iterable(map(set, map(str.split, left_texts))))
+    gone = sorted(filter(_may_hold_name, times.keys() - kept_words))
+    gone.sort(key=times.__getitem__, reverse=True)
+    by_kind: dict[Kind, list[str]] = {kind: [] for kind in SHOWN}
+    kept_names = set(_names(filter(_may_hold_name, kept_words)))
+    for name in dict.fromkeys(_names(gone)):
+        found = None if name in kept_names else _KIND.fullmatch(name)
+        if found is not None and found.lastgroup in by_kind:
+            by_kind[found.lastgroup].append(name)
+    kept_text = "\n".join(kept_texts)
+    by_kind["error"] = [line for line in _errors(left) if line not in kept_text]
+    return Losses(
+        {kind: len(names) for kind, names in by_kind.items()},
+        {kind: _unseen(names, kept_text, SHOWN[kind]) for kind, names in by_kind.items()},
+    )
+
+
+def _unseen(names: Iterable[str], text: str, most: int) -> tuple[str, ...]:
+    """The first `most` of `names` that are not even parts of longer names in `text`."""
+    shown: list[str] = []
+    for name in names:
+        if len(shown) == most:
+            break
+        if name not in text:
+            shown.append(name)
+    return tuple(shown)
+
+
+def _names(words: Iterable[str]) -> Iterator[str]:
+    """The names in `words`, in their order."""
+    for name in _NAME.findall("\n".join(word[:_MAX_WORD_CHARS] for word in words)):
+        if len(name) <= MAX_NAME_CHARS and _may_hold_name(name):
+            yield _PLACE.sub("", name) if ":" in name else name
+
+
+def _may_hold_name(word: str) -> bool:
+    """Whether `word` is more than a word of a language."""
+    return not word.isalpha() or not (word.islower() or word.istitle() or word.isupper())
+
+
+def _errors(messages: Iterable[Message]) -> list[str]:
+    """The lines that say what failed, newest first, each once."""
+    lines = [
+        error_line(result_text(block))[:MAX_ERROR_CHARS].strip()
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, ToolResult) and is_failed(block)
+    ]
+    return [line for line in dict.fromkeys(reversed(lines)) if line]
+
+
+def _texts(message: Message) -> Iterator[str]:
+    for block in message.blocks:
+        match block:
+            case Text():
+                yield block.text
+            case ToolCall():
+                yield from _strings(block.arguments)
+            case ToolResult():
+                yield from (part.text for part in block.content if isinstance(part, Text))
+            case _:
+                continue
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every string and number among the values of a JSON value."""
+    if isinstance(value, dict):
+        value = list(value.values())  # pyright: ignore[reportUnknownVariableType,reportUnknownArgumentType]
+    if isinstance(value, list):
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            yield from _strings(item)  # pyright: ignore[reportUnknownArgumentType]
+    elif value is not None and not isinstance(value, bool):
+        yield str(value)

@@ -1,0 +1,152 @@
+"""How hard to try: the rungs from clearing alone to keeping next to nothing. Pure.
+
+Each rung starts from the same list, so that the outcome depends on the input alone. The first rung
+whose result fits is taken; where none does, the last one, which is as small as it gets, and which a
+second compaction therefore cannot make smaller.
+"""
+
+from dataclasses import replace
+
+from context_compaction.budget import Limits
+from context_compaction.context import Draft, Rung
+from context_compaction.layers.base import Layer, LayerContext
+from context_compaction.layers.cut_point import (
+    FILLED_TURN_SHARE,
+    TURN_BOUNDARY_SHARE,
+    CutPoint,
+    cut_all,
+    cut_keeping,
+    find_cut,
+)
+from context_compaction.layers.offload_media import offload_media
+from context_compaction.messages.pins import keep_marked
+from context_compaction.messages.provider_rules import WireRules
+from context_compaction.policies import Policy
+from context_compaction.settings import Settings
+from context_compaction.tokens.counter import MessageCounter
+
+# A request that cannot stay in full may take this part of the target.
+_REQUEST_FRACTION = 0.4
+
+
+def first_rung(settings: Settings) -> Rung:
+    """What a policy does by itself, before anything harder is tried."""
+    return Rung(settings, settings.keep_recent_fraction, clears_all=settings.clear_every_turn)
+
+
+def reactive_ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
+    """The rungs after a refusal: what the policy names for it, then all but the gentlest."""
+    gentle, *harder = ladder(settings, limit_tokens)
+    if not settings.reactive_keep_messages:
+        return tuple(harder)
+    return (replace(gentle, keep_messages=settings.reactive_keep_messages), *harder)
+
+
+def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
+    """The rungs at which history is replaced, from gentle to hard."""
+    tight = replace(
+        settings,
+        keep_recent_results=1,
+        keep_recent_result_tokens=0,
+        keep_recent_turns=0,
+        min_result_tokens=min(settings.min_result_tokens, max(50, limit_tokens // 100)),
+        persist_result_tokens=min(settings.persist_result_tokens, max(100, limit_tokens // 4)),
+        preview_chars=min(settings.preview_chars, max(200, limit_tokens // 4)),
+    )
+    tighter = replace(
+        tight,
+        summary_fraction=min(settings.summary_fraction, 0.125),
+        restore_files=0,
+    )
+    last = replace(
+        tighter,
+        keep_recent_results=0,
+        min_result_tokens=0,
+        persist_result_tokens=max(50, limit_tokens // 10),
+        preview_chars=200,
+        clip_argument_chars=100,
+        summary_fraction=0.0,
+        automatic_pin_tokens=0,
+    )
+    return (
+        first_rung(settings),
+        Rung(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
+        Rung(tighter, 0.0, needs_minimum=False),
+        Rung(tighter, 0.0, needs_minimum=False, request_fraction=_REQUEST_FRACTION),
+        Rung(
+            last,
+            0.0,
+            may_keep_nothing=True,
+            needs_minimum=False,
+            clears_all=True,
+            request_fraction=_REQUEST_FRACTION,
+        ),
+    )
+
+
+def words_reserve(rung: Rung, limit_tokens: int) -> int:
+    """Tokens that a cut at this rung leaves free for the words that take history's place."""
+    settings = rung.settings
+    return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
+
+
+def clear(draft: Draft, policy: Policy, context: LayerContext, *, limit_bytes: int) -> Draft:
+    """The layers that replace no history, in the policy's order; what is pinned stays whole."""
+    for name, layer in policy.at_stage("clear"):
+        draft = _cleared_by(layer, name, draft, context)
+    offloaded = offload_media(draft.messages, count=context.count, limit_bytes=limit_bytes)
+    return draft.then("offload", offloaded, context.count)
+
+
+def clear_below_trigger(draft: Draft, policy: Policy, context: LayerContext) -> Draft:
+    """Those of them that act where nothing has to be made smaller, on what is not cached yet."""
+    context = replace(context, is_below_trigger=True)
+    for name, layer in policy.at_stage("clear"):
+        if layer.acts_below_trigger:
+            draft = _cleared_by(layer, name, draft, context)
+    return draft
+
+
+def _cleared_by(layer: Layer, name: str, draft: Draft, context: LayerContext) -> Draft:
+    step = layer.apply(draft.messages, context)
+    return draft.then(name, keep_marked(draft.messages, step, context.pins.marked), context.count)
+
+
+def cut(
+    draft: Draft,
+    rung: Rung,
+    *,
+    count: MessageCounter,
+    rules: WireRules,
+    limits: Limits,
+    keep_tokens: int | None = None,
+) -> CutPoint | None:
+    """Where this rung cuts; None where there is nothing left to replace.
+
+    `keep_tokens` is what may stay, instead of the rung's own share of the limit.
+    """
+    settings = rung.settings
+    if rung.keep_messages:
+        return cut_keeping(draft.messages, rules, keep_messages=rung.keep_messages)
+    if settings.replace_all:
+        return cut_all(draft.messages, rules)
+    room_tokens = limits.tokens - words_reserve(rung, limits.tokens)
+    base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
+    if keep_tokens is None:
+        keep_tokens = min(int(base_tokens * rung.keep_fraction), room_tokens)
+        turn_share = TURN_BOUNDARY_SHARE
+    else:
+        room_tokens, turn_share = keep_tokens, FILLED_TURN_SHARE
+    found = find_cut(
+        draft.messages,
+        count=count,
+        rules=rules,
+        keep_tokens=keep_tokens,
+        keep_turns=settings.keep_recent_turns,
+        max_tokens=room_tokens,
+        turn_share=turn_share,
+        may_keep_nothing=rung.may_keep_nothing,
+    )
+    if found is None or found.request_at is None or settings.split_turn == "checkpoint":
+        return found
+    return replace(found, folds_request=True)

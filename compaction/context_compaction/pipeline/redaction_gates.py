@@ -1,0 +1,154 @@
+"""The gates at which secrets are looked for in one call: what is archived, shown, written. Pure.
+
+The archive itself takes them out of what it keeps; here what a writer is shown and what we put into
+the context is looked at. With "warn" nothing is altered, and everything is counted all the same.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from context_compaction.archive import AppendResult
+from context_compaction.context import Draft, Sources, Words
+from context_compaction.messages.model import JsonObject, Message, Messages
+from context_compaction.redaction import (
+    RedactionMode,
+    count_secrets,
+    redact_message,
+    secret_values,
+    without,
+)
+from context_compaction.result import CompactResult
+from context_compaction.summarizers.llm.model import (
+    ModelAnswer,
+    ModelPrompt,
+    SummaryModel,
+    TellChars,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What may pass in one call.
+
+    Attributes:
+        mode: What becomes of secrets.
+        secrets: Those of the conversation with their kinds, where they are taken out.
+    """
+
+    mode: RedactionMode
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def words(self, words: Words) -> Words:
+        """A summary's text as it may stand in the context."""
+        if self.mode != "on":
+            return words
+        return replace(
+            words,
+            summary=self.json(words.summary),
+            checkpoint=self.json(words.checkpoint),
+            prose=self.json(words.prose),
+            memory=self.json(words.memory),
+        )
+
+    def draft(self, draft: Draft) -> Draft:
+        """A list with what we wrote or edited in it as it may stand in the context."""
+        if self.mode != "on":
+            return draft
+        messages = tuple(redact_message(message, self.json) for message in draft.messages)
+        changed = any(new is not old for new, old in zip(messages, draft.messages, strict=True))
+        return replace(draft, messages=messages) if changed else draft
+
+    def json(self, value: Any) -> Any:
+        """A JSON value of ours as it may be shown, written or kept."""
+        return without(value, self.secrets) if self.mode == "on" else value
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedModel:
+    """A model that is shown no secret where the gates are shut."""
+
+    model_behind: SummaryModel
+    gates: Gates
+
+    @property
+    def writer(self) -> str:
+        """See `SummaryModel.writer`."""
+        return self.model_behind.writer
+
+    @property
+    def model(self) -> str:
+        """See `SummaryModel.model`."""
+        return self.model_behind.model
+
+    @property
+    def window_tokens(self) -> int:
+        """See `SummaryModel.window_tokens`."""
+        return self.model_behind.window_tokens
+
+    @property
+    def timeout_seconds(self) -> float:
+        """See `SummaryModel.timeout_seconds`."""
+        return self.model_behind.timeout_seconds
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        """See `SummaryModel.write`."""
+        shown = replace(prompt, user=self.gates.json(prompt.user))
+        return await self.model_behind.write(shown, tell)
+
+
+def gates_of(mode: RedactionMode, parsed: Messages) -> Gates:
+    """The gates of a call with this list."""
+    if mode != "on":
+        return Gates(mode)
+    found: dict[str, str] = {}
+    for message in parsed:
+        found |= secret_values(message.source)
+    return Gates(mode, found)
+
+
+def redaction_report(
+    mode: RedactionMode, parsed: Messages, appended: AppendResult, sources: Sources, words: Words
+) -> JsonObject | None:
+    """For the receipt: the mode, and how many secrets of each kind each gate met; None if none."""
+    if mode == "off":
+        return None
+    found = {
+        "archived": _counted(_new(parsed, appended)),
+        "shown": _counted((*sources.history.messages, *sources.prefix.messages)),
+        "summary": count_secrets((words.summary, words.checkpoint)),
+    }
+    if not any(found.values()):
+        return None
+    return {"mode": mode, **{gate: dict(kinds) for gate, kinds in found.items()}}
+
+
+def with_redaction(result: CompactResult, report: JsonObject | None) -> CompactResult:
+    """`result` with what was found in its receipt, and a warning where it was left as it stood."""
+    if report is None:
+        return result
+    warnings = (*result.warnings, *_warnings(report))
+    return replace(result, receipt={**result.receipt, "redaction": report}, warnings=warnings)
+
+
+def _warnings(report: JsonObject) -> tuple[str, ...]:
+    if report["mode"] != "warn" or not report["archived"]:
+        return ()
+    kinds: Mapping[str, int] = report["archived"]
+    told = ", ".join(f"{kind} ({count})" for kind, count in sorted(kinds.items()))
+    return (
+        f"What looks like {sum(kinds.values())} secrets was archived as it stands: {told}. "
+        "With redaction on, they are taken out.",
+    )
+
+
+def _new(parsed: Messages, appended: AppendResult) -> Sequence[Message]:
+    """The messages that this call wrote into the archive."""
+    newest = sorted(range(len(parsed)), key=lambda at: appended.seqs[at])
+    return [parsed[at] for at in newest[len(newest) - appended.written :]]
+
+
+def _counted(messages: Sequence[Message]) -> Mapping[str, int]:
+    """How many different secrets of each kind each message holds, all together."""
+    return Counter(kind for m in messages for kind in secret_values(m.source).values())

@@ -1,0 +1,367 @@
+"""What whoever writes prose is asked for, and what the prose is held against."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from anyio import to_thread
+
+from context_compaction.activity.digest import digest, merged
+from context_compaction.archive import Archive
+from context_compaction.context import Record, Shape, Sources, Task, Words, history_span
+from context_compaction.errors import NotFoundError, SummaryError
+from context_compaction.messages.model import JsonObject
+from context_compaction.messages.placeholders import Span
+from context_compaction.messages.speakers import user_text
+from context_compaction.pipeline.assemble import excess_tokens
+from context_compaction.request import CompactRequest
+from context_compaction.result import SummaryPrompt
+from context_compaction.session import breaker, continuation
+from context_compaction.session.saved_summary import Match
+from context_compaction.session.state import SessionState
+from context_compaction.summarizers import SummaryRequest
+from context_compaction.summarizers.extractive import writer
+from context_compaction.summarizers.extractive.parse import RECORD_TITLE, Previous, read_previous
+from context_compaction.summarizers.llm import check, host
+from context_compaction.summarizers.llm.language import speaker_language
+from context_compaction.summarizers.llm.model import SummaryModel, TellChars
+from context_compaction.summarizers.llm.prompt import (
+    PROSE_SHARE,
+    Assignment,
+    clipped,
+    parts_of,
+    render,
+    summary_prompt,
+)
+from context_compaction.summarizers.llm.writer import (
+    MIN_PROSE_TOKENS,
+    Calls,
+    Prose,
+    gathered,
+    write_prose,
+)
+
+# Of the room beside the text, this part is for what came after it; the rest is for all of it.
+_SINCE_SHARE = 0.6
+
+
+_SINCE_TITLE = "# Since that was written, word for word"
+
+
+def assignment_of(
+    task: Task, record: Record, max_tokens: int, is_prefix: bool, request: CompactRequest
+) -> Assignment:
+    """What a model is asked to write for `record`: at most half of what it stands for."""
+    record_tokens = task.count.messages(record.messages) + task.count.text(record.lost)
+    return Assignment(
+        messages=record.messages,
+        since=record.since,
+        previous=record.earlier,
+        has_originals=not record.lost,
+        max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
+        pinned=tuple(pin.shown for pin in task.pins.candidates),
+        instructions=request.instructions,
+        language=speaker_language(_requests(task)),
+        is_turn_prefix=is_prefix,
+        outline=task.settings.summary_outline,
+        too_long=task.settings.summary_too_long,
+        retries=task.settings.summary_retries,
+    )
+
+
+def source_for(task: Task, record: Record, request: CompactRequest) -> check.Source:
+    """What prose for `record` is held against."""
+    # What the user says in the part that stays is no invention either.
+    user_texts = (*_requests(task), *task.pins.texts, request.instructions)
+    messages = (*previous_of(record).messages, *record.messages)
+    return check.source_of(messages, user_texts=user_texts, previous=record.earlier)
+
+
+def _requests(task: Task) -> list[str]:
+    return [text for message in task.messages if (text := user_text(message))]
+
+
+_MIN_RECORD_TOKENS = 60
+
+
+_FITTINGS = 4
+
+
+def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ...] = ()) -> Words:
+    """The words for `shape` without any model."""
+    # A request that is folded away with its turn must be told like any other.
+    stays = shape.cut is not None and not shape.cut.folds_request
+    summary_tokens, checkpoint_tokens = shape.summary_tokens, shape.checkpoint_tokens
+    words = Words("", "", warnings=warnings)
+    # A text counts a little more inside its message, and much more beside another script.
+    for _ in range(_FITTINGS if shape.cut else 0):
+        words = replace(
+            words,
+            summary=extract_of(task, sources.history, summary_tokens),
+            checkpoint=extract_of(task, sources.prefix, checkpoint_tokens, is_prefix=stays),
+        )
+        excess = excess_tokens(task, shape, words.summary, words.checkpoint)
+        if excess <= 0 or not (words.summary or words.checkpoint):
+            return words
+        written = task.count.text(words.summary) + task.count.text(words.checkpoint)
+        shrink = max(0.0, 1 - (excess + 4) / max(1, written))
+        summary_tokens = int(min(summary_tokens, task.count.text(words.summary)) * shrink)
+        checkpoint_tokens = int(min(checkpoint_tokens, task.count.text(words.checkpoint)) * shrink)
+    return replace(words, summary="", checkpoint="")
+
+
+def spent(task: Task, shape: Shape, words: Words) -> Shape:
+    """`shape` with no more room for its words than `words` take."""
+    return replace(
+        shape,
+        summary_tokens=min(shape.summary_tokens, task.count.text(words.summary)),
+        checkpoint_tokens=min(shape.checkpoint_tokens, task.count.text(words.checkpoint)),
+    )
+
+
+def with_extracts(
+    task: Task, prose: str, record: Record, max_tokens: int, *, is_prefix: bool = False
+) -> str:
+    """The prose, and extracts from the record in the room that it leaves."""
+    left = max_tokens - task.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
+    extract = ""
+    if left >= _MIN_RECORD_TOKENS:
+        extract = extract_of(task, record, left, is_prefix=is_prefix)
+    return f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
+
+
+def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
+    """Verbatim extracts from the record, of at most `max_tokens`."""
+    if max_tokens <= 0 or not (record.messages or record.lost):
+        return ""
+    before = previous_of(record)
+    asked = SummaryRequest(
+        (*before.messages, *record.messages),
+        merged(before.digest, digest(record.messages, task.settings.tool_kinds)),
+        max_tokens,
+        previous=before.rest,
+        later=record.later,
+        instructions=task.instructions,
+        pinned=record.pinned,
+        is_turn_prefix=is_prefix,
+    )
+    return writer.write(asked, task.count)
+
+
+def previous_of(record: Record) -> Previous:
+    """What is left of originals that the archive does not have."""
+    return read_previous(record.lost)
+
+
+def host_words(task: Task, shape: Shape, sources: Sources, request: CompactRequest) -> Words:
+    """The words for `shape` with the prose that the host gave, if it may be used."""
+    plain = extracts(task, shape, sources)
+    if not shape.summary_tokens:
+        warning = "The summary that was given is not used: no history had to be replaced."
+        return replace(plain, warnings=(warning,))
+    source = source_for(task, sources.history, request)
+    try:
+        prose = host.accept(request.summary or "", source, shape.summary_tokens, task.count)
+    except SummaryError as error:
+        warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
+        return replace(plain, warnings=(warning,))
+    text = with_extracts(task, prose.text, sources.history, shape.summary_tokens)
+    return replace(plain, summary=text, writer="host", warnings=prose.warnings, prose=prose.text)
+
+
+def prompt_for(
+    task: Task, sources: Sources, shape: Shape, request: CompactRequest, token: str
+) -> SummaryPrompt:
+    """What a host's model needs to write the summary of `shape`."""
+    assignment = assignment_of(task, sources.history, shape.summary_tokens, False, request)
+    record = render(clipped(parts_of(assignment.messages)))
+    prompt = summary_prompt(assignment, record, sources.history.lost)
+    return SummaryPrompt(prompt.system, prompt.user, prompt.max_tokens, token)
+
+
+async def issue_continuation(task: Task, shape: Shape, archive: Archive, now_seconds: float) -> str:
+    """The token that ties the host's summary to the history of `shape`."""
+    span = history_span(task, shape)
+    return continuation.issue(span, await _raws(span, archive), now_seconds)
+
+
+async def continuation_warnings(
+    task: Task, shape: Shape, request: CompactRequest, archive: Archive, now_seconds: float
+) -> tuple[str, ...]:
+    """What to say of the token that came with the host's summary.
+
+    Raises:
+        SettingsError: It is none of ours, has expired, or belongs to another conversation.
+    """
+    if request.continuation is None:
+        return ()
+    given = continuation.parse(request.continuation, task.session_id, now_seconds)
+    continuation.verify(given, await _raws(given.span, archive))
+    stop = history_span(task, shape).stop_seq
+    if not shape.summary_tokens or stop <= given.span.stop_seq:
+        return ()
+    return (
+        f"The conversation has grown since the summary was asked for: of messages "
+        f"{given.span.stop_seq + 1} to {stop} only verbatim extracts stand in it.",
+    )
+
+
+async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
+    try:
+        found = await archive.read_messages(
+            span.session_id, span.start_seq, span.stop_seq, head=span.head or None
+        )
+    except NotFoundError:
+        return []
+    return [item.raw for item in found]
+
+
+async def model_words(
+    task: Task,
+    shape: Shape,
+    sources: Sources,
+    request: CompactRequest,
+    model: SummaryModel,
+    *,
+    states: Sequence[SessionState],
+    now_seconds: float,
+    tell: TellChars,
+) -> Words:
+    """The words for `shape` with the prose of `model`; extracts where that fails, and why.
+
+    Args:
+        task: The call.
+        shape: What is replaced.
+        sources: The originals of that.
+        request: What the caller wants.
+        model: Who writes.
+        states: What the session's calls left, oldest first: how the model has done.
+        now_seconds: The time.
+        tell: Hears of the text's growth.
+    """
+    jobs = (
+        _job(task, sources.history, shape.summary_tokens, False, request),
+        _job(task, sources.prefix, shape.checkpoint_tokens, True, request),
+    )
+    if not any(job.has_room_for_prose for job in jobs):
+        return await to_thread.run_sync(extracts, task, shape, sources)
+    report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
+    settings = task.settings
+    if wait := breaker.wait_seconds(
+        states,
+        now_seconds,
+        max_failures=settings.breaker_failures,
+        cool_down_seconds=settings.breaker_cool_down_seconds,
+    ):
+        warning = (
+            f"Verbatim extracts stand in the summary: {model.model} failed "
+            f"{settings.breaker_failures} times in a row and is left alone for {wait:.0f} seconds."
+        )
+        plain = await to_thread.run_sync(extracts, task, shape, sources, (warning,))
+        return replace(plain, model={**report, "waits_seconds": round(wait)})
+    calls = Calls(model, tell)
+    summary, checkpoint = await gathered([partial(_text, job, calls, task) for job in jobs], 2)
+    written = [text.prose for text in (summary, checkpoint) if text.prose is not None]
+    failures = [text.failure for text in (summary, checkpoint) if text.failure]
+    report |= {
+        "requested": True,
+        "at_seconds": round(now_seconds),
+        "routes": [prose.route for prose in written],
+        "was_repaired": any(prose.was_repaired for prose in written),
+        "failure": "; ".join(failures) or None,
+        **calls.usage.as_json(),
+    }
+    return Words(
+        summary.text,
+        checkpoint.text,
+        model.writer if written else "extractive",
+        (
+            *(f"Verbatim extracts stand in the summary, not a model's: {why}." for why in failures),
+            *(warning for prose in written for warning in prose.warnings),
+        ),
+        report,
+        summary.prose.text if summary.prose else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One text that is to be written: the summary, or the checkpoint."""
+
+    record: Record
+    max_tokens: int
+    is_prefix: bool
+    assignment: Assignment
+    request: CompactRequest
+
+    @property
+    def has_room_for_prose(self) -> bool:
+        return self.assignment.max_tokens >= MIN_PROSE_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What became of a job: its text, the prose in it, or why there is none."""
+
+    text: str
+    prose: Prose | None = None
+    failure: str = ""
+
+
+def _job(
+    task: Task, record: Record, max_tokens: int, is_prefix: bool, request: CompactRequest
+) -> _Job:
+    assignment = assignment_of(task, record, max_tokens, is_prefix, request)
+    return _Job(record, max_tokens, is_prefix, assignment, request)
+
+
+async def _text(job: _Job, calls: Calls, task: Task) -> _Written:
+    """The text of one job: a model's where that can be had, else extracts."""
+    failure = ""
+    if job.has_room_for_prose:
+        source = await to_thread.run_sync(source_for, task, job.record, job.request)
+        try:
+            prose = await write_prose(job.assignment, source, calls, task.count)
+        except SummaryError as error:
+            failure = str(error)
+        else:
+            finish = partial(with_extracts, is_prefix=job.is_prefix)
+            text = await to_thread.run_sync(finish, task, prose.text, job.record, job.max_tokens)
+            return _Written(text, prose)
+    extract = partial(extract_of, is_prefix=job.is_prefix)
+    text = await to_thread.run_sync(extract, task, job.record, job.max_tokens)
+    return _Written(text, failure=failure)
+
+
+def memory_words(task: Task, shape: Shape, sources: Sources, match: Match) -> Words:
+    """The words for `shape`: the memory, what came after it, and extracts from the record."""
+    plain = extracts(task, shape, sources)
+    text, room_tokens = match.memory.text, shape.summary_tokens
+    numbers = {message.index for message in match.since}
+    since = tuple(m for m in sources.history.since if m.index in numbers)
+    if since:
+        left = room_tokens - task.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
+        told = extract_of(
+            task, Record(since, later=sources.history.later), int(left * _SINCE_SHARE)
+        )
+        text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
+    text = with_extracts(task, text, sources.history, room_tokens)
+    used: JsonObject = {
+        "writer": match.memory.writer,
+        "at_seconds": match.memory.at_seconds,
+        "stop_seq": match.memory.stop_seq,
+        "messages_since": len(match.since),
+        "tokens_since": max(0, match.gap_tokens),
+    }
+    return replace(plain, summary=text, writer="memory", memory=used)
+
+
+def memory_given(task: Task, request: CompactRequest) -> Words:
+    """What the host hands in while it goes on, as words that only the archive gets."""
+    source = source_for(task, Record(task.messages), request)
+    room_tokens = int(task.settings.summary_tokens * PROSE_SHARE)
+    try:
+        prose = host.accept(request.summary or "", source, room_tokens, task.count)
+    except SummaryError as error:
+        return Words("", "", warnings=(f"The summary that was given is not kept. {error}.",))
+    return Words("", "", "host", prose.warnings, prose=prose.text)

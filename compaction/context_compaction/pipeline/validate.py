@@ -1,0 +1,131 @@
+"""The last gate: is the result valid, does it fit, was it worth it? And the answer that says so."""
+
+from dataclasses import replace
+
+from context_compaction.budget import Goal, limit_tokens
+from context_compaction.context import Draft, Task, Verdict
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Step
+from context_compaction.messages.model import Message, Messages, ToolResult, tool_calls
+from context_compaction.messages.speakers import user_texts
+from context_compaction.messages.tool_pairs import problems
+from context_compaction.request import Mode
+from context_compaction.result import Piece
+from context_compaction.tokens.counter import MessageCounter
+
+_MAX_PIECES = 8
+
+
+def judge(
+    task: Task, goal: Goal, repaired: Step, draft: Draft, mode: Mode, *, is_repeated: bool = False
+) -> Verdict:
+    """Let `draft` pass, or fall back to the repaired input and say why.
+
+    Where the call repeats the one that had this very outcome, nothing is wrong with its having
+    nothing left to do.
+    """
+    count = task.count
+    is_same = draft.messages is repaired.messages
+    if is_same and is_repeated and not repaired.edits:
+        fits = _fits(goal, draft.messages, count, "auto")
+        warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
+        return Verdict(draft, "unchanged", fits, warnings)
+    if is_same:
+        return _nothing_done(task, goal, repaired, mode)
+    faults = problems(draft.messages, task.rules)
+    if faults:
+        reason = f"the result would have been refused ({'; '.join(faults[:3])})"
+        return _fallback(task, goal, repaired, mode, reason)
+    before, after = count.messages(repaired.messages), count.messages(draft.messages)
+    fits = _fits(goal, draft.messages, count, mode)
+    needed = before * task.settings.min_progress_fraction
+    if after >= before and not _fewer_bytes(repaired.messages, draft.messages, count):
+        return _fallback(task, goal, repaired, mode, "nothing could be made smaller")
+    if not fits and before - after < needed:
+        saved = f"{before - after} of {before} tokens could be saved"
+        return _fallback(task, goal, repaired, mode, f"only {saved}, and that does not fit")
+    warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
+    return Verdict(draft, "compacted", fits, warnings)
+
+
+def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict:
+    fits = _fits(goal, repaired.messages, task.count, mode)
+    draft = Draft(repaired.messages)
+    warnings = () if fits else (_too_large(task, goal, repaired.messages, mode),)
+    if repaired.edits:
+        return Verdict(draft, "repaired", fits, warnings)
+    if mode == "record" or (fits and mode not in ("full", "micro")):
+        return Verdict(draft, "unchanged", fits, warnings)
+    return _fallback(task, goal, repaired, mode, "there is nothing left to clear or to summarise")
+
+
+def _fallback(task: Task, goal: Goal, repaired: Step, mode: Mode, reason: str) -> Verdict:
+    fits = _fits(goal, repaired.messages, task.count, mode)
+    warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
+    if not fits:
+        warnings.append(_too_large(task, goal, repaired.messages, mode))
+    return Verdict(Draft(repaired.messages), "no_progress", fits, tuple(warnings))
+
+
+def _fits(goal: Goal, messages: Messages, count: MessageCounter, mode: Mode) -> bool:
+    if not messages:
+        return True
+    total_bytes = count.request_bytes(messages)
+    return (
+        goal.request_count.estimate(messages).upper <= limit_tokens(goal, mode)
+        and total_bytes <= goal.limits.bytes
+    )
+
+
+def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bool:
+    return count.request_bytes(after) < count.request_bytes(before) * 0.99
+
+
+def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
+    upper = goal.request_count.estimate(messages).upper
+    limit = limit_tokens(goal, mode)
+    wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
+    if mode in ("micro", "record"):
+        return f"{wanted}Mode {mode} replaces no history: choose auto or full."
+    if not task.policy.replaces_history:
+        return f"{wanted}Policy {task.policy.name} replaces no history: choose another."
+    pieces = placed_pieces(task, goal, messages)[:3]
+    named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
+    return (
+        f"{wanted}What is left cannot be made smaller: {named}. Raise the target, or shorten these."
+    )
+
+
+def placed_pieces(task: Task, goal: Goal, messages: Messages) -> tuple[Piece, ...]:
+    """The pieces that cannot be made smaller, with positions in the list that came in."""
+    pieces = irreducible_pieces(messages, goal, task.count)
+    return tuple(replace(piece, index=task.place_of(piece.index)) for piece in pieces)
+
+
+def irreducible_pieces(messages: Messages, goal: Goal, count: MessageCounter) -> tuple[Piece, ...]:
+    """What is left when nothing more can go, largest first."""
+    requests = [at for at, message in enumerate(messages) if user_texts(message)]
+    newest = requests[-1] if requests else -1
+    pieces = [
+        Piece(_describe(message, is_newest=at == newest), message.index, count.message(message))
+        for at, message in enumerate(messages)
+    ]
+    if goal.overhead_tokens:
+        pieces.append(Piece("system prompt and tools", None, goal.overhead_tokens))
+    pieces.sort(key=lambda piece: -piece.tokens)
+    return tuple(pieces[:_MAX_PIECES])
+
+
+def _describe(message: Message, *, is_newest: bool) -> str:
+    if message.role == "system":
+        return "system message"
+    if placeholders.is_made(message):
+        is_summary = placeholders.summary_text(message) is not None
+        return "summary with its pinned text" if is_summary else "checkpoint or note of ours"
+    if is_newest:
+        return "the newest request of the user"
+    if any(isinstance(block, ToolResult) for block in message.blocks):
+        return "tool results of the newest call"
+    if tool_calls(message):
+        return "newest tool calls"
+    return f"message of the {message.role}"

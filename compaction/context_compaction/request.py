@@ -1,0 +1,82 @@
+"""What a caller asks of a compaction: the list's window, policy, mode and options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from context_compaction.messages.model import JsonObject
+
+Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
+
+
+SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactRequest:
+    """How to compact. Every field has the default that a newcomer wants.
+
+    Attributes:
+        mode: "auto" does what the budget asks for; "micro" clears now, without replacing history;
+            "full" summarises now; "reactive" is for a request that the provider refused as too
+            long; "record" archives and counts; "plan" says what "auto" would do, writing nothing.
+        format: Name of the wire format; None finds it from the shape.
+        session_id: The conversation's name in the archive; None derives one from its beginning.
+        parent_session_id: The session that started this one, for a sub-agent.
+        model: Name of the model, for its window and tokenizer.
+        context_window: Tokens; wins over what the model's name says.
+        max_output_tokens: Tokens that the answer may take.
+        target_tokens: Bring the context down to this instead of the policy's target. With a
+            `context_window` that still happens at the window's trigger; without one, at once.
+        overhead_tokens: What stands in the request besides the messages, when `system` and
+            `tools` are not given.
+        system: The system prompt, as a string or in the provider's form; counted, not edited. It
+            is sent with every call, so no summary repeats it; system messages inside the list stay
+            where they are. What the user says against one of its rules is carried, and marked.
+        tools: The tool definitions; counted, not edited.
+        usage: The provider's last usage report, the anchor of the count ...
+        usage_message_index: ... and the message of the list it was reported for.
+        policy: Name of the policy.
+        settings: Constants of the policy to change, by name.
+        pinned: Texts that every summary carries verbatim, from this call on.
+        pinned_messages: Places of messages in this list whose text is carried from the moment they
+            leave.
+        snip_messages: Places of messages in this list that are left out now, whatever the budget
+            asks for; a line with a pointer stands for each gap.
+        unpin: Texts, or ids from a receipt, that are no longer carried, from this call on.
+        instructions: What a summary should dwell on.
+        summarizer: Who writes the summary: "auto" takes the model that `compact` was given, if
+            any; "extractive" takes none; "host" asks the caller.
+        summary: The summary's prose, written by the host.
+        continuation: What `SummaryPrompt` had: ties `summary` to the messages that it stands for.
+        idle_seconds: How long the conversation rested before this call.
+        prepare: Keep the outcome in the archive instead of handing it back; see `Prepared`.
+        apply: A `prepared_id`: replace the messages that it was prepared for, and nothing else.
+    """
+
+    mode: Mode = "auto"
+    format: str | None = None
+    session_id: str | None = None
+    parent_session_id: str | None = None
+    model: str | None = None
+    context_window: int | None = None
+    max_output_tokens: int | None = None
+    target_tokens: int | None = None
+    overhead_tokens: int = 0
+    system: Any = None
+    tools: Any = None
+    usage: JsonObject | None = None
+    usage_message_index: int | None = None
+    policy: str = "default"
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    pinned: tuple[str, ...] = ()
+    pinned_messages: tuple[int, ...] = ()
+    snip_messages: tuple[int, ...] = ()
+    unpin: tuple[str, ...] = ()
+    instructions: str = ""
+    summarizer: SummarizerName = "auto"
+    summary: str | None = None
+    continuation: str | None = None
+    idle_seconds: float = 0.0
+    prepare: bool = False
+    apply: str | None = None

@@ -1,0 +1,172 @@
+"""A list whose beginning was compacted before: what the compaction left stands for it again. Pure.
+
+Some hosts hand in their whole history at every call. Where a list begins with the history of a
+stored context, the call goes on from that context and what came since, as if the host had handed in
+those: the same bytes are given once more, and what is new is compacted on top when the trigger is
+met by them. Positions that the caller gives or is told belong to the list as it came in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from context_compaction.archive import AppendResult, StandingContext
+from context_compaction.context import Places, Task
+from context_compaction.messages import placeholders
+from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
+from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.placeholders import summary_of
+from context_compaction.request import CompactRequest
+from context_compaction.result import Boundary, CompactResult, Recognised
+from context_compaction.summarizers.instructions.collect_pins import whole_text
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What a call goes on from.
+
+    Attributes:
+        payload: The list: as it came in, or with what stands for its beginning.
+        seqs: For each of its messages the number in the transcript, or -1.
+        heads: For each of them what names the history that ends there.
+        request: The wishes, with positions in this list.
+        history: What names the list that came in, as far as this call is about it.
+        places: Where its messages stand in the list that came in; None where it is that list.
+        recognised: How many messages stand for how many; None where it is that list.
+        is_repeated: Whether all of it is what these very wishes gave for this list the last time.
+    """
+
+    payload: Sequence[JsonObject]
+    seqs: tuple[int, ...]
+    heads: tuple[str, ...]
+    request: CompactRequest
+    history: str = ""
+    places: Places | None = None
+    recognised: Recognised | None = None
+    is_repeated: bool = False
+
+
+def start_of(
+    given: Sequence[JsonObject],
+    parsed: Messages,
+    appended: AppendResult,
+    request: CompactRequest,
+    standing: StandingContext,
+) -> Start:
+    """`given` with what stands for its beginning.
+
+    Args:
+        given: The list that came in.
+        parsed: The same, parsed.
+        appended: Where it stands in its transcript.
+        request: The caller's wishes.
+        standing: What stands for its first messages.
+    """
+    count = standing.message_count
+    made = _with_few_markers(standing, given)
+    kept = [entry.seq if entry.seq >= 0 else entry.source_seq for entry in standing.entries]
+    place_of_seq = {seq: at for at, seq in enumerate(appended.seqs[:count]) if seq >= 0}
+    places: Places = (
+        *(place_of_seq.get(seq) for seq in kept),
+        *range(count, len(given) + 1),  # and where the next one would stand
+    )
+    return Start(
+        [*made, *given[count:]],
+        (*kept, *appended.seqs[count:]),
+        (*standing.heads, *appended.heads[count:]),
+        _placed(request, parsed, places, standing),
+        appended.head,
+        places,
+        Recognised(count, len(made)),
+    )
+
+
+def asks_anew(request: CompactRequest) -> bool:
+    """Whether a call acts at once, whatever the budget: by hand, so to say.
+
+    Who hands in the very list of a compaction with other wishes, and by hand, wants them met: by
+    that list, not by what the wishes before have left of it.
+    """
+    is_at_once = request.target_tokens is not None and request.context_window is None
+    return request.mode == "full" or (request.mode in ("auto", "plan") and is_at_once)
+
+
+def named(result: CompactResult, start: Start) -> CompactResult:
+    """`result` with what was recognised, also in its receipt."""
+    if start.recognised is None:
+        return result
+    receipt = {**result.receipt, "recognised": asdict(start.recognised)}
+    return replace(result, recognised=start.recognised, receipt=receipt)
+
+
+def answered(result: CompactResult, start: Start, task: Task) -> CompactResult:
+    """`result` of the list of `start`, told to the caller of the list that came in."""
+    if start.recognised is None or result.changed or start.request.prepare:
+        return result
+    made = task.messages[: start.recognised.context_count]
+    status = "compacted" if result.status == "unchanged" else result.status
+    return replace(
+        result,
+        status=status,
+        messages=list(start.payload),
+        changed=True,
+        boundary=_boundary_in(made, task),
+        summary=summary_of(made),
+        receipt={**result.receipt, "status": status},
+    )
+
+
+def _boundary_in(made: Messages, task: Task) -> Boundary | None:
+    """Where the summaries among `made` stand for history."""
+    spans = [
+        (at, span) for at, m in enumerate(made) if (span := placeholders.span_of(m)) is not None
+    ]
+    if not spans:
+        return None
+    whole = placeholders.Span(
+        task.session_id,
+        min(span.start_seq for _, span in spans),
+        max(span.stop_seq for _, span in spans),
+    )
+    places = (task.place_of(at) for at in range(spans[-1][0] + 1, len(task.seqs) + 1))
+    first_kept = next(place for place in places if place is not None)
+    is_split = any(placeholders.summary_text(made[at]) is None for at, _ in spans)
+    return Boundary(first_kept, whole.start_seq, whole.stop_seq, is_split, whole.pointer)
+
+
+def _placed(
+    request: CompactRequest, parsed: Messages, places: Places, standing: StandingContext
+) -> CompactRequest:
+    """`request` with positions in the list that stands there now.
+
+    A usage report describes what was sent: for an answer that came since, the context that stands
+    and what came since; for an older one, what stands no longer. A message that is to be pinned by
+    its place, and has left or was edited, is pinned by its text.
+    """
+    index = request.usage_message_index
+    if index is not None and index < standing.message_count:
+        request = replace(request, usage=None, usage_message_index=None)
+    elif index is not None:
+        request = replace(request, usage_message_index=places.index(index))
+    edited = {at for at, entry in enumerate(standing.entries) if entry.seq < 0}
+    position = {place: at for at, place in enumerate(places) if at not in edited}
+    gone = [parsed[place] for place in request.pinned_messages if place not in position]
+    here = [position[place] for place in request.pinned_messages if place in position]
+    return replace(
+        request,
+        pinned=(*request.pinned, *map(whole_text, gone)),
+        pinned_messages=tuple(here),
+        snip_messages=tuple(
+            places.index(place) for place in request.snip_messages if place in places
+        ),
+    )
+
+
+def _with_few_markers(standing: StandingContext, given: Sequence[JsonObject]) -> list[JsonObject]:
+    """What stands there, with no more cache markers in all than came in: a host moves its own."""
+    raws = [entry.raw for entry in standing.entries]
+    if not any(cache_marker_count(entry.raw) for entry in standing.entries if entry.seq < 0):
+        return raws
+    before = sum(map(cache_marker_count, given[: standing.message_count]))
+    if sum(map(cache_marker_count, raws)) <= before:
+        return raws
+    return [e.raw if e.seq >= 0 else without_cache_markers(e.raw) for e in standing.entries]

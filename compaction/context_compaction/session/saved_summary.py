@@ -1,0 +1,106 @@
+"""Session memory: a summary written earlier stands in for a new one where it reaches the cut.
+
+Every summary that a model or the host writes is kept with the number of the last message that it
+stands for; a host may also hand one in while it goes on (mode "record" with `summary`). When
+history is replaced later, and such a text reaches up to the cut or nearly, nobody is asked to write
+another: extracts tell what lies between. Claude Code compacts by its session memory in the same
+way, before it asks a model. Pure: the archive's receipts hold the texts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from context_compaction.context import Shape, Task, Words, history_span, span_of
+from context_compaction.layers.cut_point import history_of
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import Message, Messages
+from context_compaction.request import CompactRequest
+from context_compaction.session.state import Memory, SessionState
+from context_compaction.summarizers.llm.prompt import PROSE_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A memory that reaches the cut.
+
+    Attributes:
+        memory: The memory.
+        since: What of the history came after it.
+        gap_tokens: Tokens between its end and the cut; negative where it reaches beyond.
+    """
+
+    memory: Memory
+    since: Messages
+    gap_tokens: int
+
+
+def memory_that_reaches(
+    task: Task, shape: Shape, request: CompactRequest, states: Sequence[SessionState]
+) -> Match | None:
+    """The memory whose end lies nearest to the cut of `shape`; None where none can be used.
+
+    It must stand for the whole history in this very conversation, fit, dwell on what is asked for,
+    and leave at most `memory_gap_tokens` before the cut untold.
+    """
+    if shape.cut is None or not shape.summary_tokens or request.summary is not None:
+        return None
+    if request.summarizer == "extractive":
+        return None
+    history = history_of(shape.draft.messages, shape.cut)
+    first = span_of(task, history).start_seq
+    room_tokens = int(shape.summary_tokens * PROSE_SHARE)
+    found = [
+        match
+        for memory in (state.memory for state in reversed(states))
+        if memory is not None
+        if memory.start_seq <= first and memory.instructions == request.instructions
+        if task.count.text(memory.text) <= room_tokens
+        for match in [_match(task, history, shape.draft.messages, memory)]
+        if match is not None and match.gap_tokens <= task.settings.memory_gap_tokens
+    ]
+    return min(found, key=lambda match: abs(match.gap_tokens), default=None)
+
+
+def memory_kept(
+    task: Task, shape: Shape, words: Words, request: CompactRequest, now_seconds: float
+) -> Memory | None:
+    """What is left for later compactions; None where nobody wrote anything."""
+    if not words.prose:
+        return None
+    span = span_of(task, task.messages) if shape.cut is None else history_span(task, shape)
+    return Memory(
+        words.prose,
+        span.start_seq,
+        span.stop_seq,
+        words.writer,
+        request.instructions,
+        int(now_seconds),
+    )
+
+
+def _match(task: Task, history: Messages, all_messages: Messages, memory: Memory) -> Match | None:
+    """How the end of `memory` lies to the end of `history`; None where it is not in the list."""
+    ends = [_end_seq(task, message) for message in history]
+    if memory.stop_seq in ends:
+        since = history[len(ends) - ends[::-1].index(memory.stop_seq) :]
+        return Match(memory, since, sum(map(task.count.message, since)))
+    beyond = 0
+    for message in all_messages[_position_after(all_messages, history) :]:
+        beyond += task.count.message(message)
+        if _end_seq(task, message) == memory.stop_seq:
+            return Match(memory, (), -beyond)
+    return None
+
+
+def _position_after(messages: Messages, history: Messages) -> int:
+    last = history[-1]
+    same = (m is last or (m.index is not None and m.index == last.index) for m in messages)
+    return next(at for at, is_last in enumerate(same, 1) if is_last)
+
+
+def _end_seq(task: Task, message: Message) -> int:
+    """Number of the last archived message that `message` is or stands for; -1 for none."""
+    made = placeholders.originals_of(message)
+    if made is not None:
+        return made.stop_seq if made.session_id == task.session_id else -1
+    return task.seqs[message.index] if message.index is not None else -1

@@ -1,0 +1,179 @@
+"""What one call leaves for the session's later ones: a typed record, in one place. Pure.
+
+It stands in the archived receipt under "state", so that it holds across calls, processes and
+restarts. The rest of a receipt is a report, which nothing here reads back; a receipt that was
+written before there was a state has its parts beside the report, and is read as well.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar, cast
+
+from context_compaction.activity.read_state import FileState
+from context_compaction.messages.model import JsonObject
+
+VERSION = 1
+_KEY = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A summary written earlier.
+
+    Attributes:
+        text: The prose.
+        start_seq: First archived message that it stands for ...
+        stop_seq: ... and the last one.
+        writer: Who wrote it.
+        instructions: What it was to dwell on.
+        at_seconds: When, in Unix time.
+    """
+
+    text: str
+    start_seq: int
+    stop_seq: int
+    writer: str
+    instructions: str
+    at_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """A compaction of a context that was above its trigger.
+
+    Attributes:
+        streak: How many times in a row it was full again soon, that time included.
+        free_tokens: What the compaction left free below the trigger.
+    """
+
+    streak: int
+    free_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A list that the provider refused as too long.
+
+    Attributes:
+        request: Names that list.
+        result: Names the list that was given instead; None where none was.
+        result_tokens: The estimate for that one.
+    """
+
+    request: str
+    result: str | None
+    result_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """That a model was asked for a summary: when, in Unix time, and whether it failed."""
+
+    at_seconds: float
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """What one call leaves for later ones.
+
+    Attributes:
+        version: Of this record.
+        stop_seq: The number of the newest archived message of the call's list.
+        files: What was known of the files that the conversation used; None where nobody looked.
+        filling: How full the context was; None where it was below its trigger.
+        rejection: What the provider had refused, if it had.
+        memory: The summary that a model or the host wrote, if one did.
+        model: That a model was asked, if one was.
+        made: The hash of each message of ours in the result, so that it is known again.
+        repeat_key: Names the result together with what was asked of it; "" for none.
+    """
+
+    version: int = VERSION
+    stop_seq: int = -1
+    files: tuple[FileState, ...] | None = None
+    filling: Filling | None = None
+    rejection: Rejection | None = None
+    memory: Memory | None = None
+    model: ModelCall | None = None
+    made: tuple[str, ...] = ()
+    repeat_key: str = ""
+
+
+_DEFAULTS = asdict(SessionState())
+
+
+def with_state(receipt: JsonObject, state: SessionState) -> JsonObject:
+    """`receipt` as the archive keeps it."""
+    named = {name: value for name, value in asdict(state).items() if value != _DEFAULTS[name]}
+    return {**receipt, _KEY: {**named, "version": state.version}}
+
+
+def states_of(receipts: Sequence[JsonObject]) -> tuple[SessionState, ...]:
+    """The state that each of `receipts` left, in their order."""
+    return tuple(map(state_of, receipts))
+
+
+def state_of(receipt: JsonObject) -> SessionState:
+    """The state that an archived receipt left, by whichever version it was written."""
+    kept = cast("JsonObject", receipt[_KEY]) if _KEY in receipt else _unversioned(receipt)
+    files = kept.get("files")
+    return SessionState(
+        kept.get("version", 0),
+        kept.get("stop_seq", -1),
+        None if files is None else tuple(_read(FileState, file) for file in files),
+        _read_if(Filling, kept.get("filling")),
+        _read_if(Rejection, kept.get("rejection")),
+        _read_if(Memory, kept.get("memory")),
+        _read_if(ModelCall, kept.get("model")),
+        tuple(kept.get("made", ())),
+        kept.get("repeat_key", ""),
+    )
+
+
+def made_by(states: Sequence[SessionState]) -> frozenset[str]:
+    """The hashes of the messages of ours that `states` list."""
+    return frozenset(name for state in states for name in state.made)
+
+
+def before(states: Sequence[SessionState], stop_seq: int) -> tuple[SessionState, ...]:
+    """Those of `states` that were left when the conversation was shorter than up to `stop_seq`.
+
+    A call that is repeated with the same list thus sees the same past, and gives the same bytes.
+    """
+    return tuple(state for state in states if state.stop_seq < stop_seq)
+
+
+def _unversioned(receipt: JsonObject) -> JsonObject:
+    """The parts of a state as receipts had them beside the report."""
+    refill: JsonObject = receipt.get("refill") or {}
+    model: JsonObject = receipt.get("model") or {}
+    tokens: JsonObject = receipt.get("tokens") or {}
+    filling = {
+        "streak": refill.get("streak", 0),
+        "free_tokens": tokens.get("trigger", 0) - tokens.get("after", 0),
+    }
+    call = {"at_seconds": model.get("at_seconds", 0), "failed": bool(model.get("failure"))}
+    return {
+        "stop_seq": receipt.get("stop_seq", -1),
+        "files": receipt.get("read_state"),
+        "filling": filling if refill else None,
+        "rejection": receipt.get("reactive"),
+        "memory": receipt.get("memory"),
+        "model": call if model.get("requested") else None,
+        "made": receipt.get("made", ()),
+        "repeat_key": receipt.get("repeat_key", ""),
+    }
+
+
+_Part = TypeVar("_Part")
+
+
+def _read_if(kind: type[_Part], kept: JsonObject | None) -> _Part | None:
+    return _read(kind, kept) if kept else None
+
+
+def _read(kind: type[_Part], kept: JsonObject) -> _Part:
+    """A part of the state; what a later version wrote into it beside that is passed over."""
+    known = {field.name for field in fields(cast("Any", kind))}
+    return kind(**{name: value for name, value in kept.items() if name in known})

@@ -1,0 +1,1 @@
+"""The summarizer without a model: chosen lines of the conversation itself."""

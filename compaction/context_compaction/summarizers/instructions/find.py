@@ -1,0 +1,308 @@
+"""What binds: sentences of the user that state rules, preferences, decisions and corrections.
+
+No pattern knows every phrasing. So it is a ranking, not a filter: every sentence that a user typed
+is a candidate, and what does not fit is left out from the end of the list. Patterns of many
+languages say what is surely a rule, and what is chatter or the business of the moment; beside
+them stands what needs no language: whether the sentence looks typed, whether it stands alone or at
+the end of its turn, and how rarely its words are used elsewhere. What nobody took up again is told
+by no other line.
+
+`bindings_of` is what other parts use (pins.py): a `Binding` whose rank is `SURE_RANK` or more is a
+rule by its words.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import Messages
+from context_compaction.messages.speakers import user_texts
+from context_compaction.summarizers.instructions import typed_text
+from context_compaction.summarizers.instructions.patterns import (
+    ABOUT_ONESELF,
+    AGREEMENT,
+    ALL_OR_NONE,
+    CORRECTION,
+    ERRAND,
+    IMPERATIVE,
+    LASTING,
+    LIMIT,
+    RULE,
+    STRONG,
+    TELLING,
+    WISH,
+)
+from context_compaction.summarizers.instructions.superseded import Said, replaced
+from context_compaction.summarizers.instructions.typed_text import Sentence
+from context_compaction.summarizers.line_index import LineIndex, names_of
+
+# A sentence with at least this rank is a rule by its words, wherever it stands.
+SURE_RANK = 2.0
+_SHORT_CHARS = 16
+_LONG_CHARS = 240
+# A sentence that stands word for word in so many messages is a frame, not speech.
+_FRAME_TIMES = 3
+# Of what its words are worth, a sentence shares this less with its neighbours in a short paragraph.
+_NEIGHBOUR_LOSS = 0.6
+_SHORT_PARAGRAPH = 3
+_LATELY_WEIGHT = 0.1
+# Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
+_REMEMBERED = 4_096
+_SIGNS = (
+    (STRONG, 1.0),
+    (ALL_OR_NONE, 0.75),
+    (LIMIT, 0.4),
+    (WISH, 0.5),
+    (IMPERATIVE, 0.25),
+    (CORRECTION, 0.5),
+    (ERRAND, -0.75),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A sentence of the user.
+
+    Attributes:
+        order: Its place among the user's sentences.
+        text: The sentence, on one line.
+        rank: How surely it binds: higher goes first.
+        paragraph: The number of its paragraph among all of the user's.
+        turn: The number of its message among all of the user's.
+    """
+
+    order: int
+    text: str
+    rank: float
+    paragraph: int = 0
+    turn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Bindings:
+    """What binds, and what does no longer.
+
+    Attributes:
+        standing: The sentences that may still bind, best first.
+        superseded: Those that a later one took the place of.
+        earlier: Of those that stand, the ones that a later one may have taken the place of.
+        later: Those that may have taken the place of these.
+        differing: Those that say otherwise than the system prompt, in plain words.
+        changing: Those that take the place of what was said as lasting, or may.
+    """
+
+    standing: tuple[Binding, ...]
+    superseded: frozenset[str]
+    earlier: frozenset[str]
+    later: frozenset[str] = frozenset()
+    differing: frozenset[str] = frozenset()
+    changing: frozenset[str] = frozenset()
+
+    @property
+    def rules(self) -> list[Binding]:
+        """What was surely said as lasting, in the order in which it was said.
+
+        The sentence before it goes with it, where that lays something down too: "The budget is
+        1250 dollars. Never spend more than that."
+        """
+        rules: list[Binding] = []
+        before: Binding | None = None
+        for said in sorted(self.standing, key=lambda said: said.order):
+            is_sure = said.text in self.differing | self.changing or is_lasting(said.text)
+            if said.rank >= SURE_RANK and is_sure:
+                if before and before not in rules and _leads_to(before, said):
+                    rules.append(before)
+                rules.append(said)
+            before = said
+        return rules
+
+    def mark_of(self, text: str) -> str:
+        """What stands before the sentence `text` wherever a summary has it; mostly nothing."""
+        if text in self.earlier:
+            return placeholders.EARLIER
+        if text in self.differing:
+            return placeholders.DIFFERS
+        return placeholders.NEWER if text in self.later else ""
+
+    def shown(self, text: str) -> str:
+        """The sentence `text` with its mark."""
+        return f"{self.mark_of(text)}{text}"
+
+
+def bindings_of(
+    messages: Messages, *, later: Messages = (), index: LineIndex | None = None, system: str = ""
+) -> Bindings:
+    """The user's sentences in `messages`, ranked.
+
+    Args:
+        messages: The conversation.
+        later: What is said after it; it only corrects.
+        index: The lines of `messages`: how often words are used tells what is rare.
+        system: The text of the system prompt. Its rules are not among what binds, since the host
+            sends it with every call; what the user says against one of them binds for sure.
+    """
+    found: dict[str, Binding] = {}
+    times: dict[str, int] = {}
+    marked: dict[str, str] = {}
+    paragraph = order = turn = 0
+    for turn, text in _typed(messages):
+        sentences = [_unmarked(sentence, marked) for sentence in typed_text.sentences_of(text)]
+        ranks = _ranks(sentences, index.uses.messages if index else {})
+        for sentence, rank in zip(sentences, ranks, strict=True):
+            said = sentence.text
+            found.pop(said, None)  # said again: it counts as said last
+            times[said] = times.get(said, 0) + 1
+            rank -= times[said] >= _FRAME_TIMES
+            found[said] = Binding(order, said, rank, paragraph + sentence.paragraph, turn)
+            order += 1
+        paragraph += 1 + (sentences[-1].paragraph if sentences else 0)
+    corrections = [
+        Said(sentence.text, turn + 1 + number, _rank(sentence, {}))
+        for number, text in _typed(later)
+        for sentence in typed_text.sentences_of(text)
+        if not sentence.is_pasted and sentence.text not in found
+    ]
+    candidates = [
+        Said(said.text, said.turn, said.rank) for said in found.values() if said.rank > -1
+    ]
+    older = replaced([*candidates, *corrections])
+    _lift(found, older.newer)
+    differing = _differing(system, candidates)
+    for text in differing:
+        found[text] = replace(found[text], rank=max(found[text].rank, SURE_RANK))
+    standing = [
+        replace(said, rank=said.rank + _LATELY_WEIGHT * said.order / max(1, order))
+        for said in found.values()
+        if said.text not in older.gone
+    ]
+    standing.sort(key=lambda binding: (-binding.rank, -binding.order))
+    stands = {said.text for said in standing}
+
+    def known(mark: str) -> frozenset[str]:
+        return frozenset(text for text in stands if marked.get(text) == mark)
+
+    return Bindings(
+        tuple(standing),
+        older.gone,
+        older.earlier | known(placeholders.EARLIER),
+        older.later | known(placeholders.NEWER),
+        (differing & stands) | known(placeholders.DIFFERS),
+        frozenset(newer for said, newer in older.newer.items() if is_lasting(said)),
+    )
+
+
+def _differing(system: str, said: Sequence[Said]) -> frozenset[str]:
+    """Which of `said` plainly takes the place of a sentence of the system prompt."""
+    rules = dict.fromkeys(sentence.text for sentence in typed_text.sentences_of(system))
+    if not rules:
+        return frozenset()
+    asked = [Said(rule, -1, 0.0) for rule in rules]
+    found = replaced([*asked, *(item for item in said if item.text not in rules)])
+    return frozenset(found.newer[rule] for rule in rules if rule in found.gone) - set(rules)
+
+
+def _lift(found: dict[str, Binding], newer_of: Mapping[str, str]) -> None:
+    """Rank what takes the place of something as high as that: it goes first."""
+    for older_text, newer_text in newer_of.items():
+        older, newer = found.get(older_text), found.get(newer_text)
+        if older is not None and newer is not None and newer.rank < older.rank:
+            found[newer_text] = replace(newer, rank=older.rank)
+
+
+def _unmarked(sentence: Sentence, marked: dict[str, str]) -> Sentence:
+    """`sentence` as it was said; the mark that a summary before has put there is noted."""
+    mark, text = placeholders.split_mark(typed_text.without_gap(sentence.text))
+    if mark:
+        marked[text] = mark
+    return replace(sentence, text=text)
+
+
+def _typed(messages: Messages) -> Iterator[tuple[int, str]]:
+    """The texts that the user typed, each with the number of its message."""
+    for turn, message in enumerate(messages):
+        yield from ((turn, text) for text in user_texts(message))
+
+
+def _ranks(sentences: list[Sentence], times: Mapping[str, int]) -> list[float]:
+    """The rank of each sentence of a turn; in a short paragraph they share their neighbours'."""
+    own = [_rank(sentence, times) for sentence in sentences]
+    sizes: dict[int, int] = {}
+    for sentence in sentences:
+        sizes[sentence.paragraph] = sizes.get(sentence.paragraph, 0) + 1
+    ranks: list[float] = []
+    for at, sentence in enumerate(sentences):
+        rank = own[at]
+        if sizes[sentence.paragraph] <= _SHORT_PARAGRAPH and not sentence.is_pasted:
+            near = [
+                own[other] - _NEIGHBOUR_LOSS
+                for other in (at - 1, at + 1)
+                if 0 <= other < len(own) and sentences[other].paragraph == sentence.paragraph
+            ]
+            rank = max(rank, min(SURE_RANK - 0.5, max(near, default=rank)))
+        ranks.append(rank)
+    return ranks
+
+
+def _rank(sentence: Sentence, times: Mapping[str, int]) -> float:
+    text = sentence.text
+    rank = _words_rank(text) + _rarity(text, times)
+    if sentence.is_pasted:
+        rank -= 2.0
+    if sentence.is_last:
+        rank += 0.25
+    # Letters of other scripts say more each.
+    chars = len(text) + 2 * sum(char > "\u2e80" for char in text)
+    if chars < _SHORT_CHARS:
+        rank -= 0.75
+    elif chars > _LONG_CHARS:
+        rank -= 0.5
+    return rank
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def is_lasting(text: str) -> bool:
+    """Whether a sentence lays something down for good: no telling, no wish and no question."""
+    said = typed_text.without_list_mark(text)
+    sign = LASTING.search(said)
+    return sign is not None and _states(said, sign.start())
+
+
+def _states(text: str, stop: int) -> bool:
+    """Whether `text` asks for nothing, and up to `stop` tells nothing of the speaker."""
+    if text.endswith(("?", "？")) or AGREEMENT.match(text) or ERRAND.search(text):
+        return False
+    return TELLING.search(text, 0, stop) is None
+
+
+def _leads_to(before: Binding, rule: Binding) -> bool:
+    """Whether the rule may need the sentence before it to be understood."""
+    is_near = (before.order + 1, before.paragraph) == (rule.order, rule.paragraph)
+    states = RULE.search(before.text) and _states(before.text, len(before.text))
+    return is_near and bool(states)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _words_rank(text: str) -> float:
+    """What the words themselves say, in the languages of rule_words.py."""
+    text = typed_text.without_list_mark(text)
+    rules = len({match[0].lower() for match in RULE.finditer(text)})
+    rank = min(rules, 3) * 0.75
+    rank += sum(weight for sign, weight in _SIGNS if sign.search(text))
+    if ABOUT_ONESELF.search(text):
+        rank -= 1.0 if rules else 0.5
+    if AGREEMENT.match(text):
+        rank -= 0.5 if rules else 1.25
+    return rank - 1.25 if text.endswith(("?", "？")) else rank
+
+
+def _rarity(text: str, times: Mapping[str, int]) -> float:
+    """From 0, where every word is used in many other messages, to 1.5, where none is."""
+    names = names_of(text)
+    if not times:
+        return 0.75
+    rare = 0.0
+    for name in names:
+        exact = times.get(name, 1)
+        rare += 1 / (exact if exact > 1 else times.get(name.lower(), 1))
+    return 1.5 * rare / len(names) if names else 0.0

@@ -1,0 +1,245 @@
+"""Which of the user's sentences no longer hold, or may not, because a later one says otherwise.
+
+An earlier sentence is gone only where a later one takes it back in plain words and says the rest of
+it again: it negates what the earlier one affirmed ("use spaces instead of tabs"), or it corrects
+the one value in which they differ ("actually, the port is 9191"). Two prohibitions both hold, and
+a request is never replaced by the next one of its form.
+
+Where a later turn only speaks of the same subject, nothing in the words tells a new value in other
+words ("The YAML files get two-space indentation" after "Indent the YAML files with four spaces")
+from a second rule beside the first. Then both stay, the older one marked as earlier and the newer
+one as newer: never both as equally true, and no rule is lost that still holds.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from context_compaction.summarizers.instructions.patterns import (
+    CORRECTION,
+    ERRAND,
+    NEGATION,
+    NOW,
+    RULE,
+    WISH,
+)
+from context_compaction.summarizers.instructions.topics import Subject, subject_of
+from context_compaction.summarizers.instructions.typed_text import without_list_mark
+
+# A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
+# it. So much together is one subject.
+_SAME_SUBJECT_WEIGHT = 1.0
+_SAME_SUBJECT_SHARE = 0.2
+_CLOSE_WEIGHT = 2.0
+# Where the newer one corrects or negates, so many shared words do.
+_MIN_SHARED_WORDS = 2
+_SAME_KIND_WEIGHT = 0.5
+_CORRECTION_WEIGHT = 0.5
+# Of the words of a sentence that corrects a value, so many are those of the corrected one.
+_CORRECTED_SHARE = 0.34
+# What ranks lower replaces nothing, unless it corrects in words and is not pasted.
+_STATEMENT_RANK = 0.5
+# A sentence is compared with the newest of those that have one of its rarest words: so many of each
+# of so many words, so that the cost stays linear.
+_NEAREST = 20
+_RAREST = 6
+# Sentences whose reading is kept: pins and writer, and the next compaction, ask for the same ones.
+_REMEMBERED = 4_096
+_TOKEN = re.compile(r"[^\W_][\w'’./:@#%$€£-]*")
+_CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A sentence of the user.
+
+    Attributes:
+        text: The sentence.
+        turn: The number of the message that it stands in.
+        rank: How surely it binds (binding.py): what is pasted or chatter ranks low.
+    """
+
+    text: str
+    turn: int
+    rank: float
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The older sentences: those that are gone, and those that only came earlier.
+
+    Attributes:
+        gone: They hold no more.
+        earlier: They may hold no more, in full or in part.
+        later: What may have changed those, with a word of correction or another value.
+        newer: Of both kinds those that share much with a later sentence, with that one.
+    """
+
+    gone: frozenset[str]
+    earlier: frozenset[str]
+    later: frozenset[str]
+    newer: Mapping[str, str]
+
+
+def replaced(said: Sequence[Said]) -> Replaced:
+    """Which of `said`, in the order in which it was said, a later sentence takes the place of."""
+    known = [_known(item.text) for item in said]
+    times = Counter(word for item in known for word in item.subject.words)
+    by_word: dict[str, list[int]] = {}
+    gone: set[str] = set()
+    earlier: set[str] = set()
+    later: set[str] = set()
+    takes_place: dict[str, str] = {}
+    for at, newer in enumerate(known):
+        shared = sorted(
+            (word for word in newer.subject.words if times[word] > 1),
+            key=lambda word: (times[word], word),
+        )
+        near = {other for word in shared[:_RAREST] for other in by_word.get(word, ())[-_NEAREST:]}
+        states = said[at].rank >= (0 if newer.corrects else _STATEMENT_RANK)
+        if newer.is_question or not states:
+            near.clear()
+        for other in sorted(near):
+            older = known[other]
+            # What is pasted is no rule.
+            if newer.text == older.text or said[other].rank < 0:
+                continue
+            words = newer.subject.words & older.subject.words
+            weight = sum(1 / (times[word] - 1) for word in words)
+            if _takes_back(newer, older):
+                gone.add(older.text)
+                takes_place[older.text] = newer.text
+            # Said in one breath, both are meant.
+            elif said[at].turn != said[other].turn and _competes(newer, older, len(words), weight):
+                earlier.add(older.text)
+                if newer.corrects or _has_other_of_a_kind(newer, older):
+                    later.add(newer.text)
+                if weight >= _CLOSE_WEIGHT:
+                    takes_place[older.text] = newer.text
+        for word in shared:
+            by_word.setdefault(word, []).append(at)
+    marked = frozenset(earlier) - gone
+    return Replaced(frozenset(gone), marked, frozenset(later - earlier - gone), takes_place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is read from a sentence.
+
+    Attributes:
+        text: The sentence.
+        subject: What it is about.
+        values: Its values of all kinds, but for names.
+        tokens: Its words in order, in small letters.
+        negated: What it negates: for each negation the rest of its clause, where that says much.
+        is_negative: Whether it negates anything.
+        corrects: Whether it corrects in words.
+        says_now: Whether it has a weaker sign of a correction.
+        is_request: Whether it asks for something to be done now, and lays nothing down.
+        is_question: Whether it asks; who asks has decided nothing.
+    """
+
+    text: str
+    subject: Subject
+    values: frozenset[str]
+    tokens: tuple[str, ...]
+    negated: tuple[Subject, ...]
+    is_negative: bool
+    corrects: bool
+    says_now: bool
+    is_request: bool
+    is_question: bool
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _known(text: str) -> _Known:
+    said = without_list_mark(text)
+    subject = subject_of(said)
+    negations = [found.end() for found in NEGATION.finditer(said)]
+    clauses = (subject_of(_CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
+    asks = WISH.search(said) is not None or ERRAND.search(said) is not None
+    return _Known(
+        text,
+        subject,
+        _values(subject),
+        tuple(match[0].rstrip(".:") for match in _TOKEN.finditer(said.lower())),
+        tuple(clause for clause in clauses if clause.words or _values(clause)),
+        bool(negations),
+        CORRECTION.search(said) is not None,
+        NOW.search(said) is not None,
+        asks and RULE.search(said) is None,
+        said.endswith(("?", "？")),
+    )
+
+
+def _values(subject: Subject) -> frozenset[str]:
+    kinds = (found for kind, found in subject.values.items() if kind != "name")
+    return frozenset[str]().union(*kinds)
+
+
+def _takes_back(newer: _Known, older: _Known) -> bool:
+    """Whether `newer` plainly takes back what `older` affirmed, and says the rest of it again."""
+    if older.is_negative:
+        return False
+    for negated in newer.negated:
+        values = _values(negated)
+        is_affirmed = negated.words <= older.subject.words and values <= older.values
+        # A bare verb may have another object: "the tests, do not edit them".
+        is_plain = newer.corrects or len(negated.words) + len(values) > 1
+        rest = older.subject.words - negated.words
+        if is_affirmed and (is_plain or not rest) and rest <= newer.subject.words:
+            return True
+    given = older.values - newer.values
+    if not newer.corrects or len(given) != 1:
+        return False
+    has_other = any(
+        given <= found and newer.subject.values.get(kind, found) - found
+        for kind, found in older.subject.values.items()
+    )
+    rest = older.subject.words - subject_of(*given).words
+    share = len(rest) / max(1, len(newer.subject.words))
+    return has_other and rest <= newer.subject.words and share >= _CORRECTED_SHARE
+
+
+def _competes(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
+    """Whether both speak of one thing, so that the newer one may change the older."""
+    has_other = _has_other_of_a_kind(newer, older)
+    if newer.is_negative and older.is_negative and not (newer.corrects and has_other):
+        return False
+    if newer.is_request and older.is_request and not newer.corrects:
+        return False
+    if _are_of_a_series(newer, older):
+        return False
+    shorter = min(len(newer.subject.words), len(older.subject.words))
+    if shared < shorter * _SAME_SUBJECT_SHARE:
+        return False
+    if (newer.corrects or newer.says_now or newer.negated) and shared >= _MIN_SHARED_WORDS:
+        return True
+    if has_other:
+        weight += _SAME_KIND_WEIGHT
+    if newer.corrects or newer.says_now:
+        weight += _CORRECTION_WEIGHT
+    return weight >= _SAME_SUBJECT_WEIGHT
+
+
+def _has_other_of_a_kind(newer: _Known, older: _Known) -> bool:
+    """Whether both name a value of one kind, and another one."""
+    values = newer.subject.values
+    return any(values.get(kind, found) != found for kind, found in older.subject.values.items())
+
+
+def _are_of_a_series(newer: _Known, older: _Known) -> bool:
+    """Whether both have one form and differ in two places: in what they are about, and what holds.
+
+    "Server A listens on port 8001" and "Server B listens on port 8002". Of requests one place is
+    enough: "Please summarise chapter 1" and "Please summarise chapter 2".
+    """
+    if len(newer.tokens) != len(older.tokens):
+        return False
+    pairs = enumerate(zip(newer.tokens, older.tokens, strict=True))
+    differing = [at for at, (one, other) in pairs if one != other]
+    places = sum(1 for at in differing if at - 1 not in differing)
+    is_one_form = len(differing) < len(newer.tokens) - len(differing)
+    return is_one_form and (places > 1 or older.is_request)

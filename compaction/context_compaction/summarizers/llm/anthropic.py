@@ -1,0 +1,181 @@
+"""The summary model of Anthropic's Messages API.
+
+The one file of the library that talks to a provider. The SDK is loaded by the first request, in a
+thread, because that takes most of a second; retries with their waits are the SDK's.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from context_compaction.errors import PromptTooLongError, SummaryError
+from context_compaction.summarizers.llm.model import ModelAnswer, ModelPrompt, ModelUsage, TellChars
+from context_compaction.summarizers.llm.prompt import answer_tokens
+from context_compaction.tokens.models import profile_for
+
+if TYPE_CHECKING:
+    import anthropic
+    from anthropic.types import Message
+
+
+# The cheapest of Anthropic's present models; its window holds any record that we would show it.
+DEFAULT_MODEL = "claude-haiku-5-5"
+DEFAULT_URL = "https://api.anthropic.com"
+DEFAULT_TIMEOUT_SECONDS = 120.0
+_MAX_RETRIES = 2
+_REASON_CHARS = 200
+# What the SDK raises where a stream is not the API's: it trusts its peer.
+_NOT_THIS_API = (AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+# Dollars for a million tokens, input and output: Anthropic's list prices of November 2026. A model
+# that is not here has no cost in the receipt, only tokens.
+_PRICES = {
+    "claude-fable-5-1": (10.0, 50.0),
+    "claude-opus-5-5": (4.0, 20.0),
+    "claude-opus-5": (5.0, 25.0),
+    "claude-opus-4-8": (5.0, 25.0),
+    "claude-opus-4-7": (5.0, 25.0),
+    "claude-opus-4-6": (5.0, 25.0),
+    "claude-opus-4-5": (5.0, 25.0),
+    "claude-sonnet-5-5": (2.0, 10.0),
+    "claude-sonnet-4-6": (3.0, 15.0),
+    "claude-sonnet-4-5": (3.0, 15.0),
+    "claude-haiku-5-5": (0.1, 0.5),
+    "claude-haiku-4-5": (1.0, 5.0),
+}
+# The cheapest model costs five times as much for prompts of more than 100,000 tokens.
+_LONG_PROMPT_FACTORS = {"claude-haiku-5-5": 5.0}
+_LONG_PROMPT_TOKENS = 100_000
+_CACHE_WRITE_FACTOR = 1.25
+_CACHE_READ_FACTOR = 0.1
+_DATE = re.compile(r"-20\d{6}$")
+
+
+@dataclass(frozen=True, slots=True)
+class AnthropicModel:
+    """A model behind Anthropic's Messages API, or a server that speaks it.
+
+    Attributes:
+        api_key: The key; it appears in no message and no receipt.
+        model: The model's name.
+        base_url: Address of the API.
+        timeout_seconds: How long one compaction may wait, all its requests and retries together.
+    """
+
+    api_key: str = field(repr=False)
+    model: str = DEFAULT_MODEL
+    base_url: str = DEFAULT_URL
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+
+    @property
+    def writer(self) -> str:
+        """The name in receipts."""
+        return "anthropic"
+
+    @property
+    def window_tokens(self) -> int:
+        """The context window that the model's name stands for."""
+        return profile_for(self.model).context_window
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        """See `SummaryModel.write`. The answer is streamed; a cancelled call hangs up."""
+        client = await to_thread.run_sync(self._client)
+        import anthropic
+        import httpx2
+
+        async with client:
+            try:
+                message = await self._stream(client, prompt, tell)
+            except anthropic.APIStatusError as error:
+                raise self._status_error(error) from error
+            except anthropic.APITimeoutError as error:
+                raise SummaryError(f"{self.model} did not answer in time") from error
+            except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
+                why = self._why(error)
+                raise SummaryError(f"The connection to {self.model} failed: {why}") from error
+            except _NOT_THIS_API as error:
+                raise SummaryError(
+                    f"What answered for {self.model} does not speak Anthropic's Messages API: "
+                    "check the address of the summary model"
+                ) from error
+        return _answer_of(message, self.model)
+
+    def _status_error(self, error: "anthropic.APIStatusError") -> SummaryError:
+        """What an answer that is an error means for a summary."""
+        status = error.status_code
+        why = self._why(error)
+        is_long = status == 400 and "too long" in error.message.lower()
+        if is_long or status == 413:
+            return PromptTooLongError(f"The record is too long for {self.model} ({why})")
+        advice = {
+            401: "the key was not accepted: check ANTHROPIC_API_KEY",
+            403: "the key may not use this model",
+            404: "there is no such model or address: check the name of the summary model",
+            429: "too many requests, after retries",
+            529: "it is overloaded, after retries",
+        }.get(status, "the request failed")
+        return SummaryError(f"The API of {self.model} answered {status}, {advice} ({why})")
+
+    def _why(self, error: Exception) -> str:
+        """The error's own words on one line: a server may answer with anything, even our key."""
+        text = getattr(error, "api_message", None) or str(error) or type(error).__name__
+        return " ".join(str(text).replace(self.api_key, "[key]").split())[:_REASON_CHARS]
+
+    def _client(self) -> "anthropic.AsyncAnthropic":
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+
+        return AsyncAnthropic(
+            # A redirect would carry the conversation to an address that nobody named.
+            http_client=DefaultAsyncHttpxClient(follow_redirects=False),
+            api_key=self.api_key,
+            base_url=self.base_url,
+            timeout=self.timeout_seconds,
+            max_retries=_MAX_RETRIES,
+        )
+
+    async def _stream(
+        self, client: "anthropic.AsyncAnthropic", prompt: ModelPrompt, tell: TellChars
+    ) -> "Message":
+        limit_tokens = profile_for(self.model).max_output_tokens
+        async with client.messages.stream(
+            model=self.model,
+            max_tokens=min(answer_tokens(prompt.max_tokens), limit_tokens),
+            # The instructions are the same for every conversation: the stable part of the prompt.
+            # The record is not marked: writing it to the cache costs a quarter more, and the repair
+            # round does not send it again.
+            system=[
+                {"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}
+            ],
+            messages=[{"role": "user", "content": prompt.user}],
+        ) as stream:
+            async for text in stream.text_stream:
+                await tell(len(text))
+            return await stream.get_final_message()
+
+
+def _answer_of(message: "Message", model: str) -> ModelAnswer:
+    if message.stop_reason == "model_context_window_exceeded":
+        raise PromptTooLongError(f"The record fills the window of {model}")
+    text = "".join(block.text for block in message.content if block.type == "text")
+    failure = {
+        None: f"The answer of {model} broke off",
+        "refusal": f"{model} refused to summarise",
+        "tool_use": f"{model} called a tool instead of writing",
+    }.get(message.stop_reason, "")
+    is_cut_off = message.stop_reason == "max_tokens"
+    return ModelAnswer(text, _usage_of(message, model), is_cut_off, failure)
+
+
+def _usage_of(message: "Message", model: str) -> ModelUsage:
+    usage = message.usage
+    written = usage.cache_creation_input_tokens or 0
+    read = usage.cache_read_input_tokens or 0
+    name = _DATE.sub("", model)
+    in_dollars, out_dollars = _PRICES.get(name, (0.0, 0.0))
+    inputs = usage.input_tokens + written * _CACHE_WRITE_FACTOR + read * _CACHE_READ_FACTOR
+    cost = (inputs * in_dollars + usage.output_tokens * out_dollars) / 1_000_000
+    if usage.input_tokens + written + read > _LONG_PROMPT_TOKENS:
+        cost *= _LONG_PROMPT_FACTORS.get(name, 1.0)
+    return ModelUsage(1, usage.input_tokens, usage.output_tokens, read, written, round(cost, 6))

@@ -1,0 +1,164 @@
+"""Is what a model wrote a summary? And does it say what the record says?
+
+A model's text is never trusted: it may be empty, a refusal, an error message, longer than what it
+stands for, in another language, or quote what nobody said. What can be mended by leaving it out is
+left out; the rest is named, so that the model may write again or the deterministic writer takes
+over. Pure.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from context_compaction.errors import SummaryError
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import (
+    Messages,
+    ToolCall,
+    ToolResult,
+    named_arguments,
+    text_of,
+)
+from context_compaction.messages.speakers import passages, user_text
+from context_compaction.summarizers.extractive.parse import without_titles
+from context_compaction.summarizers.llm.language import language_of, speaker_language
+from context_compaction.summarizers.llm.must_mention import (
+    Salient,
+    missing_in,
+    one_line,
+    salient_in,
+)
+from context_compaction.summarizers.llm.quotations import (
+    Said,
+    folded,
+    without_false_quotations,
+    without_quotations,
+)
+
+_ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
+_SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
+_HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
+_HEADING_LINE = re.compile(r"^#{1,4} .*$", re.MULTILINE)
+_EMPTY_LINE = re.compile(r"^\W*(?:none|n/a|nothing)?\W*$", re.IGNORECASE)
+# A summary has eight headings, the first part of a turn four; an apology or an error has none.
+_MIN_HEADINGS = 2
+_REFUSAL = re.compile(
+    r"\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e|i can(?:['’]t|not)\b"
+    r"|i(?:['’]m| am) (?:unable|not able)|i won['’]t|as an ai\b|api error|error\b|type\W+error"
+    r"|internal server error|overloaded|rate limit|抱歉|对不起|很抱歉|申し訳|lo siento|désolé"
+    r"|es tut mir leid|к сожалению|извините)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a summary is checked against, made once for all its drafts.
+
+    Attributes:
+        said: What was said: by the user (pinned text, instructions and the summary before count as
+            the user's), and by anybody.
+        salient: What should not be missing.
+        language: The language that the user writes in, where that is plain.
+    """
+
+    said: Said
+    salient: tuple[Salient, ...]
+    language: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A model's text after it was cleaned.
+
+    Attributes:
+        text: The text without thinking aloud and without quotations that nobody said.
+        removed: The lines that were taken out for their quotations.
+        missing: Salient items that it does not name.
+        is_foreign: Whether it is plainly in another language than the user's.
+    """
+
+    text: str
+    removed: tuple[str, ...]
+    missing: tuple[Salient, ...]
+    is_foreign: bool
+
+
+def source_of(messages: Messages, *, user_texts: Sequence[str] = (), previous: str = "") -> Source:
+    """What the record says.
+
+    Args:
+        messages: The record.
+        user_texts: What the user said beside it: in what stays, pinned text, instructions.
+        previous: The summary before.
+    """
+    requests = [text for message in messages if (text := user_text(message))]
+    user = "\n".join((*requests, *user_texts, previous))
+    anybody = "\n".join((user, *_other_texts(messages)))
+    said = Said(folded(user), folded(anybody))
+    return Source(said, salient_in(messages), speaker_language((*requests, *user_texts)))
+
+
+def draft_of(answer: str, source: Source, *, needs_headings: bool = True) -> Draft:
+    """`answer` cleaned and held against the record.
+
+    Args:
+        answer: What was written.
+        source: The record.
+        needs_headings: Whether a text without headings is taken for something else than a summary.
+
+    Raises:
+        SummaryError: It is empty, a refusal or an error message, or no summary at all.
+    """
+    # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
+    answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    text = cleaned(answer)
+    if not text:
+        raise SummaryError("Nothing was written")
+    if is_refusal(text):
+        raise SummaryError(f"What was written is no summary but: {one_line(text)}")
+    if needs_headings and not has_headings(text):
+        raise SummaryError(f"What was written has not the form of a summary: {one_line(text)}")
+    kept, removed = without_false_quotations(text, source.said)
+    if not _has_content(kept):
+        raise SummaryError("Nothing of what was written can be found in the record")
+    # Our headings are English, and quotations are the user's.
+    language = language_of(without_quotations(_HEADING_LINE.sub("", kept)))
+    is_foreign = None not in {language, source.language} and language != source.language
+    return Draft(kept, removed, missing_in(kept, source.salient), is_foreign)
+
+
+def cleaned(answer: str) -> str:
+    """The summary in `answer`: without thinking aloud, and out of its wrapping."""
+    text = _ANALYSIS.sub("", answer).strip()
+    found = _SUMMARY.search(text)
+    text = found[1].strip() if found else text
+    fenced = _FENCE.match(text)
+    return without_titles(placeholders.quoted(fenced[1].strip() if fenced else text))
+
+
+def has_headings(text: str) -> bool:
+    """Whether `text` has the form that was asked for, roughly."""
+    return len(_HEADING.findall(text)) >= _MIN_HEADINGS
+
+
+def is_refusal(text: str) -> bool:
+    """Whether `text` begins like an apology or an error message and has no headings."""
+    return bool(_REFUSAL.match(text)) and not has_headings(text)
+
+
+def _has_content(text: str) -> bool:
+    """Whether anything stands under the headings."""
+    lines = (line for line in text.splitlines() if not _HEADING.match(line))
+    return any(not _EMPTY_LINE.match(line) for line in lines)
+
+
+def _other_texts(messages: Messages) -> Iterator[str]:
+    for message in messages:
+        yield from (text for author, text in passages(message) if author != "user")
+        for block in message.blocks:
+            if isinstance(block, ToolCall):
+                yield from map(str, named_arguments(block).values())
+            elif isinstance(block, ToolResult):
+                yield text_of(block.content)

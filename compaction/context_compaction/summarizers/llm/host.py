@@ -1,0 +1,23 @@
+"""The writer that the host brings: prose that its own model wrote, checked like any model's."""
+
+from context_compaction.errors import SummaryError
+from context_compaction.summarizers.llm import check
+from context_compaction.summarizers.llm.writer import Prose, finished
+from context_compaction.tokens.counter import MessageCounter
+
+
+def accept(text: str, source: check.Source, max_tokens: int, count: MessageCounter) -> Prose:
+    """The host's summary as it may be used; its form is the host's choice.
+
+    Raises:
+        SummaryError: It is empty, a refusal or an error message, or has more than `max_tokens`.
+    """
+    draft = check.draft_of(text, source, needs_headings=False)
+    tokens = count.text(draft.text)
+    if tokens > max_tokens:
+        raise SummaryError(f"It has {tokens} tokens where {max_tokens} fit: give a shorter one")
+    prose = finished(draft, max_tokens, count, "host")
+    if not draft.is_foreign:
+        return prose
+    warning = f"The summary is not in {source.language}, the language of the user."
+    return Prose(prose.text, (*prose.warnings, warning), prose.route, was_repaired=False)

@@ -1,0 +1,120 @@
+"""A language model as the summary writers see it: a prompt goes in, text and its price come out.
+
+Two implementations: `summarizers.anthropic` asks Anthropic's API, and the server's `sampling` asks
+the model of the MCP client. A program that uses the library may bring its own.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Protocol, TypeAlias
+
+from context_compaction.messages.model import JsonObject
+
+# Told the characters that one more piece of the answer has.
+TellChars: TypeAlias = Callable[[int], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPrompt:
+    """One request to a model.
+
+    Attributes:
+        system: Our instructions; the same bytes for every conversation.
+        user: What to work on, with everything that others wrote escaped.
+        max_tokens: What the answer may count.
+    """
+
+    system: str
+    user: str
+    max_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUsage:
+    """What requests to a model took, in its own tokens unless `is_estimated`.
+
+    Attributes:
+        requests: Requests that were answered.
+        input_tokens: Tokens read, those of the prompt cache aside.
+        output_tokens: Tokens written.
+        cache_read_tokens: Tokens that the prompt cache had.
+        cache_write_tokens: Tokens put into the prompt cache.
+        cost_dollars: By the provider's list price; 0 where the price is not known.
+        is_estimated: Whether the tokens are our estimate, because the model does not report them.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost_dollars: float = 0.0
+    is_estimated: bool = False
+
+    def __add__(self, other: "ModelUsage") -> "ModelUsage":
+        return ModelUsage(
+            self.requests + other.requests,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.cost_dollars + other.cost_dollars,
+            self.is_estimated or other.is_estimated,
+        )
+
+    def as_json(self) -> JsonObject:
+        """The figures for a receipt."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAnswer:
+    """What a model answered.
+
+    Attributes:
+        text: Its text; may be empty.
+        usage: What it took.
+        is_cut_off: Whether the text ends where it reached the limit of its length.
+        failure: Why this is no answer, as a sentence: a refusal, a tool call, a text that broke
+            off. It took tokens all the same.
+    """
+
+    text: str
+    usage: ModelUsage
+    is_cut_off: bool = False
+    failure: str = ""
+
+
+class SummaryModel(Protocol):
+    """Something that writes text."""
+
+    @property
+    def writer(self) -> str:
+        """The short name for receipts, as "anthropic"."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """Which model writes, as far as that is known."""
+        ...
+
+    @property
+    def window_tokens(self) -> int:
+        """What a request and its answer may count together."""
+        ...
+
+    @property
+    def timeout_seconds(self) -> float:
+        """How long one compaction may wait for this model, all its requests together."""
+        ...
+
+    async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
+        """The answer to `prompt`; `tell` hears of its growth where the model streams.
+
+        Raises:
+            PromptTooLongError: The model takes less; the same prompt must not be sent again.
+            SummaryError: There is no answer.
+
+        Cancellation ends the request.
+        """
+        ...

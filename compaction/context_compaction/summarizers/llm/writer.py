@@ -1,0 +1,298 @@
+"""The writer that asks a model: a first draft, a check, at most one repair, and an honest end.
+
+Whatever goes wrong, from no answer to an answer that is no summary, is a `SummaryError` with its
+reason; the caller then uses verbatim extracts. Nothing here makes up text.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import anyio
+from anyio import to_thread
+
+from context_compaction.errors import PromptTooLongError, SummaryError
+from context_compaction.summarizers.llm import check
+from context_compaction.summarizers.llm.model import (
+    ModelAnswer,
+    ModelPrompt,
+    ModelUsage,
+    SummaryModel,
+    TellChars,
+)
+from context_compaction.summarizers.llm.prompt import (
+    Assignment,
+    chunks,
+    merge_prompt,
+    repair_prompt,
+    room_for_record,
+    summary_prompt,
+    versions,
+)
+from context_compaction.tokens.counter import MessageCounter
+
+# Prose of fewer tokens than this says less than extracts of that size do.
+MIN_PROSE_TOKENS = 200
+# A record of more chunks would cost more than its summary is worth: extracts then.
+MAX_CHUNKS = 8
+_PARALLEL_CHUNKS = 4
+# After "too long", so much of what was sent is tried next: never the same again.
+_SHRINK = 0.75
+# One repair round is worth its price when so many, and this part, of the salient items is missing.
+_MIN_MISSING = 3
+_MISSING_SHARE = 1 / 3
+# Models keep to a length only roughly; the summary has room for this, beside the machine's record.
+_LENGTH_TOLERANCE = 1.2
+_APPENDED_TITLE = "## Also named in the record (verbatim)"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """A summary that passed the checks.
+
+    Attributes:
+        text: The prose, at most `max_tokens` of the assignment.
+        warnings: What was taken out or added.
+        route: How the record was shown to the model: "whole", "results clipped", "3 chunks"…
+        was_repaired: Whether there was a repair round.
+    """
+
+    text: str
+    warnings: tuple[str, ...]
+    route: str
+    was_repaired: bool
+
+
+class Calls:
+    """The requests of one compaction to its model: one time limit for all, and their sum."""
+
+    def __init__(self, model: SummaryModel, tell: TellChars) -> None:
+        self.model = model
+        self.usage = ModelUsage()
+        self._tell = tell
+        self._deadline = anyio.current_time() + model.timeout_seconds
+
+    async def write(self, prompt: ModelPrompt) -> ModelAnswer:
+        """The model's answer.
+
+        Raises:
+            SummaryError: There is none, or none in time.
+        """
+        try:
+            with anyio.fail_after(max(0.0, self._deadline - anyio.current_time())):
+                answer = await self.model.write(prompt, self._tell)
+        except TimeoutError:
+            raise SummaryError(
+                f"{self.model.model} did not finish within {self.model.timeout_seconds:g} seconds"
+            ) from None
+        self.usage += answer.usage
+        if answer.failure:
+            raise SummaryError(answer.failure)
+        return answer
+
+
+async def write_prose(
+    assignment: Assignment, source: check.Source, calls: Calls, count: MessageCounter
+) -> Prose:
+    """The model's summary of the assignment, checked.
+
+    Raises:
+        SummaryError: There is none that may be used; the text says why.
+    """
+    answer, route = await _first_answer(assignment, calls, count)
+    draft = await to_thread.run_sync(check.draft_of, answer.text, source)
+    flaws = _flaws(draft, answer, assignment, source, count)
+    lacks = _lacks(draft, source)
+    if flaws or lacks:
+        try:
+            draft = await _repaired(draft, [*flaws, *lacks], assignment, source, calls, count)
+        except SummaryError as error:
+            # A draft that only misses something is still a summary: we append what it misses.
+            if flaws:
+                raise SummaryError(f"{flaws[0]}; writing again did not help: {error}") from error
+    return finished(draft, assignment.max_tokens, count, route, was_repaired=bool(flaws or lacks))
+
+
+def finished(
+    draft: check.Draft,
+    max_tokens: int,
+    count: MessageCounter,
+    route: str,
+    *,
+    was_repaired: bool = False,
+) -> Prose:
+    """The draft with what it still misses appended, and what a reader should know about it."""
+    warnings: list[str] = []
+    if draft.removed:
+        shown = "; ".join(line[:120] for line in draft.removed[:3])
+        warnings.append(
+            f"{len(draft.removed)} lines of the summary were taken out, because they quote what "
+            f"was not said: {shown}"
+        )
+    text = draft.text
+    appended = _appended(draft, max_tokens, count)
+    if appended:
+        text = "\n".join((text, _APPENDED_TITLE, *appended))
+        warnings.append(f"{len(appended)} lines of the record that it lacked were appended to it.")
+    return Prose(text, tuple(warnings), route, was_repaired)
+
+
+async def gathered(tasks: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
+    """The results of all tasks, `at_once` of them running at a time.
+
+    The first error, by place, is raised after all have ended: what each costs is then known, and a
+    caller that collects questions has collected them all.
+    """
+    results: dict[int, T] = {}
+    errors: dict[int, Exception] = {}
+    limiter = anyio.CapacityLimiter(at_once)
+
+    async def run(at: int, task: Callable[[], Awaitable[T]]) -> None:
+        async with limiter:
+            try:
+                results[at] = await task()
+            except Exception as error:  # noqa: BLE001  # raised below, unchanged
+                errors[at] = error
+
+    async with anyio.create_task_group() as group:
+        for at, task in enumerate(tasks):
+            group.start_soon(run, at, task)
+    if errors:
+        raise errors[min(errors)]
+    return [results[at] for at in range(len(tasks))]
+
+
+async def _first_answer(
+    assignment: Assignment, calls: Calls, count: MessageCounter
+) -> tuple[ModelAnswer, str]:
+    """The answer to the fullest request that the model takes, and which that was."""
+    limit_tokens = room_for_record(assignment, calls.model.window_tokens)
+    retries = assignment.retries
+    wanted = versions(assignment, count)
+    while (version := await to_thread.run_sync(next, wanted, None)) is not None:
+        route, prompt, tokens = version
+        if tokens > limit_tokens:
+            continue
+        try:
+            return await calls.write(prompt), route
+        except PromptTooLongError as error:
+            retries = _one_less(retries, error)
+            limit_tokens = int(min(limit_tokens, tokens) * _SHRINK)
+    if assignment.too_long == "drop_oldest":
+        raise SummaryError(
+            f"The newest group of messages alone is too long for {calls.model.model}"
+        )
+    return await _in_chunks(assignment, limit_tokens, retries, calls, count)
+
+
+def _one_less(retries: int, error: PromptTooLongError) -> int:
+    """How many times more a model may be asked that has just said "too long".
+
+    Raises:
+        SummaryError: It has been asked often enough.
+    """
+    if retries < 1:
+        raise SummaryError(f"{error}, and so was each shorter version that was tried") from error
+    return retries - 1
+
+
+async def _in_chunks(
+    assignment: Assignment, limit_tokens: int, retries: int, calls: Calls, count: MessageCounter
+) -> tuple[ModelAnswer, str]:
+    """Summaries of the chunks, made side by side, then one summary of these."""
+    while limit_tokens >= assignment.max_tokens:
+        pieces, previous = await to_thread.run_sync(chunks, assignment, limit_tokens, count)
+        if len(pieces) > MAX_CHUNKS:
+            raise SummaryError(
+                f"The record needs {len(pieces)} requests to {calls.model.model} where at most "
+                f"{MAX_CHUNKS} are made"
+            )
+        # Each part may fill its share of the request that merges them.
+        part_tokens = min(assignment.max_tokens, limit_tokens // max(1, len(pieces)))
+        part = replace(assignment, max_tokens=part_tokens)
+        prompts = [summary_prompt(part, piece, "") for piece in pieces]
+        try:
+            # The first one alone shows whether the model takes so much.
+            answers = [await calls.write(prompt) for prompt in prompts[:1]]
+            rest = [partial(calls.write, prompt) for prompt in prompts[1:]]
+            answers += await gathered(rest, _PARALLEL_CHUNKS)
+            texts = [_part_text(answer) for answer in answers]
+            merged = await calls.write(merge_prompt(assignment, texts, previous))
+        except PromptTooLongError as error:
+            retries = _one_less(retries, error)
+            limit_tokens = int(limit_tokens * _SHRINK)
+            continue
+        return merged, f"{len(pieces)} chunks, merged"
+    raise SummaryError(f"{calls.model.model} takes too little at once to summarise anything")
+
+
+def _part_text(answer: ModelAnswer) -> str:
+    text = check.cleaned(answer.text)
+    if not text or answer.is_cut_off or check.is_refusal(text):
+        raise SummaryError("The model did not summarise every chunk of the record")
+    return text
+
+
+def _flaws(
+    draft: check.Draft,
+    answer: ModelAnswer,
+    assignment: Assignment,
+    source: check.Source,
+    count: MessageCounter,
+) -> list[str]:
+    """Why a draft may not be used as it is, in words for the model."""
+    flaws: list[str] = []
+    if answer.is_cut_off:
+        flaws.append("The summary was cut off at its end because it is too long")
+    elif count.text(draft.text) > assignment.max_tokens * _LENGTH_TOLERANCE:
+        flaws.append(f"The summary is longer than the {assignment.max_tokens} tokens it may have")
+    if draft.is_foreign:
+        flaws.append(f"The summary is not in {source.language}, the language of the user")
+    return flaws
+
+
+def _lacks(draft: check.Draft, source: check.Source) -> list[str]:
+    """What a draft should say and does not, where that is worth another request."""
+    missing = len(draft.missing)
+    if missing < _MIN_MISSING or missing < len(source.salient) * _MISSING_SHARE:
+        return []
+    named = ", ".join(item.name for item in draft.missing)
+    return [f"It does not say what these are about: {named}"]
+
+
+async def _repaired(
+    draft: check.Draft,
+    problems: Sequence[str],
+    assignment: Assignment,
+    source: check.Source,
+    calls: Calls,
+    count: MessageCounter,
+) -> check.Draft:
+    """The draft of the one repair round.
+
+    Raises:
+        SummaryError: There is none, or it has flaws again.
+    """
+    lines = [item.line for item in draft.missing]
+    answer = await calls.write(repair_prompt(assignment, draft.text, problems, lines))
+    better = await to_thread.run_sync(check.draft_of, answer.text, source)
+    flaws = _flaws(better, answer, assignment, source, count)
+    if flaws:
+        raise SummaryError(flaws[0])
+    return replace(better, removed=tuple(dict.fromkeys((*draft.removed, *better.removed))))
+
+
+def _appended(draft: check.Draft, max_tokens: int, count: MessageCounter) -> list[str]:
+    """Lines that name what the draft does not, each once, within what is left of the budget."""
+    left = int(max_tokens * _LENGTH_TOLERANCE)
+    left -= count.text(draft.text) + count.text(_APPENDED_TITLE) + 2
+    chosen: list[str] = []
+    for line in dict.fromkeys(f"- {item.line}" for item in draft.missing):
+        cost = count.text(line) + 1
+        if cost <= left:
+            chosen.append(line)
+            left -= cost
+    return chosen

@@ -1,0 +1,1 @@
+"""Counting: what a text, a message and a whole request come to, in tokens and bytes."""

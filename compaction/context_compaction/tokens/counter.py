@@ -1,0 +1,343 @@
+"""Counting conversations: tokens by block type, for a model, with an upper estimate.
+
+Every figure names its method, such as "o200k*1.50/claude": the counter, the factor for the model
+family, and the family. Pictures and documents are charged by size, never as text.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from context_compaction.errors import SettingsError, VocabularyError
+from context_compaction.messages.cache import CountMemo, ObjectMemo, json_key, memo_for, text_key
+from context_compaction.messages.model import (
+    Block,
+    Document,
+    Image,
+    JsonObject,
+    Message,
+    Messages,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    compact_json,
+)
+from context_compaction.tokens.media import (
+    ImageRule,
+    base64_tokens,
+    decode_text,
+    document_tokens,
+    encrypted_tokens,
+    image_tokens,
+)
+from context_compaction.tokens.models import profile_for
+from context_compaction.tokens.request_bytes import json_bytes, message_bytes
+from context_compaction.tokens.tokenizers import (
+    Chars3Counter,
+    Chars4Counter,
+    HeuristicCounter,
+    O200kCounter,
+    ScaledCounter,
+    TokenCounter,
+)
+from context_compaction.tokens.usage import UsageAnchor, anchor_from_usage
+from context_compaction.tokens.vocabulary import load_o200k
+
+__all__ = [
+    "Estimate",
+    "Estimator",
+    "MessageCounter",
+    "TokenCounter",
+    "UsageAnchor",
+    "anchor_from_usage",
+    "counter_for",
+    "message_bytes",
+]
+
+
+Estimator: TypeAlias = Literal["auto", "o200k", "chars/4", "chars/3", "heuristic"]
+
+
+BASE_TOKENS = 10
+
+
+MESSAGE_TOKENS = 4
+
+
+TOOL_CALL_TOKENS = 20
+
+
+TOOL_RESULT_TOKENS = 8
+
+
+# What a provider adds for tools (a public calibration of Claude 3.7 and 4.5: 366 to 549, 53 each).
+TOOLS_BASE_TOKENS = 550
+
+
+TOOL_TOKENS = 55
+
+
+# The heuristic itself errs on the high side; what is left is a session of logs or base64.
+HEURISTIC_MARGIN = 1.25
+
+
+_TEXT_TYPES = ("text/", "application/json", "application/xml")
+
+
+_LONG_BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_\-\r\n]{256,}={0,2}")
+
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A count of tokens, with the figure that it will hardly exceed and how it was made."""
+
+    tokens: int
+    upper: int
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCounter:
+    """Counts messages for one model family. Get one from `counter_for`.
+
+    Counts are whole tokens, rounded up for each block, and add up exactly: the count of a list is
+    `BASE_TOKENS` and the sum of its messages.
+
+    Attributes:
+        counter: Counts text; its name is the method.
+        image: How pictures are charged.
+        margin: What estimates are multiplied by for the upper estimate; a provider's count is not.
+        memo: Counts of earlier calls, of this same counter.
+        message_tokens: Counts of messages seen in this call; see `for_one_call`.
+        message_bytes: The same for their bytes.
+    """
+
+    counter: TokenCounter
+    image: ImageRule
+    margin: float
+    memo: CountMemo = field(default_factory=CountMemo)
+    message_tokens: ObjectMemo | None = None
+    message_bytes: ObjectMemo | None = None
+
+    @property
+    def method(self) -> str:
+        """How text is counted, as "o200k*1.50/claude"."""
+        return self.counter.name
+
+    def for_one_call(self) -> "MessageCounter":
+        """The same counter, with a memory of whole messages that ends with it."""
+        return replace(self, message_tokens=ObjectMemo(), message_bytes=ObjectMemo())
+
+    def text(self, text: str) -> int:
+        """Tokens of a text."""
+        key = text_key(text)
+        tokens = self.memo.get(key)
+        if tokens is None:
+            tokens = self.counter.count(text)
+            self.memo.put(key, tokens)
+        return tokens
+
+    def block(self, block: Block) -> int:
+        """Tokens of a block."""
+        match block:
+            case Text():
+                return self.text(block.text)
+            case ToolCall():
+                return self._tool_call(block)
+            case ToolResult():
+                return TOOL_RESULT_TOKENS + sum(self.block(part) for part in block.content)
+            case Thinking():
+                return self._thinking(block)
+            case Image():
+                return image_tokens(block.data or block.url, self.image)
+            case Document():
+                return self._document(block)
+            case Opaque():
+                return self._json(block.source)
+
+    def message(self, message: Message) -> int:
+        """Tokens of a message: its blocks and its frame."""
+        if self.message_tokens is None:
+            return self._message(message)
+        return self.message_tokens.figure(message, self._message)
+
+    def messages(self, messages: Messages) -> int:
+        """Tokens of a list: `BASE_TOKENS` and those of each message."""
+        return BASE_TOKENS + sum(self.message(message) for message in messages)
+
+    def request_bytes(self, messages: Messages) -> int:
+        """Bytes of a list in a request, for the provider's limit on its size."""
+        if self.message_bytes is None:
+            return sum(map(_message_bytes, messages))
+        figure = self.message_bytes.figure
+        return sum(figure(message, _message_bytes) for message in messages)
+
+    def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
+        """Tokens of what stands beside the messages: the system prompt and the tool definitions.
+
+        Args:
+            system: A string, or the prompt in any provider's JSON form.
+            tools: The tool definitions as the request carries them.
+        """
+        tokens = 0
+        if system:
+            tokens += self.text(system) if isinstance(system, str) else self._json(system)
+        if tools:
+            tokens += TOOLS_BASE_TOKENS + sum(TOOL_TOKENS + self._json(tool) for tool in tools)
+        return tokens
+
+    def estimate(
+        self,
+        messages: Messages,
+        *,
+        overhead_tokens: int = 0,
+        anchor: UsageAnchor | None = None,
+    ) -> Estimate:
+        """The tokens of the whole request.
+
+        Args:
+            messages: The list, the same that `anchor` was reported for, or grown since.
+            overhead_tokens: System prompt and tools; left out of account with an `anchor`, which
+                has them in it.
+            anchor: The provider's own count of an earlier request of this conversation.
+
+        Raises:
+            SettingsError: The anchor's message does not exist, or the overhead is negative.
+        """
+        if overhead_tokens < 0:
+            raise SettingsError(
+                f"`overhead_tokens` is {overhead_tokens}. Pass 0 or the tokens of system prompt "
+                "and tools."
+            )
+        if anchor is None:
+            tokens = self.messages(messages) + overhead_tokens
+            return Estimate(tokens, math.ceil(tokens * self.margin), self.method)
+        _check_anchor(messages, anchor)
+        newer = messages[anchor.message_index + 1 :]
+        newer_tokens = sum(self.message(message) for message in newer)
+        upper = anchor.total_tokens + math.ceil(round(newer_tokens * self.margin, 6))
+        return Estimate(anchor.total_tokens + newer_tokens, upper, f"usage+{self.method}")
+
+    def _message(self, message: Message) -> int:
+        return MESSAGE_TOKENS + sum(self.block(block) for block in message.blocks)
+
+    def _tool_call(self, call: ToolCall) -> int:
+        key = json_key([call.name, call.arguments])
+        tokens = self.memo.get(key)
+        if tokens is None:
+            arguments = call.arguments
+            written = arguments if isinstance(arguments, str) else compact_json(arguments)
+            tokens = TOOL_CALL_TOKENS + self.counter.count(f"{call.name} {written}")
+            self.memo.put(key, tokens)
+        return tokens
+
+    def _thinking(self, thinking: Thinking) -> int:
+        if thinking.text:
+            return self.text(thinking.text)
+        return encrypted_tokens(thinking.signature or "")
+
+    def _document(self, document: Document) -> int:
+        if document.text is not None:
+            return self.text(document.text)
+        if document.data and document.media_type.startswith(_TEXT_TYPES):
+            return self.text(decode_text(document.data))
+        return document_tokens(document)
+
+    def _json(self, value: Any) -> int:
+        """Tokens of a JSON value; long base64 in it is charged as what it holds, not as text."""
+        media: list[str] = []
+        plain = _without_base64(value, media)
+        return self.text(compact_json(plain)) + sum(
+            base64_tokens(data, self.image) for data in media
+        )
+
+
+def counter_for(model: str | None = None, *, estimator: Estimator = "auto") -> MessageCounter:
+    """The counter for a model.
+
+    Args:
+        model: Its name, with or without a provider before it; without one, cautious figures.
+        estimator: "o200k" counts with the shipped vocabulary, times the factor of the model;
+            "chars/4" is the papers' estimator and "chars/3" Claude Code's; "heuristic" needs no
+            vocabulary; "auto" is "o200k", or "heuristic" (with a warning in the log) where the
+            vocabulary cannot be loaded.
+
+    The first call of a process loads the vocabulary (about 0.4 s of CPU).
+
+    Raises:
+        VocabularyError: "o200k" was asked for and the shipped vocabulary is missing or damaged.
+        SettingsError: There is no such estimator.
+    """
+    profile = profile_for(model)
+    if estimator in {"chars/4", "chars/3"}:
+        plain = Chars4Counter() if estimator == "chars/4" else Chars3Counter()
+        return MessageCounter(plain, profile.image, margin=1.0)
+    if estimator not in {"auto", "o200k", "heuristic"}:
+        raise SettingsError(
+            f"`estimator` is {estimator!r}. Pass 'auto', 'o200k', 'chars/4', 'chars/3' or "
+            "'heuristic'."
+        )
+    inner = HeuristicCounter() if estimator == "heuristic" else _o200k_or_heuristic(estimator)
+    margin = HEURISTIC_MARGIN if isinstance(inner, HeuristicCounter) else profile.margin
+    counter = ScaledCounter(inner, profile)
+    return MessageCounter(counter, profile.image, margin, memo_for(counter.name))
+
+
+def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter:
+    try:
+        load_o200k()
+    except VocabularyError as error:
+        if estimator == "o200k":
+            raise
+        _logger.warning("Counting with the heuristic instead of o200k_base: %s", error)
+        return HeuristicCounter()
+    return O200kCounter()
+
+
+def _message_bytes(message: Message) -> int:
+    """`message_bytes`, remembered for the host's own messages: most come again at every turn."""
+    if message.source is None or message.edited:
+        return message_bytes(message)
+    return _json_bytes.figure(message.source, json_bytes)
+
+
+_json_bytes = CountMemo()
+
+
+def _check_anchor(messages: Messages, anchor: UsageAnchor) -> None:
+    if not 0 <= anchor.message_index < len(messages):
+        raise SettingsError(
+            f"`usage_message_index` is {anchor.message_index}, but there are {len(messages)} "
+            "messages. Pass the position, from 0, of the message that the usage was reported with."
+        )
+
+
+def _without_base64(value: Any, found: list[str]) -> Any:
+    """A copy of a JSON value with long base64 strings emptied; they are added to `found`."""
+    if isinstance(value, str):
+        if len(value) >= 256 and _LONG_BASE64.fullmatch(value):
+            found.append(value)
+            return ""
+        return value
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        return {key: _without_base64(item, found) for key, item in fields.items()}
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        return [_without_base64(item, found) for item in items]
+    return value
+
+
+def content_tokens(block: Block, count: MessageCounter) -> int:
+    """Tokens of what a block holds, without the frame that stays when a result is cleared."""
+    if isinstance(block, ToolResult):
+        return sum(count.block(part) for part in block.content)
+    return count.block(block)

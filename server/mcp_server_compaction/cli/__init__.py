@@ -1,0 +1,296 @@
+"""The command line: what it takes. What each command does stands in the file of its name.
+
+Standard output carries the answer alone; everything else goes to standard error. Nothing heavy is
+imported before a command needs it, since hosts start the server through this file.
+"""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from context_compaction.errors import CompactionError, SettingsError
+
+from mcp_server_compaction.cli.terminal import shown
+from mcp_server_compaction.config import Config, load_config
+
+
+class _Failure(click.ClickException):
+    """An expected failure: its text on standard error, exit code 1."""
+
+
+@click.group(invoke_without_command=True)
+@click.version_option(package_name="mcp-server-compaction", prog_name="mcp-server-compaction")
+@click.option("--archive", metavar="DIR", help="Where the archive lies.")
+@click.option(
+    "--root", "roots", metavar="DIR", multiple=True, help="A folder that tools may read files in."
+)
+@click.option("--summarizer", metavar="W", help="auto, extractive, host, anthropic or sampling.")
+@click.option("--summary-model", metavar="M", help="Model of Anthropic's API that summarizes.")
+@click.option("--summary-url", metavar="URL", help="Address of that API.")
+@click.option("--redaction", metavar="R", help="Secrets: off, warn, on (warn; over HTTP on).")
+@click.option("--summary-timeout", metavar="S", help="Seconds to wait for a model (120).")
+@click.pass_context
+def main(context: click.Context, /, **flags: Any) -> None:
+    """Make conversations fit their context window: nothing lost, always valid, no LLM needed.
+
+    Without a command it serves MCP over standard input and output.
+    """
+    # Texts and file names may hold half a surrogate pair, which UTF-8 cannot carry: spelt out.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    context.obj = flags
+    if context.invoked_subcommand is None:
+        context.invoke(serve)
+
+
+@main.command()
+@click.option("--http", is_flag=True, help="Serve Streamable HTTP at /mcp instead of stdio.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
+@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65_535))
+@click.option(
+    "--unix-socket",
+    type=click.Path(path_type=Path),
+    help="With --http: serve on this path, for this user alone, without a token.",
+)
+@click.pass_context
+def serve(
+    context: click.Context, http: bool, host: str, port: int, unix_socket: Path | None
+) -> None:
+    """Serve MCP: over stdio, or with --http on a loopback address or a Unix socket.
+
+    On an address, callers must send a token. It is made by the first start, in a file that only
+    you may read, whose place is shown.
+    """
+    config = _config(context, over_http=http)
+    if http:
+        from mcp_server_compaction.protocol.http_service import serve_http
+
+        _run(lambda: serve_http(config, host=host, port=port, unix_socket=unix_socket))
+    else:
+        from mcp_server_compaction.protocol.serve import serve_stdio
+
+        _run(lambda: serve_stdio(config))
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
+@click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or P% of what it has.")
+@click.option("--model", metavar="M", help="Model, for its window and tokenizer.")
+@click.option("--policy", metavar="P", help="Name of the policy.")
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
+    default="auto",
+    show_default=True,
+)
+@click.option("--session", metavar="S", help="Name of the session in the archive.")
+@click.option("--instructions", metavar="T", help="What the summary should keep.")
+@click.option("--pin", "pins", metavar="T", multiple=True, help="Text kept word for word.")
+@click.option("--format", "format_name", metavar="F", help="Format of the messages in FILE.")
+@click.option("--to", "to_format", metavar="FORMAT", help="Convert to this format first.")
+@click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help=".json or .jsonl")
+@click.pass_context
+def compact(context: click.Context, /, file: Path, **options: Any) -> None:
+    """Compact the conversation in FILE and show what went where."""
+    from mcp_server_compaction.cli.compact import CompactFile, run_compact
+
+    job = CompactFile(file=file, **options)
+    config = _config(context)
+    _run(lambda: run_compact(job, config))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def policies(as_json: bool) -> None:
+    """List the policies with their layers, constants and sources."""
+    from mcp_server_compaction.cli.policies import run_policies
+
+    run_policies(as_json=as_json)
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--policies", "names", metavar="A,B", help="Names; all if left out.")
+@click.option(
+    "--window", type=click.IntRange(1), metavar="N", help="Tokens; half of the file's if left out."
+)
+@click.option("--model", metavar="M", help="Model, for its tokenizer.")
+@click.option(
+    "--price",
+    type=click.FloatRange(0),
+    default=3.0,
+    show_default=True,
+    metavar="USD",
+    help="Of a million input tokens.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with charts."
+)
+@click.pass_context
+def compare(context: click.Context, /, file: Path, **options: Any) -> None:
+    """Show side by side what each policy makes of the conversation in FILE."""
+    from mcp_server_compaction.cli.compare import CompareFile, run_compare
+
+    job = CompareFile(file=file, **options)
+    config = _config(context)
+    _run(lambda: run_compare(job, config))
+
+
+@main.command()
+@click.argument("query")
+@click.option("--session", metavar="S", help="Only in this session.")
+@click.option("--role", type=click.Choice(["system", "user", "assistant", "tool"]))
+@click.option("--tool", metavar="NAME", help="Only results of this tool.")
+@click.option("--since", metavar="TIME", help="ISO 8601 date or time.")
+@click.option("--until", metavar="TIME", help="ISO 8601 date or time.")
+@click.option("--kind", type=click.Choice(["words", "phrase", "regex"]), default="words")
+@click.option("--order", type=click.Choice(["relevance", "recent"]), default="relevance")
+@click.option("--limit", type=click.IntRange(1, 50), default=10, show_default=True)
+@click.option("--cursor", metavar="C", help="Goes on where an earlier search ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def search(
+    context: click.Context, /, query: str, session: str | None, as_json: bool, **filters: Any
+) -> None:
+    """Find QUERY in archived messages and outputs."""
+    from mcp_server_compaction.cli.archive import run_search
+
+    given = {"query": query, "session_id": session, **filters}
+    config = _config(context)
+    _run(lambda: run_search(given, config, as_json=as_json))
+
+
+@main.command()
+@click.argument("pointer")
+@click.option("--lines", metavar="A-B", help="From line A to line B, from 1.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="The last N lines.")
+@click.option("--pattern", metavar="P", help="Matching lines, as grep -n shows them.")
+@click.option("--json-path", metavar="J", help="Only the value at a path, as $.items[0].name.")
+@click.option("--json", "as_json", is_flag=True, help="Messages as exact JSON lines.")
+@click.pass_context
+def read(context: click.Context, /, pointer: str, **part: Any) -> None:
+    """Print what POINTER names: an output, or a range of messages. Whole, unless told otherwise."""
+    from mcp_server_compaction.cli.archive import run_read
+
+    config = _config(context)
+    _run(lambda: run_read(pointer, config, **part))
+
+
+@main.command()
+@click.option("--of", "session", help="Only this session and its sub-agents, with their tokens.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.pass_context
+def sessions(context: click.Context, session: str | None, as_json: bool) -> None:
+    """List the archived sessions, newest first."""
+    from mcp_server_compaction.cli.archive import run_family, run_sessions
+
+    config = _config(context)
+    if session is not None:
+        _run(lambda: run_family(session, config, as_json=as_json))
+    else:
+        _run(lambda: run_sessions(config, as_json=as_json))
+
+
+@main.command("import")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> None:
+    """Archive session files of Claude Code, Codex and pi, and message lists.
+
+    PATHS are files or folders; without any, the folders where these hosts keep their transcripts.
+    Call it again at any time: only what is new is read.
+    """
+    from mcp_server_compaction.cli.import_sessions import run_import
+
+    config = _config(context)
+    _run(lambda: _finish(run_import(paths, config, as_json=as_json)))
+
+
+@main.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def usage(context: click.Context, as_json: bool) -> None:
+    """Show how much room each archived session takes."""
+    from mcp_server_compaction.cli.retention import run_usage
+
+    config = _config(context)
+    _run(lambda: run_usage(config, as_json=as_json))
+
+
+@main.command()
+@click.option("--older-than", metavar="DAYS", help="Sessions last used so long ago, as 90d.")
+@click.option("--max-size", metavar="SIZE", help="Then the oldest, until the rest fits: 5GB.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def prune(context: click.Context, /, **bounds: Any) -> None:
+    """Delete old sessions with all their bytes. Pinned ones stay."""
+    from mcp_server_compaction.cli.retention import run_prune
+
+    config = _config(context)
+    _run(lambda: run_prune(config, **bounds))
+
+
+@main.command()
+@click.argument("sessions", nargs=-1, required=True)
+@click.option("--off", is_flag=True, help="Take the pin off.")
+@click.pass_context
+def pin(context: click.Context, sessions: tuple[str, ...], off: bool) -> None:
+    """Keep SESSIONS, and those that they started, from being pruned."""
+    from mcp_server_compaction.cli.retention import run_pin
+
+    config = _config(context)
+    _run(lambda: run_pin(config, sessions, pinned=not off))
+
+
+@main.command()
+@click.argument("sessions", nargs=-1, required=True)
+@click.confirmation_option(prompt="Delete these sessions for good?")
+@click.pass_context
+def delete(context: click.Context, sessions: tuple[str, ...]) -> None:
+    """Delete SESSIONS with all their bytes, pinned or not."""
+    from mcp_server_compaction.cli.retention import run_delete
+
+    config = _config(context)
+    _run(lambda: run_delete(config, sessions))
+
+
+@main.command()
+@click.pass_context
+def doctor(context: click.Context) -> None:
+    """Check versions, vocabulary, archive, roots and summary writers."""
+    from mcp_server_compaction.cli.doctor import run_doctor
+
+    config = _config(context)
+    _run(lambda: run_doctor(config))
+
+
+def _config(context: click.Context, *, over_http: bool = False) -> Config:
+    try:
+        return load_config(**context.obj, over_http=over_http)
+    except SettingsError as error:
+        raise click.UsageError(shown(str(error))) from error
+
+
+def _finish(succeeded: bool) -> None:
+    """Exit with code 1 where a command has said what failed."""
+    if not succeeded:
+        raise click.exceptions.Exit(1)
+
+
+def _run(command: Callable[[], None]) -> None:
+    """Run a command; expected failures become a line on standard error."""
+    try:
+        command()
+    except CompactionError as error:
+        raise _Failure(shown(str(error))) from error
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None

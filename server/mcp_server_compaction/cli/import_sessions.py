@@ -1,0 +1,133 @@
+"""`import [PATHS…]`: session files of hosts and message lists into the archive."""
+
+import json
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.errors import SettingsError
+from context_compaction.file_access import HOST_TRANSCRIPT_FOLDERS
+
+from mcp_server_compaction.cli.terminal import say
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.import_calls import Calls
+from mcp_server_compaction.hosts.import_journal import Journal
+from mcp_server_compaction.hosts.importing import (
+    Imported,
+    Report,
+    changed_files,
+    import_file,
+    is_output,
+)
+
+_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
+
+
+def run_import(paths: Sequence[Path], config: Config, *, as_json: bool) -> bool:
+    """Import and say what was taken; whether all that was named could be.
+
+    Raises:
+        SettingsError: No path was named and no host's transcripts are there.
+        ArchiveError: The archive fails.
+    """
+    files = _files(paths or _host_folders(), config.archive_folder)
+    outcomes = anyio.run(_import, files, config)
+    named = {path.absolute() for path in paths}
+    failed = [one for one in outcomes if one.problem and _matters(one, named)]
+    passed_over = sum(bool(one.problem) for one in outcomes) - len(failed)
+    figures = {
+        "files": len(files),
+        "unchanged": len(files) - len(outcomes),
+        "passed_over": passed_over,
+        "failed": len(failed),
+        "sessions": len({session for one in outcomes for session in one.sessions}),
+        "messages_written": sum(one.written for one in outcomes),
+        "outputs": sum(one.outputs for one in outcomes),
+    }
+    if as_json:
+        say(json.dumps(figures))
+    else:
+        say(
+            f"{figures['messages_written']:,} new messages and {figures['outputs']} outputs in "
+            f"{figures['sessions']} sessions. "
+            f"{len(files)} files: {figures['unchanged']} unchanged, {passed_over} without a "
+            f"conversation, {len(failed)} failed."
+        )
+    for one in outcomes:
+        for note in one.notes:
+            say(f"{one.path}: {note}", err=True)
+    for one in failed:
+        say(f"{one.path}: {one.problem}", err=True)
+    return not failed
+
+
+def _matters(outcome: Imported, named: set[Path]) -> bool:
+    """A file that was found in a folder may hold anything; one that was named may not."""
+    return outcome.is_conversation or outcome.path in named
+
+
+def _host_folders() -> list[Path]:
+    found = [Path.home() / folder for folder in HOST_TRANSCRIPT_FOLDERS]
+    existing = [folder for folder in found if folder.is_dir()]
+    if not existing:
+        raise SettingsError(
+            f"There are no transcripts in {', '.join(map(str, found))}. Name files or folders."
+        )
+    return existing
+
+
+def _files(paths: Sequence[Path], archive_folder: Path) -> list[Path]:
+    """The files named, and in folders those that may hold a conversation; each once, in order."""
+    found: dict[Path, None] = {}
+    for path in map(Path.absolute, paths):
+        if not path.is_dir():
+            found[path] = None
+            continue
+        for folder, folders, names in os.walk(path):
+            if Path(folder) == archive_folder:
+                folders.clear()
+                continue
+            folders.sort()
+            inner = [Path(folder, name) for name in sorted(names)]
+            found |= dict.fromkeys(filter(_may_be, inner))
+    return list(found)
+
+
+def _may_be(path: Path) -> bool:
+    return path.name.endswith(_ENDINGS) or is_output(path)
+
+
+async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
+    """Import the files that have changed."""
+    journal = Journal(config.archive_folder)
+    changed = await to_thread.run_sync(changed_files, journal, files)
+    if not changed:
+        return []
+    async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
+        calls = Calls(archive)
+        with _progress(changed) as report:
+            return [
+                await import_file(archive, journal, calls, path, report_bytes=report)
+                for path in sorted(changed, key=is_output)  # an output after its session's calls
+            ]
+
+
+@contextmanager
+def _progress(files: Sequence[Path]) -> Generator[Report]:
+    """Reports to a progress bar on standard error, where somebody watches."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = ("Importing", BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    total = sum(path.stat().st_size for path in files if path.exists())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("import", total=total)
+        yield lambda count: progress.advance(task, count)

@@ -1,0 +1,1 @@
+"""Sessions of agents' hosts, imported into the archive."""

@@ -1,0 +1,1 @@
+"""The server: tools, resources, prompts and completions of the Model Context Protocol."""

@@ -1,0 +1,108 @@
+"""The MCP server: which handler answers which request.
+
+It is built on the SDK's low-level server, whose interface is public throughout: tools have strict,
+short schemas, and resources are listed page by page from the archive.
+"""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import ListenHandler
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+from pydantic import ValidationError
+
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.completions import complete
+from mcp_server_compaction.protocol.deps import Deps, open_deps
+from mcp_server_compaction.protocol.notifications import Changes
+from mcp_server_compaction.protocol.prompts import get_prompt, list_prompts
+from mcp_server_compaction.protocol.resources import (
+    list_resource_templates,
+    list_resources,
+    read_resource,
+    subscribe,
+    unsubscribe,
+)
+from mcp_server_compaction.protocol.tools import call_tool, list_tools
+
+_logger = logging.getLogger(__name__)
+
+SERVER_NAME = "mcp-server-compaction"
+INSTRUCTIONS = (
+    "Text such as [Old tool result cleared: …] or <persisted-output> stands for content that left "
+    "the context and is archived whole: read it with read_persisted_output and the id it names. "
+    "Find anything earlier with search_transcript."
+)
+
+
+async def hide_faults(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Answer a fault of ours without its text, which may hold what others said; log it instead.
+
+    Expected failures never come here: the handlers turn them into answers.
+    """
+    try:
+        return await call_next(ctx)
+    except (MCPError, ValidationError):
+        raise
+    except Exception as error:
+        _logger.exception("%s failed unexpectedly", ctx.method)
+        raise MCPError(
+            INTERNAL_ERROR,
+            f"{ctx.method} failed by a fault of the server; its log on standard error says "
+            "more. Nothing archived was lost.",
+        ) from error
+
+
+class CompactionServer(Server[Deps]):
+    """The low-level server, announcing that its list of resources changes."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """The greeting of the handshake era, whichever transport asks for it."""
+        return super().create_initialization_options(
+            notification_options or NotificationOptions(resources_changed=True),
+            experimental_capabilities,
+            extensions,
+        )
+
+
+def build_server(config: Config) -> CompactionServer:
+    """The server for `config`. It touches no file before it runs."""
+    changes = Changes()
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Deps]) -> AsyncGenerator[Deps]:
+        async with open_deps(config, changes) as deps:
+            yield deps
+
+    server = CompactionServer(
+        SERVER_NAME,
+        version=version(SERVER_NAME),
+        title="Context compaction",
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        on_list_resources=list_resources,
+        on_list_resource_templates=list_resource_templates,
+        on_read_resource=read_resource,
+        on_subscribe_resource=subscribe,
+        on_unsubscribe_resource=unsubscribe,
+        on_subscriptions_listen=ListenHandler(changes.bus),
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_completion=complete,
+    )
+    server.middleware.append(hide_faults)
+    return server

@@ -1,0 +1,129 @@
+"""Tool arguments: a strict model in, readable one-line errors out, and a short JSON schema.
+
+The SDK ignores unknown arguments, so that a misspelt one has no effect and nobody is told. Here it
+is an error that names the nearest known one.
+"""
+
+import difflib
+import json
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, cast
+
+from context_compaction.errors import SettingsError
+from context_compaction.messages.model import is_list, is_object
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+_MAX_PROBLEMS = 5
+
+
+class Arguments(BaseModel):
+    """Base of every tool's arguments."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+ArgumentsT = TypeVar("ArgumentsT", bound=Arguments)
+
+
+def parse_arguments(model: type[ArgumentsT], given: Mapping[str, Any]) -> ArgumentsT:
+    """The arguments of one call.
+
+    Lists and objects may come as JSON text, since some hosts write them so.
+
+    Raises:
+        SettingsError: An argument is unknown, missing, or of the wrong type or value.
+    """
+    known = list(model.model_fields)
+    for name in given:
+        if name not in known:
+            raise SettingsError(unknown_name("argument", name, known))
+    try:
+        return model.model_validate(_without_json_text(model, given))
+    except ValidationError as error:
+        raise SettingsError(describe_problems(error)) from error
+
+
+def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
+    """The sentence that refuses an unknown name and offers the nearest known ones."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        return f"There is no {what} {name!r}. Did you mean {', '.join(near)}?"
+    return f"There is no {what} {name!r}. Known: {', '.join(names)}."
+
+
+def describe_problems(error: ValidationError) -> str:
+    """What pydantic found, on one line: where, what is wrong, what was given."""
+    problems = error.errors(include_url=False, include_context=False)
+    shown = [_describe(cast("Mapping[str, Any]", problem)) for problem in problems[:_MAX_PROBLEMS]]
+    if len(problems) > _MAX_PROBLEMS:
+        shown.append(f"and {len(problems) - _MAX_PROBLEMS} more")
+    return "; ".join(shown) + "."
+
+
+def short_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of `model` without what costs tokens and tells a model nothing.
+
+    Titles go, `null` alternatives and null defaults too: an argument that may be null may as well
+    be left out.
+    """
+    schema = cast("dict[str, Any]", _shortened(model.model_json_schema()))
+    schema.pop("description", None)
+    return schema
+
+
+def _without_json_text(model: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
+    properties = short_schema(model)["properties"]
+    return {
+        name: _parsed(value) if properties[name].get("type") in {"array", "object"} else value
+        for name, value in given.items()
+    }
+
+
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value  # validation then says what is expected instead of this text
+
+
+def _describe(problem: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in problem["loc"]) or "arguments"
+    if problem["type"] == "missing":
+        return f"{place}: this argument is required"
+    message = str(problem["msg"]).removeprefix("Value error, ").removesuffix(".")
+    if problem["type"] == "value_error":
+        return message if not problem["loc"] else f"{place}: {message}"
+    shown = reprlib.repr(problem["input"])  # the input may be a whole conversation
+    return f"{place}: {message[:1].lower()}{message[1:]}, but {shown} was given"
+
+
+def _shortened(node: Any) -> Any:
+    if is_list(node):
+        return [_shortened(item) for item in node]
+    if not is_object(node):
+        return node
+    alternatives: list[Any] = node.get("anyOf", [])
+    real = [item for item in alternatives if item != {"type": "null"}]
+    if len(real) == 1:
+        rest = {key: value for key, value in node.items() if key != "anyOf"}
+        return _shortened({**real[0], **rest})
+    return {
+        key: _shortened_properties(value) if key == "properties" else _shortened(value)
+        for key, value in node.items()
+        if not _is_noise(key, value)
+    }
+
+
+def _shortened_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+    # The keys here are names of arguments, one of which may well be "title".
+    return {name: _shortened(schema) for name, schema in properties.items()}
+
+
+def _is_noise(key: str, value: Any) -> bool:
+    if key == "title" or (key == "default" and value is None):
+        return True
+    return key == "additionalProperties" and value is True

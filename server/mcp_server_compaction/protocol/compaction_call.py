@@ -1,0 +1,254 @@
+"""From the arguments of `compact_messages` to the library's request, and from its result back."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from anyio import to_thread
+from context_compaction.archive import Archive
+from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.messages.model import JsonObject
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.settings import Settings
+
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
+from mcp_server_compaction.protocol.schemas import (
+    BoundaryFigures,
+    CompactAnswer,
+    CompactArguments,
+    CompactOptions,
+    LayerFigures,
+    PreparedFigures,
+    TokenFigures,
+)
+from mcp_server_compaction.protocol.sessions import iso_time
+from mcp_server_compaction.protocol.writers import library_writer, wanted_writer
+
+SETTING_NAMES = tuple(item.name for item in fields(Settings))
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The conversation of one call.
+
+    Attributes:
+        payload: Its messages.
+        format: Their format, where the source says it.
+        session_id: The session, where the source names one.
+        model: The model, where the source names one.
+        system: The system prompt, where the source holds it.
+        tools: The tool definitions, where the source holds them.
+        folder: The working folder of the conversation, which relative paths start from.
+        known_count: How many of the messages the archive supplied, before those of the call.
+        notes: What the caller should know of the source.
+    """
+
+    payload: Sequence[JsonObject]
+    format: str | None = None
+    session_id: str | None = None
+    model: str | None = None
+    system: Any = None
+    tools: Any = None
+    folder: str | None = None
+    known_count: int = 0
+    notes: tuple[str, ...] = ()
+
+
+async def input_of(arguments: CompactArguments, archive: Archive, config: Config) -> Input:
+    """The conversation that the arguments give or point to.
+
+    Raises:
+        CompactionError: The file may not be read, or holds no conversation.
+    """
+    if arguments.transcript_path is not None:
+        data = await config.roots.read_bytes(arguments.transcript_path)
+        return await input_of_file(data, Path(arguments.transcript_path).name)
+    if arguments.new_messages is not None:
+        return await _grown(archive, arguments.session_id or "", arguments.new_messages)
+    return Input(arguments.messages or [])
+
+
+async def input_of_file(data: bytes, name: str) -> Input:
+    """The conversation in a file's bytes.
+
+    Raises:
+        CompactionError: It holds no conversation.
+    """
+    from context_compaction.formats.session_files.read import read_conversation
+
+    found = await to_thread.run_sync(partial(read_conversation, data, name=name))
+    return Input(
+        payload=found.payload,
+        format=found.format,
+        session_id=found.session_id,
+        model=found.model,
+        system=found.system,
+        tools=found.tools,
+        folder=found.cwd,
+        notes=found.notes,
+    )
+
+
+async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -> Input:
+    try:
+        format_name, context = await archive.context(session_id)
+    except NotFoundError:
+        note = f"Session {session_id} was not known: it begins with these messages."
+        return Input(new, session_id=session_id, notes=(note,))
+    return Input(
+        [*context, *new], format=format_name, session_id=session_id, known_count=len(context)
+    )
+
+
+def request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:
+    """What to ask the library for.
+
+    Raises:
+        SettingsError: An option is unknown or has a wrong value.
+    """
+    options, settings = split_options(arguments.options or {})
+    return CompactRequest(
+        mode=arguments.mode,
+        format=options.format or given.format,
+        session_id=arguments.session_id or given.session_id,
+        parent_session_id=options.parent_session_id,
+        model=options.model or given.model or config.model,
+        context_window=arguments.context_window,
+        max_output_tokens=options.max_output_tokens,
+        target_tokens=arguments.target_tokens,
+        overhead_tokens=options.overhead_tokens,
+        system=given.system if options.system is None else options.system,
+        tools=given.tools if options.tools is None else options.tools,
+        usage=options.usage,
+        usage_message_index=options.usage_message_index,
+        policy=arguments.policy or config.policy,
+        settings=settings,
+        pinned=tuple(options.pinned),
+        pinned_messages=tuple(given.known_count + at for at in options.pinned_messages),
+        snip_messages=tuple(options.snip_messages),
+        unpin=tuple(options.unpin),
+        instructions=arguments.instructions or "",
+        summarizer=library_writer(wanted_writer(arguments.summarizer, config)),
+        summary=arguments.summary,
+        continuation=options.continuation,
+        idle_seconds=options.idle_seconds,
+        prepare=options.prepare,
+        apply=options.apply,
+    )
+
+
+def split_options(given: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:
+    """The options of a call, and apart from them the constants of the policy it changes.
+
+    Raises:
+        SettingsError: A name is neither, or an option has a wrong value.
+    """
+    own = list(CompactOptions.model_fields)
+    for name in given:
+        if name not in own and name not in SETTING_NAMES:
+            raise SettingsError(
+                f"options: {unknown_name('option', name, [*own, *SETTING_NAMES])} "
+                "All are described in options://compact_messages."
+            )
+    options = parse_arguments(
+        CompactOptions, {name: value for name, value in given.items() if name in own}
+    )
+    return options, {name: value for name, value in given.items() if name not in own}
+
+
+def answer_of(result: CompactResult, notes: Sequence[str], *, wrote: bool) -> CompactAnswer:
+    """The answer to a result, without its message list."""
+    return CompactAnswer(
+        session_id=result.session_id,
+        format=result.format,
+        status=result.status,
+        changed=result.changed,
+        fits=result.fits,
+        tokens=TokenFigures(
+            before=result.tokens.before,
+            before_upper=result.tokens.before_upper,
+            after=result.tokens.after,
+            upper=result.tokens.upper,
+            trigger=result.tokens.trigger,
+            target=result.tokens.target,
+            limit=result.tokens.limit,
+            method=result.tokens.method,
+        ),
+        layers=[
+            LayerFigures(
+                name=layer.name,
+                tokens_before=layer.tokens_before,
+                tokens_after=layer.tokens_after,
+                edit_count=layer.edit_count,
+            )
+            for layer in result.layers
+        ],
+        boundary=_boundary(result),
+        restored=list(result.restored),
+        irreducible=irreducible_lines(result),
+        warnings=[*notes, *result.warnings],
+        message_count=len(result.messages),
+        summary=result.summary,
+        written_by=written_by(result.receipt),
+        receipt=_rest_of_receipt(result.receipt),
+        context_pointer=(
+            f"transcript://{result.session_id}/context" if wrote and result.changed else None
+        ),
+        receipt_pointer=(
+            f"transcript://{result.session_id}/receipts"
+            if wrote and (result.changed or result.prepared)
+            else None
+        ),
+        prepared=_prepared(result),
+    )
+
+
+def written_by(receipt: JsonObject) -> str | None:
+    """Who wrote the summary, with the model's name where one did; None without a summary."""
+    writer: str | None = receipt.get("writer")
+    model, memory = receipt.get("model"), receipt.get("memory_used")
+    if memory:
+        return f"{writer} ({memory['writer']})"
+    return f"{writer} ({model['name']})" if model and model["writer"] == writer else writer
+
+
+def _rest_of_receipt(receipt: JsonObject) -> JsonObject | None:
+    """What the receipt says beyond the fields that the answer has anyway."""
+    rest = {key: value for key, value in receipt.items() if key not in CompactAnswer.model_fields}
+    return rest or None
+
+
+def irreducible_lines(result: CompactResult) -> list[str]:
+    """What could not be made smaller, a line each."""
+    return [
+        f"{piece.description}: {piece.tokens} tokens"
+        + (f" (message {piece.index})" if piece.index is not None else "")
+        for piece in result.irreducible
+    ]
+
+
+def _prepared(result: CompactResult) -> PreparedFigures | None:
+    if result.prepared is None:
+        return None
+    return PreparedFigures(
+        prepared_id=result.prepared.prepared_id,
+        message_count=result.prepared.message_count,
+        prefix_hash=result.prepared.prefix_hash,
+        expires=iso_time(result.prepared.expires_seconds),
+    )
+
+
+def _boundary(result: CompactResult) -> BoundaryFigures | None:
+    if result.boundary is None:
+        return None
+    return BoundaryFigures(
+        first_kept_index=result.boundary.first_kept_index,
+        start_seq=result.boundary.start_seq,
+        stop_seq=result.boundary.stop_seq,
+        is_split_turn=result.boundary.is_split_turn,
+        pointer=result.boundary.pointer,
+    )

@@ -1,0 +1,88 @@
+"""What the handlers work with: made once by the lifespan, closed by it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+from context_compaction.archive import Archive
+
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol.notifications import Changes
+
+
+class LazyArchive:
+    """The archive, opened by the first call that needs it.
+
+    Hosts wait for `initialize`, and opening would load SQLite before they get their answer. A task
+    of the lifespan enters and leaves the archive, so that both happen in one task.
+    """
+
+    def __init__(self, config: Config, task_group: TaskGroup) -> None:
+        self._config = config
+        self._task_group = task_group
+        self._lock = anyio.Lock()
+        self._closing = anyio.Event()
+        self._archive: Archive | None = None
+
+    async def get(self) -> Archive:
+        """The open archive. A call that is cancelled while it opens leaves it to the next one.
+
+        Raises:
+            ArchiveError: It cannot be opened; the next call tries again.
+        """
+        async with self._lock:
+            archive = self._archive
+            if archive is None:
+                archive = await self._task_group.start(self._keep_open)
+                self._archive = archive
+            return archive
+
+    def close(self) -> None:
+        """Let the task close the archive."""
+        self._closing.set()
+
+    async def _keep_open(self, *, task_status: TaskStatus[Archive]) -> None:
+        # Here and not above: SQLite and zstandard are loaded when they are needed.
+        from context_compaction.archive.local.archive import open_archive
+
+        async with open_archive(
+            self._config.archive_folder, redaction=self._config.redaction
+        ) as archive:
+            task_status.started(archive)
+            await self._closing.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """Everything that a handler may use.
+
+    Attributes:
+        config: What the process was told.
+        archives: Where the archive comes from.
+        changes: Who is told when resources change.
+    """
+
+    config: Config
+    archives: LazyArchive
+    changes: Changes
+
+    async def archive(self) -> Archive:
+        """The open archive.
+
+        Raises:
+            ArchiveError: It cannot be opened.
+        """
+        return await self.archives.get()
+
+
+@asynccontextmanager
+async def open_deps(config: Config, changes: Changes) -> AsyncGenerator[Deps]:
+    """What one run of the server works with."""
+    async with anyio.create_task_group() as task_group:
+        archives = LazyArchive(config, task_group)
+        try:
+            yield Deps(config, archives, changes)
+        finally:
+            archives.close()

@@ -1,0 +1,334 @@
+"""What the tools take and what they answer. Field descriptions are read by models: keep them short.
+
+The definitions stand in every host's context on every turn, so name, description and input schema
+of all four tools together stay within 1,200 tokens (a test counts them).
+"""
+
+from typing import Annotated, Any, Literal
+
+from context_compaction.request import Mode
+from context_compaction.result import Status
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+
+from mcp_server_compaction.config import WriterName
+from mcp_server_compaction.protocol.arguments import Arguments
+
+Tokens = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Reply = Literal["messages", "edits", "receipt"]
+
+
+class CompactArguments(Arguments):
+    """Arguments of `compact_messages`."""
+
+    messages: list[dict[str, Any]] | None = Field(
+        default=None, description="Whole list: Anthropic, OpenAI or Gemini form."
+    )
+    new_messages: list[dict[str, Any]] | None = Field(
+        default=None, description="Only what came since the last call; needs session_id."
+    )
+    transcript_path: str | None = Field(default=None, description="Or a session file of a host.")
+    session_id: str | None = None
+    mode: Mode = Field(
+        default="auto",
+        description="plan: only tell. micro: clear now. full: summarize now. "
+        "reactive: provider said prompt too long. record: archive and count.",
+    )
+    context_window: Tokens | None = Field(default=None, description="In tokens; else by model.")
+    target_tokens: Tokens | None = None
+    policy: str | None = Field(
+        default=None, description="200K: default acts at 170K, leaves 51K; economy 84K, 13K."
+    )
+    summarizer: WriterName = Field(default="auto", description="host: you write the summary.")
+    summary: str | None = Field(
+        default=None, description="Yours, after needs_summary; with record: for later."
+    )
+    instructions: str | None = Field(default=None, description="What the summary should keep.")
+    reply: Reply | None = Field(
+        default=None, description="edits: splices on your list. With a path: the summary."
+    )
+    options: dict[str, Any] | None = Field(
+        default=None, description="Rare settings: see options://compact_messages."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "CompactArguments":
+        sources = (self.messages, self.new_messages, self.transcript_path)
+        if sum(source is not None for source in sources) != 1:
+            raise ValueError("give exactly one of messages, new_messages, transcript_path")
+        if self.new_messages is not None and not self.session_id:
+            raise ValueError("new_messages needs the session_id of the earlier call")
+        return self
+
+
+class CompactOptions(Arguments):
+    """The rare settings of `compact_messages`, beside the constants of a policy."""
+
+    model: str | None = Field(default=None, description="Model name, for its window and tokenizer.")
+    max_output_tokens: Tokens | None = Field(
+        default=None, description="Tokens the answer may take."
+    )
+    overhead_tokens: Count = Field(
+        default=0, description="Tokens of system prompt and tools, where those are not given."
+    )
+    system: str | list[Any] | dict[str, Any] | None = Field(
+        default=None, description="The system prompt, as the request carries it; only counted."
+    )
+    tools: list[dict[str, Any]] | None = Field(
+        default=None, description="The tool definitions, as the request carries them; only counted."
+    )
+    usage: dict[str, Any] | None = Field(
+        default=None, description="The provider's last usage report, which anchors the count."
+    )
+    usage_message_index: Count | None = Field(
+        default=None, description="Index of the message that the usage was reported for."
+    )
+    pinned: list[StrictStr] = Field(
+        default=[],
+        description="Texts that every summary carries word for word, from this call on. A passage "
+        "of the user may also be marked in place: <pin>…</pin>.",
+    )
+    pinned_messages: list[Count] = Field(
+        default=[],
+        description="Places in the messages of this call, from 0: their text is carried from the "
+        "moment they leave, and their results are not cleared.",
+    )
+    snip_messages: list[Count] = Field(
+        default=[],
+        description="Places in the whole list, from 0, of messages that are needed no more: they "
+        "leave now, each call with its result, and a line with a pointer stands for each gap. "
+        "receipt.snip has tokens_freed and boundary_messages.",
+    )
+    unpin: list[StrictStr] = Field(
+        default=[],
+        description="Texts, or ids from receipt.pins, that later summaries no longer carry.",
+    )
+    format: str | None = Field(
+        default=None,
+        description="anthropic, openai-chat, openai-responses, gemini or pi; "
+        "found from the shape if left out.",
+    )
+    parent_session_id: str | None = Field(
+        default=None, description="The session that started this one."
+    )
+    continuation: str | None = Field(
+        default=None, description="With summary: what summary_request had under this name."
+    )
+    idle_seconds: float = Field(default=0.0, ge=0, description="How long the conversation rested.")
+    prepare: bool = Field(
+        default=False,
+        description="Compact what stands there now, but keep the outcome for a later apply.",
+    )
+    apply: str | None = Field(
+        default=None,
+        description="A prepared_id: replace the messages that it was prepared for, and no others.",
+    )
+
+
+class PersistArguments(Arguments):
+    """Arguments of `persist_large_output`."""
+
+    output: str | None = Field(default=None, description="The text.")
+    path: str | None = Field(default=None, description="Or a file that holds it.")
+    session_id: str | None = None
+    tool_name: str | None = None
+    tool_call_id: str | None = None
+    threshold_tokens: Count | None = Field(default=None, description="Store nothing below this.")
+    preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PersistArguments":
+        if (self.output is None) == (self.path is None):
+            raise ValueError("give either output or path")
+        return self
+
+
+class ReadArguments(Arguments):
+    """Arguments of `read_persisted_output`."""
+
+    output_id: str = Field(description="o_…, or transcript://S/messages/3-7.")
+    start_line: Annotated[int, Field(ge=1)] | None = Field(default=None, description="From 1.")
+    offset: Count | None = Field(default=None, description="Characters, from 0.")
+    limit: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="Lines; characters with offset; matches with pattern."
+    )
+    pattern: str | None = Field(default=None, description="Text or regex; shows lines as grep -n.")
+    context: Annotated[int, Field(ge=0, le=50)] | None = Field(
+        default=None, description="Lines around a match."
+    )
+    tail: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Last N lines.")
+    json_path: str | None = Field(default=None, description="Only this value, as $.items[*].id.")
+    as_json: bool | None = Field(default=None, description="Messages as exact JSON lines.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "ReadArguments":
+        ways = (self.offset, self.tail, self.pattern)
+        if sum(way is not None for way in ways) > 1:
+            raise ValueError("give at most one of offset, tail, pattern")
+        if self.start_line is not None and (self.offset is not None or self.tail is not None):
+            raise ValueError("start_line goes with neither offset nor tail")
+        if self.context is not None and self.pattern is None:
+            raise ValueError("context needs a pattern")
+        return self
+
+
+class SearchArguments(Arguments):
+    """Arguments of `search_transcript`."""
+
+    query: Annotated[str, Field(min_length=1)]
+    session_id: str | None = Field(default=None, description="Or ID@head: branch.")
+    role: Literal["system", "user", "assistant", "tool"] | None = None
+    tool: str | None = None
+    path: str | None = Field(default=None, description="Of a file.")
+    since: str | None = Field(default=None, description="ISO 8601.")
+    until: str | None = None
+    kind: Literal["words", "phrase", "regex"] = "words"
+    order: Literal["relevance", "recent"] = "relevance"
+    limit: Annotated[int, Field(ge=1, le=50)] = 10
+    cursor: str | None = Field(default=None, description="next_cursor of the last page.")
+
+
+class Answer(BaseModel):
+    """Base of every structured answer; a field that has nothing to say is left out."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class TokenFigures(Answer):
+    """Tokens of one compaction."""
+
+    before: int
+    before_upper: int = Field(description="Upper estimate; above the trigger, auto acts.")
+    after: int
+    upper: int = Field(description="Upper estimate of what goes out.")
+    trigger: int
+    target: int
+    limit: int = Field(description="The target if something had to go, else the trigger.")
+    method: str
+
+
+class LayerFigures(Answer):
+    """What one layer did."""
+
+    name: str
+    tokens_before: int
+    tokens_after: int
+    edit_count: int
+
+
+class BoundaryFigures(Answer):
+    """Where a summary stands for history."""
+
+    first_kept_index: int
+    start_seq: int
+    stop_seq: int
+    is_split_turn: bool
+    pointer: str
+
+
+class SpliceAnswer(Answer):
+    """One change of the list that was passed in."""
+
+    start: int
+    delete_count: int
+    insert: list[dict[str, Any]]
+
+
+class SummaryRequest(Answer):
+    """What to ask a model for, before calling again with `summary`."""
+
+    system: str
+    user: str
+    max_tokens: int
+    continuation: str = Field(description="Ties the summary to these messages; for an hour.")
+
+
+class PreparedFigures(Answer):
+    """What is kept to be applied later."""
+
+    prepared_id: str
+    message_count: int = Field(description="First messages that it replaces.")
+    prefix_hash: str
+    expires: str
+
+
+class CompactAnswer(Answer):
+    """Answer of `compact_messages`."""
+
+    session_id: str
+    format: str
+    status: Status
+    changed: bool = Field(description="Whether the list that goes out differs.")
+    fits: bool = Field(description="Whether tokens.upper is within tokens.limit (and bytes).")
+    tokens: TokenFigures
+    layers: list[LayerFigures] = []
+    boundary: BoundaryFigures | None = None
+    restored: list[str] = []
+    irreducible: list[str] = []
+    warnings: list[str] = []
+    next_step: str | None = None
+    message_count: int = Field(description="Messages of the list that goes out.")
+    summary: str | None = None
+    written_by: str | None = Field(default=None, description="Who wrote the summary.")
+    summary_request: SummaryRequest | None = None
+    prepared: PreparedFigures | None = None
+    receipt: dict[str, Any] | None = Field(
+        default=None, description="What else it says, shortened; whole under receipt_pointer."
+    )
+    context_pointer: str | None = Field(
+        default=None, description="The compacted context, to be read."
+    )
+    receipt_pointer: str | None = None
+    messages: list[dict[str, Any]] | None = Field(
+        default=None, description="The new list, if it changed and was asked for."
+    )
+    edits: list[SpliceAnswer] | None = None
+
+
+class PersistAnswer(Answer):
+    """Answer of `persist_large_output`."""
+
+    persisted: bool
+    tokens: int
+    size_chars: int
+    threshold_tokens: int | None = None
+    output_id: str | None = None
+    size_bytes: int | None = None
+    line_count: int | None = None
+    session_id: str | None = None
+    marker: str | None = Field(
+        default=None, description="Put this into the context instead; has preview."
+    )
+    note: str | None = None
+
+
+class NextAnswer(Answer):
+    """The message after a hit that ends with a question."""
+
+    pointer: str
+    role: str
+    snippet: str
+
+
+class HitAnswer(Answer):
+    """One place where the query was found. The pointer to a message names its session."""
+
+    pointer: str
+    session_id: str | None = Field(default=None, description="Of an output.")
+    role: str
+    tool_name: str | None = None
+    time: str
+    line: int | None = None
+    offset_chars: int
+    snippet: str
+    next: NextAnswer | None = Field(default=None, description="What follows a question.")
+
+
+class SearchAnswer(Answer):
+    """Answer of `search_transcript`."""
+
+    hits: list[HitAnswer]
+    total: int
+    total_is_exact: bool
+    next_cursor: str | None = None
+    note: str | None = None

@@ -1,0 +1,191 @@
+"""The frames of standard input: each is a message, or is answered with what is wrong with it.
+
+The SDK passes over a line that it cannot read without a word, and the host waits for its own time
+limit, on every turn, since what broke the line stays in its conversation. Writing, and keeping
+standard output for the protocol alone, is left to the SDK.
+"""
+
+import io
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import anyio
+from anyio import to_thread
+from anyio.streams.memory import MemoryObjectReceiveStream
+from context_compaction.messages.model import is_list, is_object
+from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+# A conversation of ten million tokens is some 50 MB. What is longer is read past, not kept.
+MAX_FRAME_BYTES = 256 * 1024 * 1024
+
+_logger = logging.getLogger(__name__)
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+# One escape of a JSON string at a time, so that a backslash that is escaped itself begins none.
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    r"|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+_ID = re.compile(r'"id"\s{0,9}:\s{0,9}("[^"\\]{0,200}"|-?[0-9]{1,18}(?![0-9.eE]))')
+_TAIL_CHARS = 400  # an id that stands behind the parameters is looked for in so much of the end
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A line that is no message.
+
+    Attributes:
+        problem: What is wrong with it.
+        answer: What to send back; None where nobody waits for an answer.
+    """
+
+    problem: str
+    answer: JSONRPCError | None
+
+
+Streams: TypeAlias = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], Any]
+
+
+@asynccontextmanager
+async def stdio_streams() -> AsyncGenerator[Streams]:
+    """The messages of standard input, and where messages for standard output go.
+
+    Once at a time in a process.
+    """
+    sender, received = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    # closefd=False: a thread may still wait for a line when the server has ended.
+    lines = os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
+
+    async def read() -> None:
+        async with sender:
+            while line := await to_thread.run_sync(_read_line, lines, abandon_on_cancel=True):
+                found = parse_frame(line)
+                if isinstance(found, Refusal):
+                    _logger.warning("A line of standard input %s.", found.problem)
+                    if found.answer is not None:
+                        await wire.send(SessionMessage(found.answer))
+                elif found is not None:
+                    await sender.send(SessionMessage(found))
+
+    # The SDK is given an input that has ended, and only writes.
+    ended = anyio.wrap_file(io.StringIO())
+    async with (
+        stdio_server(stdin=ended) as (nothing, wire),
+        nothing,
+        received,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(read)
+        yield received, wire
+        tasks.cancel_scope.cancel()
+
+
+def _read_line(file: io.BufferedReader) -> bytes:
+    """A line with its end, cut at `MAX_FRAME_BYTES`; empty where there are no more."""
+    line = rest = file.readline(MAX_FRAME_BYTES)
+    while len(rest) == MAX_FRAME_BYTES and not rest.endswith(b"\n"):
+        rest = file.readline(MAX_FRAME_BYTES)
+    return line
+
+
+def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
+    """The message on a line, or why it is none; None where the line is empty.
+
+    Halves of surrogate pairs, which hosts write when they cut a text within an emoji, become
+    U+FFFD: no later step could pass them on.
+    """
+    if not line.strip():
+        return None
+    if len(line) >= MAX_FRAME_BYTES:
+        problem = f"has more than {MAX_FRAME_BYTES} bytes: send less at a time"
+        head = line[:_TAIL_CHARS].decode("utf-8", "replace")
+        return _refusal(INVALID_REQUEST, problem, _id_in(head))
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        text = without_halves(line.decode("utf-8", "replace"))
+        try:
+            message = jsonrpc_message_adapter.validate_json(text, by_name=False)
+        except ValidationError as error:
+            return _explain(text, error)
+    if isinstance(message, JSONRPCNotification) and b'"id"' in line:
+        return _with_odd_id(line, message)
+    return message
+
+
+def without_halves(text: str) -> str:
+    """JSON of the same length with U+FFFD for the escapes of halves of surrogate pairs."""
+    return _ESCAPE.sub(_without_half, text) if _HALF.search(text) else text
+
+
+def _without_half(escape: re.Match[str]) -> str:
+    return "\\ufffd" if escape["half"] else escape[0]
+
+
+def _with_odd_id(line: bytes, message: JSONRPCNotification) -> JSONRPCNotification | Refusal:
+    """A message without an id that can be used is a notification only where it names none."""
+    if "id" not in json.loads(line.decode("utf-8", "replace")):
+        return message
+    return _refusal(INVALID_REQUEST, "has an id that is neither a string nor an integer", None)
+
+
+def _explain(text: str, error: ValidationError) -> Refusal:
+    """Why a line is no message, with the id to answer under as far as it can be found."""
+    problems = error.errors(include_url=False, include_context=False, include_input=False)
+    if problems[0]["type"] == "json_invalid":
+        reason = problems[0]["msg"].removeprefix("Invalid JSON: ")
+        return _refusal(PARSE_ERROR, f"is not JSON that can be read: {reason}", _id_in(text))
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return _refusal(PARSE_ERROR, "is not JSON that can be read", _id_in(text))
+    if is_list(value):
+        return _refusal(INVALID_REQUEST, "is a list: send one message a line", None)
+    if not is_object(value):
+        return _refusal(INVALID_REQUEST, "is no JSON object", None)
+    problem = (
+        'is no JSON-RPC message: it needs "jsonrpc": "2.0", a method that is a string, and '
+        "params, if any, that are an object"
+    )
+    found = value.get("id")
+    is_usable = isinstance(found, str | int) and not isinstance(found, bool)
+    refusal = _refusal(INVALID_REQUEST, problem, found if is_usable else None)
+    # Nobody waits for an answer to a notification, and an answer is never answered.
+    is_request = "id" in value and not {"result", "error"} & value.keys()
+    return refusal if is_request else Refusal(problem, None)
+
+
+def _refusal(code: int, problem: str, request_id: RequestId | None) -> Refusal:
+    error = ErrorData(code=code, message=f"The line {problem}. Nothing was done.")
+    return Refusal(problem, JSONRPCError(jsonrpc="2.0", id=request_id, error=error))
+
+
+def _id_in(text: str) -> RequestId | None:
+    """The id of a request that cannot be read: before its parameters, or else at its end."""
+    head = text[: text.find('"params"')] if '"params"' in text else text
+    found = _ID.search(head[:_TAIL_CHARS])
+    if found is None:
+        found = next(iter([*_ID.finditer(text[-_TAIL_CHARS:])][::-1]), None)
+    if found is None:
+        return None
+    return found[1][1:-1] if found[1].startswith('"') else int(found[1])

@@ -1,0 +1,165 @@
+"""Tool: hand in a conversation, get back one that fits."""
+
+from typing import Any
+
+from context_compaction.archive import Archive
+from context_compaction.messages.edits import make_blob
+from context_compaction.result import CompactResult
+from context_compaction.splices import make_splices
+from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+
+from mcp_server_compaction.protocol.compaction_call import Input, answer_of, input_of, request_of
+from mcp_server_compaction.protocol.schemas import (
+    CompactAnswer,
+    CompactArguments,
+    Reply,
+    SummaryRequest,
+)
+from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, structured
+from mcp_server_compaction.protocol.writers import model_for, wanted_writer
+
+# Claude Code cuts longer results unless told; 500,000 is the most that it grants.
+MAX_LIST_CHARS = 500_000
+
+PLANNED = "Nothing was written: this is what mode='auto' would do."
+UNCHANGED_HOST = (
+    "This host's context is unchanged: no tool can replace it. Tell the user to run the host's own "
+    "compact command, or to begin a new session with this summary."
+)
+
+
+async def compact_messages(
+    context: RequestContext, arguments: CompactArguments
+) -> CallToolResult | InputRequiredResult:
+    """Compact one conversation and answer with as much of it as was asked for."""
+    # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
+    from context_compaction.pipeline.compact import compact
+
+    from mcp_server_compaction.protocol.sampling import (
+        AnswersPendingError,
+        is_modern,
+        sampling_model,
+    )
+
+    deps = context.lifespan_context
+    archive = await deps.archive()
+    given = await input_of(arguments, archive, deps.config)
+    request = request_of(arguments, given, deps.config)
+
+    async def report_progress(fraction: float, step: str) -> None:
+        await context.session.report_progress(fraction, 1.0, step)
+
+    sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
+    model = model_for(
+        wanted_writer(arguments.summarizer, deps.config),
+        deps.config,
+        sampling,
+        may_refuse=is_modern(context.session),
+    )
+    try:
+        result = await compact(
+            given.payload,
+            request,
+            archive=archive,
+            read_file=deps.config.roots.reader(given.folder),
+            model=model,
+            report_progress=report_progress,
+        )
+    except AnswersPendingError as pending:
+        return pending.result
+    wrote = arguments.mode != "plan"
+    if wrote:
+        await deps.changes.updated(f"transcript://{result.session_id}")
+        await deps.changes.listed(context.session)
+    answer = answer_of(result, given.notes, wrote=wrote)
+    if arguments.transcript_path is not None and arguments.reply is None:
+        return await _told(answer, result, given, archive)
+    return await _reply(answer, result, given, arguments.reply or "messages", archive)
+
+
+async def _told(
+    answer: CompactAnswer, result: CompactResult, given: Input, archive: Archive
+) -> CallToolResult:
+    """For a model that named a file: the summary first, and what it cannot do with it."""
+    if result.summary_prompt is not None or result.prepared is not None:
+        return await _reply(answer, result, given, "receipt", archive)
+    # The receipt has the rest, whole; here the summary needs the room.
+    answer.receipt, answer.boundary, answer.layers = None, None, []
+    if result.status == "planned":
+        answer.next_step = PLANNED
+    elif result.changed:
+        answer.next_step = UNCHANGED_HOST
+    return structured(answer, lead="summary")
+
+
+async def _reply(
+    answer: CompactAnswer, result: CompactResult, given: Input, reply: Reply, archive: Archive
+) -> CallToolResult:
+    beside: dict[str, Any] = {}
+    if result.summary_prompt is not None:
+        answer.summary_request = SummaryRequest(
+            system=result.summary_prompt.system,
+            user=result.summary_prompt.user,
+            max_tokens=result.summary_prompt.max_tokens,
+            continuation=result.summary_prompt.continuation,
+        )
+        answer.next_step = (
+            "Write the summary that summary_request asks for, then call again with the same "
+            "messages, summary=<your text> and options={'continuation': <that of the request>}."
+        )
+        if reply == "receipt":
+            await _file_prompt(answer, answer.summary_request, archive)
+        else:
+            beside["summary_request"] = answer.summary_request.model_dump()
+            answer.summary_request = None
+    elif result.status == "planned":
+        answer.next_step = PLANNED
+    elif result.prepared is not None:
+        answer.next_step = (
+            "Go on with your list, only adding to it. To replace its first "
+            f"{result.prepared.message_count} messages, call again with all of it and "
+            f"options={{'apply': '{result.prepared.prepared_id}'}}."
+        )
+    elif result.changed and reply == "messages":
+        beside["messages"] = result.messages
+        answer.next_step = (
+            "Send structuredContent.messages to the model instead of your list. Where you do not "
+            "make the requests yourself, your context is unchanged."
+        )
+    elif result.changed and reply == "edits":
+        beside["edits"] = [
+            {
+                "start": splice.start,
+                "delete_count": splice.delete_count,
+                "insert": list(splice.insert),
+            }
+            for splice in make_splices(given.payload, result.messages)
+        ]
+        answer.next_step = (
+            "Apply structuredContent.edits to your list, from the last to the first: at start, "
+            "replace delete_count messages by insert."
+        )
+    return structured(answer, beside=beside)
+
+
+async def _file_prompt(answer: CompactAnswer, prompt: SummaryRequest, archive: Archive) -> None:
+    """Put a long prompt into the archive, for a caller that reads in parts."""
+    blob = make_blob(prompt.user, tool_name="summary_request")
+    await archive.commit(answer.session_id, blobs=[blob])
+    prompt.user = f"Read the transcript with read_persisted_output {blob.output_id}"
+
+
+COMPACT_MESSAGES = ToolSpec(
+    name="compact_messages",
+    title="Compact messages",
+    description="Make a conversation fit its context window. Archives it first, then clears old "
+    "tool results and, if that is not enough, summarizes history; pointers to the originals stay. "
+    "Unchanged if it fits.",
+    arguments=CompactArguments,
+    answer=CompactAnswer,
+    annotations=ToolAnnotations(
+        read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+    ),
+    run=compact_messages,
+    meta={"anthropic/maxResultSizeChars": MAX_LIST_CHARS},
+)

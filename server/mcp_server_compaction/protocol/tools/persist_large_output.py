@@ -1,0 +1,100 @@
+"""Tool: put a large output into the archive and keep a marker with a preview of it."""
+
+from functools import partial
+
+from anyio import to_thread
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Blob, make_blob
+from context_compaction.settings import Settings
+from mcp_types import CallToolResult, ToolAnnotations
+
+from mcp_server_compaction.protocol.schemas import PersistAnswer, PersistArguments
+from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, structured
+
+# Outputs that belong to no conversation are filed under this session.
+UNFILED_SESSION = "outputs"
+# What stands in a marker for a tool that the call does not name.
+UNNAMED_TOOL = "unknown"
+
+
+async def persist_large_output(
+    context: RequestContext, arguments: PersistArguments
+) -> CallToolResult:
+    """Store the output, and answer with what to put in its place.
+
+    Who calls this has decided that it is large; only a threshold of the call's own is weighed.
+    """
+    deps = context.lifespan_context
+    threshold_tokens = arguments.threshold_tokens
+    text = (
+        arguments.output
+        if arguments.output is not None
+        else await deps.config.roots.read_text(arguments.path or "")
+    )
+    tokens = await to_thread.run_sync(partial(count_text, text, deps.config.model))
+    if threshold_tokens is not None and tokens < threshold_tokens:
+        return structured(_too_small(tokens, len(text), threshold_tokens))
+    blob = make_blob(text, tool_name=arguments.tool_name, call_id=arguments.tool_call_id)
+    session_id = arguments.session_id or UNFILED_SESSION
+    archive = await deps.archive()
+    await archive.commit(session_id, blobs=[blob])
+    await deps.changes.listed(context.session)
+    info = await archive.output_info(blob.output_id)
+    preview_chars = (
+        Settings().preview_chars if arguments.preview_chars is None else arguments.preview_chars
+    )
+    return structured(
+        PersistAnswer(
+            persisted=True,
+            tokens=tokens,
+            size_chars=len(text),
+            threshold_tokens=threshold_tokens,
+            output_id=blob.output_id,
+            size_bytes=len(blob.data),
+            line_count=info.line_count,
+            session_id=session_id,
+            marker=marker_of(blob, text, arguments.tool_name or UNNAMED_TOOL, preview_chars),
+        ),
+        cut=False,  # the marker is for the context: it must come whole
+    )
+
+
+def count_text(text: str, model: str | None) -> int:
+    """Tokens of `text`. The first call of a process loads the vocabulary: use a thread."""
+    from context_compaction.tokens.counter import counter_for
+
+    return counter_for(model).text(text)
+
+
+def marker_of(blob: Blob, text: str, tool_name: str, preview_chars: int) -> str:
+    """The marker that stands for a stored text, the same that a compaction leaves."""
+    from context_compaction.layers.preview import preview
+
+    return placeholders.persisted(
+        [blob], preview(text, max_chars=preview_chars), tool_name, len(text)
+    )
+
+
+def _too_small(tokens: int, size_chars: int, threshold_tokens: int) -> PersistAnswer:
+    return PersistAnswer(
+        persisted=False,
+        tokens=tokens,
+        size_chars=size_chars,
+        threshold_tokens=threshold_tokens,
+        note="Below the threshold_tokens of this call: nothing was stored. Keep the output as it "
+        "is, or call without threshold_tokens to store it all the same.",
+    )
+
+
+PERSIST_LARGE_OUTPUT = ToolSpec(
+    name="persist_large_output",
+    title="Persist a large output",
+    description="Store a large tool output and get a short marker with a preview to keep in its "
+    "place.",
+    arguments=PersistArguments,
+    answer=PersistAnswer,
+    annotations=ToolAnnotations(
+        read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+    ),
+    run=persist_large_output,
+)

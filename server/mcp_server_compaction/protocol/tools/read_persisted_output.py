@@ -1,0 +1,47 @@
+"""Tool: read back what left the context, exactly."""
+
+from mcp_types import CallToolResult, TextContent, ToolAnnotations
+
+from mcp_server_compaction.protocol.schemas import ReadArguments
+from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, is_utf8, sendable
+from mcp_server_compaction.reading.slices import MAX_CHARS, Part, read_part
+from mcp_server_compaction.reading.text_source import open_source
+
+
+async def read_persisted_output(
+    context: RequestContext, arguments: ReadArguments
+) -> CallToolResult:
+    """Answer with the text asked for alone, and in a second block with what part it is.
+
+    There is no structured content: hosts that prefer it would show the text escaped, or not at all.
+    """
+    archive = await context.lifespan_context.archive()
+    as_json = bool(arguments.as_json) or arguments.json_path is not None
+    source = await open_source(archive, arguments.output_id, as_json=as_json)
+    part = _sendable_part(await read_part(source, arguments))
+    return CallToolResult(
+        content=[
+            TextContent(type="text", text=part.text),
+            TextContent(type="text", text=f"[{source.pointer}: {part.note}{source.gap}]"),
+        ]
+    )
+
+
+def _sendable_part(part: Part) -> Part:
+    """`part`, with lone surrogates spelt out if it has any: UTF-8 cannot carry them."""
+    if is_utf8(part.text):
+        return part
+    note = f"{part.note} Halves of surrogate pairs are spelt out as \\udxxx."
+    return Part(sendable(part.text), note)
+
+
+READ_PERSISTED_OUTPUT = ToolSpec(
+    name="read_persisted_output",
+    title="Read a persisted output",
+    description="Read back a stored output, exactly, or archived messages, by the id or pointer "
+    "in a placeholder or search hit. Long text comes in parts.",
+    arguments=ReadArguments,
+    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    run=read_persisted_output,
+    meta={"anthropic/maxResultSizeChars": MAX_CHARS},
+)

@@ -1,0 +1,56 @@
+"""Tool: find what was said or printed, in messages and in stored outputs."""
+
+from dataclasses import replace
+
+from context_compaction.archive import Archive, Query
+from mcp_types import CallToolResult, ToolAnnotations
+
+from mcp_server_compaction.protocol.reply_size import most_tokens
+from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
+from mcp_server_compaction.protocol.searching import query_of, search_answer
+from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, dump, structured
+
+# A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
+REPLY_TOKENS = 2_000
+USUAL_HITS = 10
+
+_SNIPPET_CHARS = (None, 210, 180, 150, 120, 90, 60, 30)
+
+
+async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
+    """Run one search and answer with its page of hits."""
+    query = query_of(arguments)
+    archive = await context.lifespan_context.archive()
+    return structured(await search_briefly(archive, query))
+
+
+async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
+    """The answer to a query within `REPLY_TOKENS`, or in proportion for more hits than usual.
+
+    Snippets are cut around their matches, as little as needed. Where even that is not enough (ids
+    may have 128 characters), there are fewer hits, and the cursor goes on after them.
+
+    Raises:
+        ArchiveError: The search fails.
+    """
+    max_tokens = REPLY_TOKENS * max(query.limit, USUAL_HITS) // USUAL_HITS
+    while True:
+        page = await archive.search(query)
+        for max_snippet_chars in _SNIPPET_CHARS:
+            answer = search_answer(page, max_snippet_chars)
+            text = dump(answer.model_dump(mode="json", exclude_none=True))
+            if most_tokens(text) <= max_tokens or query.limit == 1:
+                return answer
+        query = replace(query, limit=query.limit - max(1, query.limit // 4))
+
+
+SEARCH_TRANSCRIPT = ToolSpec(
+    name="search_transcript",
+    title="Search transcripts",
+    description="Find what left your context: messages and stored outputs of archived sessions. "
+    "words: any of them, best first.",
+    arguments=SearchArguments,
+    answer=SearchAnswer,
+    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
+    run=search_transcript,
+)

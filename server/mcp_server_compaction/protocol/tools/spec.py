@@ -1,0 +1,170 @@
+"""What a tool is here, and how its answer is put into both channels."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+from context_compaction.messages.model import JsonObject, is_list, is_object
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from pydantic import BaseModel
+
+from mcp_server_compaction.protocol.arguments import Arguments
+from mcp_server_compaction.protocol.deps import Deps
+
+RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
+
+# Codex cuts a tool's answer at 12,000 characters, keeping its two ends; others at less than that.
+MAX_ANSWER_CHARS = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """One tool.
+
+    Attributes:
+        name: As the model calls it.
+        title: For people.
+        description: For the model; counted in the budget of the tool list.
+        arguments: The model of its input.
+        annotations: Hints for the host.
+        run: Does the work; `arguments` of the call are an instance of the model above. Where the
+            client has to answer something first, the result asks it.
+        answer: The model of its structured answer; None for a tool that answers with text.
+        meta: Hints for single hosts.
+    """
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+    annotations: ToolAnnotations
+    run: Callable[[RequestContext, Any], Awaitable[CallToolResult | InputRequiredResult]]
+    answer: type[BaseModel] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def structured(
+    answer: BaseModel,
+    *,
+    beside: Mapping[str, Any] | None = None,
+    cut: bool = True,
+    lead: str = "",
+) -> CallToolResult:
+    """The answer as structured content and, word for word, as JSON text.
+
+    Hosts show a model either the one or the other, so both say the same.
+
+    Args:
+        answer: The answer; fields that are None are left out.
+        beside: Fields of the answer that stand in the structured content alone: message lists,
+            which only programs ask for.
+        cut: Whether long texts in `answer` are cut to keep within `MAX_ANSWER_CHARS`.
+        lead: The text field that stands first, whole up to `LEAD_CHARS`: the others make room.
+
+    Raises:
+        ToolError: What stands beside holds half a surrogate pair, which UTF-8 cannot carry.
+    """
+    content = answer.model_dump(mode="json", exclude_none=True)
+    if lead in content:
+        content = _led(content, lead)
+    elif cut:
+        content = bounded(content, MAX_ANSWER_CHARS)
+    if not is_utf8(content):
+        content = cast("JsonObject", _printable(content))
+    for name, value in (beside or {}).items():
+        if not is_utf8(value):
+            raise ToolError(
+                f"The {name} hold half a surrogate pair, which cannot be sent over MCP. Ask with "
+                "reply='receipt', or use the command line: mcp-server-compaction compact --out."
+            )
+    return CallToolResult(
+        content=[TextContent(type="text", text=dump(content))],
+        structured_content={**content, **(beside or {})},
+    )
+
+
+def dump(value: Any) -> str:
+    """JSON text that people and models can read."""
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def is_utf8(value: Any) -> bool:
+    """Whether `value` can be sent: lone surrogates in a string cannot."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def sendable(text: str) -> str:
+    """`text` with lone surrogates spelt out as backslash, u and four digits."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def bounded(value: JsonObject, max_chars: int) -> JsonObject:
+    """`value` with long texts and lists in it cut, as little as needed, to fit `max_chars`.
+
+    Lists of objects at the top stay whole: their form is promised by the answer's schema.
+    """
+    result = value
+    for limits in _CUTS:
+        if len(dump(result)) <= max_chars:
+            break
+        result = {
+            key: item if _is_table(item) else _cut(item, limits) for key, item in value.items()
+        }
+    return result
+
+
+# Longest string in characters, and most items of a list; tried in this order until it fits.
+_CUTS = ((4_000, 100), (2_500, 40), (2_000, 20), (1_000, 12), (500, 8), (240, 6), (120, 3), (60, 2))
+_MIN_FIELDS = 12  # an object of the answer's own schema is never cut
+
+# What leads an answer, in characters, and the most of what stands behind it. Between them there is
+# room for what JSON escapes.
+LEAD_CHARS = 6_000
+_REST_CHARS = 1_600
+
+
+def _led(content: JsonObject, lead: str) -> JsonObject:
+    """`content` with the text under `lead` first, cut only where that is needed."""
+    rest = bounded({key: value for key, value in content.items() if key != lead}, _REST_CHARS)
+    shown: JsonObject = {}
+    for max_chars in range(LEAD_CHARS, 0, -200):  # a text of many escapes gets shorter
+        shown = {lead: _cut(content[lead], (max_chars, 0)), **rest}
+        if len(dump(shown)) <= MAX_ANSWER_CHARS:
+            break
+    return shown
+
+
+def _is_table(value: Any) -> bool:
+    return is_list(value) and any(map(is_object, value))
+
+
+def _cut(value: Any, limits: tuple[int, int]) -> Any:
+    max_chars, max_items = limits
+    if isinstance(value, str) and len(value) > max_chars:
+        return f"{value[:max_chars]}… [{len(value) - max_chars} more characters]"
+    if is_object(value):
+        fields = list(value.items())
+        shown = {key: _cut(item, limits) for key, item in fields[: max(_MIN_FIELDS, max_items)]}
+        return shown if len(shown) == len(fields) else {**shown, "…": f"{len(fields)} fields"}
+    if is_list(value):
+        kept = [_cut(item, limits) for item in value[:max_items]]
+        return kept if len(value) <= max_items else [*kept, f"… {len(value) - max_items} more"]
+    return value
+
+
+def _printable(value: Any) -> Any:
+    """`value` with lone surrogates spelt out as backslash, u and four digits."""
+    if isinstance(value, str):
+        return sendable(value)
+    if is_object(value):
+        return {_printable(key): _printable(item) for key, item in value.items()}
+    if is_list(value):
+        return [_printable(item) for item in value]
+    return value

@@ -1,0 +1,108 @@
+"""Which summary writer a call gets, and which there are: by configuration, call and client.
+
+The API of a provider writes only where our own flag or variable, or the call, names it.
+"""
+
+from typing import TYPE_CHECKING
+
+from context_compaction.errors import SettingsError
+from context_compaction.request import SummarizerName
+
+from mcp_server_compaction.config import KEY_VARIABLE, SUMMARIZER_VARIABLE, Config, WriterName
+
+if TYPE_CHECKING:
+    from context_compaction.summarizers.llm.anthropic import AnthropicModel
+    from context_compaction.summarizers.llm.model import SummaryModel
+
+    from mcp_server_compaction.protocol.sampling import SamplingModel
+
+
+def wanted_writer(asked: WriterName, config: Config) -> WriterName:
+    """Who shall write: as the call asks, else as the server was told."""
+    return config.summaries.writer if asked == "auto" else asked
+
+
+def library_writer(wanted: WriterName) -> SummarizerName:
+    """The same in the library's words: a model that is given writes under "auto"."""
+    return wanted if wanted == "extractive" or wanted == "host" else "auto"
+
+
+def anthropic_model(config: Config) -> "AnthropicModel | None":
+    """The model behind Anthropic's API, where there is a key."""
+    told = config.summaries
+    if told.api_key is None:
+        return None
+    from context_compaction.summarizers.llm.anthropic import (
+        DEFAULT_MODEL,
+        DEFAULT_URL,
+        AnthropicModel,
+    )
+
+    return AnthropicModel(
+        told.api_key, told.model or DEFAULT_MODEL, told.url or DEFAULT_URL, told.timeout_seconds
+    )
+
+
+def model_for(
+    wanted: WriterName,
+    config: Config,
+    sampling: "SamplingModel | None",
+    *,
+    may_refuse: bool = False,
+) -> "SummaryModel | None":
+    """The model that writes; None where extracts, or the host's own text, shall stand.
+
+    Args:
+        wanted: Who shall write.
+        config: What the process was told.
+        sampling: The client's model, where it offers one.
+        may_refuse: Whether a refusal of the client's would end the whole call. Such a model is
+            asked only where it is named, since compaction must never fail for a summary's sake.
+
+    Raises:
+        SettingsError: The writer that is named is not there.
+    """
+    match wanted:
+        case "extractive" | "host":
+            return None
+        case "anthropic":
+            model = anthropic_model(config)
+            if model is None:
+                raise SettingsError(
+                    f"The summary writer 'anthropic' needs a key: set {KEY_VARIABLE} where the "
+                    "server is started, or leave the choice to summarizer='auto'."
+                )
+            return model
+        case "sampling":
+            if sampling is None:
+                raise SettingsError(
+                    "The summary writer 'sampling' needs a client that offers its model, and this "
+                    "one does not. Leave the choice to summarizer='auto'."
+                )
+            return sampling
+        case "auto":
+            # A key that lies in the environment is nobody's wish to send a conversation anywhere.
+            return None if may_refuse else sampling
+
+
+def writer_lines(config: Config) -> list[str]:
+    """One line for each writer, for `doctor`: is it there, and if not, why not."""
+    told = config.summaries
+    model = anthropic_model(config)
+    if model is None:
+        anthropic = f"anthropic: not available, {KEY_VARIABLE} is not set"
+    else:
+        anthropic = (
+            f"anthropic: available where it is named; {model.model} at {model.base_url}, "
+            f"at most {model.timeout_seconds:g} seconds (not tried here)"
+        )
+    chosen: str = told.writer
+    if chosen == "auto":
+        chosen = "auto: the client's model where it offers one, else extractive"
+    return [
+        "extractive: available, always (no model needed)",
+        "host: available; the caller's model writes, see summarizer='host'",
+        anthropic,
+        "sampling: with clients that offer their model; none is connected here",
+        f"a call that names none gets {chosen} (change it with {SUMMARIZER_VARIABLE})",
+    ]

@@ -1,0 +1,1 @@
+"""Reading what is archived: by lines, characters, pattern or JSON path."""

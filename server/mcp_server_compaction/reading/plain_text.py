@@ -1,0 +1,165 @@
+"""Archived messages as a person or a model reads them: what was said, called and answered.
+
+Signatures, usage and encodings stay out; the JSON lines, which can be asked for, have every byte.
+Nothing that was said is cut.
+"""
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from context_compaction.archive.documents import role_of
+from context_compaction.errors import InvalidMessageError
+from context_compaction.formats import FORMATS
+from context_compaction.messages.model import (
+    Block,
+    Document,
+    Image,
+    JsonObject,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    is_list,
+    is_object,
+    tool_calls,
+)
+
+from mcp_server_compaction.protocol.sessions import iso_time
+
+# Lines between the first and the last that differ, old and new together, up to which what they
+# share is looked for: that takes time in proportion to the square and more.
+MAX_COMPARED_LINES = 200
+_OLD, _NEW = "old", "new"  # how the arguments of edits begin: old_string, oldText, old_str, …
+
+
+def plain_text(rows: Iterable[tuple[str, str, JsonObject, float | None]]) -> str:
+    """Messages, each a heading and its blocks, with a blank line between them.
+
+    Args:
+        rows: Of each message its name in the heading, its format, itself, and its time.
+    """
+    names: dict[str, str] = {}
+    return "\n".join(_message_text(*row, names) for row in rows)
+
+
+def _message_text(
+    name: str, format: str, raw: JsonObject, seconds: float | None, names: dict[str, str]
+) -> str:
+    """One message; `names` learns the tools of its calls, by call id, for later results."""
+    when = "" if seconds is None else f" {iso_time(seconds)}"
+    try:
+        message = FORMATS[format].parse_message(raw, 0)
+    except (KeyError, InvalidMessageError):  # another version stored it
+        return "".join(f"{line}\n" for line in (f"[{name}]{when}", *_value_lines("message", raw)))
+    names |= {call.call_id: call.name for call in tool_calls(message)}
+    lines = [f"[{name}] {role_of(message)}{when}"]
+    for block in message.blocks:
+        lines += _block_lines(block, names)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _block_lines(block: Block, names: Mapping[str, str]) -> list[str]:
+    match block:
+        case Text():
+            return _lines(block.text)
+        case Thinking():
+            return ["(thinking)", *_lines(block.text), "(end of thinking)"] if block.text else []
+        case ToolCall():
+            return [f"> {block.name} {block.call_id}".rstrip(), *_argument_lines(block.arguments)]
+        case ToolResult():
+            tool = block.name or names.get(block.call_id, "")
+            heading = " ".join(word for word in ("< result", tool, block.call_id) if word)
+            inner = [line for part in block.content for line in _block_lines(part, names)]
+            return [f"{heading}, an error" if block.is_error else heading, *inner]
+        case Image():
+            return [f"({block.media_type or 'image'} {block.url or ''}".rstrip() + ")"]
+        case Document():
+            shown = f"({block.media_type or 'document'} {block.url or ''}".rstrip() + ")"
+            return [shown, *_lines(block.text or "")]
+        case Opaque():
+            return [f"({block.kind}: the JSON has it)"]
+
+
+def _argument_lines(arguments: Any) -> list[str]:
+    """The arguments of a call, a line each where they are short; an edit as a diff."""
+    if not is_object(arguments):
+        return _value_lines("", arguments)
+    lines: list[str] = []
+    for key, value in arguments.items():
+        partner = _NEW + key.removeprefix(_OLD) if key.startswith(_OLD) else ""
+        if isinstance(value, str) and isinstance(arguments.get(partner), str):
+            lines += [f"{key} -> {partner}:", *_diff(value, arguments[partner])]
+        elif not (key.startswith(_NEW) and _is_edited(arguments, key)):
+            lines += _value_lines(key, value)
+    return lines
+
+
+def _is_edited(arguments: Mapping[str, Any], key: str) -> bool:
+    """Whether the value at `key` was shown as the new side of an edit."""
+    old = arguments.get(_OLD + key.removeprefix(_NEW))
+    return isinstance(old, str) and isinstance(arguments[key], str)
+
+
+def _value_lines(name: str, value: Any) -> list[str]:
+    """A value with its name: on one line where it has no line breaks, else in lines of its own."""
+    heading = f"{name}: " if name else ""
+    if isinstance(value, str):
+        lines = _lines(value)
+        return (
+            [f"{heading}{value}"] if len(lines) < 2 else [*([f"{name}:"] if name else []), *lines]
+        )
+    if is_object(value) and _has_lines(value):
+        return [f"{name}:", *_argument_lines(value)] if name else _argument_lines(value)
+    if is_list(value) and _has_lines(value):
+        return [
+            line for at, item in enumerate(value) for line in _value_lines(f"{name}[{at}]", item)
+        ]
+    return [heading + json.dumps(value, ensure_ascii=False)]
+
+
+def _has_lines(value: Any) -> bool:
+    """Whether a text with a line break, or an edit, stands in a value."""
+    if isinstance(value, str):
+        return "\n" in value
+    if is_object(value):
+        return any(key.startswith(_OLD) for key in value) or any(map(_has_lines, value.values()))
+    return is_list(value) and any(map(_has_lines, value))
+
+
+def _diff(old: str, new: str) -> Iterator[str]:
+    """Every line of both texts: " " before one that stays, "-" and "+" before the others."""
+    before, after = _lines(old), _lines(new)
+    start = _shared_count(before, after)
+    same_end = _shared_count(before[start:][::-1], after[start:][::-1])
+    yield from (f" {line}" for line in before[:start])
+    yield from _changes(
+        before[start : len(before) - same_end], after[start : len(after) - same_end]
+    )
+    yield from (f" {line}" for line in before[len(before) - same_end :])
+
+
+def _shared_count(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many lines both begin with."""
+    pairs = enumerate(zip(before, after, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+
+
+def _changes(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    if len(before) + len(after) > MAX_COMPARED_LINES:
+        yield from (f"-{line}" for line in before)
+        yield from (f"+{line}" for line in after)
+        return
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    for kind, i, j, k, m in matcher.get_opcodes():
+        if kind == "equal":
+            yield from (f" {line}" for line in before[i:j])
+            continue
+        yield from (f"-{line}" for line in before[i:j])
+        yield from (f"+{line}" for line in after[k:m])
+
+
+def _lines(text: str) -> list[str]:
+    return text.split("\n") if text else []

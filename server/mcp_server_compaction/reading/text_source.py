@@ -1,0 +1,302 @@
+"""Stored text behind a pointer, read by lines or by characters.
+
+Four things can be pointed at: an output, a range of messages, the context that a session has now,
+and the receipts of its compactions. Messages read as plain text, or as JSON lines, one message a
+line, so that every byte can be had back; receipts are JSON lines.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from anyio import to_thread
+from context_compaction.archive import Archive, OutputInfo
+from context_compaction.errors import QueryError
+from context_compaction.messages.model import JsonObject
+
+from mcp_server_compaction.reading.plain_text import plain_text
+
+_OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
+# Numbers of 18 digits at most: larger ones count nothing, and databases refuse them.
+_OUTPUT_LINES = re.compile(r"(?:output://)?(o_[0-9a-f]+)/lines/(\d{1,18})-(\d{1,18})\Z")
+_MESSAGES = re.compile(
+    r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?"
+    r"(?:@([0-9a-f]{12,32}))?\Z"
+)
+_RECEIPTS = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
+_CONTEXT = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
+
+_SHOWN_GAPS = 10
+_LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Whole lines of a text, their line ends included.
+
+    Attributes:
+        text: The lines; empty where there are none.
+        start_line: Number of the first, from 1.
+        count: How many.
+    """
+
+    text: str
+    start_line: int
+    count: int
+
+
+class TextSource(Protocol):
+    """A text that need not be in memory as a whole. A line ends after its newline character."""
+
+    @property
+    def pointer(self) -> str:
+        """What it was asked for by."""
+        ...
+
+    @property
+    def gap(self) -> str:
+        """What to say of that which should be in it and is damaged; empty where nothing is."""
+        ...
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether its lines are shown with their numbers: it is no one's exact text."""
+        ...
+
+    @property
+    def size_chars(self) -> int:
+        """Length in characters."""
+        ...
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines."""
+        ...
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """`count` lines from `start_line`; a negative one counts from the end (-1 the last)."""
+        ...
+
+    async def characters(self, offset: int, count: int) -> str:
+        """`count` characters from `offset` on."""
+        ...
+
+    async def offset_of_line(self, line: int) -> int:
+        """Characters before `line`."""
+        ...
+
+
+async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) -> TextSource:
+    """The text that `pointer` names; messages as plain text, or as they were sent, in JSON.
+
+    Raises:
+        NotFoundError: The archive does not hold it.
+        QueryError: It is no pointer.
+    """
+    stripped = pointer.strip()
+    if found := _OUTPUT.match(stripped):
+        info = await archive.output_info(found.group(1))
+        return OutputSource(archive, info)
+    if found := _OUTPUT_LINES.match(stripped):
+        output_id, first, last = found.group(1), int(found.group(2)), int(found.group(3))
+        part = await archive.read_output_lines(
+            output_id, start_line=max(1, first), line_count=max(1, last - first + 1)
+        )
+        return MemorySource(stripped, _decode(part.data))
+    if found := _MESSAGES.match(stripped):
+        session_id, start = found.group(1), int(found.group(2))
+        stop = int(found.group(3) or start)
+        messages = await archive.read_messages(session_id, start, stop, head=found.group(4))
+        messages.sort(key=lambda message: message.seq)
+        gap = (
+            "" if found.group(4) else _gap(await archive.damaged_messages(session_id, start, stop))
+        )
+        if as_json:
+            lines = json_lines([message.raw for message in messages])
+            return MemorySource(
+                stripped, lines, seqs=[message.seq for message in messages], gap=gap
+            )
+        said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
+        text = await to_thread.run_sync(plain_text, said)
+        return MemorySource(stripped, text, is_numbered=True, gap=gap)
+    if found := _RECEIPTS.match(stripped):
+        return MemorySource(stripped, json_lines(await archive.receipts(found.group(1))))
+    if found := _CONTEXT.match(stripped):
+        format, context = await archive.context(found.group(1))
+        if as_json:
+            return MemorySource(stripped, json_lines(context))
+        named = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
+        return MemorySource(stripped, await to_thread.run_sync(plain_text, named), is_numbered=True)
+    raise QueryError(
+        f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
+        "output://o_0123abcd…/lines/1-500, a range of messages as "
+        "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after it, "
+        "transcript://SESSION/context, or transcript://SESSION/receipts."
+    )
+
+
+def _gap(damaged: Sequence[int]) -> str:
+    """What to say of messages that are missing from a text."""
+    if not damaged:
+        return ""
+    shown = ", ".join(map(str, damaged[:_SHOWN_GAPS])) + (
+        f" and {len(damaged) - _SHOWN_GAPS} more" if len(damaged) > _SHOWN_GAPS else ""
+    )
+    which = f"Message {shown} is" if len(damaged) == 1 else f"Messages {shown} are"
+    return (
+        f" {which} damaged in the archive and left out; the command doctor names the line. "
+        "Handing over the whole list again stores it anew."
+    )
+
+
+def rest_of(source: TextSource, shown_lines: int) -> str | None:
+    """The pointer to what follows the first lines of a text; None where no pointer says that."""
+    pointer = source.pointer
+    if found := _OUTPUT.match(pointer):
+        return f"output://{found.group(1)}/lines/{shown_lines + 1}-{_LAST_LINE}"
+    if found := _OUTPUT_LINES.match(pointer):
+        first = int(found.group(2)) + shown_lines
+        return f"output://{found.group(1)}/lines/{first}-{found.group(3)}"
+    if found := _MESSAGES.match(pointer):
+        session_id, start, stop, head = found.groups()
+        seqs = source.seqs if isinstance(source, MemorySource) else ()
+        begin = seqs[shown_lines] if shown_lines < len(seqs) else start
+        within = f"@{head}" if head else ""
+        return f"transcript://{session_id}/messages/{begin}-{stop or start}{within}"
+    return None
+
+
+def json_lines(values: Sequence[JsonObject]) -> str:
+    """One JSON value a line. Lone surrogates are escaped, so that the text can be sent anywhere."""
+    return "".join(json_line(value) + "\n" for value in values)
+
+
+def json_line(value: JsonObject) -> str:
+    """A JSON value on one line, readable where it can be."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if text.isascii() or _is_utf8(text):
+        return text
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSource:
+    """A stored output, of which only what is asked for is read."""
+
+    archive: Archive
+    info: OutputInfo
+    is_numbered = False
+    gap = ""
+
+    @property
+    def pointer(self) -> str:
+        """The output id."""
+        return self.info.output_id
+
+    @property
+    def size_chars(self) -> int:
+        """Length in characters."""
+        return self.info.size_chars
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines."""
+        return self.info.line_count
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """See `TextSource`."""
+        found = await self.archive.read_output_lines(
+            self.info.output_id, start_line=start_line, line_count=count
+        )
+        text = _decode(found.data)
+        return Lines(text, found.start_line, len(_split(text)))
+
+    async def characters(self, offset: int, count: int) -> str:
+        """See `TextSource`."""
+        if self._is_ascii:
+            found = await self.archive.read_output(
+                self.info.output_id, start_byte=offset, limit_bytes=count
+            )
+            return _decode(found.data)
+        return _decode((await self.archive.read_output(self.info.output_id)).data)[
+            offset : offset + count
+        ]
+
+    async def offset_of_line(self, line: int) -> int:
+        """See `TextSource`."""
+        found = await self.archive.read_output_lines(
+            self.info.output_id, start_line=line, line_count=1
+        )
+        if self._is_ascii or found.start_byte == 0:
+            return found.start_byte
+        before = await self.archive.read_output(self.info.output_id, limit_bytes=found.start_byte)
+        return len(_decode(before.data))
+
+    @property
+    def _is_ascii(self) -> bool:
+        return self.info.size_bytes == self.info.size_chars
+
+
+class MemorySource:
+    """A text that is in memory; `seqs` are the numbers of the messages that its lines hold."""
+
+    def __init__(
+        self,
+        pointer: str,
+        text: str,
+        *,
+        is_numbered: bool = False,
+        seqs: Sequence[int] = (),
+        gap: str = "",
+    ) -> None:
+        self.pointer = pointer
+        self.gap = gap
+        self.seqs = seqs
+        self.is_numbered = is_numbered
+        self._text = text
+        self._lines = _split(text)
+
+    @property
+    def size_chars(self) -> int:
+        """Length in characters."""
+        return len(self._text)
+
+    @property
+    def line_count(self) -> int:
+        """Number of lines."""
+        return len(self._lines)
+
+    async def lines(self, start_line: int, count: int) -> Lines:
+        """See `TextSource`."""
+        first = start_line if start_line > 0 else max(1, self.line_count + start_line + 1)
+        chosen = self._lines[first - 1 : first - 1 + count]
+        return Lines("".join(chosen), first, len(chosen))
+
+    async def characters(self, offset: int, count: int) -> str:
+        """See `TextSource`."""
+        return self._text[offset : offset + count]
+
+    async def offset_of_line(self, line: int) -> int:
+        """See `TextSource`."""
+        return sum(len(text) for text in self._lines[: line - 1])
+
+
+def _split(text: str) -> list[str]:
+    """The lines of `text` with their ends; only the newline character ends one."""
+    lines = [line + "\n" for line in text.split("\n")]
+    lines[-1] = lines[-1][:-1]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
