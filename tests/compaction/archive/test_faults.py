@@ -1,0 +1,430 @@
+"""Torn, damaged and full files: what was acknowledged stays readable, and damage is reported."""
+
+import errno
+import fcntl
+import importlib
+import os
+import resource
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio
+import pytest
+from context_compaction.archive import Query
+from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.errors import (
+    ArchiveBusyError,
+    ArchiveDamagedError,
+    ArchiveError,
+    ArchiveFullError,
+    NotFoundError,
+)
+from context_compaction.messages.edits import make_blob
+
+from tests.compaction.archive.archive_contract import add, found, parsed, transcript, user
+
+NOBODY = 65_534  # a user without rights
+RAWS = [user(f"message{number} " + "x" * number) for number in range(10)]
+
+
+def _segment(root: Path) -> Path:
+    (path,) = root.glob("sessions/*/*/*.jsonl")
+    return path
+
+
+def _write(root: Path, session_id: str = "s") -> None:
+    """An archive that holds `RAWS`, each appended by a call of its own."""
+
+    async def append() -> None:
+        async with open_archive(root, index_root=root.parent / "index") as archive:
+            for count in range(1, len(RAWS) + 1):
+                await add(archive, session_id, *RAWS[:count])
+
+    anyio.run(append)
+
+
+@contextmanager
+def _file_size_limit(size_bytes: int) -> Generator[None]:
+    """Writes beyond `size_bytes` of any file fall short, then fail: a full disk in small."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_torn_tail_hides_nothing_and_is_never_appended_to(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    _write(root)
+    segment = _segment(root)
+    whole = segment.read_bytes()
+    last_line = whole.rstrip(b"\n").rfind(b"\n") + 1
+
+    async def check(torn_at: int) -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            assert await transcript(archive, "s") == RAWS[:9]
+            assert len(await found(archive, "message*", limit=50)) == 9
+            problems = (await archive.health()).problems
+            assert [text for text in problems if f"last {torn_at - last_line} bytes" in text]
+            assert await add(archive, "s", *RAWS) == tuple(range(10))
+            assert await transcript(archive, "s") == RAWS
+
+    for torn_at in (last_line + 1, last_line + 30, len(whole) - 1):
+        segment.write_bytes(whole[:torn_at])
+        anyio.run(check, torn_at)
+        assert segment.read_bytes() == whole[:torn_at]
+        for other in segment.parent.glob("*.jsonl"):
+            if other != segment:
+                other.unlink()
+
+
+def test_a_call_that_was_cut_off_leaves_nothing_of_itself(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+
+    async def append() -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            await add(archive, "s", RAWS[0])
+            await add(archive, "s", *RAWS)
+
+    async def check() -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            assert await transcript(archive, "s") == RAWS[:1]
+            assert await found(archive, "message3", kind="phrase") == []
+
+    anyio.run(append)
+    segment = _segment(root)
+    whole = segment.read_bytes()
+    segment.write_bytes(whole[: whole.index(b"message5")])
+    anyio.run(check)
+
+
+def test_a_damaged_line_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    _write(root)
+    segment = _segment(root)
+    # The session's record is line 1, so message 4 is line 6.
+    segment.write_bytes(segment.read_bytes().replace(b"message4", b"massage4"))
+
+    async def check() -> None:
+        async with open_archive(root, index_root=tmp_path / "other-index") as archive:
+            assert await transcript(archive, "s") == [raw for raw in RAWS if raw != RAWS[4]]
+            assert await found(archive, "message4", kind="phrase") == []
+            assert len(await found(archive, "message5")) == 1
+            problems = (await archive.health()).problems
+            assert [text for text in problems if f"{segment}: line 6 " in text]
+            with pytest.raises(ArchiveDamagedError, match="whole message list again"):
+                await archive.context("s")
+            # Handing the list over again stores what was lost.
+            await add(archive, "s", *RAWS)
+            assert await archive.context("s") == ("anthropic", RAWS)
+
+    anyio.run(check)
+
+
+def test_damage_under_an_open_archive_is_an_error_not_a_wrong_answer(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    _write(root)
+
+    async def check() -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            await transcript(archive, "s")
+            await found(archive, "message4")
+            segment = await anyio.to_thread.run_sync(_segment, root)
+            data = await anyio.Path(segment).read_bytes()
+            await anyio.Path(segment).write_bytes(data.replace(b"message4", b"massage4"))
+            with pytest.raises(ArchiveDamagedError, match="checksum"):
+                await transcript(archive, "s")
+            assert await found(archive, "message4", kind="phrase") == []
+
+    anyio.run(check)
+
+
+def test_a_damaged_blob_is_an_error_and_only_its_own(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    blobs = [make_blob(f"line of {name}\n" * 20_000) for name in ("apple", "pear")]
+
+    async def write() -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            await archive.commit("s", blobs=blobs)
+
+    async def check() -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            with pytest.raises(ArchiveDamagedError, match=r"\.zst is damaged"):
+                await archive.read_output(blobs[0].output_id)
+            assert (await archive.read_output(blobs[1].output_id)).data == blobs[1].data
+            assert await found(archive, "apple") == []
+            assert len(await found(archive, "pear")) == 3
+
+    anyio.run(write)
+    info_digest = next(path for path in root.glob("blobs/*/*.zst") if _holds(path, b"apple"))
+    whole = info_digest.read_bytes()
+    for damaged in (whole[:100], whole[:50] + b"\xff" + whole[51:], b"", whole[:-8] + b"damaged!"):
+        info_digest.write_bytes(damaged)
+        anyio.run(check)
+
+
+def _holds(path: Path, word: bytes) -> bool:
+    import zstandard
+
+    with path.open("rb") as file:
+        return word in zstandard.ZstdDecompressor().stream_reader(file).read(1000)
+
+
+def test_a_full_disk_keeps_every_earlier_call_and_none_of_the_failed_one(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+            raws = [user("start")]
+            await add(archive, "s", *raws)
+
+            async def grow_until_it_fails() -> None:
+                while True:
+                    grown = [*raws, user("y" * 7_000 + str(len(raws)))]
+                    await add(archive, "s", *grown)
+                    raws.append(grown[-1])
+
+            with _file_size_limit(100_000), pytest.raises(ArchiveFullError, match="free some"):
+                await grow_until_it_fails()
+            assert 5 < len(raws) < 15
+            assert await transcript(archive, "s") == raws
+            health = await archive.health()
+            assert all(problem.startswith("Note:") for problem in health.problems)
+            raws.append(user("space returned"))
+            assert await add(archive, "s", *raws) == tuple(range(len(raws)))
+            assert await transcript(archive, "s") == raws
+
+    anyio.run(check)
+
+
+async def test_a_device_that_refuses_to_sync_keeps_nothing_of_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        for session_id, raws in (("new", []), ("known", RAWS[:3])):
+            if raws:
+                await add(archive, session_id, *raws)
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "fdatasync", refuse)
+                with pytest.raises(ArchiveFullError, match="Nothing of this call was kept"):
+                    await add(archive, session_id, *raws, user("refused"))
+            await add(archive, session_id, *raws, user("taken"))
+            assert await transcript(archive, session_id) == [*raws, user("taken")]
+
+
+def test_a_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
+    blob = make_blob("".join(f"{number * 7919}\n" for number in range(200_000)))
+
+    async def check() -> None:
+        async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+            with _file_size_limit(50_000), pytest.raises(ArchiveFullError):
+                await archive.commit("s", blobs=[blob])
+            assert (await archive.health()).blob_bytes == 0
+            await archive.commit("s", blobs=[blob])
+            assert (await archive.read_output(blob.output_id)).data == blob.data
+
+    anyio.run(check)
+    assert len([path for path in tmp_path.glob("archive/blobs/*/*") if path.is_file()]) == 1
+
+
+def test_a_full_disk_of_the_index_is_an_error_that_passes(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+            await add(archive, "s", *(user(f"apple {n} " + f"w{n} " * 20) for n in range(500)))
+            with _file_size_limit(40_000), pytest.raises(ArchiveError, match="archive itself is"):
+                await archive.search(Query("apple"))
+            assert (await archive.search(Query("apple"))).total == 500
+
+    anyio.run(check)
+
+
+async def test_a_lock_that_is_never_released_is_an_error_that_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        await add(archive, "s", RAWS[0])
+        (lock,) = [path async for path in anyio.Path(tmp_path).glob("archive/sessions/*/*/lock")]
+        handle = os.open(lock, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            with pytest.raises(ArchiveBusyError, match="has held"):
+                await add(archive, "s", *RAWS)
+        finally:
+            os.close(handle)
+        assert await transcript(archive, "s") == RAWS[:1]
+        assert await add(archive, "s", *RAWS) == tuple(range(10))
+
+
+def test_a_segment_that_vanished_or_shrank_is_noticed_by_an_open_archive(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    _write(root)
+
+    async def check() -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            assert len(await transcript(archive, "s")) == 10
+            segment = await anyio.to_thread.run_sync(_segment, root)
+            lines = (await anyio.Path(segment).read_bytes()).splitlines(keepends=True)
+            await anyio.Path(segment).write_bytes(b"".join(lines[:4]))
+            assert await transcript(archive, "s") == RAWS[:3]
+            written = await archive.append("s", parsed(*RAWS), format="anthropic")
+            assert written.seqs == tuple(range(10))
+            assert written.written == 7
+
+    anyio.run(check)
+
+
+async def test_nothing_is_made_in_an_archive_that_is_only_read(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    await anyio.to_thread.run_sync(_write, root)
+
+    async def names() -> set[str]:
+        return {str(path) async for path in anyio.Path(root).rglob("*")}
+
+    before = await names()
+    async with open_archive(root, index_root=tmp_path / "elsewhere") as archive:
+        assert isinstance(archive, LocalArchive)
+        assert await transcript(archive, "s") == RAWS
+        assert len(await found(archive, "message3")) == 1
+        assert await add(archive, "s", *RAWS) == tuple(range(10))
+    assert await names() == before
+
+
+@contextmanager
+def _unprivileged() -> Generator[Path]:
+    """A folder of a user whom the file system may refuse: root is refused nothing."""
+    with TemporaryDirectory(prefix="archive-") as folder:
+        importlib.import_module(
+            "context_compaction.archive.local.search.search"
+        )  # while it may be read
+        as_root = os.geteuid() == 0
+        if as_root:
+            os.chown(folder, NOBODY, NOBODY)
+            os.seteuid(NOBODY)
+        try:
+            yield Path(folder)
+        finally:
+            for path in Path(folder).rglob("*"):
+                if path.is_dir():
+                    path.chmod(0o700)
+            if as_root:
+                os.seteuid(0)
+
+
+def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_written() -> None:
+    with _unprivileged() as folder:
+        root = folder / "archive"
+        _write(root)
+        for path in [*root.rglob("*"), root]:
+            path.chmod(0o500 if path.is_dir() else 0o400)
+
+        async def check() -> None:
+            async with open_archive(root, index_root=folder / "index") as archive:
+                assert await transcript(archive, "s") == RAWS
+                assert len(await found(archive, "message3")) == 1
+                assert await add(archive, "s", *RAWS) == tuple(range(10))
+                for change in (
+                    add(archive, "s", *RAWS, user("more")),
+                    add(archive, "new", user("more")),
+                    archive.pin("s"),
+                    archive.delete(["s"]),
+                ):
+                    with pytest.raises(ArchiveError, match=r"Permission denied.*may be read and"):
+                        await change
+                assert await transcript(archive, "s") == RAWS
+
+        anyio.run(check)
+        root.chmod(0o700)
+
+
+def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> None:
+    with _unprivileged() as folder:
+        folder.chmod(0o500)
+
+        async def open_it(root: Path) -> None:
+            async with open_archive(root, index_root=folder / "index") as archive:
+                await transcript(archive, "s")
+
+        with pytest.raises(ArchiveError, match=r"Making .*archive failed: Permission denied"):
+            anyio.run(open_it, folder / "archive")
+        folder.chmod(0o700)
+        _write(folder / "archive")
+        (segment,) = (folder / "archive").glob("sessions/*/*/*.jsonl")
+        segment.chmod(0o000)
+        with pytest.raises(ArchiveError, match="jsonl failed: Permission denied"):
+            anyio.run(open_it, folder / "archive")
+
+
+async def test_an_archive_that_vanished_while_it_was_open_is_an_error_not_a_new_archive(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "archive"
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        await add(archive, "s", RAWS[0])
+        await anyio.to_thread.run_sync(root.rename, tmp_path / "elsewhere")
+        with pytest.raises(ArchiveError, match=r"No such file or directory.*the folder exists"):
+            await add(archive, "s", *RAWS)
+        with pytest.raises(NotFoundError):
+            await transcript(archive, "s")
+        await anyio.to_thread.run_sync((tmp_path / "elsewhere").rename, root)
+        assert await add(archive, "s", *RAWS) == tuple(range(10))
+
+
+@pytest.mark.parametrize("option", ["size=400k", "nr_inodes=30"])
+def test_a_full_disk_or_inode_table_is_a_clear_error_and_passes(
+    option: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", option, "tmpfs", str(place)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a file system can be mounted by root only")
+    ballast = [place / f"ballast{count}" for count in range(8)]
+
+    async def check() -> None:
+        async with open_archive(place / "archive", index_root=tmp_path / "index") as archive:
+            kept: list[str] = []
+
+            async def grow_until_it_fails() -> None:
+                while True:
+                    name = f"s{len(kept)}"
+                    await add(archive, name, user("y" * 8_000))
+                    kept.append(name)
+
+            with pytest.raises(ArchiveFullError, match="free some space"):
+                await grow_until_it_fails()
+            for name in kept:
+                assert await transcript(archive, name) == [user("y" * 8_000)]
+            assert all(text.startswith("Note:") for text in (await archive.health()).problems)
+            for path in ballast:
+                await anyio.Path(path).unlink()
+            assert await add(archive, "again", user("space returned")) == (0,)
+
+    try:
+        for path in ballast:
+            path.write_bytes(b"x" * 8_000)
+        anyio.run(check)
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+async def test_a_full_segment_is_followed_by_another_and_both_are_one_transcript(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.local.session_cache.SEGMENT_BYTES", 2_000)
+    raws = [user(f"message{number} " + "x" * 300) for number in range(30)]
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        for count in range(1, len(raws) + 1):
+            await add(archive, "s", *raws[:count])
+        assert len(await found(archive, "message*", limit=50)) == 30
+    segments = [path async for path in anyio.Path(tmp_path).glob("archive/sessions/*/*/*.jsonl")]
+    assert len(segments) > 4
+    assert max([(await path.stat()).st_size for path in segments]) < 3_000
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        assert await transcript(archive, "s") == raws
+        assert await add(archive, "s", *raws, user("more")) == tuple(range(31))

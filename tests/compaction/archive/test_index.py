@@ -1,0 +1,248 @@
+"""The index is derived: lost, damaged or ahead of the log, the answers stay the same."""
+
+import os
+import random
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from context_compaction.archive import Archive, Query, SearchPage
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.messages.edits import make_blob
+
+from tests.compaction.archive.archive_contract import add, assistant, found, parsed, pointers, user
+
+QUERIES = (
+    Query("apple"),
+    Query("apple pear", order="recent"),
+    Query("pear of session 2", limit=30),
+    Query("log line", kind="phrase"),
+    Query(r"s[0-9]x4\b", kind="regex"),
+)
+OUTPUT = make_blob("a log line with an apple\n" * 3_000)
+
+
+def _database(index_root: Path) -> Path:
+    (path,) = index_root.glob("*/*.db")
+    return path
+
+
+def _random_bytes(path: Path, start: int, length: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(random.Random(5).randbytes(length))
+
+
+def _overwrite(index_root: Path) -> None:
+    path = _database(index_root)
+    _random_bytes(path, 0, path.stat().st_size)
+
+
+def _overwrite_middle(index_root: Path) -> None:
+    path = _database(index_root)
+    size = path.stat().st_size
+    _random_bytes(path, size // 4, size // 2)
+
+
+def _truncate(index_root: Path) -> None:
+    path = _database(index_root)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def _empty(index_root: Path) -> None:
+    _database(index_root).write_bytes(b"")
+
+
+def _delete(index_root: Path) -> None:
+    shutil.rmtree(index_root)
+
+
+def _delete_database(index_root: Path) -> None:
+    _database(index_root).unlink()
+
+
+def _point_elsewhere(index_root: Path) -> None:
+    (path,) = index_root.glob("*/CURRENT")
+    path.write_bytes(b"../../../etc/passwd\xff")
+
+
+def _drop_table(index_root: Path) -> None:
+    connection = sqlite3.connect(_database(index_root))
+    connection.execute("DROP TABLE fts_1")
+    connection.close()
+
+
+def _age(index_root: Path) -> None:
+    connection = sqlite3.connect(_database(index_root))
+    with connection:
+        connection.execute("UPDATE meta SET value = '0.0'")
+        connection.execute("DELETE FROM doc")
+    connection.close()
+
+
+async def _fill(archive: Archive) -> None:
+    for session in range(3):
+        raws = [
+            user(f"apple number {n} s{session}x{n}") if n % 2 else assistant(f"pear s{session}x{n}")
+            for n in range(20)
+        ]
+        await add(archive, f"session-{session}", user("begin"), *raws)
+    await archive.commit("session-1", blobs=[OUTPUT])
+
+
+async def _answers(archive: Archive) -> list[SearchPage]:
+    return [await archive.search(query) for query in QUERIES]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _overwrite,
+        _overwrite_middle,
+        _truncate,
+        _empty,
+        _delete,
+        _delete_database,
+        _point_elsewhere,
+        _drop_table,
+        _age,
+    ],
+)
+def test_a_damaged_index_is_rebuilt_and_gives_the_same_answers(
+    damage: Callable[[Path], None], tmp_path: Path
+) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+
+    async def before() -> list[SearchPage]:
+        async with open_archive(root, index_root=index) as archive:
+            await _fill(archive)
+            return await _answers(archive)
+
+    async def after() -> list[SearchPage]:
+        async with open_archive(root, index_root=index) as archive:
+            assert (await archive.read_output(OUTPUT.output_id)).data == OUTPUT.data
+            assert len((await archive.sessions())[0]) == 3
+            return await _answers(archive)
+
+    expected = anyio.run(before)
+    assert all(page.hits for page in expected)
+    damage(index)
+    assert anyio.run(after) == expected
+    assert len(list(index.glob("*/*.db"))) == 1, "the damaged one is removed"
+
+
+async def test_an_index_deleted_under_an_open_archive_is_built_again(tmp_path: Path) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index) as archive:
+        await _fill(archive)
+        expected = await _answers(archive)
+        await anyio.to_thread.run_sync(shutil.rmtree, index)
+        assert await _answers(archive) == expected
+        assert await anyio.Path(index).exists()
+
+
+async def test_rows_of_lines_that_never_reached_the_disk_are_forgotten(tmp_path: Path) -> None:
+    """After a power loss the index may be ahead of the log."""
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index) as archive:
+        await add(archive, "s", user("apple one"))
+        await add(archive, "s", user("apple one"), user("apple lost"))
+        assert len(await found(archive, "apple")) == 2
+    (segment,) = [path async for path in anyio.Path(root).glob("sessions/*/*/*.jsonl")]
+    lines = (await segment.read_bytes()).splitlines(keepends=True)
+    await segment.write_bytes(b"".join(lines[:-1]))
+    async with open_archive(root, index_root=index) as archive:
+        assert await found(archive, "apple") == pointers("s", 0)
+        assert await found(archive, "lost") == []
+        assert (await archive.sessions())[0][0].message_count == 1
+        await add(archive, "s", user("apple one"), user("apple other"))
+        assert await found(archive, "apple", order="recent") == pointers("s", 1, 0)
+
+
+async def test_a_rebuilt_index_orders_by_time_not_by_folder(tmp_path: Path) -> None:
+    index = tmp_path / "index"
+    async with open_archive(tmp_path / "archive", index_root=index) as archive:
+        for number in range(20):
+            raws = [user(f"apple {turn}") for turn in range(number // 8 + 1)]
+            await archive.append(f"s{number % 8}", parsed(*raws), format="anthropic")
+        expected = await found(archive, "apple", order="recent", limit=50)
+        await anyio.to_thread.run_sync(shutil.rmtree, index)
+        assert await found(archive, "apple", order="recent", limit=50) == expected
+    assert len(expected) == 20
+    assert expected[0].startswith("transcript://s3/")
+
+
+async def test_a_second_search_reads_nothing_anew(tmp_path: Path) -> None:
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        await _fill(archive)
+        await _answers(archive)
+        before = (await archive.health()).index_bytes
+        await _answers(archive)
+        assert (await archive.health()).index_bytes == before
+
+
+def _make_old(root: Path) -> None:
+    """Bring every time stamp that tells of news so far back that searchers trust it."""
+    for folder in (*root.glob("sessions/??"), root / "sessions"):
+        os.utime(folder, ns=(10**18, 10**18))
+
+
+async def test_what_another_archive_appends_is_found_after_searches_with_nothing_new(
+    tmp_path: Path,
+) -> None:
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index_root) as first:
+        await _fill(first)
+        for word in ("quokka", "numbat", "wombat"):
+            await anyio.to_thread.run_sync(_make_old, root)
+            assert not await found(first, word)
+            async with open_archive(root, index_root=index_root) as other:
+                await add(other, f"other-{word}", user(f"a {word}"))
+            assert await found(first, word) == pointers(f"other-{word}", 0)
+
+
+async def test_a_killed_writers_message_that_another_acknowledged_is_found(tmp_path: Path) -> None:
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+    raws = [user("begin"), user("a quokka")]
+    async with open_archive(root, index_root=index_root) as archive:
+        for count in (1, 2):
+            await archive.append("s", parsed(*raws[:count]), format="anthropic")
+    (segment,) = [path async for path in anyio.Path(root).glob("sessions/*/*/*.jsonl")]
+    lines = (await segment.read_bytes()).splitlines(keepends=True)
+    await segment.write_bytes(b"".join(lines[:-1]))
+    await anyio.to_thread.run_sync(_make_old, root)
+    async with open_archive(root, index_root=index_root) as searcher:
+        assert not await found(searcher, "quokka")
+        # As a writer leaves it that is killed between its write and its sync.
+        await segment.write_bytes(b"".join(lines))
+        assert not await found(searcher, "quokka")
+        async with open_archive(root, index_root=index_root) as other:
+            assert (await other.append("s", parsed(*raws), format="anthropic")).written == 0
+        assert await found(searcher, "quokka") == pointers("s", 1)
+
+
+async def test_a_session_that_is_copied_into_an_open_archive_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, index_root, backup = tmp_path / "archive", tmp_path / "index", tmp_path / "backup"
+    for folder, session in ((root, "s"), (backup, "copied")):
+        async with open_archive(folder, index_root=index_root) as archive:
+            await add(archive, session, user(f"a quokka of {session}"))
+
+    def copy_back() -> None:
+        shutil.copytree(backup / "sessions", root / "sessions", dirs_exist_ok=True)
+        os.utime(root / "sessions", ns=(10**18, 10**18))
+
+    monkeypatch.setattr("context_compaction.archive.local.search.index.FULL_LOOK_SECONDS", 0.0)
+    await anyio.to_thread.run_sync(_make_old, root)
+    async with open_archive(root, index_root=index_root) as archive:
+        assert await found(archive, "quokka") == pointers("s", 0)
+        await anyio.to_thread.run_sync(copy_back)
+        assert sorted(await found(archive, "quokka")) == sorted([
+            *pointers("s", 0),
+            *pointers("copied", 0),
+        ])

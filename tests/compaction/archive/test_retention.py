@@ -1,0 +1,283 @@
+"""Deleting from a folder that others use: bytes go, and nothing that is still named."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from context_compaction.archive import Archive, Query, SearchPage, SessionUsage, Usage
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.local.log import session_folder, session_key
+from context_compaction.archive.local.retention import choose, delete_sessions
+from context_compaction.errors import ArchiveBusyError, NotFoundError
+from context_compaction.messages.edits import make_blob
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.archive.archive_contract import add, call, found, result, transcript, user
+
+_DIGESTS = st.frozensets(st.sampled_from("abcdef"))
+_SESSIONS = st.lists(
+    st.builds(
+        SessionUsage,
+        session_id=st.uuids().map(str),
+        parent_session_id=st.none(),
+        is_pinned=st.booleans(),
+        message_count=st.just(1),
+        last_seconds=st.floats(0, 100),
+        log_bytes=st.integers(0, 50),
+        blobs=_DIGESTS,
+    ),
+    max_size=8,
+)
+
+
+@given(sessions=_SESSIONS, max_bytes=st.integers(0, 400), before_seconds=st.floats(0, 100))
+def test_what_is_chosen_brings_the_size_down_and_nothing_more_goes_than_must(
+    sessions: list[SessionUsage], max_bytes: int, before_seconds: float
+) -> None:
+    ordered = tuple(sorted(sessions, key=lambda session: session.last_seconds))
+    used = {digest for session in ordered for digest in session.blobs}
+    usage = Usage(ordered, dict.fromkeys(used, 20))
+    chosen = choose(usage, before_seconds=before_seconds, max_bytes=max_bytes)
+    assert not [session for session in chosen if session.is_pinned]
+    kept = [session for session in ordered if session not in chosen]
+    assert not [
+        session
+        for session in kept
+        if session.last_seconds < before_seconds and not session.is_pinned
+    ]
+
+    def size(left: list[SessionUsage]) -> int:
+        blobs = {digest for session in left for digest in session.blobs}
+        return sum(session.log_bytes for session in left) + 20 * len(blobs)
+
+    if [session for session in kept if not session.is_pinned]:
+        assert size(kept) <= max_bytes
+    young = [session for session in chosen if session.last_seconds >= before_seconds]
+    if young:
+        assert size([*kept, young[-1]]) > max_bytes, "the last one to be chosen had to go"
+
+
+def test_deleting_a_session_removes_its_bytes_from_every_file(tmp_path: Path) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    secret = "xyzzysecret"
+
+    async def live() -> None:
+        async with open_archive(root, index_root=index) as archive:
+            await add(archive, "doomed", user(secret), user(f"{secret} " * 9_000))
+            blobs = [make_blob("plugh\n" * 9_000)]
+            await archive.commit("doomed", blobs=blobs, receipt={"x": secret})
+            await add(archive, "kept", user("harmless"))
+            assert await found(archive, secret)
+            await archive.delete(["doomed"])
+            assert await found(archive, secret) == []
+            assert len(await found(archive, "harmless")) == 1
+
+    anyio.run(live)
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in left if secret.encode() in path.read_bytes()]
+    assert not list(root.glob("blobs/*/*"))
+    assert not list(root.glob("trash*"))
+
+
+async def test_a_deletion_leaves_the_index_as_if_the_session_had_never_been(
+    tmp_path: Path,
+) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    names = [f"{letter}xylograph" for letter in "abcdefgh"]
+
+    async def answers(archive: Archive) -> dict[str, tuple[set[str], int]]:
+        found: dict[str, tuple[set[str], int]] = {}
+        for query in (
+            *[Query(word, limit=100) for word in ("apple", *names)],
+            Query("parse config", path="src/config.py", limit=100),
+            Query("line", tool="Read", limit=100),
+            *[Query("apple", session_id=name, limit=100) for name in names],
+        ):
+            try:
+                page = await archive.search(query)
+            except NotFoundError:
+                page = SearchPage((), -1, True)  # deleted: there is no such session
+            pointers = {hit.pointer for hit in page.hits}
+            found[f"{query.text} {query.session_id}"] = (pointers, page.total)
+        return found
+
+    async with (
+        open_archive(root, index_root=index) as archive,
+        open_archive(root, index_root=index) as other,
+    ):
+        for count, name in enumerate(names):
+            read = call(f"c{count}", "Read", file_path="src/config.py")
+            answer = result(f"c{count}", f"def parse_config(): # {name} in line {count}")
+            await add(archive, name, user(f"apple {name}"), read, answer)
+            blob = make_blob(f"line of an apple, {name}\n" * 3_000, tool_name="Read")
+            await archive.commit(name, blobs=[blob])
+            await found(archive, "apple")  # so that each stands in a part of the index of its own
+        current = await anyio.to_thread.run_sync(_files, index, "*/CURRENT")
+        await archive.delete(names[2:4])
+        after = await answers(archive)
+        assert after == await answers(other)
+        assert await anyio.to_thread.run_sync(_files, index, "*/CURRENT") == current, "not remade"
+    async with open_archive(root, index_root=tmp_path / "fresh") as fresh:
+        assert after == await answers(fresh)
+    left = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))
+    assert [name for name in names if name.encode() in left] == [*names[:2], *names[4:]]
+
+
+@pytest.mark.parametrize("kept_count", [1, 6])
+async def test_the_next_search_finishes_a_deletion_that_was_killed_before_the_index(
+    tmp_path: Path, kept_count: int
+) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    names = [f"{letter}xylograph" for letter in "abcdefgh"]
+    async with open_archive(root, index_root=index) as archive:
+        for name in names:
+            await add(archive, name, user(f"apple {name}"), user(f"{name} again"))
+        assert len(await found(archive, "apple", limit=100)) == len(names)
+    keys = [session_key(name) for name in names[kept_count:]]
+    await anyio.to_thread.run_sync(delete_sessions, root, keys)
+    async with open_archive(root, index_root=index) as archive:
+        assert len(await found(archive, "apple", limit=100)) == kept_count
+    left = b"".join(await anyio.to_thread.run_sync(_files, index, "*/*"))
+    assert [name for name in names if name.encode() in left] == names[:kept_count]
+
+
+async def test_opening_an_archive_finishes_a_deletion_that_was_killed_in_the_log(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "archive"
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        await add(archive, "kept", user("k" * 50_000))
+        await add(archive, "doomed", user("d" * 50_000))
+    doomed = session_folder(root, session_key("doomed"))
+    blobs = len(await anyio.to_thread.run_sync(_files, root, "blobs/*/*"))
+    await anyio.Path(root / "trash").mkdir()
+    await anyio.Path(doomed).rename(root / "trash" / doomed.name)
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        assert not await anyio.Path(root / "trash").exists()
+        assert len(await anyio.to_thread.run_sync(_files, root, "blobs/*/*")) == blobs - 1
+        assert await transcript(archive, "kept") == [user("k" * 50_000)]
+
+
+def _files(folder: Path, pattern: str) -> list[bytes]:
+    return [path.read_bytes() for path in sorted(folder.glob(pattern)) if path.is_file()]
+
+
+async def test_another_process_that_has_the_archive_open_notices_the_deletion(
+    tmp_path: Path,
+) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with (
+        open_archive(root, index_root=index) as one,
+        open_archive(root, index_root=index) as other,
+    ):
+        await add(one, "s", user("apple"), user("pear"))
+        await add(one, "t", user("apple"))
+        assert len(await found(other, "apple")) == 2
+        await one.delete(["s"])
+        assert len(await found(other, "apple")) == 1
+        assert await add(other, "s", user("apple"), user("pear")) == (0, 1)
+        assert await transcript(one, "s") == [user("apple"), user("pear")]
+
+
+async def test_what_a_killed_process_left_behind_is_removed(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+    program = """
+import os, sys
+from pathlib import Path
+import anyio
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.messages.edits import make_blob
+
+async def main(root):
+    async with open_archive(Path(root), index_root=Path(root + "-index")) as archive:
+        sync, count = os.fdatasync, iter(range(10))
+        os.fdatasync = lambda handle: os._exit(9) if next(count) == 1 else sync(handle)
+        blobs = [make_blob(f"{name}\\n" * 9_000) for name in ("whole", "half")]
+        await archive.commit("s", blobs=blobs)
+
+anyio.run(main, *sys.argv[1:])
+"""
+    command = [sys.executable, "-c", program, str(root)]
+    done = await anyio.run_process(command, check=False, stderr=subprocess.STDOUT)
+    assert done.returncode == 9, done.stdout
+    assert len([path for path in root.glob("blobs/??/*") if path.is_file()]) == 2
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+        await archive.commit("kept", blobs=[make_blob("kept\n" * 9_000)])
+        assert await archive.delete([]) > 0
+        assert len(list(root.glob("blobs/??/*"))) == 1
+
+
+async def test_a_deletion_waits_for_writers_and_says_who_holds_it_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import fcntl
+
+    monkeypatch.setattr("context_compaction.archive.local.durable_files.LOCK_TIMEOUT_SECONDS", 0.1)
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        await add(archive, "s", user("one"))
+        handle = os.open(tmp_path / "archive" / "lock", os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH)
+            await add(archive, "s", user("one"), user("two"))  # writers share it
+            with pytest.raises(ArchiveBusyError, match="has held"):
+                await archive.delete(["s"])
+            assert len(await transcript(archive, "s")) == 2
+        finally:
+            os.close(handle)
+        await archive.delete(["s"])
+
+
+async def test_writers_and_deletions_at_once_never_lose_a_named_output(tmp_path: Path) -> None:
+    """One process keeps a blob named by ever new sessions; another deletes the older ones."""
+    root = tmp_path / "archive"
+    blob = make_blob("shared\n" * 9_000)
+    async with (
+        open_archive(root, index_root=tmp_path / "i") as writer,
+        open_archive(root, index_root=tmp_path / "i") as remover,
+    ):
+        written: list[str] = []
+
+        async def write() -> None:
+            for count in range(40):
+                await writer.commit(f"s{count}", blobs=[blob])
+                written.append(f"s{count}")
+
+        with anyio.fail_after(50):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write)
+                deleted = 0
+                while deleted < 39:
+                    await anyio.lowlevel.checkpoint()
+                    if len(written) > deleted + 1:
+                        doomed = written[deleted : len(written) - 1]
+                        await remover.delete(doomed)
+                        deleted += len(doomed)
+        assert [session.session_id for session in (await writer.usage()).sessions] == ["s39"]
+        assert (await writer.read_output(blob.output_id)).data == blob.data
+
+
+async def test_a_search_while_sessions_are_deleted_finds_the_others(tmp_path: Path) -> None:
+    root, index = tmp_path / "archive", tmp_path / "index"
+    async with (
+        open_archive(root, index_root=index) as writer,
+        open_archive(root, index_root=index) as searcher,
+    ):
+        await add(writer, "kept", user("apple"))
+
+        async def come_and_go() -> None:
+            for count in range(12):
+                await add(writer, f"s{count}", *(user(f"pear {count} {n}") for n in range(20)))
+                await writer.delete([f"s{count}"])
+            tasks.cancel_scope.cancel()
+
+        with anyio.fail_after(50):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(come_and_go)
+                while True:
+                    assert await found(searcher, "apple")
+                    await found(searcher, "pear")
+        assert await found(searcher, "pear") == []

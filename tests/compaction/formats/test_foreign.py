@@ -1,0 +1,138 @@
+"""A list in no provider's shape is refused, never guessed at."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from context_compaction import formats
+from context_compaction.errors import InvalidMessageError, UnknownFormatError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import EXAMPLES
+from tests.support.json_types import Json
+from tests.support.strategies import FORMATS, conversations
+
+USER: Json = {"role": "user", "content": "Audit the files."}
+LIBRARIES: dict[str, tuple[list[Json], str]] = {
+    "pydantic-ai": (
+        [
+            {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "Audit."}]},
+            {"kind": "response", "parts": [{"part_kind": "text", "content": "Done."}]},
+        ],
+        "pydantic-ai's own .*_map_messages",
+    ),
+    "LangChain, messages_to_dict": (
+        [{"type": "human", "data": {"content": "Audit."}}, {"type": "ai", "data": {}}],
+        "convert_to_openai_messages",
+    ),
+    "LangChain, model_dump": (
+        [{"content": "Audit.", "additional_kwargs": {}, "type": "human", "id": None}],
+        "convert_to_openai_messages",
+    ),
+    "LangChain, dumpd": (
+        [{"lc": 1, "type": "constructor", "id": ["langchain", "HumanMessage"], "kwargs": {}}],
+        "convert_to_openai_messages",
+    ),
+    "Vercel, UIMessage": (
+        [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Audit."}]}],
+        "Vercel AI SDK's own",
+    ),
+    "Vercel, ModelMessage": (
+        [
+            USER,
+            {
+                "role": "assistant",
+                "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "f", "input": {}}],
+            },
+        ],
+        "Message 1 .* Vercel AI SDK's own",
+    ),
+    "Bedrock Converse": (
+        [
+            {"role": "user", "content": [{"text": "Audit."}]},
+            {"role": "assistant", "content": [{"toolUse": {"toolUseId": "c", "name": "f"}}]},
+        ],
+        "Bedrock Converse's",
+    ),
+    "Haystack": (
+        [{"role": "user", "meta": {}, "name": None, "content": [{"text": "Audit."}]}],
+        "to_openai_dict_format",
+    ),
+    "LlamaIndex": (
+        [{"role": "user", "blocks": [{"block_type": "text", "text": "Audit."}]}],
+        "to_openai_message_dicts",
+    ),
+    "AutoGen": ([{"source": "user", "content": "Audit.", "type": "UserMessage"}], "its fields are"),
+}
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_the_dump_of_an_agent_library_is_refused_with_the_way_to_convert_it(library: str) -> None:
+    payload, remedy = LIBRARIES[library]
+
+    with pytest.raises(UnknownFormatError, match=remedy):
+        formats.detect(payload)
+
+
+def _wrapped(message: Json) -> Json:
+    return {"type": str(message.get("role", "item")), "data": message}
+
+
+def _with_other_kinds(message: Json) -> Json:
+    """Blocks and parts that say by another field what they are."""
+
+    def renamed(block: Any) -> Any:
+        return {"variety": block.get("type", "text"), "body": str(block)}
+
+    held: Json = {
+        key: [renamed(block) for block in message[key]] if isinstance(message[key], list) else [{}]
+        for key in ("content", "parts")
+        if key in message
+    }
+    return {"author": message.get("role"), **held}
+
+
+def _classes(message: Json) -> Json:
+    return {"type": "ChatMessage", "source": message.get("role"), "content": str(message)}
+
+
+SHAPES: list[Callable[[Json], Json]] = [_wrapped, _with_other_kinds, _classes]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), shape=st.sampled_from(SHAPES))
+@EXAMPLES
+def test_a_conversation_in_another_shape_is_refused_whatever_it_says(
+    format: str, data: st.DataObject, shape: Callable[[Json], Json]
+) -> None:
+    payload = data.draw(conversations(format))
+
+    with pytest.raises((UnknownFormatError, InvalidMessageError)):
+        formats.detect([shape(message) for message in payload])
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "pi"])
+@given(data=st.data())
+@EXAMPLES
+def test_blocks_without_a_type_are_refused(format: str, data: st.DataObject) -> None:
+    payload = data.draw(conversations(format).filter(_has_blocks))
+    bare = [_without_types(message) for message in payload]
+
+    with pytest.raises((UnknownFormatError, InvalidMessageError)):
+        formats.detect(bare)
+
+
+def _without_types(message: Json) -> Json:
+    content: Any = message.get("content")
+    if not isinstance(content, list) or not content:
+        return message
+    return {**message, "content": [_without_type(block) for block in content]}  # pyright: ignore[reportUnknownVariableType]
+
+
+def _without_type(block: Any) -> Any:
+    return {key: block[key] for key in block if key != "type"}
+
+
+def _has_blocks(payload: list[Json]) -> bool:
+    return any(isinstance(m.get("content"), list) and m["content"] for m in payload)

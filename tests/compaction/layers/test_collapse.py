@@ -1,0 +1,223 @@
+"""Finished sub-tasks become a line each: which, when, and how they read back."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from context_compaction.archive import Archive
+from context_compaction.layers.collapse import finished_sub_tasks
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import EXAMPLES
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.small import COUNT, RULES, answered, assistant, lines, read, user
+
+ITEMS = ("Write the lexer", "Write the parser", "Write the printer")
+
+
+def plan(call_id: str, *states: str, name: str = "TodoWrite") -> list[Json]:
+    todos = [{"content": text, "status": state} for text, state in zip(ITEMS, states, strict=True)]
+    return answered(call_id, name, "Todos have been modified.", todos=todos)
+
+
+def work(label: str, calls: int = 6) -> list[Json]:
+    """Steps whose results are each too small to be cleared, and a file that is changed."""
+    change = {"file_path": f"{label}.py", "old_string": "x", "new_string": "y"}
+    return [
+        message
+        for n in range(calls)
+        for message in [
+            *answered(f"{label}{n}", "Read", lines(f"{label}{n}", 30), file_path=f"{label}{n}.py"),
+            *answered(f"{label}w{n}", "Edit", "ok", **change),
+        ]
+    ]
+
+
+def session(calls: int = 6) -> list[Json]:
+    return [
+        user("Write a compiler."),
+        *plan("p0", "in_progress", "pending", "pending"),
+        *work("lexer", calls),
+        *plan("p1", "completed", "in_progress", "pending"),
+        *work("parser", calls),
+        *answered("commit", "Bash", "done", command="git commit -m parser"),
+        *plan("p2", "completed", "completed", "in_progress"),
+        *work("printer", calls),
+        *plan("p3", "completed", "completed", "completed"),
+        assistant("All is written."),
+        user("Now the docs."),
+    ]
+
+
+# The thresholds of a large window: no result of these conversations is worth clearing.
+WISH = CompactRequest(format="anthropic", session_id="s", settings={"scale_to_budget": False})
+
+
+async def aimed(payload: list[Json], share: float, archive: Archive) -> CompactRequest:
+    counted = await compact(payload, replace(WISH, mode="record"), archive=archive)
+    return replace(WISH, target_tokens=max(1, int(counted.tokens.before * share)))
+
+
+async def compacted(payload: list[Json], share: float, **wishes: Any) -> CompactResult:
+    async with temporary_archive() as archive:
+        wish = replace(await aimed(payload, share, archive), **wishes)
+        return await check_promises(payload, wish, archive)
+
+
+def collapsed_lines(answer: CompactResult) -> list[str]:
+    found = [message["content"] for message in answer.messages]
+    return [text for text in found if str(text).startswith("[Finished sub-task: ")]
+
+
+async def test_the_oldest_finished_sub_task_becomes_a_line_that_names_what_was_changed() -> None:
+    answer = await compacted(session(), 0.8)
+    assert [layer.name for layer in answer.layers] == ["collapse"]
+    assert answer.fits
+    (line,) = collapsed_lines(answer)
+    assert re.fullmatch(
+        r"\[Finished sub-task: Write the lexer; 24 messages; calls Read x6, Edit x6; "
+        r"changed lexer\.py; originals: transcript://s/messages/3-26@[0-9a-f]{12}\]",
+        line,
+    )
+    assert answer.messages[:3] == session()[:3]
+    assert answer.messages[4:] == session()[27:]
+
+
+async def test_what_must_not_be_repeated_stands_in_the_line() -> None:
+    answer = await compacted(session(), 0.5)
+    _, second = collapsed_lines(answer)
+    assert "Write the parser" in second
+    assert "done, do not repeat git commit -m parser" in second
+
+
+async def test_where_it_is_not_enough_history_is_summarised_from_the_messages_as_they_stood() -> (
+    None
+):
+    answer = await compacted(session(), 0.2)
+    assert collapsed_lines(answer) == []
+    assert "summarize" in [layer.name for layer in answer.layers]
+    assert "collapse" not in [layer.name for layer in answer.layers]
+
+
+async def test_clearing_comes_first_and_nothing_is_collapsed_where_it_is_enough() -> None:
+    big = [*session(), *answered("big", "Read", lines("big", 4_000), file_path="big.txt")]
+    big += [m for n in range(4) for m in answered(f"z{n}", "Read", lines(f"z{n}", 200), path="z")]
+    answer = await compacted(big, 0.6, settings={})
+    assert collapsed_lines(answer) == []
+    assert answer.fits
+
+
+async def test_the_words_of_the_user_in_a_sub_task_stay() -> None:
+    said = user("Name the token class Tok, please.")
+    payload = session()
+    payload[15:15] = [said]
+    answer = await compacted(payload, 0.8)
+    assert said in answer.messages
+    assert len(collapsed_lines(answer)) == 2  # what stood before it, and what stood after
+
+
+async def test_a_line_is_unfolded_when_history_is_summarised_later() -> None:
+    async with temporary_archive() as archive:
+        wish = await aimed(session(), 0.8, archive)
+        first = await compact(session(), wish, archive=archive)
+        assert collapsed_lines(first)
+        grown = [*first.messages, assistant("I begin."), user("Go on.")]
+        second = await compact(grown, replace(WISH, mode="full"), archive=archive)
+    assert second.boundary is not None
+    assert second.boundary.start_seq == 0
+    assert "lexer.py" in (second.summary or "")  # what the line stood for was read again
+    assert not problems(second.messages, "anthropic", original=grown)
+
+
+async def test_the_report_of_an_agent_ends_its_sub_task() -> None:
+    reports = [
+        message
+        for n in range(4)
+        for message in answered(
+            f"t{n}",
+            "Task",
+            lines(f"report{n}", 30),
+            description=f"Look into module {n}",
+            prompt=lines(f"order{n}", 30),
+            subagent_type="general-purpose",
+        )
+    ]
+    payload = [user("Find the fault."), *reports, assistant("It is in module 2."), user("Mend it.")]
+    answer = await compacted(payload, 0.7)
+    found = collapsed_lines(answer)
+    assert "[Finished sub-task: Task: Look into module 0; 2 messages; calls Task x1" in found[0]
+    assert "Look into module 3" not in str(found)  # the newest one is still being used
+
+
+@pytest.mark.parametrize("name", ["TodoWrite", "mcp__todo__write_todos", "update_plan"])
+def test_plans_are_known_by_what_they_are_called(name: str) -> None:
+    payload = [
+        user("Go."),
+        *plan("p0", "in_progress", "pending", "pending", name=name),
+        *work("lexer", 2),
+        *plan("p1", "completed", "in_progress", "pending", name=name),
+        *work("parser", 2),
+        *plan("p2", "completed", "completed", "pending", name=name),
+    ]
+    (found,) = finished_sub_tasks(read(payload), RULES)
+    assert (found.start, found.stop, found.label) == (3, 11, "Write the lexer")
+    assert COUNT.messages(read(payload)) > 0
+
+
+def test_what_an_agent_did_for_an_item_of_the_plan_is_part_of_that_item() -> None:
+    payload = [
+        user("Go."),
+        *plan("p0", "in_progress", "pending", "pending"),
+        *work("lexer", 1),
+        *answered("t", "Task", "It is so.", description="Look", prompt="Look."),
+        *plan("p1", "completed", "in_progress", "pending"),
+        *work("parser", 1),
+        *plan("p2", "completed", "completed", "pending"),
+    ]
+    assert [found.label for found in finished_sub_tasks(read(payload), RULES)] == [ITEMS[0]]
+
+
+STATES = st.sampled_from(["pending", "in_progress", "completed"])
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("plan"), st.tuples(STATES, STATES, STATES)),
+        st.tuples(st.just("work"), st.integers(1, 3)),
+        st.tuples(st.just("agent"), st.integers(1, 2)),
+        st.tuples(st.just("say"), st.text(min_size=1, max_size=20).filter(str.strip)),
+    ),
+    min_size=3,
+    max_size=12,
+)
+
+
+def played(steps: list[tuple[str, Any]]) -> list[Json]:
+    out: list[Json] = [user("Begin.")]
+    for n, (kind, detail) in enumerate(steps):
+        match kind:
+            case "plan":
+                out += plan(f"p{n}", *detail)
+            case "work":
+                out += work(f"w{n}_", detail)
+            case "agent":
+                for k in range(detail):
+                    out += answered(f"a{n}_{k}", "Task", lines(f"r{n}_{k}", 20), prompt="Do it.")
+            case _:
+                out += [assistant("Yes."), user(detail)]
+    return out
+
+
+@pytest.mark.timeout(240)
+@given(steps=STEPS, share=st.sampled_from([0.9, 0.7, 0.5, 0.3]))
+@EXAMPLES
+def test_every_promise_holds_where_sub_tasks_are_collapsed(
+    steps: list[tuple[str, Any]], share: float
+) -> None:
+    anyio.run(compacted, played(steps), share)

@@ -1,0 +1,146 @@
+"""What the model has just asked for is not demoted before it has seen it."""
+
+from typing import Any, Literal
+
+import anyio
+import pytest
+from context_compaction.pipeline.compact import compact
+from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import LIMIT_SECONDS, POLICY_EXAMPLES
+from tests.support.json_types import Json
+from tests.support.policy_tables import CHARS4
+from tests.support.promises import temporary_archive
+from tests.support.rendering import render
+from tests.support.script import Call, Part, Step, Turn
+from tests.support.strategies import FORMATS
+
+LINE = "A sentence of the manual that matters.\n"
+OURS = [name for name, policy in POLICIES.items() if policy.settings.scale_to_budget]
+READERS = ["read_persisted_output", "mcp__x__read_persisted_output", "compaction_search_transcript"]
+WINDOWS = st.sampled_from([16_000, 32_000, 60_000, 200_000, 1_000_000])
+FRESH_MODES: tuple[Literal["auto", "micro"], ...] = ("auto", "micro")
+
+
+def output(tokens: float) -> Part:
+    """So many tokens of lines, at characters / 4."""
+    text = (LINE * (int(tokens * 4) // len(LINE) + 1))[: int(tokens * 4)]
+    return Part("text", text.rstrip())
+
+
+def fresh(said_tokens: float, result_tokens: float, results: int, tool: str) -> Turn:
+    """A request of so many tokens, and results that the model has yet to see."""
+    part = output(result_tokens / results)
+    calls = tuple(Call(tool, {"path": f"f{n}.md"}, (part,)) for n in range(results))
+    return Turn((output(said_tokens),), (Step(calls),), "")
+
+
+def check(turn: Turn, format: str, *, changes: bool, **wishes: Any) -> None:
+    """Whether `turn` comes back as it was, below the trigger."""
+    payload: list[Json] = render([turn], format)
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            request = CompactRequest(format=format, settings=CHARS4, **wishes)
+            result = await compact(payload, request, archive=archive)
+        assert result.changed == changes
+        assert result.fits
+
+    anyio.run(run)
+
+
+def trigger_of(window: int, policy: str) -> int:
+    """Where `policy` acts in a window."""
+
+    async def run() -> int:
+        async with temporary_archive() as archive:
+            request = CompactRequest(
+                mode="plan", policy=policy, context_window=window, settings=CHARS4
+            )
+            payload: list[Json] = [{"role": "user", "content": "hi"}]
+            return (await compact(payload, request, archive=archive)).tokens.trigger
+
+    return anyio.run(run)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", OURS)
+@given(
+    window=WINDOWS,
+    used=st.floats(0.01, 0.9),
+    share=st.floats(0.05, 0.32),
+    results=st.integers(1, 4),
+    mode=st.sampled_from(FRESH_MODES),
+)
+@POLICY_EXAMPLES
+def test_a_fresh_result_that_takes_no_real_share_of_the_free_room_stays(
+    policy: str,
+    format: str,
+    window: int,
+    used: float,
+    share: float,
+    results: int,
+    mode: Literal["auto", "micro"],
+) -> None:
+    trigger = trigger_of(window, policy) - 400  # the frames of messages
+    turn = fresh(trigger * used, trigger * (1 - used) * share, results, "read_file")
+    if mode == "micro":  # which keeps the newest three, and clears what is older
+        turn = fresh(trigger * used, trigger * (1 - used) * share, min(results, 3), "read_file")
+    check(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", OURS)
+@given(window=WINDOWS, share=st.floats(0.4, 0.8))
+@POLICY_EXAMPLES
+def test_a_fresh_result_that_takes_a_real_share_of_the_free_room_is_persisted(
+    policy: str, format: str, window: int, share: float
+) -> None:
+    trigger = trigger_of(window, policy) - 400
+    turn = fresh(100, (trigger - 100) * share, 1, "read_file")
+    check(turn, format, changes=True, policy=policy, context_window=window)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", POLICIES)
+@given(
+    window=WINDOWS,
+    share=st.floats(0.1, 0.95),
+    results=st.integers(1, 5),
+    tool=st.sampled_from(READERS),
+    mode=st.sampled_from(FRESH_MODES),
+)
+@POLICY_EXAMPLES
+def test_what_our_own_tools_gave_back_is_seen_before_it_is_demoted(
+    policy: str,
+    format: str,
+    window: int,
+    share: float,
+    results: int,
+    tool: str,
+    mode: Literal["auto", "micro"],
+) -> None:
+    trigger = trigger_of(window, policy) - 400
+    turn = fresh(20, (trigger - 20) * share, results, tool)
+    check(turn, format, changes=False, policy=policy, context_window=window, mode=mode)
+
+
+def test_a_limit_that_the_caller_names_is_the_callers() -> None:
+    turn = fresh(100, 3_000, 1, "read_file")
+    settings = {**CHARS4, "persist_result_tokens": 2_000}
+    payload = render([turn], "anthropic")
+
+    async def run() -> bool:
+        async with temporary_archive() as archive:
+            request = CompactRequest(context_window=200_000, settings=settings)
+            return (await compact(payload, request, archive=archive)).changed
+
+    assert anyio.run(run)

@@ -1,0 +1,79 @@
+"""A target that the caller names is filled to nine tenths, and never exceeded."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from context_compaction.formats.session_files.read import read_conversation
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_fresh_results import output
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.rendering import render
+from tests.support.script import Call, Part, Step, Turn
+from tests.support.strategies import FORMATS
+
+pytestmark = pytest.mark.slow
+
+SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
+
+
+def turn(number: int, said_tokens: int, steps: int, result_tokens: int) -> Turn:
+    """A turn with reads of files of its own, each of its outputs unlike all others."""
+
+    def read(step: int) -> Step:
+        text = f"file {number} {step}\n{output(result_tokens).text}"
+        return Step((Call("read_file", {"path": f"f{number}_{step}.md"}, (Part("text", text),)),))
+
+    said = Part("text", f"Request {number}: {output(said_tokens).text}")
+    return Turn((said,), tuple(map(read, range(steps))), f"Request {number} is done.")
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", ["default", "economy"])
+@given(
+    turns=st.integers(40, 60),
+    said_tokens=st.integers(5, 60),
+    steps=st.integers(1, 5),
+    result_tokens=st.integers(60, 200),
+    share=st.floats(0.3, 0.85),
+)
+@EXAMPLES
+def test_a_named_target_is_filled_to_nine_tenths_and_never_exceeded(
+    policy: str,
+    format: str,
+    turns: int,
+    said_tokens: int,
+    steps: int,
+    result_tokens: int,
+    share: float,
+) -> None:
+    script = [turn(n, said_tokens, steps, result_tokens) for n in range(turns)]
+    payload = render(script, format)
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            counting = CompactRequest(mode="record", format=format)
+            counted = await compact(payload, counting, archive=archive)
+            target = int(counted.tokens.upper * share)
+            request = CompactRequest(format=format, target_tokens=target, policy=policy)
+            result = await check_promises(payload, request, archive)
+        assert result.fits
+        assert 0.9 * target <= result.tokens.upper <= target
+
+    anyio.run(run)
+
+
+@pytest.mark.timeout(120)
+async def test_a_named_target_is_filled_on_a_real_session() -> None:
+    found = read_conversation(SESSION.read_bytes(), name=SESSION.name)
+    async with temporary_archive() as archive:
+        for target in (16_000, 45_000, 90_000, 140_000, 200_000):
+            wishes = CompactRequest(mode="plan", format=found.format, target_tokens=target)
+            result = await compact(found.payload, wishes, archive=archive)
+            assert 0.9 * target <= result.tokens.upper <= target

@@ -1,0 +1,120 @@
+"""A call whose result is still to come stays, in every format, under every policy and mode."""
+
+from typing import get_args
+
+import anyio
+import pytest
+from context_compaction import formats
+from context_compaction.messages.model import (
+    NO_RESULT,
+    Messages,
+    ToolCall,
+    tool_calls,
+    tool_results,
+)
+from context_compaction.pipeline.compact import compact
+from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import LIMIT_SECONDS, POLICY_EXAMPLES, Mode
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.rendering import render
+from tests.support.script import Call, Part, Step, Turn
+from tests.support.strategies import FORMATS
+
+MODES = st.sampled_from([*get_args(Mode), "auto"])
+SHARES = st.sampled_from([0.7, 0.3, 0.05])
+OUTPUT = "a line of output that says what happened\n"
+
+
+def finished(number: int, lines: int) -> Turn:
+    """A request, a call with its result, and an answer."""
+    read = Call(
+        "read_file", {"path": f"f{number}.py"}, (Part("text", f"{number}: {OUTPUT * lines}"),)
+    )
+    return Turn((Part("text", f"Look at f{number}.py."),), (Step((read,)),), f"f{number} is fine.")
+
+
+def running(calls: int) -> Turn:
+    """A request, and calls made at once, with results that `awaiting` takes away again."""
+    made = [
+        Call("bash", {"command": f"make {n}"}, (Part("text", f"made {n}"),)) for n in range(calls)
+    ]
+    return Turn((Part("text", "Make them all."),), (Step(tuple(made)),), "")
+
+
+def awaiting(payload: list[Json], format: str, count: int) -> tuple[list[Json], list[Json]]:
+    """`payload` without its last `count` results, and those in the messages that bring them."""
+    messages = formats.parse(payload, format=format)
+    results = tool_results(messages[-1])
+    if len(results) == 1:  # each result is a message of its own
+        return payload[:-count], payload[-count:]
+    [key] = [key for key in ("content", "parts") if key in payload[-1]]
+    given, due = payload[-1][key][:-count], payload[-1][key][-count:]
+    rest = [{**payload[-1], key: given}] if given else []
+    return [*payload[:-1], *rest], [{**payload[-1], key: due}]
+
+
+def last_run(messages: Messages) -> list[ToolCall]:
+    """The calls behind which nothing stands but results."""
+    found: list[ToolCall] = []
+    for message in reversed(messages):
+        if tool_calls(message):
+            found = [*tool_calls(message), *found]
+        elif found or message.role == "assistant" or not tool_results(message):
+            break
+    return found
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", POLICIES)
+@given(
+    turns=st.lists(st.sampled_from([1, 5, 60]), max_size=4),
+    calls=st.integers(1, 3),
+    missing=st.integers(1, 3),
+    mode=MODES,
+    share=SHARES,
+)
+@POLICY_EXAMPLES
+def test_a_call_whose_result_is_still_to_come_stays_and_takes_its_result(
+    policy: str,
+    format: str,
+    turns: list[int],
+    calls: int,
+    missing: int,
+    mode: Mode,
+    share: float,
+) -> None:
+    missing = min(missing, calls)
+    script = [finished(n, lines) for n, lines in enumerate(turns)]
+    payload, due = awaiting(render([*script, running(calls)], format), format, missing)
+    wanted = [("bash", {"command": f"make {n}"}) for n in range(calls)]
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            counting = CompactRequest(mode="record", format=format)
+            counted = await compact(payload, counting, archive=archive)
+            request = CompactRequest(
+                mode=mode,
+                format=format,
+                policy=policy,
+                target_tokens=max(1, int(counted.tokens.before * share)),
+            )
+            result = await compact(payload, request, archive=archive)
+            kept = last_run(formats.parse(result.messages, format=format))
+            assert [(call.name, call.arguments) for call in kept] == wanted
+            grown = [*result.messages, *due]
+            if missing == calls:
+                assert not problems(grown, format, original=payload)
+            again = await compact(grown, counting, archive=archive)
+            assert not problems(again.messages, format, original=grown)
+            told = str(again.messages)
+            assert NO_RESULT not in told
+            assert all(f"made {n}" in told for n in range(calls - missing, calls))
+
+    anyio.run(run)

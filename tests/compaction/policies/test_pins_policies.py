@@ -1,0 +1,89 @@
+"""Pins under every policy: no layer takes them away, and no promise is broken for them."""
+
+from typing import Any
+
+import pytest
+from context_compaction import CompactRequest, compact
+from context_compaction.policies import POLICIES
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import MODES, POLICY_EXAMPLES, SHARES, Mode
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.small import answered, assistant, lines, user
+from tests.support.strategies import FORMATS, conversations
+
+PASSAGE = "The harbour master is called Ingrid."
+WHOLE = "Chapter seven stays as it was written."
+SHOWN = "the seal is number 4471-B"
+GIVEN = "Speak French to the harbour master."
+
+
+def talk(start: int, stop: int) -> list[Json]:
+    return [
+        message
+        for n in range(start, stop)
+        for message in (
+            user(f"Request {n}: go on with part {n}."),
+            *answered(f"k{n}", "Bash", lines(f"out{n}", 60), command=f"run {n}"),
+            assistant(f"Part {n} is finished."),
+        )
+    ]
+
+
+@pytest.mark.parametrize("mode", ["auto", "micro", "full", "reactive"])
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_what_is_pinned_stands_after_any_number_of_compactions(
+    policy: str, mode: Any
+) -> None:
+    marked = [
+        *talk(0, 4),
+        user(f"Take note. <pin>{PASSAGE}</pin> Go on."),
+        assistant("Noted."),
+        user(WHOLE),
+        *answered("seal", "Bash", SHOWN, command="cat seal"),
+        assistant("I have seen the seal."),
+    ]
+    shown_at = len(marked) - 2
+    context = [*marked, *talk(4, 20)]
+    wish: dict[str, Any] = {"pinned_messages": (shown_at - 2, shown_at), "pinned": (GIVEN,)}
+    async with temporary_archive() as archive:
+        for round_number in range(3):
+            request = CompactRequest(
+                format="anthropic", mode=mode, policy=policy, target_tokens=9_000, **wish
+            )
+            result = await compact(context, request, archive=archive)
+            text = str(result.messages)
+            for wanted in (PASSAGE, WHOLE, SHOWN, *([GIVEN] if result.boundary else [])):
+                assert wanted in text, (round_number, wanted)
+            context = [*result.messages, *talk(20 + 9 * round_number, 29 + 9 * round_number)]
+            # Messages that stand are told again by their places, as a host does that marks them.
+            places = [at for at, m in enumerate(context) if _holds(m, WHOLE) or _holds(m, SHOWN)]
+            wish = {"pinned_messages": tuple(places), "pinned": (GIVEN,)}
+
+
+def _holds(message: Json, text: str) -> bool:
+    content = message["content"]
+    return text in str(content) and not str(content).lstrip("[{'").startswith("<")
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), mode=MODES, share=SHARES, policy=st.sampled_from(sorted(POLICIES)))
+@POLICY_EXAMPLES
+async def test_a_conversation_with_pins_keeps_every_promise(
+    format: str, data: st.DataObject, mode: Mode, share: float, policy: str
+) -> None:
+    payload = data.draw(conversations(format))
+    texts = st.lists(st.text(min_size=1, max_size=40).filter(str.strip), max_size=2)
+    given_texts = tuple(data.draw(texts))
+    async with temporary_archive() as archive:
+        counted = await compact(
+            payload, CompactRequest(mode="record", format=format), archive=archive
+        )
+        target = max(1, int(counted.tokens.before * share))
+        request = CompactRequest(
+            mode=mode, format=format, target_tokens=target, policy=policy, pinned=given_texts
+        )
+        await check_promises(payload, request, archive)

@@ -1,0 +1,306 @@
+"""A compaction prepared while the host goes on: what is kept, what is replaced, what is refused."""
+
+import copy
+import json
+import time
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.session.prepared import LIFETIME_SECONDS, find
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import EXAMPLES
+from tests.support.json_types import Json
+from tests.support.promises import check_readback, temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.small import (
+    answered,
+    assistant,
+    call,
+    lines,
+    result,
+    text,
+    thinking,
+    user,
+)
+from tests.support.strategies import FORMATS, conversations, hostile_conversations
+
+PREPARE = CompactRequest(format="anthropic", session_id="s", mode="full", prepare=True)
+
+
+def session(calls: int = 12) -> list[Json]:
+    steps = [
+        message
+        for n in range(calls)
+        for message in answered(f"c{n}", "Bash", lines(f"n{n}", 150), command=f"run {n}")
+    ]
+    return [user("Mend the parser."), *steps, assistant("Mended."), user("Now the docs.")]
+
+
+def later() -> list[Json]:
+    steps = answered("d", "Read", lines("docs", 20), file_path="docs.md")
+    return [assistant("I begin."), user("Be brief."), *steps, assistant("Done.")]
+
+
+def applying(prepared: CompactResult, **wishes: Any) -> CompactRequest:
+    assert prepared.prepared is not None
+    wishes = {"format": "anthropic", "session_id": "s"} | wishes
+    return CompactRequest(apply=prepared.prepared.prepared_id, **wishes)
+
+
+async def test_nothing_is_replaced_until_it_is_applied_and_then_only_what_it_was_prepared_for() -> (
+    None
+):
+    payload = session()
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+        _, context = await archive.context("s")
+        assert prepared.status == "prepared"
+        assert not prepared.changed
+        assert prepared.messages == context == payload
+        assert prepared.prepared is not None
+        assert prepared.prepared.message_count == len(payload)
+        assert prepared.tokens.after < prepared.tokens.before
+        grown = [*payload, *later()]
+        as_given = copy.deepcopy(grown)
+        answer = await compact(grown, applying(prepared), archive=archive)
+        _, context = await archive.context("s")
+    assert grown == as_given
+    assert answer.status == "compacted"
+    assert answer.messages == context
+    assert "<context_summary" in str(answer.messages[0])
+    kept = answer.messages[-len(later()) :]
+    assert all(one is other for one, other in zip(kept, grown[len(payload) :], strict=True))
+    assert answer.boundary is not None
+    assert answer.boundary == prepared.boundary
+    assert answer.summary == prepared.summary
+    assert answer.receipt["applied"] == prepared.prepared.prepared_id
+
+
+async def test_applying_gives_what_compacting_would_have_given_and_then_the_rest() -> None:
+    payload = session()
+    async with temporary_archive() as archive:
+        at_once = await compact(payload, replace(PREPARE, prepare=False), archive=archive)
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
+    assert answer.messages == [*at_once.messages, *later()]
+
+
+async def test_a_call_that_nobody_has_answered_yet_is_left_for_later() -> None:
+    open_calls = assistant(call("x", "Bash", command="make"), call("y", "Bash", command="ls"))
+    payload = [*session(), assistant("I look."), user("Go on."), open_calls]
+    results = user([
+        {"type": "tool_result", "tool_use_id": "x", "content": "ok"},
+        {"type": "tool_result", "tool_use_id": "y", "content": "a b"},
+    ])
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+        grown = [*payload, results]
+        answer = await compact(grown, applying(prepared), archive=archive)
+        read = await archive.read_messages("s", 0, 100)
+    assert prepared.prepared is not None
+    assert prepared.prepared.message_count == len(payload) - 1
+    assert answer.messages[-2] is open_calls
+    assert answer.messages[-1] is results
+    assert not problems(answer.messages, "anthropic", original=grown)
+    assert len(read) == len(grown)  # what is not settled is archived all the same
+
+
+async def test_a_call_of_long_ago_that_nobody_answered_holds_up_nothing() -> None:
+    given_up = assistant(call("x", "Bash", command="make"))
+    payload = [user("Build it."), given_up, user("Leave that."), *session()]
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+    assert prepared.prepared is not None
+    assert prepared.prepared.message_count == len(payload)
+
+
+async def test_thinking_written_meanwhile_is_treated_as_after_any_other_edit() -> None:
+    payload = session()
+    grown = [*payload, assistant(thinking("It was the lexer."), text("I see.")), user("Go on.")]
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+        answer = await compact(grown, applying(prepared), archive=archive)
+        kept = applying(prepared, settings={"thinking": "keep"})
+        untouched = await compact(grown, kept, archive=archive)
+    assert "It was the lexer." not in str(answer.messages)
+    assert any(edit.action == "stripped" for edit in answer.edits)
+    assert untouched.messages[-2] is grown[-2]
+
+
+async def test_cache_markers_that_the_host_moves_do_not_matter() -> None:
+    payload = session()
+    marked = copy.deepcopy(payload)
+    for at in (2, 4, -2):
+        marked[at]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    async with temporary_archive() as archive:
+        prepared = await compact(marked, PREPARE, archive=archive)
+        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
+    assert answer.status == "compacted"
+    assert "cache_control" not in str(answer.messages)
+
+
+async def test_an_argument_named_as_a_cache_marker_survives_prepare_and_apply() -> None:
+    sent = {"cache_control": "no-store", "headers": [{"cache_control": {"type": "ephemeral"}}]}
+    steps = [
+        user("Fetch the page."),
+        # Its thinking is bound to what is replaced, so the message is kept in words of its own.
+        assistant(thinking("The store is stale."), call("z", "Http", **sent)),
+        user([result("z", [text("200") | {"cache_control": {"type": "ephemeral"}}])]),
+        assistant("Fetched."),
+    ]
+    payload = [*session(40), *steps]
+    unmarked = copy.deepcopy(payload)
+    del unmarked[-2]["content"][0]["content"][0]["cache_control"]
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, replace(PREPARE, mode="micro"), archive=archive)
+        answer = await compact([*unmarked, *later()], applying(prepared), archive=archive)
+    assert answer.status == "compacted"
+    calls = [block for m in answer.messages for block in m["content"] if "input" in block]
+    assert not any("The store is stale." in str(message) for message in answer.messages)
+    assert next(block for block in calls if block["id"] == "z")["input"] == sent
+
+
+async def test_it_is_applied_by_another_process_with_the_same_archive(tmp_path: Any) -> None:
+    from context_compaction.archive.local.archive import open_archive
+
+    payload = session()
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "one") as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "two") as archive:
+        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
+        again = await compact([*payload, *later()], applying(prepared), archive=archive)
+    assert answer.status == "compacted"
+    assert again.messages == answer.messages
+
+
+async def test_a_list_that_does_not_begin_with_those_messages_is_refused_and_archived() -> None:
+    payload = session()
+    changed = [user("Mend the lexer."), *payload[1:]]
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+        with pytest.raises(SettingsError, match=r"prepared for 27 messages .* differ now"):
+            await compact(changed, applying(prepared), archive=archive)
+        with pytest.raises(SettingsError, match="the list has 4"):
+            await compact(payload[:4], applying(prepared), archive=archive)
+        found = await archive.read_messages("s", 0, 100)
+        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
+    assert changed[0] in [message.raw for message in found]
+    assert answer.status == "compacted"  # a refusal spoils nothing
+
+
+async def test_it_is_refused_in_another_session_and_after_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    payload = session()
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+        with pytest.raises(NotFoundError, match="Session other holds nothing prepared"):
+            await compact(payload, applying(prepared, session_id="other"), archive=archive)
+        receipts = await archive.receipts("s")
+    assert prepared.prepared is not None
+    name = prepared.prepared.prepared_id
+    late = time.time() + LIFETIME_SECONDS + 5
+    with pytest.raises(SettingsError, match="has expired: it holds for 24 hours"):
+        find(receipts, name, payload, "s", late)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        ({"prepare": True, "apply": "p_1"}, "given together"),
+        ({"prepare": True, "mode": "plan"}, "no outcome to keep"),
+        ({"apply": "p_1", "mode": "full"}, "Leave the mode out"),
+    ],
+)
+async def test_wishes_that_contradict_each_other_are_refused(wishes: Json, said: str) -> None:
+    async with temporary_archive() as archive:
+        with pytest.raises(SettingsError, match=said):
+            await compact(session(), CompactRequest(session_id="s", **wishes), archive=archive)
+        with pytest.raises(NotFoundError):
+            await archive.session_info("s")
+
+
+async def test_where_nothing_has_to_be_done_nothing_is_prepared_and_it_says_so() -> None:
+    async with temporary_archive() as archive:
+        wish = replace(PREPARE, mode="auto", context_window=200_000)
+        answer = await compact([user("Hello.")], wish, archive=archive)
+    assert answer.status == "unchanged"
+    assert answer.prepared is None
+    assert any("Nothing is prepared" in warning for warning in answer.warnings)
+
+
+async def test_the_rest_alone_over_the_target_is_told_and_compacted_by_the_next_call() -> None:
+    payload = session()
+    steps = [answered(f"d{n}", "Bash", lines(f"m{n}", 150), command=f"go {n}") for n in range(9)]
+    grown = [*payload, *(message for step in steps for message in step)]
+    async with temporary_archive() as archive:
+        prepared = await compact(payload, PREPARE, archive=archive)
+        answer = await compact(grown, applying(prepared, target_tokens=9_000), archive=archive)
+        wish = CompactRequest(format="anthropic", session_id="s", target_tokens=9_000)
+        second = await compact(answer.messages, wish, archive=archive)
+    assert answer.status == "compacted"
+    assert not answer.fits
+    assert any("once more without apply" in warning for warning in answer.warnings)
+    assert second.fits
+
+
+async def test_a_summary_that_the_host_writes_meanwhile_is_applied_later() -> None:
+    payload = session()
+    words = "## Goal\nThe parser was mended by rewriting its lexer."
+    async with temporary_archive() as archive:
+        ask = replace(PREPARE, summarizer="host")
+        asked = await compact(payload, ask, archive=archive)
+        assert asked.summary_prompt is not None
+        given = replace(ask, summary=words, continuation=asked.summary_prompt.continuation)
+        prepared = await compact(payload, given, archive=archive)
+        answer = await compact([*payload, *later()], applying(prepared), archive=archive)
+    assert words in (answer.summary or "")
+    assert answer.receipt["writer"] == "host"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), hostile=st.booleans(), share=st.sampled_from([0.8, 0.4, 0.1]))
+@EXAMPLES
+def test_wherever_it_is_prepared_the_swap_is_valid_and_loses_nothing(
+    format: str, data: st.DataObject, hostile: bool, share: float
+) -> None:
+    source = hostile_conversations if hostile else conversations
+    payload: list[Json] = data.draw(source(format))
+    stop = data.draw(st.integers(0, len(payload)))
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            wish = CompactRequest(format=format, session_id="s")
+            counted = await compact(payload, replace(wish, mode="record"), archive=archive)
+            target = max(1, int(counted.tokens.before * share))
+            ask = replace(wish, target_tokens=target, mode="full", prepare=True)
+            prepared = await compact(payload[:stop], ask, archive=archive)
+            if prepared.prepared is None:
+                return
+            count = prepared.prepared.message_count
+            apply = replace(wish, apply=prepared.prepared.prepared_id)
+            answer = await compact(payload, apply, archive=archive)
+            if answer.status == "no_progress":
+                return
+            faults = problems(answer.messages, format, original=payload)
+            assert not faults, faults
+            edited = {edit.index for edit in answer.edits}
+            present = {id(message) for message in answer.messages}
+            for at in range(count, len(payload)):
+                assert at in edited or id(payload[at]) in present
+            await check_readback(payload, answer, format, archive)
+            again = await compact(payload, apply, archive=archive)
+            assert json.dumps(again.messages) == json.dumps(answer.messages)
+
+    anyio.run(run)

@@ -1,0 +1,464 @@
+"""A host that hands in its whole history at every call gets what it got before, and what is new."""
+
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import anyio
+import pytest
+from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.errors import InvalidMessageError
+from context_compaction.messages.edits import Edit
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
+from tests.support.json_types import Json
+from tests.support.promises import check_readback, temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.small import answered, assistant, lines, text, user
+from tests.support.strategies import FORMATS, conversations, hostile_conversations
+
+HandIn = Literal["whole", "compacted"]
+AUTO = CompactRequest(
+    format="anthropic", session_id="s", context_window=50_000, max_output_tokens=4_000
+)
+
+
+def turn(number: int, size_lines: int = 120) -> list[Json]:
+    """A request, a read and an answer, all of them told apart by `number`."""
+    return [
+        user(f"Task {number}: look at f{number}.py."),
+        *answered(f"r{number}", "Read", lines(f"n{number}", size_lines), file_path=f"f{number}.py"),
+        assistant(f"I have seen f{number}.py."),
+    ]
+
+
+def session(turns: int, size_lines: int = 120) -> list[Json]:
+    return [message for n in range(turns) for message in turn(n, size_lines)]
+
+
+def bytes_of(messages: Sequence[Json]) -> str:
+    """As bytes, but for the names of histories: the two forms of a list have names of their own."""
+    return re.sub(r"@[0-9a-f]{12}", "@", json.dumps(messages))
+
+
+def begins_with(longer: Sequence[Json], shorter: Sequence[Json]) -> bool:
+    return json.dumps(longer[: len(shorter)]) == json.dumps(shorter)
+
+
+async def whole_each_time(
+    archive: LocalArchive, turns: int, request: CompactRequest = AUTO, size_lines: int = 120
+) -> list[CompactResult]:
+    """The answers to a host that hands in all it has after each turn."""
+    answers: list[CompactResult] = []
+    history: list[Json] = []
+    for number in range(turns):
+        history = [*history, *turn(number, size_lines)]
+        answers.append(await compact(history, request, archive=archive))
+    return answers
+
+
+def log_bytes(root: Path) -> int:
+    return sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+
+
+async def test_each_answer_begins_with_the_one_before_but_where_the_trigger_was_met() -> None:
+    async with temporary_archive() as archive:
+        answers = await whole_each_time(archive, 40)
+    begun_anew = 0
+    for before, after in itertools.pairwise(answers):
+        is_same = begins_with(after.messages, before.messages)
+        assert is_same == (after.tokens.before_upper <= after.tokens.trigger)
+        begun_anew += not is_same
+        assert after.fits
+        assert not any("hrashing" in warning for warning in after.warnings)
+    assert 2 <= begun_anew <= 8
+    assert answers[-1].recognised is not None
+    # Each compaction updates the summary before it, and none is stacked on another.
+    summaries = [str(m).count("<context_summary ") for m in answers[-1].messages]
+    assert sum(summaries) == 1
+    assert "Task 0: look at f0.py." in str(answers[-1].messages)
+
+
+async def test_it_is_answered_as_a_host_that_goes_on_with_the_compacted_list() -> None:
+    async with temporary_archive() as archive:
+        whole = await whole_each_time(archive, 24)
+    context: list[Json] = []
+    async with temporary_archive() as archive:
+        for number, expected in enumerate(whole):
+            answer = await compact([*context, *turn(number)], AUTO, archive=archive)
+            context = answer.messages
+            assert bytes_of(context) == bytes_of(expected.messages)
+
+
+async def test_what_was_done_is_told_by_places_in_the_list_that_came_in() -> None:
+    async with temporary_archive() as archive:
+        answers = await whole_each_time(archive, 40)
+    recognised = [answer for answer in answers if answer.recognised is not None]
+    summarised = [answer for answer in recognised if "<context_summary " in str(answer.messages)]
+    assert any(answer.layers for answer in summarised)
+    assert not all(answer.layers for answer in summarised)
+    assert all(answer.status == "compacted" and answer.changed for answer in recognised)
+    for answer in summarised:
+        assert answer.recognised is not None
+        assert answer.boundary is not None
+        assert answer.summary is not None
+        count = answer.recognised.message_count
+        kept = next(m for m in answer.messages if "Task" in str(m) and "summary" not in str(m))
+        number = int(str(kept["content"]).partition("Task ")[2].partition(":")[0])
+        assert answer.boundary.first_kept_index == 4 * number
+        assert answer.receipt["recognised"]["message_count"] == count
+        for edit in answer.edits:
+            if edit.layer == "microcompact" and edit.index is not None:
+                assert edit.index % 4 == 2, "only results are cleared"
+                assert f"n{edit.index // 4} line 50" not in str(answer.messages)
+
+
+async def test_identical_calls_write_nothing_more(tmp_path: Path) -> None:
+    history = session(24)
+    broken = [user("Go."), assistant({"type": "tool_use", "id": "x", "name": "Bash", "input": {}})]
+    broken += [user("No result."), *session(2)]
+    async with open_archive(tmp_path / "a", index_root=tmp_path / "index") as archive:
+        for name, payload in (("long", history), ("broken", broken)):
+            request = replace(AUTO, session_id=name)
+            first = await compact(payload, request, archive=archive)
+            assert first.changed
+            written = log_bytes(tmp_path / "a")
+            for _ in range(3):
+                again = await compact(payload, request, archive=archive)
+                assert again.messages == first.messages
+                assert again.changed
+            assert log_bytes(tmp_path / "a") == written
+            # Nor does a list that grew: its new messages are written, and nothing else.
+            grown = [*payload, assistant("Done."), user("Thanks.")]
+            answer = await compact(grown, request, archive=archive)
+            assert answer.messages == [*first.messages, *grown[-2:]]
+            assert log_bytes(tmp_path / "a") - written < 2_000
+
+
+async def test_it_holds_across_processes(tmp_path: Path) -> None:
+    history = session(24)
+    answers: list[CompactResult] = []
+    for payload in (history, [*history, user("More.")]):
+        async with open_archive(tmp_path / "a", index_root=tmp_path / "index") as archive:
+            answers.append(await compact(payload, AUTO, archive=archive))
+    assert answers[1].messages == [*answers[0].messages, user("More.")]
+
+
+async def test_a_host_may_hand_in_the_one_or_the_other() -> None:
+    whole: list[Json] = []
+    context: list[Json] = []
+    answers: list[CompactResult] = []
+    async with temporary_archive() as archive:
+        for number in range(24):
+            new = turn(number)
+            whole = [*whole, *new]
+            given = whole if number % 3 else [*context, *new]
+            answers.append(await compact(given, AUTO, archive=archive))
+            _, stored = await archive.context("s")
+            context = answers[-1].messages
+            assert stored == context
+        transcript = await archive.read_messages("s", 0, 10_000)
+    async with temporary_archive() as archive:
+        expected = await whole_each_time(archive, 24)
+    assert [bytes_of(a.messages) for a in answers] == [bytes_of(a.messages) for a in expected]
+    assert [item.raw for item in transcript] == whole, "each message is archived once"
+
+
+async def test_clearing_alone_is_recognised_too() -> None:
+    history = session(20)
+    micro = replace(AUTO, mode="micro")
+    async with temporary_archive() as archive:
+        first = await compact(history, micro, archive=archive)
+        grown = [*history, assistant("Done."), user("Thanks.")]
+        second = await compact(grown, AUTO, archive=archive)
+    assert first.boundary is None
+    assert first.tokens.after < first.tokens.trigger
+    assert second.messages == [*first.messages, *grown[-2:]]
+    assert second.boundary is None
+
+
+async def test_an_edit_before_the_boundary_makes_a_branch_and_one_after_it_does_not() -> None:
+    history = session(24)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        edited = [user("Task 0: look at g0.py."), *history[1:], user("More.")]
+        branch = await compact(edited, AUTO, archive=archive)
+        one = await compact([*history, user("One.")], AUTO, archive=archive)
+        other = await compact([*history, user("Two.")], AUTO, archive=archive)
+    assert branch.recognised is None
+    assert one.messages == [*first.messages, user("One.")]
+    assert other.messages == [*first.messages, user("Two.")]
+
+
+async def test_moving_cache_markers_are_neither_new_history_nor_too_many() -> None:
+    marker = {"cache_control": {"type": "ephemeral"}}
+    history = session(24)
+    marked = [*history[:-1], assistant(text("I have seen f23.py.") | marker)]
+    async with temporary_archive() as archive:
+        first = await compact(marked, AUTO, archive=archive)
+        grown = [*history, user([text("More.") | marker])]
+        second = await compact(grown, AUTO, archive=archive)
+        third = await compact([*history[:3], *marked[3:]], AUTO, archive=archive)
+    assert json.dumps(first.messages).count("cache_control") == 1
+    assert json.dumps(second.messages).count("cache_control") == 1
+    assert second.recognised is not None
+    assert third.messages == first.messages
+
+
+async def test_a_marker_that_moved_to_the_summary_stays_there_while_the_host_leaves_its_own() -> (
+    None
+):
+    marker = {"cache_control": {"type": "ephemeral"}}
+    history = session(24)
+    marked = [user([text("Task 0: look at f0.py.") | marker]), *history[1:]]
+    async with temporary_archive() as archive:
+        first = await compact(marked, replace(AUTO, mode="full"), archive=archive)
+        again = await compact(marked, replace(AUTO, mode="full"), archive=archive)
+        grown = await compact([*history, user([text("More.") | marker])], AUTO, archive=archive)
+    assert json.dumps(first.messages).count("cache_control") == 1
+    assert again.messages == first.messages
+    assert json.dumps(grown.messages).count("cache_control") == 1
+
+
+async def test_a_smaller_window_compacts_what_stands_and_a_larger_one_leaves_it() -> None:
+    history = session(24)
+    narrow = replace(AUTO, context_window=8_000, max_output_tokens=1_000)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        small = await compact(history, narrow, archive=archive)
+        large = await compact(history, replace(AUTO, context_window=200_000), archive=archive)
+    assert small.fits
+    assert small.tokens.before == first.tokens.after
+    assert small.tokens.after < first.tokens.after
+    assert large.messages == small.messages
+
+
+async def test_who_asks_by_hand_with_other_wishes_has_the_list_compacted_anew() -> None:
+    history = session(24)
+    async with temporary_archive() as archive:
+        small = await compact(
+            history, replace(AUTO, context_window=None, target_tokens=8_000), archive=archive
+        )
+        large = await compact(
+            history, replace(AUTO, context_window=None, target_tokens=24_000), archive=archive
+        )
+        grown = await compact([*history, user("More.")], AUTO, archive=archive)
+    assert small.tokens.after <= 8_000
+    assert 12_000 < large.tokens.after <= 24_000
+    assert grown.messages == [*large.messages, user("More.")]
+
+
+async def test_usage_of_a_later_answer_describes_what_was_sent_and_of_an_earlier_one_nothing() -> (
+    None
+):
+    history = session(24)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        assert first.tokens.after < 20_000
+        reported = replace(
+            AUTO,
+            usage={"input_tokens": 20_000, "output_tokens": 10},
+            usage_message_index=len(history),
+        )
+        grown = [*history, assistant("I see."), user("More.")]
+        after = await compact(grown, reported, archive=archive)
+        stale = replace(reported, usage_message_index=3)
+        ignored = await compact([*grown, assistant("So.")], stale, archive=archive)
+        plain = await compact([*grown, assistant("So.")], AUTO, archive=archive)
+    assert after.messages == [*first.messages, *grown[-2:]]
+    assert 20_010 < after.tokens.before < 20_100
+    assert ignored.tokens == plain.tokens
+
+
+async def test_usage_that_meets_the_trigger_compacts_anew() -> None:
+    history = session(24)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        full = {"input_tokens": first.tokens.trigger, "output_tokens": 500}
+        grown = [*history, assistant("I see."), user("More.")]
+        request = replace(AUTO, usage=full, usage_message_index=len(history))
+        answer = await compact(grown, request, archive=archive)
+    assert answer.layers
+    assert not begins_with(answer.messages, first.messages)
+    assert answer.tokens.after < answer.tokens.before
+
+
+async def test_a_plan_says_what_stands_and_writes_nothing(tmp_path: Path) -> None:
+    history = session(24)
+    async with open_archive(tmp_path / "a", index_root=tmp_path / "index") as archive:
+        first = await compact(history, AUTO, archive=archive)
+        written = log_bytes(tmp_path / "a")
+        grown = [*history, user("More.")]
+        plan = await compact(grown, replace(AUTO, mode="plan"), archive=archive)
+        assert log_bytes(tmp_path / "a") == written
+        record = await compact(grown, replace(AUTO, mode="record"), archive=archive)
+    assert plan.status == "planned"
+    assert plan.messages == grown
+    assert first.tokens.after < plan.tokens.before < first.tokens.after + 100
+    # What is recorded is what was handed in: it is counted as such, and stays.
+    assert record.messages == grown
+    assert record.tokens.before > first.tokens.before
+
+
+async def test_a_pinned_place_means_the_message_that_was_handed_in() -> None:
+    history = session(24)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        grown = [*history, user("The key is ZEBRA-7."), *session(1), user("More.")]
+        wish = replace(AUTO, mode="full", pinned_messages=(len(history), 4))
+        answer = await compact(grown, wish, archive=archive)
+    assert first.recognised is None
+    assert answer.recognised is not None
+    pinned = [pin["text"] for pin in answer.receipt["pins"]["carried"]]
+    assert any("ZEBRA-7" in told for told in pinned)
+    assert any("look at f1.py" in told for told in pinned)
+
+
+async def test_what_is_prepared_of_a_recognised_list_is_applied_to_either() -> None:
+    history = session(24)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        grown = [*history, *session(2)]
+        prepared = await compact(grown, replace(AUTO, mode="full", prepare=True), archive=archive)
+        assert prepared.prepared is not None
+        assert prepared.messages == grown
+        assert prepared.prepared.message_count == len(grown)
+        later = [assistant("Done."), user("Thanks.")]
+        apply = replace(AUTO, apply=prepared.prepared.prepared_id)
+        by_whole = await compact([*grown, *later], apply, archive=archive)
+        listed = [*first.messages, *session(2), *later]
+        by_compacted = await compact(listed, apply, archive=archive)
+    assert by_whole.status == "compacted"
+    assert by_whole.messages[-2:] == later
+    assert by_compacted.messages == by_whole.messages
+    assert by_whole.tokens.after < first.tokens.after
+
+
+async def test_what_a_provider_refused_is_met_harder_from_what_stood_there() -> None:
+    history = session(24)
+    async with temporary_archive() as archive:
+        first = await compact(history, AUTO, archive=archive)
+        reactive = replace(AUTO, mode="reactive")
+        second = await compact(history, reactive, archive=archive)
+        repeated = await compact(history, reactive, archive=archive)
+        receipts = await archive.receipts("s")
+    assert second.tokens.before == first.tokens.after
+    assert second.tokens.after <= first.tokens.after // 2
+    assert repeated.messages == second.messages
+    assert sum("reactive" in receipt for receipt in receipts) == 1
+
+
+async def test_a_host_that_writes_summaries_itself_writes_each_once() -> None:
+    host = replace(AUTO, summarizer="host")
+    history = session(24)
+    summary = "The user wants f0.py to f23.py looked at; all were seen."
+    async with temporary_archive() as archive:
+        asked = await compact(history, host, archive=archive)
+        assert asked.summary_prompt is not None
+        token = asked.summary_prompt.continuation
+        given = replace(host, summary=summary, continuation=token)
+        first = await compact(history, given, archive=archive)
+        again = await compact(history, host, archive=archive)
+        grown = await compact([*history, user("More.")], host, archive=archive)
+    assert summary in (first.summary or "")
+    assert again.messages == first.messages
+    assert grown.messages == [*first.messages, user("More.")]
+
+
+async def test_results_that_an_earlier_compaction_cleared_stay_cleared_in_the_stored_context() -> (
+    None
+):
+    history = session(12)
+    async with temporary_archive() as archive:
+        first = await compact(history, replace(AUTO, mode="micro"), archive=archive)
+        again = [*first.messages, *session(12)[4:]]
+        second = await compact(again, replace(AUTO, mode="micro"), archive=archive)
+        _, context = await archive.context("s")
+    assert second.changed
+    assert context == second.messages
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How a generated conversation is handed in: up to where, and in which of its two forms."""
+
+    stops: tuple[int, ...]
+    hand_in: tuple[HandIn, ...]
+
+
+async def _grow(payload: list[Json], growth: Growth, request: CompactRequest) -> None:
+    """Check the answers to a host that hands in its list as it grows, and again the last time."""
+    assert request.format is not None
+    edits: list[Edit] = []
+    context: list[Json] = []
+    at = 0
+    async with temporary_archive() as archive:
+        for stop, form in zip(growth.stops, growth.hand_in, strict=True):
+            stood = [*context, *payload[at:stop]]
+            handed = payload[:stop] if form == "whole" else stood
+            try:
+                answer = await compact(handed, request, archive=archive)
+            except InvalidMessageError:
+                return  # nested too deeply
+            if not problems(stood, request.format):
+                assert not problems(answer.messages, request.format, original=stood)
+            if not answer.layers:
+                assert json.dumps(answer.messages) == json.dumps(stood)
+            elif answer.tokens.before_upper <= answer.tokens.trigger:
+                assert {layer.name for layer in answer.layers} <= {"repair", "persist"}
+            context, at = answer.messages, stop
+            edits += answer.edits
+        again = await compact(payload[:at], request, archive=archive)
+        assert json.dumps(again.messages) == json.dumps(context), "the same list, other bytes"
+        told = replace(again, edits=tuple(edits))
+        await check_readback(payload[:at], told, request.format, archive)
+
+
+@st.composite
+def growths(draw: st.DrawFn, count: int) -> Growth:
+    stops = sorted(draw(st.sets(st.integers(1, max(1, count)), min_size=1, max_size=6)))
+    forms: st.SearchStrategy[Any] = st.sampled_from(["whole", "whole", "compacted"])
+    hand_in = draw(st.lists(forms, min_size=len(stops), max_size=len(stops)))
+    return Growth(tuple(stops), tuple(hand_in))
+
+
+def _check(payload: list[Json], format: str, growth: Growth, trigger: int) -> None:
+    request = CompactRequest(
+        format=format,
+        session_id="s",
+        context_window=100_000,
+        settings={"trigger_tokens": trigger},
+    )
+
+    anyio.run(_grow, payload, growth, request)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]))
+@EXAMPLES
+def test_a_growing_list_keeps_what_stands_whether_it_comes_whole_or_compacted(
+    format: str, data: st.DataObject, trigger: int
+) -> None:
+    payload = data.draw(conversations(format))
+    _check(payload, format, data.draw(growths(len(payload))), trigger)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), trigger=st.sampled_from([200, 1_000, 4_000]))
+@EXAMPLES
+def test_a_broken_list_that_grows_keeps_what_stands_whether_it_comes_whole_or_compacted(
+    format: str, data: st.DataObject, trigger: int
+) -> None:
+    payload = data.draw(hostile_conversations(format))
+    _check(payload, format, data.draw(growths(len(payload))), trigger)

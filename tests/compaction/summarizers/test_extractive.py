@@ -1,0 +1,288 @@
+"""What the writer without a model keeps: what binds, and what must not be repeated."""
+
+import os
+import subprocess
+import sys
+from hashlib import sha256
+
+import pytest
+from context_compaction import formats
+from context_compaction.activity.digest import digest
+from context_compaction.messages import placeholders
+from context_compaction.summarizers import SummaryRequest
+from context_compaction.summarizers.extractive import writer
+from context_compaction.tokens.counter import counter_for
+
+from tests.support.json_types import Json
+from tests.support.small import answered
+
+COUNT = counter_for("gpt-4o")
+NOISE = "\n".join(f"line {n}: module_{n}.py compiled in {n * 7} ms" for n in range(400))
+
+RULES = (
+    "Never touch the billing tables.",
+    "I am allergic to peanuts, so no meal with nuts.",
+    "Bitte keine neuen Abhängigkeiten einführen.",
+    "Nunca borres los registros de auditoría.",
+    "Не трогай каталог с миграциями.",
+    "不要修改配置文件里的端口号。",
+    "本番環境には絶対に接続しないでください。",
+)
+
+
+def written(
+    messages: list[Json],
+    max_tokens: int = 500,
+    later: list[Json] | None = None,
+    instructions: str = "",
+) -> str:
+    parsed = formats.parse(messages, format="anthropic")
+    after = formats.parse(later, format="anthropic") if later else ()
+    request = SummaryRequest(
+        parsed, digest(parsed), max_tokens, later=after, instructions=instructions
+    )
+    return writer.write(request, COUNT)
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def ran(call_id: str, command: str, output: str) -> list[Json]:
+    call = {"type": "tool_use", "id": call_id, "name": "bash", "input": {"command": command}}
+    result = {"type": "tool_result", "tool_use_id": call_id, "content": output}
+    return [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_rule_of_the_user_is_kept_word_for_word(rule: str) -> None:
+    talk = [user("Fix the build."), *ran("a", "make", NOISE), user(rule), assistant("Understood.")]
+    talk += [*ran("b", "make test", NOISE), user("Go on."), assistant("I go on.")]
+    assert rule in written(talk)
+
+
+def test_a_corrected_rule_is_gone_and_the_newer_one_stays() -> None:
+    older, newer = "The service must listen on port 8080.", "It must listen on port 9191 instead."
+    text = written([
+        user(older), assistant("Understood."), user(newer.replace("It", "The service")),
+        assistant("Understood."),
+    ])  # fmt: skip
+    assert "9191" in text
+    assert older not in text
+
+
+@pytest.mark.parametrize(
+    ("older", "newer"),
+    [
+        ("The project is called Falcon.", "It was renamed, don't call the project Falcon."),
+        ("We host in Frankfurt.", "We host in Dublin now."),
+        ("The demo is on March 12.", "They pushed the demo to March 19."),
+        ("Retry three times before giving up.", "Make that five retries before giving up."),
+        ("El límite es de 20 usuarios.", "El límite sube a 35 usuarios."),
+        ("默认端口是3000。", "默认端口现在是4000。"),
+    ],
+)
+def test_a_rule_said_anew_in_other_words_is_gone_or_marked_as_earlier(
+    older: str, newer: str
+) -> None:
+    text = written([user(older), assistant("Understood."), user(newer), assistant("Understood.")])
+    assert newer in text
+    assert older not in text.replace(f"{placeholders.EARLIER}{older}", "")
+
+
+def test_two_rules_of_one_form_both_stand() -> None:
+    rules = "Don't touch the vendor folder.", "Don't touch the build folder."
+    assert_both_stand(*rules)
+
+
+def test_two_rules_on_one_subject_both_stand() -> None:
+    assert_both_stand("The nightly dumps stay encrypted.", "The nightly dumps belong in Backblaze.")
+
+
+def assert_both_stand(*rules: str) -> None:
+    text = written([user(rules[0]), assistant("Understood."), user(rules[1]), assistant("Yes.")])
+    assert all(rule in text for rule in rules)
+
+
+def test_who_asks_whether_to_change_a_rule_has_not_changed_it() -> None:
+    rule = "Ship the parcel to 12 Elm Street."
+    talk = [user(rule), assistant("Understood."), user("Could we ship it to 9 Oak Avenue instead?")]
+    assert rule in written([*talk, assistant("We could.")])
+
+
+def test_a_sentence_is_whole_across_an_abbreviation() -> None:
+    rule = "Call me Robin, not Mr. Carter."
+    talk = [user("Fix the build."), assistant("On it."), user(rule), assistant("Understood.")]
+    assert rule in written([*talk, user("Go on."), assistant("I go on.")])
+
+
+def test_rules_said_in_one_breath_stay_side_by_side() -> None:
+    rule = "The staging database belongs to the data team. Don't write to it."
+    talk = [user("Fix the build."), assistant("On it."), user(rule), assistant("Understood.")]
+    assert rule in written([*talk, user("Go on."), assistant("I go on.")])
+
+
+def test_chatter_gives_way_to_what_binds() -> None:
+    rule = "Amounts are in thousands."
+    chatter = [
+        message
+        for said in ("Thanks!", "Great, go ahead.", "Can you check that?", "I see, thank you.")
+        for message in (user(said), assistant("Done."))
+    ]
+    text = written([*chatter, user(rule), assistant("Understood."), *chatter * 4], max_tokens=60)
+    assert rule in text
+
+
+@pytest.mark.parametrize(
+    "fact", ["I can't do calls before 10:30, the school run.", "I'm vegetarian but fish is fine."]
+)
+def test_what_the_user_never_does_goes_before_what_he_cannot_do_just_now(fact: str) -> None:
+    moment = [
+        message
+        for said in (
+            "I can't find the number of my reservation right now.",
+            "I'm not sure which of the two flights it was.",
+            "I don't remember the name that it was booked under.",
+        )
+        for message in (user(said), assistant("Let me look it up for you."))
+    ]
+    text = written([user(fact), assistant("Understood."), *moment * 2], max_tokens=60)
+    assert fact in text
+
+
+def test_an_instruction_after_pasted_output_is_told_from_it() -> None:
+    log = "\n".join(f"2026-01-0{n} 10:00:00 INFO must never happen {n}" for n in range(1, 9)) * 3
+    rule = "Logs older than 30 days go in the bin."
+    talk = [user("Go."), assistant("On it."), user(f"{log}\n\n{rule}"), assistant("Understood.")]
+    assert rule in written([*talk, user("Go on."), assistant("I go on.")], max_tokens=120)
+
+
+def test_a_large_summary_says_what_it_found_nothing_for_and_what_to_search() -> None:
+    text = written([user("Fix the build."), *ran("a", "make", NOISE)], max_tokens=800)
+    assert "Nothing found for: " in text
+    assert "search_transcript finds more: " in text
+
+
+def test_a_rule_that_a_kept_request_corrects_is_gone() -> None:
+    older = "Always store the uploads in the bucket acme-raw."
+    newer = "From now on store the uploads in the bucket acme-clean."
+    assert older not in written([user(older), assistant("Understood.")], later=[user(newer)])
+
+
+def test_side_effects_are_named_as_done_or_failed() -> None:
+    talk = [
+        user("Release it."),
+        *ran("a", "git push origin main", "ok"),
+        *ran("b", "npm publish", "npm error E403 forbidden\nexit code 1"),
+        *ran("c", "rm old.py", ""),
+    ]
+    text = written(talk, max_tokens=700)
+    assert "done, do not repeat: git push origin main" in text
+    assert "failed: npm publish" in text
+    assert "file: old.py (deleted)" in text
+
+
+def test_each_file_has_a_line_with_its_last_state_and_the_hash_of_its_text() -> None:
+    create = {"file_path": "new.py", "content": "x = 1\n"}
+    edit = {"file_path": "old.py", "old_string": "a", "new_string": "b"}
+    talk = [
+        user("Go."),
+        *answered("a", "Edit", "ok", **edit),
+        *answered("b", "Write", "ok", **create),
+        *answered("c", "Read", "text", file_path="other.py"),
+    ]
+    text = written(talk, max_tokens=700)
+    digits = sha256(b"x = 1\n").hexdigest()[:8]
+    lines = f"- file: new.py (created; sha256 {digits})\n- file: old.py (changed)\n- read: other.py"
+    assert lines in text
+
+
+def test_a_short_summary_names_what_was_done_and_the_files_that_changed() -> None:
+    edit = {"file_path": "old.py", "old_string": "a", "new_string": "b"}
+    talk = [
+        user("Go."),
+        *ran("a", "git push origin main", "ok"),
+        *answered("b", "Edit", "ok", **edit),
+        *ran("c", "rm gone.py", ""),
+    ]
+    text = written(talk, max_tokens=400)
+    assert "done, do not repeat: git push origin main" in text
+    assert "files: gone.py deleted, old.py changed" in text
+
+
+@pytest.mark.parametrize("max_tokens", [0, 5, 40, 120, 400, 2_000])
+def test_the_text_is_never_larger_than_asked(max_tokens: int) -> None:
+    talk = [user("Fix it. " + RULES[0]), *ran("a", "make", NOISE), assistant("Done.")]
+    assert COUNT.text(written(talk, max_tokens)) <= max_tokens
+
+
+def test_the_text_does_not_depend_on_the_hash_seed() -> None:
+    program = (
+        "from tests.compaction.summarizers.test_extractive import *\n"
+        "print(written([user('Fix it. ' + RULES[0]), *ran('a', 'make', NOISE)], 300))"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONIOENCODING": "utf-8"},
+            capture_output=True,
+            check=True,
+            timeout=50,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(texts) == 1
+
+
+# What each of these looks into is told in lines of the same form, so that nothing but the focus
+# decides whose lines go first.
+SUBJECTS = ("login timeouts", "invoice rounding", "webhook retries", "locale fallback")
+
+
+def inquiry() -> list[Json]:
+    """A talk of one request and many findings on each subject in turn."""
+    talk = [user("Find out what is wrong.")]
+    for n in range(160):
+        subject = SUBJECTS[n % len(SUBJECTS)]
+        talk += ran(f"c{n}", f"probe {n}", f"the {subject} came from handler_{n * 7} in unit_{n}")
+    return talk
+
+
+@pytest.mark.parametrize(
+    ("focus", "subject"),
+    [
+        ("Keep everything about the login timeouts.", "login timeouts"),
+        ("Focus on how invoices are rounded, please: invoiceRounding.", "invoice rounding"),
+        ("Behalte vor allem die Webhook-Retries.", "webhook retries"),
+        ("dwell on: locales and their fallbacks", "locale fallback"),
+    ],
+)
+def test_the_lines_that_match_the_focus_go_first(focus: str, subject: str) -> None:
+    plain = written(inquiry()).count(subject)
+    steered = written(inquiry(), instructions=focus)
+    assert steered.count(subject) >= 2 * plain
+    others = [steered.count(other) for other in SUBJECTS if other != subject]
+    assert steered.count(subject) > 2 * max(others)
+
+
+def test_a_focus_on_what_is_nowhere_said_changes_nothing() -> None:
+    assert written(inquiry(), instructions="Keep the Kubernetes manifests.") == written(inquiry())
+
+
+def test_a_focus_in_a_script_without_spaces_steers_too() -> None:
+    talk = [user("请检查。")]
+    for n in range(120):
+        what = "登录超时" if n % 4 == 0 else f"模块{n % 4}正常"
+        talk += ran(f"c{n}", f"probe {n}", f"{what}: handler_{n * 7} unit_{n} checked in turn")
+    plain = written(talk).count("登录超时")
+    assert written(talk, instructions="请保留登录超时的内容").count("登录超时") > plain
+
+
+def test_a_rule_stays_whatever_the_focus_is() -> None:
+    rule = "Never touch the billing tables."
+    talk = [user("Fix the build."), user(rule), assistant("Understood."), *inquiry()[1:]]
+    assert rule in written(talk, instructions="Keep everything about the login timeouts.")

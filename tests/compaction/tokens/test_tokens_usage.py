@@ -1,0 +1,158 @@
+"""The provider's own usage report as the anchor of an estimate, checked on a real session."""
+
+import json
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from context_compaction import formats
+from context_compaction.errors import SettingsError
+from context_compaction.messages.model import JsonObject, Messages, make_message
+from context_compaction.tokens.counter import UsageAnchor, anchor_from_usage, counter_for
+
+SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
+SHORT = tuple(make_message("user", f"message {number}") for number in range(6))
+
+
+@cache
+def real_session() -> tuple[Messages, list[JsonObject]]:
+    """A coding session with Claude Sonnet 4.5, with what the API reported for each answer."""
+    lines = map(json.loads, SESSION.read_text(encoding="utf-8").splitlines())
+    payload = [line["message"] for line in lines if line["type"] == "message"]
+    return formats.parse(payload, format="pi"), payload
+
+
+def real_anchors() -> list[UsageAnchor]:
+    """The session's reports. Early ones are left out: an answer was aborted, and its report too."""
+    _, payload = real_session()
+    return [
+        anchor_from_usage(message["usage"], index)
+        for index, message in enumerate(payload)
+        if index >= 90 and any(message.get("usage", {}).get(name) for name in ("input", "output"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("usage", "total"),
+    [
+        (
+            {
+                "input_tokens": 12,
+                "cache_read_input_tokens": 3_000,
+                "cache_creation_input_tokens": 500,
+                "output_tokens": 88,
+                "service_tier": "standard",
+            },
+            3_600,
+        ),
+        ({"input_tokens": 12, "cache_read_input_tokens": None, "output_tokens": 8}, 20),
+        (
+            {
+                "input_tokens": 3_500,
+                "input_tokens_details": {"cached_tokens": 3_000},
+                "output_tokens": 100,
+                "total_tokens": 3_600,
+            },
+            3_600,
+        ),
+        (
+            {
+                "prompt_tokens": 3_500,
+                "prompt_tokens_details": {"cached_tokens": 3_000},
+                "completion_tokens": 100,
+                "total_tokens": 3_600,
+            },
+            3_600,
+        ),
+        (
+            {
+                "promptTokenCount": 3_500,
+                "cachedContentTokenCount": 3_000,
+                "candidatesTokenCount": 60,
+                "thoughtsTokenCount": 40,
+                "totalTokenCount": 3_600,
+            },
+            3_600,
+        ),
+        ({"usageMetadata": {"promptTokenCount": 3_500, "candidatesTokenCount": 100}}, 3_600),
+        ({"prompt_token_count": 3_500, "candidates_token_count": 100}, 3_600),
+        ({"input": 0, "output": 100, "cacheRead": 3_000, "cacheWrite": 500}, 3_600),
+    ],
+    ids=[
+        "Anthropic",
+        "Anthropic without cache",
+        "OpenAI Responses",
+        "OpenAI Chat",
+        "Gemini",
+        "Gemini, wrapped",
+        "Gemini's SDK",
+        "pi",
+    ],
+)
+def test_every_providers_report_adds_up_with_cached_input_counted_once(
+    usage: JsonObject, total: int
+) -> None:
+    assert anchor_from_usage(usage, 4) == UsageAnchor(total, 4)
+
+
+@pytest.mark.parametrize(
+    ("usage", "index", "message"),
+    [
+        ({}, 0, "has none of the fields input_tokens, prompt_tokens"),
+        ({"tokens": 5}, 0, "Pass the `usage` object of the provider's last answer"),
+        ({"input_tokens": "many"}, 0, "`usage.input_tokens` is 'many'"),
+        ({"input_tokens": True}, 0, "`usage.input_tokens` is True"),
+        ({"input_tokens": 5, "output_tokens": -1}, 0, "`usage.output_tokens` is -1"),
+        ({"prompt_tokens": 5.5}, 0, "`usage.prompt_tokens` is 5.5"),
+        ({"input_tokens": 0, "output_tokens": 0}, 0, "cost 0 tokens"),
+        ({"input_tokens": 5}, -1, "`usage_message_index` is -1"),
+    ],
+)
+def test_a_report_that_makes_no_sense_is_refused(
+    usage: JsonObject, index: int, message: str
+) -> None:
+    with pytest.raises(SettingsError, match=message):
+        anchor_from_usage(usage, index)
+
+
+def test_only_what_came_after_the_anchor_is_estimated() -> None:
+    counter = counter_for("claude-opus-4-8")
+
+    estimate = counter.estimate(SHORT, anchor=UsageAnchor(50_000, 3), overhead_tokens=9_999)
+
+    assert estimate.tokens == 50_000 + counter.message(SHORT[4]) + counter.message(SHORT[5])
+    assert estimate.upper == 50_000 + -(-(estimate.tokens - 50_000) * 110 // 100)
+    assert estimate.method == "usage+o200k*1.50/claude"
+
+
+@pytest.mark.parametrize("index", [-1, 6, 900])
+def test_an_anchor_beyond_the_list_is_refused(index: int) -> None:
+    counter = counter_for("claude-opus-4-8")
+
+    with pytest.raises(SettingsError, match=f"is {index}, but there are 6 messages"):
+        counter.estimate(SHORT, anchor=UsageAnchor(50_000, index))
+
+
+def test_a_real_session_grows_by_what_the_provider_reported_within_one_percent() -> None:
+    messages, _ = real_session()
+    counter = counter_for("claude-sonnet-4-5")
+    first, *_, last = real_anchors()
+
+    estimated = sum(
+        map(counter.message, messages[first.message_index + 1 : last.message_index + 1])
+    )
+
+    assert estimated == pytest.approx(last.total_tokens - first.total_tokens, rel=0.01)
+
+
+def test_the_upper_estimate_from_an_anchor_holds_throughout_a_real_session() -> None:
+    """But for what an answer does not show, as thought that is left out: the buffer is for that."""
+    messages, _ = real_session()
+    counter = counter_for("claude-sonnet-4-5")
+    anchors = real_anchors()
+
+    for anchor, truth in pairwise(anchors[::6]):
+        estimate = counter.estimate(messages[: truth.message_index + 1], anchor=anchor)
+
+        assert truth.total_tokens * 0.992 <= estimate.upper <= truth.total_tokens * 1.02

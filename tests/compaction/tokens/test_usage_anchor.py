@@ -1,0 +1,140 @@
+"""What the provider counted stands as it is; only what is estimated has a margin."""
+
+from typing import Any
+
+import anyio
+import pytest
+from context_compaction import formats
+from context_compaction.pipeline.compact import compact
+from context_compaction.policies import POLICIES
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.tokens.counter import UsageAnchor, counter_for
+from context_compaction.tokens.request_count import RequestCount, request_count
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_fresh_results import output
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS, POLICY_EXAMPLES
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.provider_rules import problems
+from tests.support.rendering import render
+from tests.support.script import Call, Step, Turn
+from tests.support.strategies import FORMATS, conversations
+
+# A provider that counts a third of what we do, and one with a long system prompt.
+RATIOS = st.floats(0.3, 3)
+
+
+def talk(turns: int, tokens: int) -> list[Turn]:
+    """Turns of words alone, of about so many tokens each; nothing in them can be cleared."""
+    return [Turn((output(tokens / 2),), (), output(tokens / 2).text) for _ in range(turns)]
+
+
+async def told(
+    payload: list[Json], archive: Any, ratio: float, format: str, **wishes: Any
+) -> CompactResult:
+    """`payload` compacted with a usage report for its last message, of `ratio` times our count."""
+    counted = await compact(payload, CompactRequest(mode="record", format=format), archive=archive)
+    usage = {"input_tokens": max(1, int(counted.tokens.before * ratio)), "output_tokens": 0}
+    trigger_tokens = int(usage["input_tokens"] * wishes.pop("trigger_share"))
+    request = CompactRequest(
+        format=format,
+        context_window=50_000_000,
+        usage=usage,
+        usage_message_index=len(payload) - 1,
+        settings={"trigger_tokens": max(1, trigger_tokens)},
+        **wishes,
+    )
+    result = await compact(payload, request, archive=archive)
+    assert not problems(result.messages, format, original=payload)
+    assert result.tokens.before == result.tokens.before_upper == usage["input_tokens"]
+    assert result.fits == (result.tokens.upper <= result.tokens.limit)
+    assert result.fits or result.irreducible
+    return result
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("policy", POLICIES)
+@given(turns=st.integers(1, 4), tokens=st.integers(4, 400), ratio=RATIOS, share=st.floats(1, 1.2))
+@POLICY_EXAMPLES
+def test_with_nothing_new_and_usage_below_the_trigger_nothing_is_to_be_done(
+    policy: str, format: str, turns: int, tokens: int, ratio: float, share: float
+) -> None:
+    payload = render(talk(turns, tokens), format)
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            result = await told(payload, archive, ratio, format, policy=policy, trigger_share=share)
+        assert result.status == "unchanged"
+        assert result.fits
+        assert result.tokens.after == result.tokens.upper == result.tokens.before
+
+    anyio.run(run)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@given(data=st.data(), ratio=RATIOS, share=st.floats(0.2, 0.99))
+@EXAMPLES
+def test_above_the_trigger_the_target_is_met_by_the_providers_count(
+    format: str, data: st.DataObject, ratio: float, share: float
+) -> None:
+    payload = data.draw(conversations(format))
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            result = await told(payload, archive, ratio, format, trigger_share=share)
+        if not result.changed:
+            assert result.tokens.after == result.tokens.before
+
+    anyio.run(run)
+
+
+@given(
+    tokens=st.lists(st.integers(1, 60), min_size=2, max_size=12),
+    total=st.integers(1, 5_000),
+    overhead=st.integers(0, 500),
+    kept=st.data(),
+)
+def test_what_leaves_never_makes_a_request_larger_and_its_room_is_what_it_says(
+    tokens: list[int], total: int, overhead: int, kept: st.DataObject
+) -> None:
+    count = counter_for("claude-opus-4-8")
+    texts: list[Json] = [{"role": "user", "content": "word " * n} for n in tokens]
+    messages = formats.parse(texts, format="anthropic")
+    anchor = UsageAnchor(total, kept.draw(st.integers(0, len(messages) - 1)))
+    requests: RequestCount = request_count(messages, count, overhead_tokens=overhead, anchor=anchor)
+    before = requests.estimate(messages)
+    rest = tuple(m for m in messages if kept.draw(st.booleans()))
+
+    after = requests.estimate(rest)
+
+    assert before == count.estimate(messages, anchor=anchor)
+    assert after.tokens <= before.tokens
+    assert after.upper <= before.upper
+    assert after.tokens <= after.upper
+    assert requests.room(rest, after.upper) >= 0
+    assert requests.room(rest, after.upper - 2) < 0
+
+
+async def test_clearing_is_judged_by_what_the_provider_counted() -> None:
+    reads = [
+        Turn((output(700),), (Step((Call("read_file", {"path": f"f{n}"}, (output(700),)),)),))
+        for n in range(40)
+    ]
+    payload = render(reads, "anthropic")
+    async with temporary_archive() as archive:
+        counted = await compact(payload, CompactRequest(mode="record"), archive=archive)
+        ours = counted.tokens.before
+        request = CompactRequest(
+            usage={"input_tokens": int(ours * 0.7)},
+            usage_message_index=len(payload) - 1,
+            target_tokens=int(ours * 0.5),  # half of ours is results; half of theirs is 0.35
+        )
+        result = await compact(payload, request, archive=archive)
+    assert result.fits
+    assert result.boundary is None
+    assert {edit.layer for edit in result.edits} <= {"dedupe", "microcompact"}

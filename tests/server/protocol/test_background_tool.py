@@ -1,0 +1,64 @@
+"""Prepared while the host goes on and applied later, over real stdio and across two servers."""
+
+import pytest
+
+from tests.server.helpers import Json, answer_of, conversation, error_of, parsed, spawned
+
+pytestmark = pytest.mark.slow
+
+LATER: list[Json] = [
+    {"role": "assistant", "content": "I mend the timeout."},
+    {"role": "user", "content": "And the second one?"},
+]
+
+
+async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_become(
+    environment: dict[str, str],
+) -> None:
+    messages = conversation()
+    wish: Json = {"messages": messages, "session_id": "s", "mode": "full"}
+    async with spawned(environment) as client:
+        result = await client.call_tool("compact_messages", {**wish, "options": {"prepare": True}})
+    answer = answer_of(result)
+    assert parsed(result) == answer
+    assert answer["status"] == "prepared"
+    assert answer["changed"] is False
+    assert "messages" not in answer
+    prepared = answer["prepared"]
+    assert prepared["message_count"] == len(messages)
+    assert prepared["prepared_id"] in answer["next_step"]
+    grown = [*messages, *LATER]
+    options = {"apply": prepared["prepared_id"]}
+    async with spawned(environment) as client:
+        applied = answer_of(
+            await client.call_tool(
+                "compact_messages", {"messages": grown, "session_id": "s", "options": options}
+            )
+        )
+        changed = [{"role": "user", "content": "Something else."}, *grown[1:]]
+        refused = await client.call_tool(
+            "compact_messages", {"messages": changed, "session_id": "s", "options": options}
+        )
+    assert applied["status"] == "compacted"
+    assert applied["boundary"] == answer["boundary"]
+    assert applied["messages"][-2:] == LATER
+    assert applied["receipt"]["applied"] == prepared["prepared_id"]
+    assert "they differ now" in error_of(refused)
+
+
+async def test_a_list_that_the_server_holds_goes_on_growing_until_it_is_applied(
+    environment: dict[str, str],
+) -> None:
+    messages = conversation()
+    async with spawned(environment) as client:
+
+        async def call(new: list[Json], **wishes: object) -> Json:
+            wish = {"new_messages": new, "session_id": "s", **wishes}
+            return answer_of(await client.call_tool("compact_messages", wish))
+
+        prepared = await call(messages, mode="full", options={"prepare": True})
+        still = await call(LATER)
+        applied = await call([], options={"apply": prepared["prepared"]["prepared_id"]})
+    assert still["message_count"] == len(messages) + len(LATER)
+    assert applied["message_count"] < still["message_count"]
+    assert applied["messages"][-2:] == LATER

@@ -1,0 +1,105 @@
+"""Sub-agents under a parent: budgets of their own, receipts that name it, one search over all."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from mcp import Client
+
+from tests.server.helpers import Json, answer_of, conversation, spawned
+
+pytestmark = pytest.mark.slow
+
+CALLS = 6
+
+
+def renamed(messages: list[Json], label: str) -> list[Json]:
+    """The same conversation about other modules."""
+    told: list[Json] = json.loads(json.dumps(messages).replace("module_", f"{label}_module_"))
+    return told
+
+
+async def compacted(client: Client, session: str, target: int, parent: str | None) -> Json:
+    wish: Json = {
+        "messages": renamed(conversation(CALLS), session),
+        "session_id": session,
+        "target_tokens": target,
+        "reply": "receipt",
+    }
+    if parent is not None:
+        wish["options"] = {"parent_session_id": parent}
+    return answer_of(await client.call_tool("compact_messages", wish))
+
+
+async def family(client: Client) -> Json:
+    await compacted(client, "parent", 15_000, None)
+    small = await compacted(client, "small", 4_000, "parent")
+    large = await compacted(client, "large", 9_000, "parent")
+    assert small["receipt"]["parent_session_id"] == "parent"
+    assert small["tokens"]["upper"] <= 4_000 < large["tokens"]["upper"] <= 9_000
+    read = await client.read_resource("transcript://parent")
+    document: Json = json.loads(getattr(read.contents[0], "text", ""))
+    return document
+
+
+async def test_each_session_keeps_its_own_budget_and_the_parent_tells_what_all_hold(
+    environment: dict[str, str],
+) -> None:
+    async with spawned(environment) as client:
+        document = await family(client)
+        alone = await client.read_resource("transcript://small")
+    held = {member["session_id"]: member for member in document["family"]["sessions"]}
+    assert list(held) == ["parent", "small", "large"]
+    assert held["small"]["parent_session_id"] == "parent"
+    assert [held[name]["target_tokens"] for name in held] == [15_000, 4_000, 9_000]
+    assert 0 < held["small"]["context_tokens"] <= 4_000
+    total = sum(member["context_tokens"] for member in held.values())
+    assert document["family"]["context_tokens"] == total
+    assert document["family"]["message_count"] == 3 * len(conversation(CALLS))
+    assert "family" not in getattr(alone.contents[0], "text", "")
+
+
+async def test_one_search_finds_what_any_of_them_saw_and_a_child_is_searched_alone(
+    environment: dict[str, str],
+) -> None:
+    async with spawned(environment) as client:
+        await family(client)
+
+        async def sessions(where: str, query: str) -> set[str]:
+            wish = {"query": query, "session_id": where, "limit": 50}
+            answer = answer_of(await client.call_tool("search_transcript", wish))
+            # transcript://SESSION/…; an output's pointer does not tell its session.
+            return {hit.get("session_id") or hit["pointer"].split("/")[2] for hit in answer["hits"]}
+
+        assert await sessions("parent", "checkout test fails") == {"parent", "small", "large"}
+        assert await sessions("parent", "small_module_3") == {"small"}
+        assert await sessions("large", "checkout test fails") == {"large"}
+
+
+async def test_a_receipt_in_the_archive_names_the_parent_where_a_later_call_does_not(
+    environment: dict[str, str],
+) -> None:
+    async with spawned(environment) as client:
+        await compacted(client, "small", 9_000, "parent")
+        await compacted(client, "small", 4_000, None)
+        read = await client.read_resource("transcript://small/receipts")
+    receipts = getattr(read.contents[0], "text", "").splitlines()
+    assert [json.loads(line)["parent_session_id"] for line in receipts] == ["parent", "parent"]
+
+
+async def test_the_command_line_tells_what_a_family_holds(environment: dict[str, str]) -> None:
+    async with spawned(environment) as client:
+        await family(client)
+    done = subprocess.run(  # noqa: ASYNC221 - nothing else waits in this test
+        [sys.executable, "-m", "mcp_server_compaction", "sessions", "--of", "parent"],
+        capture_output=True,
+        env=environment,
+        encoding="utf-8",
+        timeout=30,
+        check=True,
+    )
+    *members, total = done.stdout.splitlines()
+    assert members[1].startswith("small  of parent  15 messages  ")
+    assert "compacts at 4,000 to 4,000" in members[1]
+    assert total.startswith("45 messages, ")

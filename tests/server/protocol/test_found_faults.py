@@ -1,0 +1,293 @@
+"""Faults that were found from outside, each through the real interface: a server process."""
+
+import itertools
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from context_compaction.policies import POLICIES
+from mcp import Client
+
+from tests.server.helpers import Json, answer_of, spawned, text_of
+from tests.server.http import over_http, serving
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(params=["stdio", "http"])
+def environment(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """Of a process that touches nothing outside the test's folder; HTTP is named by its own."""
+    return {
+        **os.environ,
+        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        **({"OVER_HTTP": str(tmp_path)} if request.param == "http" else {}),
+    }
+
+
+@asynccontextmanager
+async def server(environment: dict[str, str]) -> AsyncGenerator[Client]:
+    """A client of a server process of its own, over stdio or HTTP."""
+    if "OVER_HTTP" in environment:
+        with serving(Path(environment["OVER_HTTP"])) as served:
+            async with over_http(served) as client:
+                yield client
+        return
+    async with spawned(environment) as client:
+        yield client
+
+
+async def compact(client: Client, messages: list[Json], **given: Any) -> Json:
+    """The structured answer, or what the error says under "error"."""
+    reply = await client.call_tool("compact_messages", {"messages": messages, **given})
+    if reply.is_error:
+        return {"error": str(reply.content)}
+    assert reply.structured_content is not None
+    return reply.structured_content
+
+
+def user(text: Any) -> Json:
+    return {"role": "user", "content": text}
+
+
+def agent(text: Any) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def call(number: Any, name: str, arguments: Json, result: str) -> list[Json]:
+    """A call and its result."""
+    use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
+    answered = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
+    return [agent([use]), user([answered])]
+
+
+def filler(count: int, word: str) -> list[Json]:
+    """Turns about files of their own, some 600 tokens each."""
+    return [
+        message
+        for i in range(count)
+        for message in (
+            user(f"step {i}: look at {word}_{i}.py please. " + "It has many lines of code. " * 40),
+            agent(f"{word}_{i}.py has function f{i}. " + "It does things with values. " * 40),
+        )
+    ]
+
+
+async def test_a_host_that_moves_its_cache_marker_stays_in_one_session(
+    environment: dict[str, str],
+) -> None:
+    said = ["Look at the parser.", "It is fine.", "Now the lexer.", "Fine too."]
+
+    def turns(count: int, marked: int | None) -> list[Json]:
+        blocks: list[Json] = [{"type": "text", "text": text} for text in said[:count]]
+        if marked is not None:
+            blocks[marked]["cache_control"] = {"type": "ephemeral"}
+        return [(agent if at % 2 else user)([block]) for at, block in enumerate(blocks)]
+
+    plain = [(agent if at % 2 else user)(text) for at, text in enumerate(said)]
+    async with server(environment) as client:
+        ids = {
+            (await compact(client, messages, context_window=16000))["session_id"]
+            for messages in (turns(2, 0), turns(3, 2), plain)
+        }
+    assert len(ids) == 1
+
+
+async def test_an_output_is_stored_when_the_caller_says_so(environment: dict[str, str]) -> None:
+    text = "a line of the log\n" * 3_000
+    async with server(environment) as client:
+        for output in (text, "short"):
+            answer = answer_of(await client.call_tool("persist_large_output", {"output": output}))
+            assert answer["persisted"]
+            wish = {"output_id": answer["output_id"], "limit": 1}
+            assert text_of(await client.call_tool("read_persisted_output", wish)) == (
+                output.split("\n")[0] + "\n" * (output == text)
+            )
+
+
+async def test_a_call_whose_result_is_still_to_come_stays_under_every_policy(
+    environment: dict[str, str],
+) -> None:
+    pending = call(2, "bash", {"command": "compact now"}, "")[:1]
+    done = call(1, "bash", {"command": "make"}, "ok")
+    messages = [*filler(6, "p"), user("run it"), *done, *pending]
+    async with server(environment) as client:
+        for policy in POLICIES:
+            wishes = {"policy": policy, "mode": "full", "context_window": 60000}
+            reply = await compact(client, messages, session_id=policy, **wishes)
+            ends_with = reply["messages"][-1] if reply["changed"] else messages[-1]
+            assert ends_with == pending[0], policy
+
+
+async def test_a_list_of_an_agent_librarys_own_is_refused_with_the_way_to_convert_it(
+    environment: dict[str, str],
+) -> None:
+    said = "Audit the files. " * 3000
+    prompt = {"part_kind": "user-prompt", "content": said}
+    pydantic_ai: list[Json] = [{"kind": "request", "parts": [prompt]}]
+    langchain: list[Json] = [{"type": "human", "data": {"content": said}}]
+    async with server(environment) as client:
+        for messages, way in (
+            (pydantic_ai, "_map_messages"),
+            (langchain, "convert_to_openai_messages"),
+        ):
+            reply = await compact(client, messages * 4, context_window=16000)
+            assert way in reply["error"]
+
+
+async def test_what_was_just_asked_for_stays_below_the_trigger(environment: dict[str, str]) -> None:
+    page = call(1, "read_persisted_output", {"output_id": "o_x"}, "line of the log\n" * 470)
+    read = call(1, "read_file", {"path": "a.md"}, "A sentence of the manual that matters. " * 520)
+    async with server(environment) as client:
+        for window, fresh in ((16000, page), (32000, page), (60000, read)):
+            messages = [user("find it"), *fresh]
+            reply = await compact(client, messages, context_window=window, session_id=f"r{window}")
+            assert not reply["changed"]
+
+
+async def test_what_one_conversation_said_never_stands_in_another_that_begins_alike(
+    environment: dict[str, str],
+) -> None:
+    secret = user("My account is ACME-4711 and you must never call me before noon.")
+    hello = user("Hello, I need help.")
+    first = [hello, agent("Sure."), secret, agent("Noted."), user("thanks")]
+    async with server(environment) as client:
+        await compact(client, first, context_window=16000)
+        begun = [hello, agent("Of course."), *filler(8, "beta"), user("go on")]
+        one = await compact(client, begun, context_window=16000, mode="full")
+        grown = [*one["messages"], agent("done"), *filler(8, "gamma"), user("and now?")]
+        two = await compact(client, grown, context_window=16000, mode="full")
+        assert one["session_id"] == two["session_id"]
+        read = await client.call_tool(
+            "read_persisted_output", {"output_id": two["boundary"]["pointer"], "pattern": "ACME"}
+        )
+    assert not read.is_error
+    for told in (one, two, read.content):
+        assert "ACME-4711" not in str(told)
+    assert "beta_0.py" in str(two["messages"]), "what it said itself is still known"
+
+
+async def test_what_the_user_edited_away_does_not_come_back(environment: dict[str, str]) -> None:
+    start = [user("Port the parser."), agent("Which library?")]
+    abandoned = user("Never touch OLDBRANCH_secret.py, always use zebra_lib.")
+    wishes: Json = {"context_window": 16000, "session_id": "s1"}
+    async with server(environment) as client:
+        await compact(client, [*start, abandoned, agent("Fine.")], **wishes)
+        edited = [*start, user("Use the standard library."), agent("Fine."), *filler(8, "beta")]
+        new = await compact(client, [*edited, user("go on")], mode="full", **wishes)
+        grown = [*new["messages"], agent("done"), *filler(8, "gamma"), user("next?")]
+        again = await compact(client, grown, mode="full", **wishes)
+        read = await client.call_tool(
+            "read_persisted_output", {"output_id": again["boundary"]["pointer"]}
+        )
+    assert not read.is_error
+    for told in (new, again, read.content):
+        assert "zebra_lib" not in str(told)
+
+
+async def test_usage_below_the_trigger_leaves_the_list_as_it_is(
+    environment: dict[str, str],
+) -> None:
+    messages = [*filler(30, "m")[:-1], agent("done")]
+    model = {"model": "claude-sonnet-4-5"}
+    async with server(environment) as client:
+        plan = await compact(client, messages, mode="plan", context_window=2_000_000, options=model)
+        used = plan["tokens"]["before"] + 15_000
+        usage = {"input_tokens": used - 200, "output_tokens": 200}
+        told = {**model, "usage": usage, "usage_message_index": len(messages) - 1}
+        for part in (0.85, 0.90, 0.92, 0.95, 0.97, 1.0):
+            wishes = {"policy": "claude-code", "context_window": int(used / part) + 33_000}
+            options = {**told, "max_output_tokens": 20_000}
+            reply = await compact(
+                client, messages, session_id=f"u{int(part * 100)}", options=options, **wishes
+            )
+            assert reply["status"] == "unchanged", part
+            assert reply["fits"]
+            assert reply["tokens"]["before"] == reply["tokens"]["upper"] == used
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [
+            "Set the timeout of the {} client to {} seconds.",
+            "billing",
+            30,
+            "search",
+            45,
+            "mail",
+            60,
+        ],
+        ["Give user {} a refund of {} dollars.", 1041, 20, 1042, 35, 1043, 50],
+        ["Server {} must listen on port {}.", "A", 8001, "B", 8002, "C", 8003],
+        ["Please summarise chapter {} of the book for {}.", 1, "me", 2, "me", 3, "me"],
+        ["Rename column {} to {}.", "a1", "b1", "a2", "b2", "a3", "b3"],
+        ["{} store customer emails in Redis{}.", "Never", "", "Do not flush Redis while we", ""],
+    ],
+)
+async def test_sentences_of_one_form_about_different_things_all_stand(
+    environment: dict[str, str], said: list[Any]
+) -> None:
+    form, *given = said
+    sentences = [form.format(*given[at : at + 2]) for at in range(0, len(given), 2)]
+    messages: list[Json] = []
+    for n, text in enumerate(sentences):
+        output = f"result {n} data " * 500
+        messages += [user(text), *call(n, "bash", {"command": f"do {n}"}, output), agent("done")]
+    async with server(environment) as client:
+        answer = await compact(
+            client, [*messages, user("continue")], mode="full", context_window=200_000
+        )
+    told = str(answer["messages"])
+    assert [text for text in sentences if text not in told] == []
+    assert "[replaced later]" not in told
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The budget is $1250. Never spend more than that without asking me.",
+        "My user ID is aarav_ahmed_6699. As for the reason, my plans have changed.",
+        "Only Python 3.11. No external network calls from the sandbox.",
+        "Alert only if latency is > 200 ms.",
+        "Born on April 12, 2001. My family needs no travel insurance.",
+    ],
+)
+async def test_no_figure_sign_or_word_is_cut_out_of_a_sentence(
+    environment: dict[str, str], sentence: str
+) -> None:
+    messages = [user("Hello, I need some help."), agent("Sure."), user(sentence), agent("Noted.")]
+    async with server(environment) as client:
+        answer = await compact(
+            client, [*messages, *filler(8, "w"), user("What is next?")], target_tokens=1_500
+        )
+    assert sentence in str(answer["messages"]).replace("\\n- ", " ")
+
+
+async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_is_met(
+    environment: dict[str, str],
+) -> None:
+    history = [user("Audit all files. Never edit vendor/.")]
+    sent: list[list[Json]] = []
+    async with server(environment) as client:
+        for number in range(30):
+            answer = await compact(
+                client, history, session_id="w", context_window=50_000, summarizer="extractive"
+            )
+            assert "hrash" not in str(answer["warnings"])
+            sent.append(answer["messages"] if answer["changed"] else [*history])
+            text = "\n".join(f"def fn_{number}_{n}(x): return x*{n}" for n in range(100))
+            history += call(number, "bash", {"command": f"cat f{number}.py"}, text)
+        edits = await compact(client, history, session_id="w", context_window=50_000, reply="edits")
+        whole = await compact(client, history, session_id="w", context_window=50_000)
+    begun_anew = sum(after[: len(before)] != before for before, after in itertools.pairwise(sent))
+    assert begun_anew <= 4
+    assert sent[-1] != history[:-2], "it was compacted"
+    spliced = [*history]
+    for splice in reversed(edits["edits"]):
+        start = splice["start"]
+        spliced[start : start + splice["delete_count"]] = splice["insert"]
+    assert spliced == whole["messages"]

@@ -1,0 +1,167 @@
+"""Fuzz: real transcripts gone wrong, command lines of any kind, and all that once failed.
+
+Arguments of any value stand in `test_any_arguments`, lines of standard input in
+`test_stdio_frames`; `tests.support.fuzz` says how many of each there are.
+"""
+
+import json
+from pathlib import Path
+from time import monotonic
+
+import anyio
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_server_compaction.cli import main
+from mcp_server_compaction.config import Config
+
+from tests.server.helpers import Json, answer_of, connect, text_of
+from tests.support.fuzz import FUZZ, NIGHTLY_SECONDS, ODD_TEXTS, corpus, kept, transcripts
+
+from .test_any_arguments import MOST_SECONDS
+from .test_any_arguments import call as call_tool
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(NIGHTLY_SECONDS)]
+
+WISHES: st.SearchStrategy[Json] = st.fixed_dictionaries({
+    "mode": st.sampled_from(["auto", "full", "micro", "plan", "record", "reactive"]),
+    "target_tokens": st.sampled_from([1, 200, 1_000, 4_000]),
+    "policy": st.sampled_from(["default", "economy", "claude-code", "four-layer", "timeline"]),
+})
+
+
+def as_text(case: Json) -> str:
+    """The file of a case's rows; cut into where the case says so."""
+    text = "\n".join(json.dumps(row) for row in case["rows"])
+    if case["cut"] is not None:
+        at = int(case["cut"][0] * len(text))
+        text = text[:at] + case["cut"][1] + text[at + 1 :]
+    return text
+
+
+async def check_transcript(config: Config, files: Path, case: Json) -> None:
+    """It is compacted or refused with words, both as a list and as a file; and then again."""
+    path = anyio.Path(files / "s.jsonl")
+    await path.write_text(as_text(case), encoding="utf-8", errors="surrogatepass")
+    sources: list[Json] = [{"transcript_path": str(path)}]
+    if case["format"] is not None and not case["cut"]:
+        sources.append({"messages": case["rows"], "options": {"format": case["format"]}})
+    async with connect(config) as client:
+        for source in sources:
+            began = monotonic()
+            result = await client.call_tool("compact_messages", {**source, **case["wishes"]})
+            assert monotonic() - began < MOST_SECONDS
+            assert text_of(result)
+            if result.is_error or "messages" not in source or case["wishes"]["mode"] == "plan":
+                continue
+            answer = answer_of(result)
+            given_back = answer.get("messages") or source["messages"]
+            if answer["status"] != "no_progress" and given_back:
+                again = await client.call_tool(
+                    "compact_messages", {**source, "messages": given_back}
+                )
+                assert not again.is_error, text_of(again)
+
+
+def test_a_real_transcript_gone_wrong_is_compacted_or_refused(config: Config, files: Path) -> None:
+    @FUZZ
+    @given(transcripts(), WISHES)
+    def run(case: Json, wishes: Json) -> None:
+        case = {**case, "wishes": wishes}
+        with kept("transcripts", case):
+            anyio.run(check_transcript, config, files, case)
+
+    run()
+
+
+# What a system can hand over: no NUL, and bytes that are no UTF-8 as Python decodes them.
+ARGUMENTS = (*(text for text in ODD_TEXTS if not {"\0", "\ud800"} & {*text}), "a\udc80b")
+
+
+def _values(parameter: click.Parameter) -> st.SearchStrategy[str]:
+    odd = st.sampled_from(ARGUMENTS) | st.integers().map(str)
+    if isinstance(parameter.type, click.Choice):
+        return st.sampled_from(list(parameter.type.choices)) | odd
+    if isinstance(parameter.type, click.Path):
+        return st.sampled_from(["good.jsonl", "bad.jsonl", "good.jsonl", ".", "none"]) | odd
+    return st.sampled_from(["s", "needle_7", "1", "50%", "10d", "default", "200000"]) | odd
+
+
+@st.composite
+def command_lines(draw: st.DrawFn) -> list[str]:
+    """A command that ends by itself, its arguments, and a few options of any value."""
+    name = draw(st.sampled_from(sorted(set(main.commands) - {"serve"})))
+    line = [name]
+    for parameter in main.commands[name].params:
+        value = draw(_values(parameter))
+        if isinstance(parameter, click.Argument):
+            if parameter.required or draw(st.booleans()):
+                line.append(value)
+        elif draw(st.integers(0, 3)) == 0:
+            is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+            line += [parameter.opts[0]] if is_flag else [parameter.opts[0], value]
+    return line
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a good file, a bad one and an archive; nothing outside it is touched."""
+    for variable, name in (("HOME", "."), ("XDG_CACHE_HOME", "c"), ("XDG_DATA_HOME", "d")):
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.setenv("MCP_COMPACTION_ARCHIVE", str(tmp_path / "archive"))
+    monkeypatch.chdir(tmp_path)
+    rows = [
+        {"role": role, "content": f"needle_{n} " * 50}
+        for n in range(6)
+        for role in ("user", "assistant")
+    ]
+    good = "\n".join(map(json.dumps, rows))
+    (tmp_path / "good.jsonl").write_text(good, encoding="utf-8")
+    (tmp_path / "bad.jsonl").write_text(good[:500] + '\n{"role": 7}\n', encoding="utf-8")
+    done = CliRunner().invoke(main, ["compact", "good.jsonl", "--session", "s", "--mode", "record"])
+    assert done.exit_code == 0, done.output
+    return tmp_path
+
+
+def check_command(line: list[str]) -> None:
+    """It does what it is told, or says in words what is wrong."""
+    began = monotonic()
+    done = CliRunner().invoke(main, line, input="")
+    assert monotonic() - began < 3 * MOST_SECONDS
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exc_info
+    assert done.exit_code in (0, 1, 2)
+    assert "Traceback" not in done.output
+    assert done.exit_code == 0 or done.stderr
+
+
+def test_any_command_line_is_done_or_refused_in_words(workplace: Path) -> None:
+    @FUZZ
+    @given(command_lines())
+    def run(line: list[str]) -> None:
+        with kept("command_lines", line):
+            check_command(line)
+
+    run()
+
+
+@pytest.mark.parametrize("name", corpus("command_lines"))
+def test_a_command_line_that_failed_once_does_not(workplace: Path, name: str) -> None:
+    check_command(corpus("command_lines")[name])
+
+
+@pytest.mark.parametrize("name", corpus("transcripts"))
+async def test_a_transcript_that_failed_once_does_not(
+    config: Config, files: Path, name: str
+) -> None:
+    await check_transcript(config, files, corpus("transcripts")[name])
+
+
+@pytest.mark.parametrize("name", corpus("arguments"))
+async def test_arguments_that_failed_once_do_not(config: Config, name: str) -> None:
+    async with connect(config) as client:
+        said: Json = {"messages": [{"role": "user", "content": "needle_7"}], "session_id": "s"}
+        answer_of(await client.call_tool("compact_messages", said))
+        await call_tool(client, *corpus("arguments")[name])
+        await client.list_resources()

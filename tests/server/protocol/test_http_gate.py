@@ -1,0 +1,196 @@
+"""HTTP lets in who has the token, from this host, in bounded numbers; and tells nobody else."""
+
+import os
+import socket
+import stat
+import subprocess
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.protocol import http_service
+from mcp_server_compaction.protocol.http_service import ensure_token, http_app
+
+from tests.server.helpers import answer_of, conversation
+from tests.server.http import COMMAND, Service, over_http, service, serving
+
+__all__ = ["service"]  # a fixture
+
+pytestmark = pytest.mark.slow
+
+PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+JSON_HEADERS = {"Accept": "application/json, text/event-stream"}
+
+
+def _status(service: Service, headers: dict[str, str]) -> int:
+    return httpx2.post(
+        service.url, json=PING, headers={**JSON_HEADERS, **headers}, timeout=30
+    ).status_code
+
+
+def test_without_the_token_nobody_comes_in_and_the_answer_says_how(service: Service) -> None:
+    reply = httpx2.post(service.url, json=PING, headers=JSON_HEADERS, timeout=30)
+    assert reply.status_code == 401
+    assert reply.headers["www-authenticate"] == "Bearer"
+    assert "http-token" in reply.text
+    for shown in ("Bearer", "Bearer wrong", f"Basic {service.token}", service.token):
+        assert _status(service, {"Authorization": shown}) == 401
+    assert httpx2.get(f"{service.base}/healthz", timeout=30).text == "ok"
+
+
+def test_the_token_lies_in_a_file_of_the_users_alone_and_stays(tmp_path: Path) -> None:
+    with serving(tmp_path) as first:
+        path = tmp_path / "archive" / "http-token"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with serving(tmp_path) as second:
+        assert second.token == first.token
+    assert ensure_token(tmp_path / "other") != first.token
+    path.chmod(0o644)
+    done = subprocess.run(
+        [*COMMAND, "--archive", str(tmp_path / "archive"), "serve", "--http", "--port", "0"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "may be read by others" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.com", "127.0.0.1:{port}@evil.com", "127.0.0.1:{port}.evil.com", "127.0.0.1", "", "::1"],
+)
+def test_a_host_that_is_not_this_one_is_refused_on_every_path(service: Service, host: str) -> None:
+    named = host.format(port=service.base.rsplit(":", 1)[-1])
+    assert _status(service, service.headers(Host=named)) == 421
+    health = httpx2.get(f"{service.base}/healthz", headers={"Host": named}, timeout=30)
+    assert health.status_code == 421
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost:evil", "http://127.0.0.1:{port}.evil.com", "https://evil", "null"]
+)
+def test_a_page_of_another_origin_may_not_call(service: Service, origin: str) -> None:
+    named = origin.format(port=service.base.rsplit(":", 1)[-1])
+    assert _status(service, service.headers(Origin=named)) == 403
+    assert _status(service, service.headers(Origin=service.base)) not in (401, 403, 421)
+
+
+async def test_any_loopback_address_that_is_served_also_answers(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "127.5.5.5") as served, anyio.fail_after(60):
+        assert "127.5.5.5" in served.url
+        async with over_http(served) as client:
+            assert len((await client.list_tools()).tools) == 4
+
+
+async def test_a_unix_socket_is_the_users_alone_and_asks_for_no_token(tmp_path: Path) -> None:
+    path = tmp_path / "compaction.sock"
+    process = subprocess.Popen(  # noqa: ASYNC220, it is awaited for by its first line
+        [*COMMAND, "--archive", str(tmp_path / "a"), "serve", "--http", "--unix-socket", str(path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")},
+    )
+    try:
+        assert process.stderr is not None
+        assert str(path) in process.stderr.readline()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        transport = httpx2.AsyncHTTPTransport(uds=str(path))
+        with anyio.fail_after(60):
+            async with (
+                httpx2.AsyncClient(transport=transport, timeout=60) as http,
+                Client(streamable_http_client("http://local/mcp", http_client=http)) as client,
+            ):
+                given = {"messages": conversation(), "target_tokens": 12_000}
+                assert answer_of(await client.call_tool("compact_messages", given))["fits"]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_half_open_connections_shut_nobody_out_and_fill_no_log(tmp_path: Path) -> None:
+    with serving(tmp_path, limit="ulimit -n 256") as served, ExitStack() as open_sockets:
+        port = int(served.base.rsplit(":", 1)[-1])
+        for _ in range(400):
+            half = open_sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
+            half.sendall(b"POST /mcp HTTP/1.1\r\nHost: ")
+        assert _status(served, served.headers()) not in (401, 503)
+        open_sockets.close()  # it would wait for them when it ends
+        served.process.terminate()
+        _, told = served.process.communicate(timeout=30)
+    assert len(told) < 60_000
+    assert "Too many connections" in told
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> uvicorn.Server:
+    """A service in this process that waits a fifth of a second for a request to arrive."""
+    monkeypatch.setattr(http_service, "RECEIVE_SECONDS", 0.2)
+    app = http_app(Config(archive_folder=tmp_path / "a"), hosts=None, token="secret" * 8)
+    protocol: Any = http_service.BoundedProtocol
+    return uvicorn.Server(uvicorn.Config(app, http=protocol, log_config=None, port=0))
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"POST /mcp HTTP/1.1\r\nHost: a",
+        b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\nGET /hea",
+    ],
+    ids=["nothing", "half a header", "half a body", "half a second request"],
+)
+async def test_a_request_that_does_not_arrive_is_hung_up_on(
+    quick: uvicorn.Server, sent: bytes
+) -> None:
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            listener = socket.create_server(("127.0.0.1", 0))
+            tasks.start_soon(quick.serve, [listener])
+            stream = await anyio.connect_tcp("127.0.0.1", listener.getsockname()[1])
+            async with stream:
+                if sent:
+                    await stream.send(sent)
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    while True:  # until it hangs up, or the test's time is over
+                        await stream.receive()
+            quick.should_exit = True
+
+
+async def test_too_many_requests_are_told_when_to_come_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(http_service, "REQUESTS_PER_SECOND", 20)
+    app = http_app(Config(archive_folder=tmp_path / "a"), hosts=None, token=None)
+    transport = httpx2.ASGITransport(app=app)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
+        replies = [await http.get("/healthz") for _ in range(100)]
+    assert {reply.status_code for reply in replies} == {200, 429}
+    assert replies[0].status_code == 200
+    refused = [reply for reply in replies if reply.status_code == 429]
+    assert all(reply.headers["retry-after"] == "1" for reply in refused)
+
+
+@pytest.mark.parametrize("piece_bytes", [7, 100_000])
+def test_half_of_a_surrogate_pair_in_a_body_is_answered_as_on_stdio(
+    service: Service, piece_bytes: int
+) -> None:
+    client = '{"name": "half \\ud83d of \\\\ud83d, whole \\ud83d\\ude00", "version": "1"}'
+    body = (
+        '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": '
+        f'"2025-06-18", "capabilities": {{}}, "clientInfo": {client}}}}}'
+    ).encode("ascii")
+    pieces = (body[at : at + piece_bytes] for at in range(0, len(body), piece_bytes))
+    headers = service.headers(**JSON_HEADERS, **{"Content-Type": "application/json"})
+    reply = httpx2.post(service.url, content=pieces, headers=headers, timeout=30)
+    assert reply.status_code == 200, reply.text
+    assert '"serverInfo"' in reply.text

@@ -1,0 +1,256 @@
+"""Odd input: whatever a caller or a file holds, there is an answer, and the next call is served."""
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio import to_thread
+from click.testing import CliRunner, Result
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.errors import SettingsError
+from mcp_server_compaction.cli import main
+from mcp_server_compaction.config import Config, load_config
+
+from tests.server.helpers import Json, answer_of, connect, error_of, text_of
+
+
+async def run(*arguments: str) -> Result:
+    """What a command of the command line does."""
+    return await to_thread.run_sync(lambda: CliRunner().invoke(main, list(arguments)))
+
+
+NUL_PATH = "a\0b"
+HALF_PAIR_PATH = "x\ud800y"
+DEEP = "[" * 900 + "]" * 900
+
+
+def reading(path: str) -> list[Json]:
+    """A conversation whose model asked to read `path`, long enough to be compacted."""
+    call: Json = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": path}}
+    result: Json = {"type": "tool_result", "tool_use_id": "t1", "content": "def f(): pass\n" * 50}
+    return [
+        {"role": "user", "content": "Look at the parser."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        *(
+            {"role": role, "content": f"step {step}: " + "It has many lines of code. " * 60}
+            for step in range(20)
+            for role in ("assistant", "user")
+        ),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["auto", "full"])
+async def test_a_path_that_no_system_can_hold_does_not_stop_compaction(
+    config: Config, mode: str
+) -> None:
+    async with connect(config) as client:
+        given = {"messages": reading(NUL_PATH), "mode": mode, "context_window": 40_000}
+        answer = answer_of(await client.call_tool("compact_messages", given))
+    assert answer["status"] == "compacted"
+
+
+@pytest.mark.parametrize("path", [NUL_PATH, HALF_PAIR_PATH])
+async def test_a_session_file_that_names_an_impossible_path_is_compacted(
+    config: Config, files: Path, path: str
+) -> None:
+    rows = [json.dumps(message) for message in reading(path)]
+    (files / "s.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    async with connect(config) as client:
+        given = {"transcript_path": str(files / "s.jsonl"), "mode": "full"}
+        answer = answer_of(
+            await client.call_tool("compact_messages", {**given, "context_window": 40_000})
+        )
+    assert answer["status"] == "compacted"
+    result = await run(
+        "--archive", str(files / "a"), "compact", str(files / "s.jsonl"), "--window", "40000"
+    )
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("path", ["\0", "a\0b", "/etc/\0passwd"])
+async def test_a_path_with_a_nul_is_an_error_that_names_it(config: Config, path: str) -> None:
+    async with connect(config) as client:
+        for tool, argument in (
+            ("persist_large_output", "path"),
+            ("compact_messages", "transcript_path"),
+        ):
+            error = error_of(await client.call_tool(tool, {argument: path}))
+            assert "\\x00" in error
+
+
+ABSURD_TIMES = (1.7e15, 253402300800000, -62135596801000, 1e300, 10**400, -1, 1, True, "x", None)
+
+
+@pytest.mark.parametrize("time", ABSURD_TIMES)
+async def test_no_message_breaks_a_listing_by_its_time(config: Config, time: Any) -> None:
+    messages = [{"role": "user", "content": "find the needle_7 please", "timestamp": time}]
+    async with connect(config) as client:
+        given = {"messages": messages, "session_id": "s", "options": {"format": "pi"}}
+        answer_of(await client.call_tool("compact_messages", given))
+        listed = await client.list_resources()
+        assert "transcript://s" in [str(resource.uri) for resource in listed.resources]
+        hits = answer_of(await client.call_tool("search_transcript", {"query": "needle_7"}))
+        assert hits["total"] == 1
+    for command in (["sessions"], ["usage"], ["search", "needle_7"]):
+        result = await run("--archive", str(config.archive_folder), *command)
+        assert result.exit_code == 0, result.output
+
+
+async def test_a_session_is_as_old_as_our_own_clock_says(config: Config) -> None:
+    messages = [{"role": "user", "content": "hello", "timestamp": 1_000_000_000_000}]  # 2001
+    async with connect(config) as client:
+        given = {"messages": messages, "session_id": "s", "options": {"format": "pi"}}
+        answer_of(await client.call_tool("compact_messages", given))
+    folder = str(config.archive_folder)
+    result = await run("--archive", folder, "prune", "--older-than", "90d", "--json")
+    assert json.loads(result.output)["sessions"] == []
+
+
+CURSORS = ("[1,1e400]", "[1,1e30]", "[NaN,1]", "[1,NaN]", "[-1,5]", "[1e300,1]", "[" * 9999, "[1]")
+
+
+@pytest.mark.parametrize("forged", CURSORS)
+async def test_a_forged_cursor_is_an_error_or_an_answer(config: Config, forged: str) -> None:
+    from base64 import urlsafe_b64encode
+
+    cursor = urlsafe_b64encode(forged.encode()).decode()
+    async with connect(config) as client:
+        given = {"messages": [{"role": "user", "content": "needle"}], "session_id": "s"}
+        answer_of(await client.call_tool("compact_messages", given))
+        for kind in ("words", "phrase", "regex"):
+            found = await client.call_tool(
+                "search_transcript", {"query": "needle", "kind": kind, "cursor": cursor}
+            )
+            assert not found.is_error or "cursor" in text_of(found)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"json_path": r'$["\q"]'},
+        {"json_path": f"$[{'9' * 5_000}]"},
+        {"json_path": f"$[{'9' * 5_000}:]"},
+        {"json_path": "$.deep"},
+        {"output_id": f"transcript://s/messages/{'9' * 5_000}"},
+        {"output_id": f"o_0123/lines/1-{'9' * 5_000}"},
+        {"output_id": f"transcript://s/messages/0-{'9' * 18}"},
+    ],
+    ids=str,
+)
+async def test_a_path_or_pointer_of_any_number_is_answered(config: Config, arguments: Json) -> None:
+    async with connect(config) as client:
+        output = json.dumps({"a": 1})[:-1] + f', "deep": {DEEP}}}'
+        given = {"output": output, "threshold_tokens": 0, "session_id": "s"}
+        stored = answer_of(await client.call_tool("persist_large_output", given))
+        given = {"messages": [{"role": "user", "content": "needle"}], "session_id": "s"}
+        answer_of(await client.call_tool("compact_messages", given))
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": stored["output_id"], **arguments}
+        )
+        assert len(text_of(result)) < 8_000
+
+
+async def test_encrypted_reasoning_that_is_a_number_is_counted_as_nothing(config: Config) -> None:
+    reasoning: Json = {"type": "reasoning", "id": "r", "summary": [], "encrypted_content": 7}
+    messages = [{"role": "user", "content": "hello"}, reasoning]
+    async with connect(config) as client:
+        given = {"messages": messages, "options": {"format": "openai-responses"}}
+        assert answer_of(await client.call_tool("compact_messages", given))["fits"]
+
+
+async def test_half_a_surrogate_pair_is_shown_by_every_command(
+    config: Config, files: Path, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    row = {"role": "user", "content": "needle_7 \ud83d cut"}
+    (files / "s.jsonl").write_text(json.dumps(row) + "\n" + json.dumps(row), encoding="utf-8")
+    command = [sys.executable, "-m", "mcp_server_compaction"]
+    for arguments in (
+        ["compact", str(files / "s.jsonl")],
+        ["search", "needle_7"],
+        ["sessions"],
+        ["search", "needle_7", "--json"],
+    ):
+        done = await anyio.run_process([*command, *arguments], env=environment, check=False)
+        assert done.returncode == 0, (arguments, done.stderr)
+        assert b"Traceback" not in done.stderr
+        if arguments == ["search", "needle_7"]:
+            assert rb"needle_7 \ud83d cut" in done.stdout
+
+
+async def test_a_file_of_millions_of_messages_is_refused_at_once(tmp_path: Path) -> None:
+    for name, text in (
+        ("lines.gz", b'{"role":"user","content":""}\n' * 1_100_000),
+        ("list.gz", b"[" + b"{}," * 6_000_000 + b"{}]"),
+        ("many.json", b"[" + b'{"role":"user","content":""},' * 200_001 + b"{}]"),
+    ):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text, 1) if name.endswith(".gz") else text)
+        result = await run("--archive", str(tmp_path / "a"), "compact", str(path))
+        assert result.exit_code == 1, result.output
+        assert "Give a part" in result.output
+
+
+async def test_a_message_that_nests_too_deeply_is_refused_by_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    block = f'{{"type":"tool_use","id":"t","name":"f","input":{{"x":{DEEP}}}}}'
+    path.write_text(
+        '{"role":"user","content":"hi"}\n' + f'{{"role":"assistant","content":[{block}]}}\n',
+        encoding="utf-8",
+    )
+    result = await run("--archive", str(tmp_path / "a"), "compact", str(path))
+    assert result.exit_code == 1
+    assert "Message 1: it nests too deeply" in result.output
+
+
+async def test_a_file_of_one_message_on_one_line_is_a_conversation(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_text('{"role":"user","content":"hi"}\n', encoding="utf-8")
+    result = await run("--archive", str(tmp_path / "a"), "compact", str(path))
+    assert result.exit_code == 0, result.output
+    assert "unchanged. 1 -> 1 messages" in result.stdout
+
+
+def test_an_address_is_no_archive(tmp_path: Path) -> None:
+    for address in ("postgresql://u:secret@h/db", "postgres://h/db", "file:///tmp/x", "s3://b/c"):
+        with pytest.raises(SettingsError, match="address") as raised:
+            load_config(archive=address, environment={})
+        assert "secret" not in str(raised.value)
+
+
+async def test_a_cache_folder_that_cannot_be_written_does_not_stop_searching(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    for _ in range(2):
+        async with open_archive(tmp_path / "a", index_root=tmp_path / "file" / "index") as archive:
+            sessions, _ = await archive.sessions()
+            assert sessions == []
+    assert "cannot be kept" in caplog.text
+    name = caplog.text.split("they stand in ")[1].split()[0]
+    assert not await anyio.Path(name).exists()
+
+
+async def test_a_gap_in_the_log_is_told_where_it_is_read(config: Config) -> None:
+    messages = [{"role": "user", "content": f"needle_{number}"} for number in range(9)]
+    async with connect(config) as client:
+        given = {"messages": messages, "session_id": "s"}
+        answer_of(await client.call_tool("compact_messages", given))
+    (log,) = [path async for path in anyio.Path(config.archive_folder).glob("sessions/*/*/*.jsonl")]
+    await log.write_bytes((await log.read_bytes()).replace(b"needle_6", b"noodle_6"))
+    async with connect(config) as client:
+        for pointer, is_told in (("5-7", True), ("6-6", True), ("6", True), ("0-5", False)):
+            asked = {"output_id": f"transcript://s/messages/{pointer}"}
+            note = text_of(await client.call_tool("read_persisted_output", asked), 1)
+            assert ("Message 6 is damaged" in note) == is_told, note
+        listed = await client.list_resources()
+        assert "transcript://s" in [str(resource.uri) for resource in listed.resources]
+        parts = await client.read_resource("transcript://s/messages/5-7")
+        assert "Message 6 is damaged" in str(parts.contents[-1])
+    folder = str(config.archive_folder)
+    told = await run("--archive", folder, "read", "transcript://s/messages/5-7")
+    assert "Message 6 is damaged" in told.stderr

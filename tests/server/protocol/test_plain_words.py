@@ -1,0 +1,173 @@
+"""What the tools say: in plain words, in text and structured content alike."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from mcp_server_compaction.protocol.tools.spec import MAX_ANSWER_CHARS
+
+from tests.server.helpers import Json, answer_of, conversation, parsed, spawned, text_of
+
+pytestmark = pytest.mark.slow
+
+
+async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]) -> None:
+    messages: list[Json] = [{"role": "user", "content": "Read the logs."}]
+    for n in range(6):
+        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": f"cat {n}"}}
+        text = "".join(f"line {line} of log {n}\n" for line in range(2_000 * (n + 1)))
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": text}
+        messages += [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+        ]
+    async with spawned(environment) as client:
+        stored = answer_of(await client.call_tool("persist_large_output", {"output": "x" * 9_000}))
+        texts = [stored["marker"]]
+        for policy in ("default", "claude-code", "three-layer"):
+            wish = {"messages": messages, "policy": policy, "context_window": 60_000}
+            answer = answer_of(
+                await client.call_tool("compact_messages", {**wish, "session_id": policy})
+            )
+            texts.append(str(answer["messages"]))
+        names = {tool.name for tool in (await client.list_tools()).tools}
+    for text in texts:
+        named = re.findall(rf"(?i)\b(?:{'|'.join(names)})\b", text)
+        assert named
+        assert set(named) <= names
+
+
+async def test_a_transcript_is_answered_with_its_whole_summary_and_the_truth_about_the_host(
+    environment: dict[str, str], files: Path
+) -> None:
+    path = files / "session.json"
+    path.write_text(json.dumps(conversation(40, 60)), encoding="utf-8")
+    wish: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 3_000}
+    async with spawned({**environment, "MCP_COMPACTION_ROOTS": str(files)}) as client:
+        plan = answer_of(await client.call_tool("compact_messages", {**wish, "mode": "plan"}))
+        result = await client.call_tool("compact_messages", wish)
+        answer = answer_of(result)
+        context = text_of(
+            await client.call_tool(
+                "read_persisted_output", {"output_id": answer["context_pointer"], "offset": 0}
+            )
+        )
+        receipts = text_of(
+            await client.call_tool(
+                "read_persisted_output", {"output_id": answer["receipt_pointer"]}
+            )
+        )
+        inline = answer_of(
+            await client.call_tool(
+                "compact_messages",
+                {"messages": conversation(40, 60), "mode": "full", "target_tokens": 3_000},
+            )
+        )
+    assert parsed(result) == answer
+    assert len(text_of(result)) <= MAX_ANSWER_CHARS
+    assert next(iter(answer)) == next(iter(parsed(result))) == "summary"
+    assert "</context_summary>" in answer["summary"]
+    assert answer["summary"] in context
+    assert "context is unchanged" in answer["next_step"]
+    assert "receipt" not in answer
+    assert '"digest"' in receipts
+    assert "your context is unchanged" in inline["next_step"]
+    assert plan["status"] == "planned"
+    assert "Nothing was written" in plan["next_step"]
+    assert "context_pointer" not in plan
+
+
+async def test_a_summary_that_is_too_long_leads_as_far_as_there_is_room(
+    environment: dict[str, str], files: Path
+) -> None:
+    path = files / "session.json"
+    said = [f'Always say "yes" to \\{n}\\ "in" file_{n}.py, line "{n}".' for n in range(900)]
+    messages = [{"role": "user", "content": text} for text in said]
+    path.write_text(json.dumps(messages), encoding="utf-8")
+    wish: Json = {"transcript_path": str(path), "mode": "full", "target_tokens": 12_000}
+    async with spawned({**environment, "MCP_COMPACTION_ROOTS": str(files)}) as client:
+        result = await client.call_tool("compact_messages", wish)
+        answer = answer_of(result)
+    assert len(text_of(result)) <= MAX_ANSWER_CHARS
+    assert answer["summary"].endswith("more characters]")
+    assert len(answer["summary"]) > MAX_ANSWER_CHARS / 2
+    assert "context is unchanged" in answer["next_step"]
+    assert answer["context_pointer"].endswith("/context")
+
+
+async def test_the_compact_prompt_promises_no_smaller_context(environment: dict[str, str]) -> None:
+    async with spawned(environment) as client:
+        (listed, _) = (await client.list_prompts()).prompts
+        prompt = await client.get_prompt("compact", {})
+    assert "stays as it is" in (listed.description or "")
+    assert "stays as it is" in str(prompt.messages[0].content)
+    assert "replace" not in (listed.description or "")
+
+
+CHANGED = {
+    "repaired": True,
+    "compacted": True,
+    "no_progress": False,
+    "unchanged": False,
+    "planned": False,
+    "prepared": False,
+    "needs_summary": False,
+}
+
+
+async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_mode(
+    environment: dict[str, str],
+) -> None:
+    """What a host developer may rely on, whatever was asked."""
+    orphan = {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "x", "content": "no call"}],
+    }
+    lists = {"small": conversation(1, 5), "large": conversation(30, 120)}
+    lists["broken"] = [*conversation(2, 20)[:-1], orphan]
+    wishes: list[Json] = [{"context_window": 200_000}, {"context_window": 16_000}]
+    wishes += [{"target_tokens": 2_000}, {"target_tokens": 60}]
+    for used in (9_000, 30_000):  # what the provider counted, below our estimate and above it
+        told = {"usage": {"input_tokens": used, "output_tokens": 9}, "usage_message_index": 1}
+        wishes.append({"context_window": 60_000, "options": told})
+    seen: set[str] = set()
+    async with spawned(environment) as client:
+        for name, messages in lists.items():
+            for number, wish in enumerate(wishes):
+                for mode in ("auto", "plan", "micro", "full", "reactive", "record"):
+                    for more in ({}, {"summarizer": "host"}, {"options": {"prepare": True}}):
+                        if more and "options" in wish:
+                            continue
+                        if more.get("options") and mode not in {"auto", "full", "micro"}:
+                            continue
+                        session_id = f"{name}-{number}-{mode}-{len(str(more))}"
+                        given = {"messages": messages, "session_id": session_id, "mode": mode}
+                        answer = answer_of(
+                            await client.call_tool("compact_messages", {**given, **wish, **more})
+                        )
+                        _check_words(answer, messages, mode)
+                        seen.add(answer["status"])
+    assert seen == set(CHANGED)
+
+
+def _check_words(answer: Json, messages: list[Json], mode: str) -> None:
+    tokens, status = answer["tokens"], answer["status"]
+    assert answer["fits"] == (tokens["upper"] <= tokens["limit"]), answer
+    assert tokens["limit"] in {tokens["trigger"], tokens["target"]}
+    is_over = tokens["before_upper"] > tokens["trigger"]
+    if mode in {"auto", "plan"} and not is_over:
+        assert tokens["limit"] == tokens["trigger"]
+        assert status in {"unchanged", "repaired", "compacted", "planned", "prepared"}, answer
+    if mode in {"auto", "plan", "micro", "full"} and is_over:
+        assert tokens["limit"] == tokens["target"]
+        assert status not in {"unchanged", "repaired"}, answer
+    if status != "no_progress":  # repairs may stand in that
+        assert answer["changed"] == CHANGED[status], answer
+    assert ("messages" in answer) == answer["changed"]
+    assert (status == "planned") <= (mode == "plan")
+    assert (mode == "plan") <= (status in {"unchanged", "planned", "no_progress"})
+    if answer["changed"]:
+        assert answer["messages"] != messages
+    elif status in {"unchanged", "no_progress", "needs_summary"}:
+        assert (tokens["after"], tokens["upper"]) == (tokens["before"], tokens["before_upper"])

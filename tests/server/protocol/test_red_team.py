@@ -1,0 +1,59 @@
+"""Cases of `tests.support.red_team` through the tools of a server process, as hosts call them."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp_types import TextResourceContents
+
+from tests.server.helpers import Json, answer_of, spawned
+from tests.support.red_team import Case, as_file, cases
+
+pytestmark = pytest.mark.slow
+
+CASES = list(cases())
+
+
+async def receipts_of(client: Client, session_id: str) -> list[Json]:
+    """The receipts of a session, as the resource has them."""
+    resource = await client.read_resource(f"transcript://{session_id}/receipts")
+    [content] = resource.contents
+    assert isinstance(content, TextResourceContents)
+    return [json.loads(line) for line in content.text.splitlines()]
+
+
+async def test_no_case_reaches_pins_or_rules_through_the_tools(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    # One case of each channel; the library's test has them all.
+    chosen = CASES[:: len(CASES) // 40]
+    folder = anyio.Path(tmp_path / "files")
+    await folder.mkdir()
+    environment = {**environment, "MCP_COMPACTION_ROOTS": str(folder)}
+    reached: list[str] = []
+    async with spawned(environment) as client:
+        for number, case in enumerate(chosen):
+            answer = await answered(client, case, f"case-{number}", folder)
+            receipts = await receipts_of(client, answer["session_id"])
+            if case.canary in json.dumps([receipt["pins"] for receipt in receipts]):
+                reached.append(case.name)
+            block, _, rest = (answer["summary"] or "").partition("</pinned>")
+            asked = (rest or block).partition("## Done, files, plan")[0].partition("## Facts")[0]
+            if case.canary in (block if rest else "") + asked:
+                reached.append(case.name)
+    assert {case.host.is_file for case in chosen} == {True, False}
+    assert reached == []
+
+
+async def answered(client: Client, case: Case, session_id: str, folder: anyio.Path) -> Json:
+    """The answer to `case`, handed over as its host does."""
+    arguments: Json = {"mode": "full", "session_id": session_id}
+    if case.host.is_file:
+        path = folder / f"{session_id}.jsonl"
+        await path.write_bytes(as_file(case))
+        arguments["transcript_path"] = str(path)
+    else:
+        arguments |= {"messages": case.payload, "options": {"format": case.host.format}}
+    return answer_of(await client.call_tool("compact_messages", arguments))

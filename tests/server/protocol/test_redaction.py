@@ -1,0 +1,175 @@
+"""Secrets are counted, or taken out, at every gate; what providers sign stays as it was."""
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from context_compaction.redaction import RedactionMode, find_secrets, redact, redact_json
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp import Client
+from mcp_server_compaction.config import Config, load_config
+
+from tests.server.helpers import Json, answer_of, connect, conversation, text_of
+
+# Put together here, so that no file holds what looks like a key.
+GITHUB = "ghp_" + "0123456789abcdefghijABCDEFGHIJ012345"
+ANTHROPIC = "sk-ant-api03-" + "Zx9-" * 20
+PASSWORD = "horse7battery2staple"
+
+
+def said() -> list[Json]:
+    """A conversation in which the user, a tool and the agent each name a secret."""
+    messages = conversation(14, 60)
+    messages[0]["content"] += f" Always use the token {GITHUB} for the registry."
+    messages[1]["content"][0]["text"] += f" With db_password: {PASSWORD} it works."
+    messages[2]["content"][0]["content"] += f"\nANTHROPIC_API_KEY={ANTHROPIC}\n"
+    return messages
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, mode: RedactionMode) -> AsyncGenerator[Client]:
+    async with connect(Config(archive_folder=tmp_path / "archive", redaction=mode)) as client:
+        yield client
+
+
+async def _compacted(client: Client, **more: Any) -> Json:
+    given = {"messages": said(), "mode": "full", "target_tokens": 4_000, "session_id": "s"}
+    return answer_of(await client.call_tool("compact_messages", given | more))
+
+
+async def _read(client: Client) -> str:
+    wanted = {"output_id": "transcript://s/messages/0-4", "as_json": True}
+    return text_of(await client.call_tool("read_persisted_output", wanted))
+
+
+def _on_disk(folder: Path, secret: str) -> bool:
+    return any(secret.encode() in p.read_bytes() for p in folder.rglob("*") if p.is_file())
+
+
+async def test_with_warn_nothing_is_altered_and_all_is_counted(tmp_path: Path) -> None:
+    async with served(tmp_path, "warn") as client:
+        reply = await _compacted(client)
+        kept = await _read(client)
+    assert reply["receipt"]["redaction"]["archived"] == {
+        "anthropic key": 1,
+        "github token": 1,
+        "named secret": 1,
+    }
+    assert reply["receipt"]["redaction"]["shown"]
+    assert any("3 secrets" in warning for warning in reply["warnings"])
+    for secret in (GITHUB, ANTHROPIC, PASSWORD):
+        assert secret in kept
+
+
+async def test_with_on_no_secret_reaches_the_disk_or_a_summary(tmp_path: Path) -> None:
+    async with served(tmp_path, "on") as client:
+        reply = await _compacted(client)
+        kept = await _read(client)
+        stored = answer_of(
+            await client.call_tool("persist_large_output", {"output": f"{GITHUB}\n" * 4_000})
+        )
+        output = text_of(
+            await client.call_tool("read_persisted_output", {"output_id": stored["output_id"]})
+        )
+    assert reply["receipt"]["redaction"]["mode"] == "on"
+    told = json.dumps([m for m in reply["messages"] if m not in said()])
+    for secret in (GITHUB, ANTHROPIC, PASSWORD):
+        assert secret not in kept + told + output
+        assert not _on_disk(tmp_path / "archive", secret)
+    assert "[redacted: github token]" in kept
+    assert "[redacted: github token]" in told, "what binds is carried all the same"
+
+
+async def test_with_on_what_a_model_of_the_host_is_shown_has_no_secret(tmp_path: Path) -> None:
+    async with served(tmp_path, "on") as client:
+        reply = await _compacted(client, summarizer="host")
+    assert reply["status"] == "needs_summary"
+    shown = json.dumps(reply["summary_request"])
+    assert "[redacted: " in shown
+    for secret in (GITHUB, ANTHROPIC, PASSWORD):
+        assert secret not in shown
+
+
+async def test_with_off_nothing_is_looked_for(tmp_path: Path) -> None:
+    async with served(tmp_path, "off") as client:
+        reply = await _compacted(client)
+    assert "redaction" not in reply["receipt"]
+    assert not any("secret" in warning for warning in reply["warnings"])
+
+
+async def test_with_on_a_grown_list_and_a_delta_stay_in_one_history(tmp_path: Path) -> None:
+    async with served(tmp_path, "on") as client:
+        first = await _compacted(client, mode="record")
+        whole = await _compacted(client, mode="record")
+        more = [{"role": "user", "content": f"And use {GITHUB} again."}]
+        delta = answer_of(
+            await client.call_tool(
+                "compact_messages", {"new_messages": more, "session_id": "s", "mode": "record"}
+            )
+        )
+        sessions = [str(r.uri) for r in (await client.list_resources()).resources]
+        listed = next(uri for uri in sessions if "s" in uri)
+        info = await client.read_resource("transcript://s")
+    assert first["session_id"] == whole["session_id"] == delta["session_id"] == "s"
+    assert listed
+    text = info.contents[0].model_dump()["text"]
+    assert json.loads(text)["message_count"] == len(said()) + 1
+
+
+def test_one_is_warned_and_others_are_spared(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"archive": str(tmp_path / "a"), "environment": {}}
+    assert load_config(**given).redaction == "warn"
+    assert load_config(**given, over_http=True).redaction == "on"
+    assert load_config(**given, over_http=True, redaction="off").redaction == "off"
+
+
+SIGNED = {"type": "thinking", "thinking": "hm", "signature": GITHUB}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        SIGNED,
+        {"type": "tool_use", "id": GITHUB, "name": "x", "input": {}},
+        {"type": "tool_result", "tool_use_id": GITHUB, "content": "fine"},
+        {"call_id": GITHUB, "encrypted_content": ANTHROPIC},
+        {"thoughtSignature": GITHUB},
+        {"source": {"type": "base64", "data": ANTHROPIC}},
+    ],
+)
+def test_signatures_ids_and_media_stay_as_they_were(value: Json) -> None:
+    assert redact_json(value) == value
+
+
+@given(
+    st.lists(st.one_of(st.text(max_size=40), st.sampled_from([GITHUB, ANTHROPIC]))),
+    st.sampled_from([" ", "\n", "=", '"', ": "]),
+)
+def test_redacting_twice_is_redacting_once_and_leaves_no_known_secret(
+    parts: list[str], between: str
+) -> None:
+    clean = redact(between.join(parts))
+    assert redact(clean) == clean
+    assert not find_secrets(clean)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["eyJ", "sk-ant-", "://u:", "password=", "-----BEGIN PRIVATE KEY-----", "xoxb-1-", "bearer ",
+     "AKIA", "//npm/:_authToken=", "a1b2c3", "basic "],
+)  # fmt: skip
+def test_no_text_takes_more_than_linear_time(hostile: str) -> None:
+    import time
+
+    def seconds(size: int) -> float:
+        text = (hostile * (size // len(hostile)))[:size] + " ghp_ akia eyj :_authtoken= ://"
+        began = time.process_time()
+        find_secrets(text)
+        return time.process_time() - began
+
+    seconds(1_000)
+    assert seconds(200_000) < 20 * max(seconds(20_000), 0.01)

@@ -1,0 +1,154 @@
+"""search_transcript over MCP."""
+
+import pytest
+from mcp_server_compaction.config import Config
+
+from tests.server.helpers import (
+    Era,
+    Json,
+    answer_of,
+    connect,
+    conversation,
+    error_of,
+    parsed,
+    text_of,
+)
+
+MESSAGES = conversation(calls=6, result_lines=30)
+
+
+@pytest.fixture
+def base() -> Json:
+    return {"messages": MESSAGES, "mode": "record", "session_id": "s"}
+
+
+async def test_a_hit_names_what_to_read_and_reads_back(
+    config: Config, era: Era, base: Json
+) -> None:
+    async with connect(config, era) as client:
+        await client.call_tool("compact_messages", base)
+        result = await client.call_tool("search_transcript", {"query": "value_3_17"})
+        answer = answer_of(result)
+        hit = answer["hits"][0]
+        read = await client.call_tool("read_persisted_output", {"output_id": hit["pointer"]})
+    assert "value_3_17" in hit["snippet"]
+    assert "value_3_17" in text_of(read)
+    assert hit["pointer"].startswith("transcript://s/messages/")
+    assert parsed(result) == answer
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"query": "checkout test fails"},
+        {"query": "checkout test fails", "kind": "phrase"},
+        {"query": r"module_\d\.py", "kind": "regex"},
+        {"query": "module_3.py", "order": "recent"},
+        {"query": "module", "role": "assistant"},
+        {"query": "value_2_5", "since": "2020-01-01", "until": "2099-12-31"},
+    ],
+)
+async def test_every_kind_of_search_finds_and_stays_short(
+    config: Config, base: Json, query: Json
+) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        result = await client.call_tool("search_transcript", query)
+    assert answer_of(result)["hits"]
+    assert len(text_of(result)) <= 8_000
+
+
+async def test_pages_hold_every_hit_once(config: Config, base: Json) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        seen: list[str] = []
+        arguments: Json = {"query": "module", "limit": 3, "order": "recent"}
+        while True:
+            answer = answer_of(await client.call_tool("search_transcript", arguments))
+            seen += [hit["pointer"] for hit in answer["hits"]]
+            if "next_cursor" not in answer:
+                break
+            assert len(answer["hits"]) == 3
+            arguments["cursor"] = answer["next_cursor"]
+    assert len(seen) == len(set(seen)) == answer["total"]
+
+
+async def test_nothing_found_says_what_to_try(config: Config, base: Json) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        answer = answer_of(await client.call_tool("search_transcript", {"query": "zzyzx"}))
+    assert answer["hits"] == []
+    assert answer["total"] == 0
+    assert answer["note"].startswith("Nothing found. Nowhere found: zzyzx. Try ")
+
+
+async def test_a_word_that_stands_nowhere_is_named_beside_what_was_found(
+    config: Config, base: Json
+) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        wish = {"query": "checkout zzyzx_quuxplugh"}
+        answer = answer_of(await client.call_tool("search_transcript", wish))
+    assert answer["hits"]
+    assert answer["note"].startswith("Nowhere found: zzyzx quuxplugh. Read a hit ")
+
+
+async def test_a_scan_that_stops_says_where_and_goes_on_from_there(
+    config: Config, base: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.local.search.regex_search.SCAN_BYTES", 2_000)
+    arguments: Json = {"query": "checkout.*fails", "kind": "regex"}
+    hits: list[Json] = []
+    notes: list[str] = []
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        while True:
+            answer = answer_of(await client.call_tool("search_transcript", arguments))
+            hits += answer["hits"]
+            notes.append(answer["note"])
+            if "next_cursor" not in answer:
+                break
+            arguments["cursor"] = answer["next_cursor"]
+    assert notes[0].startswith("Nothing found so far: the search stopped after ")
+    assert len(hits) == 1
+
+
+async def test_a_day_as_until_includes_that_day(config: Config, base: Json) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        hit = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))["hits"][
+            0
+        ]
+        day = hit["time"][:10]
+        same_day = await client.call_tool(
+            "search_transcript", {"query": "checkout", "since": day, "until": day}
+        )
+        before = await client.call_tool(
+            "search_transcript", {"query": "checkout", "until": "2020-01-01"}
+        )
+    assert answer_of(same_day)["hits"]
+    assert not answer_of(before)["hits"]
+
+
+async def test_a_month_as_since_and_until_means_all_of_it(config: Config, base: Json) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
+        month = found["hits"][0]["time"][:7]
+        wish = {"query": "checkout", "since": month, "until": month}
+        assert answer_of(await client.call_tool("search_transcript", wish)) == found
+        error = await client.call_tool("search_transcript", {"query": "a", "since": "yesterday"})
+    assert "or a month, as 2026-01" in error_of(error)
+
+
+async def test_a_search_for_a_day_alone_lists_what_was_said_on_it(
+    config: Config, base: Json
+) -> None:
+    async with connect(config) as client:
+        await client.call_tool("compact_messages", base)
+        found = answer_of(await client.call_tool("search_transcript", {"query": "checkout"}))
+        day = found["hits"][0]["time"][:10]
+        that_day = answer_of(await client.call_tool("search_transcript", {"query": day}))
+        other = answer_of(await client.call_tool("search_transcript", {"query": "2001-02-03"}))
+    assert that_day["total"] == len(MESSAGES)
+    assert other["hits"] == []

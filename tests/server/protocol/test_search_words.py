@@ -1,0 +1,190 @@
+"""What a search says: nothing of itself, the time of what was said, and what it could not find."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from anyio import run_process
+from mcp import Client
+
+from tests.server.helpers import Json, answer_of, error_of, spawned
+
+pytestmark = pytest.mark.slow
+
+
+def user(text: str) -> Json:
+    return {"role": "user", "content": text}
+
+
+def agent(text: str) -> Json:
+    return {"role": "assistant", "content": text}
+
+
+def call(number: int, name: str, arguments: Json, result: str, said: str = "") -> list[Json]:
+    use = {"type": "tool_use", "id": f"t{number}", "name": name, "input": arguments}
+    text = [{"type": "text", "text": said}] if said else []
+    answered = {"type": "tool_result", "tool_use_id": f"t{number}", "content": result}
+    return [
+        {"role": "assistant", "content": [*text, use]},
+        {"role": "user", "content": [answered]},
+    ]
+
+
+async def record(client: Client, session_id: str, messages: list[Json], **more: Any) -> None:
+    wish = {"messages": messages, "session_id": session_id, "mode": "record", **more}
+    answer_of(await client.call_tool("compact_messages", wish))
+
+
+async def search(client: Client, query: str, **more: Any) -> Json:
+    return answer_of(await client.call_tool("search_transcript", {"query": query, **more}))
+
+
+def seqs(answer: Json) -> list[int]:
+    return sorted(
+        int(hit["pointer"].partition("@")[0].rpartition("-")[2]) for hit in answer["hits"]
+    )
+
+
+@pytest.mark.parametrize("prefix", ["", "mcp__compaction__", "compaction_", "compaction."])
+async def test_a_search_never_finds_what_our_own_tools_were_asked_and_answered(
+    environment: dict[str, str], prefix: str
+) -> None:
+    messages = [user("The token is ZEBRA_99."), agent("Noted.")]
+    wanted = {"query": "ZEBRA_99"}
+    messages += call(1, f"{prefix}search_transcript", wanted, "Nowhere found: ZEBRA_99")
+    said = "I look that up."
+    messages += call(2, f"{prefix}read_persisted_output", wanted, "1:ZEBRA_99 is the token", said)
+    messages += call(3, f"{prefix}persist_large_output", {"output": "ZEBRA_99"}, "o_1 ZEBRA_99")
+    messages += call(4, f"{prefix}compact_messages", {"instructions": "ZEBRA_99"}, "ZEBRA_99")
+    messages += call(5, "research_transcript", wanted, "another tool's ZEBRA_99")
+    async with spawned(environment) as client:
+        await record(client, "s", messages)
+        for kind in ("words", "phrase", "regex"):
+            for order in ("relevance", "recent"):
+                answer = await search(client, "ZEBRA_99", kind=kind, order=order)
+                assert seqs(answer) == [0, 10, 11], (kind, order)
+                asked = await search(
+                    client, "ZEBRA_99", kind=kind, order=order, tool=f"{prefix}search_transcript"
+                )
+                assert seqs(asked) == [2, 3], (kind, order)
+        assert seqs(await search(client, "look that up")) == [4]
+
+
+async def test_the_role_that_hits_name_is_taken_as_a_filter(environment: dict[str, str]) -> None:
+    async with spawned(environment) as client:
+        await record(client, "s", [user("needle"), *call(1, "Bash", {"command": "x"}, "needle")])
+        (hit,) = (await search(client, "needle", role="tool"))["hits"]
+    assert (hit["role"], hit["tool_name"]) == ("tool", "Bash")
+
+
+async def test_a_session_that_is_not_there_is_refused(environment: dict[str, str]) -> None:
+    async with spawned(environment) as client:
+        await record(client, "s", [user("needle")])
+        for kind in ("words", "phrase", "regex"):
+            arguments = {"query": "needle", "session_id": "nope", "kind": kind}
+            message = error_of(await client.call_tool("search_transcript", arguments))
+            assert "no session 'nope'" in message
+            assert "Leave session_id out" in message
+
+
+async def test_nowhere_means_nowhere_and_elsewhere_is_said(environment: dict[str, str]) -> None:
+    async with spawned(environment) as client:
+        await record(client, "one", [user("The theme is dark."), agent("Noted, the theme.")])
+        await record(client, "two", [user("The window is light.")])
+        there = await search(client, "dark", session_id="two")
+        mixed = await search(client, "window dark zzyzx", session_id="two")
+        role = await search(client, "dark", role="assistant")
+        nowhere = await search(client, "zzyzx", session_id="two")
+    assert "elsewhere in the archive: dark" in there["note"]
+    assert "Nowhere" not in there["note"] + role["note"]
+    assert "elsewhere in the archive: dark" in role["note"]
+    assert "Nowhere found: zzyzx." in mixed["note"]
+    assert "elsewhere in the archive: dark" in mixed["note"]
+    assert "Nowhere found: zzyzx." in nowhere["note"]
+    assert "elsewhere" not in nowhere["note"]
+
+
+async def test_a_search_says_when_no_text_has_all_of_the_words(
+    environment: dict[str, str],
+) -> None:
+    async with spawned(environment) as client:
+        await record(client, "s", [user("the red fox"), user("the blue fox"), user("a green owl")])
+        every = await search(client, "red fox", order="recent")
+        some = await search(client, "red owl", order="recent")
+    assert (every["total"], some["total"]) == (1, 2)
+    assert "has all of the words" not in every["note"]
+    assert "No text has all of the words: these have some." in some["note"]
+
+
+async def test_a_hit_that_ends_with_a_question_shows_the_answer_of_its_own_history(
+    environment: dict[str, str],
+) -> None:
+    start = [user("Hello."), agent("Which harbour do you mean?")]
+    async with spawned(environment) as client:
+        await record(client, "s", [*start, user("Ostende."), agent("Is the harbour deep?")])
+        await record(client, "s", [*start, user("Rotterdam, at the lock.")])
+        first, last = sorted(
+            (await search(client, "harbour"))["hits"], key=lambda hit: hit["pointer"]
+        )
+        answer = await search(client, "Rotterdam")
+    assert first["next"]["snippet"] == "Ostende."
+    assert first["next"]["role"] == "user"
+    assert first["next"]["pointer"] == "transcript://s/messages/2-2"
+    assert "next" not in last  # what was said after it in number stands in another branch
+    assert "next" not in answer["hits"][0]
+
+
+async def test_an_output_has_the_time_of_its_message(
+    environment: dict[str, str], files: Path
+) -> None:
+    log = "".join(f"needle_{n} in the log of the build\n" for n in range(4_000))
+    messages = [user("Build it."), *call(1, "Bash", {"command": "make"}, log), agent("Done.")]
+    messages += [user("Go on."), agent("Yes.")]
+    rows = [
+        {
+            "type": message["role"],
+            "message": message,
+            "uuid": f"u{n}",
+            "parentUuid": f"u{n - 1}" if n else None,
+            "sessionId": "old",
+            "timestamp": f"2025-03-01T10:00:{n:02}Z",
+        }
+        for n, message in enumerate(messages)
+    ]
+    path = files / "old.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    imported = await run_process(
+        [sys.executable, "-m", "mcp_server_compaction", "import", str(path)], env=environment
+    )
+    assert imported.returncode == 0
+    async with spawned({**environment, "MCP_COMPACTION_ROOTS": str(files)}) as client:
+        (hit,) = (await search(client, "needle_17"))["hits"]
+        wish = {"transcript_path": str(path), "mode": "micro", "target_tokens": 2_000}
+        wish["session_id"] = hit["pointer"].split("/")[2]
+        answer = answer_of(await client.call_tool("compact_messages", wish))
+        hits = (await search(client, "needle_17", until="2025-03-02"))["hits"]
+    assert answer["status"] == "compacted"
+    assert {hit["time"] for hit in hits} == {"2025-03-01T10:00:02+00:00"}
+    assert any(hit["pointer"].startswith("o_") for hit in hits)
+
+
+async def test_a_snippet_of_arguments_shows_the_words_where_they_stand_together(
+    environment: dict[str, str],
+) -> None:
+    scattered = "\n".join(f"theme_{n} = load(theme, {n})" for n in range(40))
+    near = (
+        "theme = load(name)  # is it dark? " + "x = 1; " * 14 + "fall back to the dark theme here"
+    )
+    messages = [user("Mend it.")]
+    for n in range(12):
+        code = f"{scattered}\n{near} {n}\n{scattered}\n" + "filler of the file\n" * 40
+        messages += call(n, "Edit", {"path": f"f{n}.py", "new_string": code}, "ok")
+    async with spawned(environment) as client:
+        await record(client, "s", messages)
+        hits = (await search(client, "dark theme"))["hits"]
+    assert len(hits) == 10
+    for hit in hits:
+        assert "the dark theme" in hit["snippet"]
+        assert len(hit["snippet"]) < 240  # ten of them were cut to keep the reply small

@@ -1,0 +1,190 @@
+"""Keeping, reading and finding over real stdio: every way in, each to its last page."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+from context_compaction.tokens.counter import counter_for
+from mcp import Client
+
+from tests.server.helpers import Json, answer_of, error_of, spawned, text_of
+
+pytestmark = pytest.mark.slow
+
+LINES = [f"{n:05} зона-{n} 値 module_{n % 7}: ok 🙂" for n in range(1, 1_501)]
+OUTPUT = "\n".join(LINES) + "\n"
+MAX_CHARS = 8_000
+MAX_PAGES = 200  # a page that leads nowhere fails a test rather than hang it
+
+SAID = [
+    "The payment gateway times out after the nightly deploy.",
+    "Look at src/billing/invoice_writer.py:218, in parseInvoiceHeader.",
+    "支付网关在夜间部署后超时。",
+    "結合テストが失敗しました。",
+    "The gateway of the payment provider is another matter.",
+]
+
+
+async def stored(client: Client) -> str:
+    arguments = {"output": OUTPUT, "threshold_tokens": 0, "tool_name": "Bash"}
+    return answer_of(await client.call_tool("persist_large_output", arguments))["output_id"]
+
+
+async def test_a_large_output_reads_back_by_lines_offset_tail_and_pattern(
+    environment: dict[str, str],
+) -> None:
+    async with spawned(environment) as client:
+        output_id = await stored(client)
+
+        async def read(**arguments: Any) -> tuple[str, str]:
+            result = await client.call_tool(
+                "read_persisted_output", {"output_id": output_id, **arguments}
+            )
+            assert not result.is_error, text_of(result)
+            assert len(text_of(result)) <= MAX_CHARS
+            return text_of(result), text_of(result, 1)
+
+        by_lines = ""
+        for _ in range(MAX_PAGES):
+            part, note = await read(start_line=by_lines.count("\n") + 1)
+            by_lines += part
+            if "That is the end" in note:
+                break
+        by_offset = ""
+        while len(by_offset) < len(OUTPUT):
+            part, _ = await read(offset=len(by_offset))
+            assert part
+            by_offset += part
+        middle, _ = await read(start_line=700, limit=3)
+        tail, _ = await read(tail=2)
+        matches: list[str] = []
+        arguments: Json = {"pattern": r"module_3: ok"}
+        for _ in range(MAX_PAGES):
+            part, note = await read(**arguments)
+            matches += [line for line in part.split("\n") if line != "--"]
+            if "start_line=" not in note:
+                break
+            arguments["start_line"] = int(note.rpartition("start_line=")[2].split(".")[0])
+    assert by_lines == OUTPUT
+    assert by_offset == OUTPUT
+    assert middle == "".join(line + "\n" for line in LINES[699:702])
+    assert tail.rstrip("\n") == "\n".join(LINES[-2:])
+    assert matches == [f"{n}:{line}" for n, line in enumerate(LINES, 1) if "module_3:" in line]
+
+
+async def recorded(client: Client) -> None:
+    messages: list[Json] = []
+    for said in SAID:
+        messages += [{"role": "user", "content": said}, {"role": "assistant", "content": "Noted."}]
+    for n in range(40):
+        messages += [
+            {"role": "user", "content": f"Heartbeat {n} of the scheduler."},
+            {"role": "assistant", "content": "Seen."},
+        ]
+    wish = {
+        "messages": messages,
+        "mode": "record",
+        "session_id": "s",
+        "options": {"format": "anthropic"},
+    }
+    answer_of(await client.call_tool("compact_messages", wish))
+
+
+QUERIES: list[tuple[Json, int]] = [
+    ({"query": "nightly gateway"}, 0),
+    ({"query": "payment gateway", "kind": "phrase"}, 0),
+    ({"query": "invoice_writer"}, 1),
+    ({"query": "InvoiceHeader"}, 1),
+    ({"query": "writer.py:218"}, 1),
+    ({"query": "src/billing/invoice_writer.py:218"}, 1),
+    ({"query": "夜间部署"}, 2),
+    ({"query": "テスト"}, 3),
+    ({"query": r"invoice_\w+\.py:\d+", "kind": "regex"}, 1),
+]
+
+
+async def test_search_finds_words_phrases_parts_of_names_places_and_scripts_without_spaces(
+    environment: dict[str, str],
+) -> None:
+    async with spawned(environment) as client:
+        await recorded(client)
+        for query, at in QUERIES:
+            answer = answer_of(await client.call_tool("search_transcript", query))
+            hits = [hit["pointer"] for hit in answer["hits"]]
+            assert hits[0].startswith(f"transcript://s/messages/{2 * at}-{2 * at}@"), query
+            read = await client.call_tool("read_persisted_output", {"output_id": hits[0]})
+            assert SAID[at] in text_of(read)
+
+
+async def test_search_pages_hold_every_hit_once(environment: dict[str, str]) -> None:
+    async with spawned(environment) as client:
+        await recorded(client)
+        seen: list[str] = []
+        arguments: Json = {"query": "heartbeat scheduler", "limit": 7}
+        for _ in range(MAX_PAGES):
+            result = await client.call_tool("search_transcript", arguments)
+            answer = answer_of(result)
+            assert len(text_of(result)) <= MAX_CHARS
+            seen += [hit["pointer"].partition("@")[0] for hit in answer["hits"]]
+            if "next_cursor" not in answer:
+                break
+            arguments["cursor"] = answer["next_cursor"]
+    assert sorted(seen) == sorted(f"transcript://s/messages/{n}-{n}" for n in range(10, 90, 2))
+
+
+@pytest.mark.parametrize("session_id", ["s", "0123456789abcdef-" * 7])
+async def test_a_reply_to_a_search_stays_below_2000_tokens_whatever_was_said(
+    environment: dict[str, str], session_id: str
+) -> None:
+    dice = random.Random(5)
+    alphabets = {
+        "prose": ["the worker ", "reads a header ", "and waits. "],
+        "base64": list("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"),
+        "quotes": ['"', "\\", "'", "\n"],
+        "control": ["\x1b[31m", "\x00", "\x07", "\u2028"],
+        "chinese": [chr(number) for number in range(0x4E00, 0x9FFF, 7)],
+        "rare": [chr(number) for number in range(0x20000, 0x2A6DF, 11)],
+        "emoji": ["👩\u200d👩\u200d👧\u200d👦", "🏳️\u200d🌈", "🙂", "🚀"],
+    }
+    count_tokens = counter_for("gpt-4o").text
+    async with spawned(environment) as client:
+        for name, alphabet in alphabets.items():
+            texts = ["".join(dice.choices(alphabet, k=2_000)) for _ in range(24)]
+            messages = [
+                {"role": ("user", "assistant")[at % 2], "content": f"{before} {name}needle {after}"}
+                for at, (before, after) in enumerate(pairwise(texts))
+            ]
+            wish = {"messages": messages, "mode": "record", "session_id": f"{name}-{session_id}"}
+            answer_of(await client.call_tool("compact_messages", wish))
+            arguments: Json = {"query": f"{name}needle"}
+            seen: list[str] = []
+            for _ in range(MAX_PAGES):
+                result = await client.call_tool("search_transcript", arguments)
+                assert count_tokens(text_of(result)) <= 2_000, name
+                answer = answer_of(result)
+                assert all(f"{name}needle" in hit["snippet"] for hit in answer["hits"]), name
+                seen += [hit["pointer"] for hit in answer["hits"]]
+                if "next_cursor" not in answer:
+                    break
+                arguments["cursor"] = answer["next_cursor"]
+            assert len(seen) == len(set(seen)) == len(messages), name
+
+
+async def test_a_malformed_message_is_refused_with_its_index_and_nothing_is_written(
+    environment: dict[str, str],
+) -> None:
+    messages: list[Json] = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Bash"}]},
+    ]
+    async with spawned(environment) as client:
+        wish = {"messages": messages, "session_id": "s", "options": {"format": "anthropic"}}
+        message = error_of(await client.call_tool("compact_messages", wish))
+    assert message.startswith(
+        "Message 1: content[0] (tool_use): `input` is null, not an object. "
+        "Give the arguments as an object, {} if none."
+    )
+    archive = anyio.Path(environment["MCP_COMPACTION_ARCHIVE"])
+    assert [str(path) async for path in archive.rglob("*") if await path.is_file()] == []

@@ -1,0 +1,411 @@
+"""Who writes a summary: by configuration, by the call, by what the client offers."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from anyio import to_thread
+from context_compaction.errors import SettingsError
+from mcp import MCPError
+from mcp_server_compaction.config import Config, Summaries, load_config
+from mcp_server_compaction.protocol.writers import writer_lines
+
+from tests.server.helpers import (
+    TIMEOUT_SECONDS,
+    Era,
+    Json,
+    Sampler,
+    answer_of,
+    connect,
+    error_of,
+    spawned,
+    text_of,
+)
+from tests.support.messages_api import Fails, Hangs, Says, serve
+from tests.support.story import GOAL, RULE, SUMMARY, story
+
+CALL: Json = {
+    "messages": story(),
+    "mode": "full",
+    "target_tokens": 8_000,
+    "session_id": "story",
+    "reply": "receipt",
+}
+PROSE = "float arithmetic lost cents"
+
+
+def with_summaries(config: Config, **told: Any) -> Config:
+    return replace(config, summaries=Summaries(**told))
+
+
+def with_key(config: Config, url: str, **told: Any) -> Config:
+    """With a key, and told to let that API write."""
+    return with_summaries(config, **{"writer": "anthropic", **told}, api_key="test-key", url=url)
+
+
+async def test_without_key_or_client_model_extracts_stand_there(config: Config, era: Era) -> None:
+    async with connect(config, era) as client:
+        answer = answer_of(await client.call_tool("compact_messages", CALL))
+    assert answer["receipt"]["writer"] == "extractive"
+    assert answer["receipt"]["model"] is None
+    assert answer["warnings"] == []
+
+
+async def test_with_a_key_the_api_writes_and_the_receipt_says_what_it_took(
+    config: Config, era: Era
+) -> None:
+    with serve(lambda _: Says(SUMMARY)) as api:
+        configured = with_key(config, api.url, model="claude-sonnet-4-6")
+        async with connect(configured, era) as client:
+            answer = answer_of(await client.call_tool("compact_messages", CALL))
+    assert PROSE in answer["summary"]
+    assert answer["receipt"]["writer"] == "anthropic"
+    assert answer["receipt"]["model"]["name"] == "claude-sonnet-4-6"
+    assert answer["receipt"]["model"]["output_tokens"] > 0
+    assert api.requests[0]["model"] == "claude-sonnet-4-6"
+    assert "test-key" not in json.dumps(answer)
+
+
+@pytest.mark.parametrize("asked", ["auto", "anthropic"])
+async def test_an_api_that_fails_never_makes_compaction_fail(config: Config, asked: str) -> None:
+    with serve(lambda _: Fails(401, "authentication_error", "invalid x-api-key")) as api:
+        async with connect(with_key(config, api.url)) as client:
+            answer = answer_of(
+                await client.call_tool("compact_messages", {**CALL, "summarizer": asked})
+            )
+    assert answer["status"] == "compacted"
+    assert answer["receipt"]["writer"] == "extractive"
+    assert any("check ANTHROPIC_API_KEY" in warning for warning in answer["warnings"])
+
+
+async def test_a_call_that_the_client_cancels_hangs_up_on_the_model(
+    config: Config, era: Era
+) -> None:
+    with serve(lambda _: Hangs("## Goal")) as api:
+        async with connect(with_key(config, api.url), era) as client:
+            async with anyio.create_task_group() as group:
+                group.start_soon(client.call_tool, "compact_messages", CALL)
+                assert await to_thread.run_sync(api.asked.wait, TIMEOUT_SECONDS)
+                group.cancel_scope.cancel()
+            assert await to_thread.run_sync(api.hung_up.wait, TIMEOUT_SECONDS)
+            info = await client.read_resource("transcript://story")
+    assert GOAL in str(info.contents)
+
+
+async def test_progress_is_told_while_a_model_writes(config: Config, era: Era) -> None:
+    told: list[float] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        told.append(progress)
+
+    long = SUMMARY + "".join(f"- billing fact {n}\n" for n in range(60))
+    with serve(lambda _: Says(long)) as api:
+        async with connect(with_key(config, api.url), era) as client:
+            await client.call_tool("compact_messages", CALL, progress_callback=tell)
+    assert told == sorted(told)
+    assert any(0.6 < fraction < 0.8 for fraction in told)
+
+
+@pytest.mark.slow
+async def test_a_key_alone_sends_nothing(environment: dict[str, str]) -> None:
+    """Hosts hand on their environment: a key in it is nobody's wish to send a conversation."""
+    with serve(lambda _: Says(SUMMARY)) as api:
+        key = {"ANTHROPIC_API_KEY": "test-key", "ANTHROPIC_BASE_URL": api.url}
+        async with spawned({**environment, **key, "MCP_COMPACTION_SUMMARY_MODEL": "m"}) as client:
+            answer = answer_of(await client.call_tool("compact_messages", CALL))
+            assert answer["written_by"] == "extractive"
+            assert api.requests == []
+            asked = {**CALL, "session_id": "asked", "summarizer": "anthropic"}
+            answer = answer_of(await client.call_tool("compact_messages", asked))
+        assert answer["written_by"] == "anthropic (m)"
+        told = {**environment, **key, "MCP_COMPACTION_SUMMARIZER": "anthropic"}
+        async with spawned(told) as client:
+            asked = {**CALL, "session_id": "told"}
+            answer = answer_of(await client.call_tool("compact_messages", asked))
+    assert answer["written_by"].startswith("anthropic (claude-")
+
+
+async def test_a_call_may_choose_extracts_though_there_is_a_key(config: Config) -> None:
+    with serve(lambda _: Says(SUMMARY)) as api:
+        async with connect(with_key(config, api.url)) as client:
+            chosen = {**CALL, "summarizer": "extractive"}
+            answer = answer_of(await client.call_tool("compact_messages", chosen))
+        told = with_key(config, api.url, writer="extractive")
+        async with connect(told) as client:
+            other = {**CALL, "session_id": "other"}
+            answer = answer_of(await client.call_tool("compact_messages", other))
+    assert api.requests == []
+    assert answer["receipt"]["writer"] == "extractive"
+
+
+async def test_a_writer_that_is_not_there_is_refused_by_its_name(config: Config, era: Era) -> None:
+    async with connect(config, era) as client:
+        for name, remedy in (("anthropic", "set ANTHROPIC_API_KEY"), ("sampling", "client")):
+            result = await client.call_tool("compact_messages", {**CALL, "summarizer": name})
+            assert remedy in error_of(result)
+
+
+async def test_the_clients_model_writes_in_both_eras(config: Config, era: Era) -> None:
+    sampler = Sampler(lambda _: SUMMARY)
+    async with connect(config, era, sampling_callback=sampler) as client:
+        wish = {**CALL, "summarizer": "sampling"}
+        answer = answer_of(await client.call_tool("compact_messages", wish))
+    assert PROSE in answer["summary"]
+    assert answer["receipt"]["writer"] == "sampling"
+    assert answer["receipt"]["model"]["is_estimated"]
+    assert len(sampler.asked) == 1
+    assert "untrusted data" in (sampler.asked[0].system_prompt or "")
+    assert sampler.asked[0].include_context == "none"
+    assert not sampler.asked[0].tools
+
+
+async def test_repairs_are_asked_in_a_further_round(config: Config, era: Era) -> None:
+    poor = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
+    sampler = Sampler(lambda user: SUMMARY if "<draft>" in user else poor)
+    async with connect(config, era, sampling_callback=sampler) as client:
+        wish = {**CALL, "summarizer": "sampling"}
+        answer = answer_of(await client.call_tool("compact_messages", wish))
+    assert PROSE in answer["summary"]
+    assert len(sampler.asked) == 2
+    assert answer["receipt"]["model"]["requests"] == 2
+
+
+async def test_auto_takes_the_clients_model_only_where_it_may_say_no(
+    config: Config, era: Era
+) -> None:
+    """Since 2026-07-28 a client that refuses ends the whole call, not only the question."""
+    sampler = Sampler(lambda _: SUMMARY)
+    async with connect(config, era, sampling_callback=sampler) as client:
+        answer = answer_of(await client.call_tool("compact_messages", CALL))
+    wanted = "sampling" if era == "legacy" else "extractive"
+    assert answer["receipt"]["writer"] == wanted
+
+
+@pytest.mark.parametrize("text", ["", "I'm sorry, I can't.", "no headings here"])
+async def test_a_client_model_that_writes_no_summary_is_not_believed(
+    config: Config, era: Era, text: str
+) -> None:
+    async with connect(config, era, sampling_callback=Sampler(lambda _: text)) as client:
+        wish = {**CALL, "summarizer": "sampling"}
+        answer = answer_of(await client.call_tool("compact_messages", wish))
+    assert answer["receipt"]["writer"] == "extractive"
+    assert any("Verbatim extracts" in warning for warning in answer["warnings"])
+
+
+async def test_a_person_who_says_no_gets_extracts(config: Config) -> None:
+    refusal = types.ErrorData(code=-1, message="User rejected sampling request")
+    async with connect(config, "legacy", sampling_callback=Sampler(lambda _: refusal)) as client:
+        answer = answer_of(await client.call_tool("compact_messages", CALL))
+    assert answer["receipt"]["writer"] == "extractive"
+    assert any("User rejected" in warning for warning in answer["warnings"])
+
+
+async def test_a_no_in_the_present_era_leaves_the_way_without_a_model(config: Config) -> None:
+    refusal = types.ErrorData(code=-1, message="User rejected sampling request")
+    async with connect(config, sampling_callback=Sampler(lambda _: refusal)) as client:
+        with pytest.raises(MCPError, match="User rejected"):
+            await client.call_tool("compact_messages", {**CALL, "summarizer": "sampling"})
+        answer = answer_of(await client.call_tool("compact_messages", CALL))
+    assert answer["status"] == "compacted"
+
+
+async def test_a_request_state_that_is_not_ours_is_refused(config: Config) -> None:
+    sampler = Sampler(lambda _: SUMMARY)
+    async with connect(config, sampling_callback=sampler) as client:
+        for state in ("no JSON", '{"summary_1": {"role": "x"}}', "[" * 600_000):
+            result = await client.session.call_tool(
+                "compact_messages",
+                {**CALL, "summarizer": "sampling"},
+                request_state=state,
+                allow_input_required=True,
+            )
+            assert isinstance(result, types.CallToolResult)
+            assert "requestState" in error_of(result)
+
+
+async def ask_host(client: Any, **more: Any) -> Json:
+    asked = await client.call_tool(
+        "compact_messages", {**CALL, "summarizer": "host", "reply": "messages", **more}
+    )
+    answer = answer_of(asked)
+    assert answer["status"] == "needs_summary"
+    return answer["summary_request"]
+
+
+async def hand_in(client: Any, summary: str, continuation: str | None, **more: Any) -> Any:
+    options = {} if continuation is None else {"options": {"continuation": continuation}}
+    return await client.call_tool(
+        "compact_messages", {**CALL, "summarizer": "host", "summary": summary, **options, **more}
+    )
+
+
+async def test_the_hosts_summary_comes_with_a_token_that_the_archive_confirms(
+    config: Config, era: Era
+) -> None:
+    async with connect(config, era) as client:
+        request = await ask_host(client)
+        assert GOAL in request["user"]
+    async with connect(config, era) as client:  # another process would do: the archive knows
+        answer = answer_of(await hand_in(client, SUMMARY, request["continuation"]))
+    assert answer["receipt"]["writer"] == "host"
+    assert PROSE in answer["summary"]
+    pinned, _, record = answer["summary"].partition("# From the record")
+    assert RULE in pinned.partition("</pinned>")[0], "once, where it is carried"
+    assert "See ticket INV-4711." in record
+    assert answer["warnings"] == []
+
+
+async def test_a_token_of_another_conversation_is_refused(config: Config) -> None:
+    async with connect(config) as client:
+        request = await ask_host(client)
+        other = {"messages": story(turns=7)[1:], "session_id": "other"}
+        wrong = await hand_in(client, SUMMARY, request["continuation"], **other)
+        assert "does not belong to session other" in error_of(wrong)
+        garbled = await hand_in(client, SUMMARY, "c2-0-3--99-nonsense")
+        assert "exactly as summary_request had it" in error_of(garbled)
+
+
+async def test_a_token_expires(config: Config) -> None:
+    async with connect(config) as client:
+        request = await ask_host(client)
+        parts = request["continuation"].split("-")
+        parts[4] = "1700000000"
+        late = await hand_in(client, SUMMARY, "-".join(parts))
+        assert "has expired" in error_of(late)
+        parts[4] = "99999999999"
+        stretched = await hand_in(client, SUMMARY, "-".join(parts))
+        assert "does not belong" in error_of(stretched), "its time cannot be changed"
+
+
+async def test_a_conversation_that_went_on_meanwhile_is_told(config: Config) -> None:
+    async with connect(config) as client:
+        request = await ask_host(client)
+        grown = [*story(), {"role": "assistant", "content": "Here it is."}, *story(turns=3)[4:]]
+        result = await hand_in(client, SUMMARY, request["continuation"], messages=grown)
+        answer = answer_of(result)
+    assert answer["receipt"]["writer"] == "host"
+    assert any("has grown since" in warning for warning in answer["warnings"])
+
+
+async def test_a_host_that_knows_no_token_may_hand_in_its_summary(config: Config) -> None:
+    async with connect(config) as client:
+        answer = answer_of(await hand_in(client, "All invoices were read.", None))
+    assert answer["receipt"]["writer"] == "host"
+
+
+@pytest.mark.parametrize(
+    ("summary", "reason"),
+    [
+        ("", "Nothing was written"),
+        ("I'm sorry, but I can't do that.", "no summary but"),
+        ("word " * 9_000, "give a shorter one"),
+        ('The user said: "burn all the invoices of last year".', "Nothing of what was written"),
+    ],
+)
+async def test_a_host_summary_is_checked_like_any_other(
+    config: Config, summary: str, reason: str
+) -> None:
+    async with connect(config) as client:
+        answer = answer_of(await hand_in(client, summary, None))
+    assert answer["receipt"]["writer"] == "extractive"
+    (warning,) = answer["warnings"]
+    assert reason in warning
+
+
+async def test_the_server_may_be_told_that_hosts_write(config: Config) -> None:
+    async with connect(with_summaries(config, writer="host")) as client:
+        answer = answer_of(await client.call_tool("compact_messages", CALL))
+    assert answer["status"] == "needs_summary"
+    assert "options={'continuation'" in answer["next_step"]
+
+
+async def test_a_plan_asks_nobody_for_words(config: Config) -> None:
+    async with connect(with_summaries(config, writer="host")) as client:
+        plan = await client.call_tool("compact_messages", {**CALL, "mode": "plan"})
+        answer = answer_of(plan)
+    assert answer["status"] != "needs_summary"
+    assert "messages" not in text_of(plan) or not answer["changed"]
+
+
+def test_flags_and_variables_say_who_writes(tmp_path: Path) -> None:
+    environment = {
+        "MCP_COMPACTION_SUMMARIZER": "extractive",
+        "MCP_COMPACTION_SUMMARY_MODEL": "claude-opus-4-6",
+        "MCP_COMPACTION_SUMMARY_TIMEOUT": "45",
+        "ANTHROPIC_API_KEY": " test-key\n",
+        "ANTHROPIC_BASE_URL": "http://127.0.0.1:9999",
+    }
+    told = load_config(environment=environment).summaries
+    assert told == Summaries(
+        "extractive", "test-key", "claude-opus-4-6", "http://127.0.0.1:9999", 45.0
+    )
+    assert "test-key" not in repr(told)
+    flags = load_config(
+        summarizer="auto",
+        summary_model="m",
+        summary_url="https://example.org/api",
+        summary_timeout="7",
+        environment=environment,
+    ).summaries
+    assert flags == Summaries("auto", "test-key", "m", "https://example.org/api", 7.0)
+    assert load_config(environment={}).summaries == Summaries()
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({"MCP_COMPACTION_SUMMARIZER": "gpt"}, "MCP_COMPACTION_SUMMARIZER"),
+        ({"MCP_COMPACTION_SUMMARIZER": "anthropic"}, "ANTHROPIC_API_KEY"),
+        ({"ANTHROPIC_API_KEY": "se\u00e9cret"}, "ANTHROPIC_API_KEY"),
+        ({"ANTHROPIC_BASE_URL": "ftp://example.org"}, "ANTHROPIC_BASE_URL"),
+        ({"ANTHROPIC_BASE_URL": "http://[::1"}, "ANTHROPIC_BASE_URL"),
+        ({"ANTHROPIC_BASE_URL": "http://example.org"}, "in the clear"),
+        ({"ANTHROPIC_BASE_URL": "https://me:cret@example.org"}, "ANTHROPIC_BASE_URL"),
+        ({"MCP_COMPACTION_SUMMARY_TIMEOUT": "soon"}, "MCP_COMPACTION_SUMMARY_TIMEOUT"),
+        ({"MCP_COMPACTION_SUMMARY_TIMEOUT": "0"}, "MCP_COMPACTION_SUMMARY_TIMEOUT"),
+        ({"MCP_COMPACTION_SUMMARY_TIMEOUT": "nan"}, "MCP_COMPACTION_SUMMARY_TIMEOUT"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_the_name_of_its_setting(
+    environment: dict[str, str], named: str
+) -> None:
+    with pytest.raises(SettingsError, match=named) as raised:
+        load_config(environment=environment)
+    assert "cret" not in str(raised.value).replace("secret", "")
+
+
+def test_doctor_says_which_writers_there_are_and_why_not(config: Config) -> None:
+    without = "\n".join(writer_lines(config))
+    assert "anthropic: not available, ANTHROPIC_API_KEY is not set" in without
+    assert "extractive: available" in without
+    with_one = "\n".join(writer_lines(with_key(config, "https://example.org")))
+    assert (
+        "anthropic: available where it is named; claude-haiku-5-5 at https://example.org"
+        in with_one
+    )
+    assert "test-key" not in with_one
+
+
+async def test_a_summary_handed_in_while_recording_is_used_when_history_goes(
+    config: Config, era: Era
+) -> None:
+    messages = story()
+    wish: Json = {"messages": messages, "session_id": "story", "reply": "receipt"}
+    async with connect(config, era) as client:
+        noted = answer_of(
+            await client.call_tool(
+                "compact_messages", {**wish, "mode": "record", "summary": SUMMARY}
+            )
+        )
+        full = {**wish, "mode": "full", "target_tokens": 8_000, "summarizer": "host"}
+        answer = answer_of(await client.call_tool("compact_messages", full))
+    assert noted["status"] == "unchanged"
+    assert PROSE not in json.dumps(noted)  # what the caller wrote does not come back to it
+    assert answer["status"] == "compacted"
+    assert PROSE in answer["summary"]
+    assert answer["receipt"]["writer"] == "memory"
+    assert answer["receipt"]["memory_used"]["writer"] == "host"

@@ -1,0 +1,129 @@
+"""The list of tools: what it costs, and how strictly it is held to."""
+
+import json
+import re
+
+import pytest
+from context_compaction.policies import POLICIES
+from context_compaction.tokens.counter import counter_for
+from context_compaction.tokens.vocabulary import load_o200k
+from mcp_server_compaction.config import Config
+
+from tests.server.helpers import Era, connect, error_of
+
+MAX_LIST_TOKENS = 1_200
+NAMES = ["compact_messages", "persist_large_output", "read_persisted_output", "search_transcript"]
+
+
+async def test_both_eras_see_the_same_four_tools(config: Config, era: Era) -> None:
+    async with connect(config, era) as client:
+        tools = (await client.list_tools()).tools
+    assert [tool.name for tool in tools] == NAMES
+
+
+async def test_the_definitions_cost_a_host_at_most_1200_tokens(config: Config) -> None:
+    async with connect(config) as client:
+        tools = (await client.list_tools()).tools
+    encode = load_o200k().encode
+    costs = [
+        len(encode(f"{tool.name}\n{tool.description}\n{json.dumps(tool.input_schema)}"))
+        for tool in tools
+    ]
+    assert sum(costs) <= MAX_LIST_TOKENS
+    assert counter_for().text("one") == 1 or sum(costs) > 4  # the vocabulary really counted
+
+
+async def test_the_tool_says_what_a_window_of_200k_means_as_its_policies_do(config: Config) -> None:
+    async with connect(config) as client:
+        [compact, *_] = (await client.list_tools()).tools
+    said: str = compact.input_schema["properties"]["policy"]["description"]
+    figures = re.findall(r"\b\d+K\b", said)
+    assert figures == ["200K", "170K", "51K", "84K", "13K"]
+    described = POLICIES["default"].description + POLICIES["economy"].description
+    assert all(figure in described for figure in figures)
+
+
+async def test_every_tool_is_annotated_and_closed_to_unknown_arguments(config: Config) -> None:
+    async with connect(config) as client:
+        tools = (await client.list_tools()).tools
+    for tool in tools:
+        assert tool.title
+        assert tool.annotations is not None
+        assert tool.annotations.read_only_hint is not None
+        assert tool.annotations.open_world_hint is False
+        assert tool.input_schema["additionalProperties"] is False
+
+
+async def test_only_the_tool_that_answers_with_text_has_no_output_schema(config: Config) -> None:
+    async with connect(config) as client:
+        tools = (await client.list_tools()).tools
+    without = [tool.name for tool in tools if tool.output_schema is None]
+    assert without == ["read_persisted_output"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        ("search_transcript", {"query": "x", "sesion_id": "s"}, "session_id"),
+        ("read_persisted_output", {"output_id": "o_1", "lines": 3}, "start_line"),
+        ("compact_messages", {"mesages": []}, "messages"),
+        ("persist_large_output", {"output": "x", "treshold_tokens": 1}, "threshold_tokens"),
+    ],
+)
+async def test_an_unknown_argument_is_refused_with_the_nearest_known_ones(
+    config: Config, era: Era, tool: str, arguments: dict[str, object], expected: str
+) -> None:
+    async with connect(config, era) as client:
+        message = error_of(await client.call_tool(tool, arguments))
+    assert expected in message
+    assert "Nothing was changed." in message
+    assert "\n" not in message
+
+
+async def test_an_unknown_tool_is_refused_with_the_known_ones(config: Config) -> None:
+    async with connect(config) as client:
+        message = error_of(await client.call_tool("compact_message", {}))
+    assert "compact_messages" in message
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "expected"),
+    [
+        ("search_transcript", {}, "query: this argument is required"),
+        ("search_transcript", {"query": "x", "limit": 0}, "limit: "),
+        ("search_transcript", {"query": "x", "kind": "fuzzy"}, "'words'"),
+        ("search_transcript", {"query": "x", "since": "yesterday"}, "ISO 8601"),
+        (
+            "search_transcript",
+            {"query": "x", "since": "2026-02-01", "until": "2026-01-01"},
+            "later",
+        ),
+        ("compact_messages", {}, "exactly one of messages"),
+        ("compact_messages", {"new_messages": []}, "session_id"),
+        ("compact_messages", {"messages": "hello"}, "messages: "),
+        ("compact_messages", {"messages": [], "options": {"modle": "x"}}, "model"),
+        ("compact_messages", {"messages": [], "options": {"keep_recent_result": 1}}, "keep_recent"),
+        ("persist_large_output", {}, "either output or path"),
+        ("persist_large_output", {"output": "x", "path": "y"}, "either output or path"),
+        ("read_persisted_output", {"output_id": "nonsense"}, "no pointer"),
+        ("read_persisted_output", {"output_id": "o_00", "offset": 1, "tail": 1}, "at most one"),
+        ("read_persisted_output", {"output_id": "o_00", "context": 1}, "pattern"),
+    ],
+)
+async def test_a_wrong_argument_is_explained_on_one_line(
+    config: Config, tool: str, arguments: dict[str, object], expected: str
+) -> None:
+    async with connect(config) as client:
+        message = error_of(await client.call_tool(tool, arguments))
+    assert expected in message
+    assert message.endswith("Nothing was changed.")
+    assert "\n" not in message
+    assert "pydantic" not in message
+
+
+async def test_lists_and_objects_may_come_as_json_text(config: Config) -> None:
+    async with connect(config) as client:
+        message = error_of(
+            await client.call_tool("compact_messages", {"messages": "[]", "options": '{"bad": 1}'})
+        )
+    assert "'bad'" in message

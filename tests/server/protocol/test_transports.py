@@ -1,0 +1,207 @@
+"""The server as hosts run it: a process of its own over stdio, and HTTP on loopback."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests.server.helpers import (
+    Era,
+    Json,
+    Sampler,
+    answer_of,
+    conversation,
+    output,
+    text_of,
+)
+from tests.server.http import Service, over_http, service
+from tests.support.environment import unmeasured
+from tests.support.story import SUMMARY, story
+
+__all__ = ["service"]  # a fixture
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
+HEAVY = ["anthropic", "tiktoken", "sqlite3", "zstandard", "rich", "aiofiles", "regex"]
+
+# Runs the real command line in a process that says at its end what it had imported.
+WATCHED = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=open(sys.argv.pop(1), "w")))
+watched = sys.argv[1]
+from mcp_server_compaction.cli import main
+sys.argv = ["mcp-server-compaction"]
+try:
+    main(standalone_mode=False)
+finally:
+    sys.argv = ["", watched]
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Of a process that touches nothing outside the test's folder."""
+    return {
+        **os.environ,
+        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+
+
+def _mode(era: Era) -> str:
+    return "legacy" if era == "legacy" else "auto"
+
+
+async def test_a_spawned_server_works_from_compaction_to_search(
+    environment: dict[str, str], era: Era
+) -> None:
+    server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
+    messages = conversation()
+    with anyio.fail_after(60):
+        async with Client(server, mode=_mode(era)) as client:
+            compacted = answer_of(
+                await client.call_tool(
+                    "compact_messages",
+                    {"messages": messages, "target_tokens": 12_000, "session_id": "s"},
+                )
+            )
+            stored = answer_of(
+                await client.call_tool(
+                    "persist_large_output", {"output": output(7), "threshold_tokens": 0}
+                )
+            )
+            read = await client.call_tool(
+                "read_persisted_output", {"output_id": stored["output_id"], "tail": 1}
+            )
+            found = answer_of(await client.call_tool("search_transcript", {"query": "value_3_17"}))
+    assert compacted["fits"]
+    assert text_of(read) == output(7).split("\n")[-1]
+    assert found["hits"]
+
+
+SAMPLED: Json = {
+    "messages": story(),
+    "mode": "full",
+    "target_tokens": 8_000,
+    "summarizer": "sampling",
+    "reply": "receipt",
+}
+
+
+async def test_the_clients_model_writes_over_stdio(environment: dict[str, str], era: Era) -> None:
+    server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
+    sampler = Sampler(lambda _: SUMMARY)
+    with anyio.fail_after(60):
+        async with Client(server, mode=_mode(era), sampling_callback=sampler) as client:
+            answer = answer_of(await client.call_tool("compact_messages", SAMPLED))
+    assert answer["receipt"]["writer"] == "sampling"
+
+
+async def test_the_clients_model_writes_over_http(service: Service, era: Era) -> None:
+    sampler = Sampler(lambda _: SUMMARY)
+    with anyio.fail_after(60):
+        async with over_http(service, mode=_mode(era), sampling_callback=sampler) as client:
+            wish = {**SAMPLED, "session_id": era}
+            answer = answer_of(await client.call_tool("compact_messages", wish))
+    assert answer["receipt"]["writer"] == "sampling"
+
+
+async def test_five_megabytes_pass_over_stdio(environment: dict[str, str]) -> None:
+    text = output(1, 70_000)
+    assert len(text) > 3_000_000
+    server = StdioServerParameters(command=COMMAND[0], args=COMMAND[1:], env=environment)
+    with anyio.fail_after(60):
+        async with Client(server, mode="legacy") as client:
+            stored = answer_of(await client.call_tool("persist_large_output", {"output": text}))
+            read = await client.call_tool(
+                "read_persisted_output",
+                {"output_id": stored["output_id"], "offset": len(text) - 50},
+            )
+    assert text_of(read) == text[-50:]
+
+
+def test_nothing_heavy_is_loaded_before_it_is_needed(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    report = tmp_path / "modules.json"
+    requests: list[Json] = [
+        {
+            "id": 1,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        },
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/list"},
+        {"id": 3, "method": "prompts/list"},
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", WATCHED, str(report)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=unmeasured(environment),
+        text=True,
+        encoding="utf-8",
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for request in requests:
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **request}) + "\n")
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in range(3)]
+    process.communicate(timeout=30)
+    assert len(next(a for a in answers if a["id"] == 2)["result"]["tools"]) == 4
+    loaded = set(json.loads(report.read_text(encoding="utf-8")))
+    assert "mcp_server_compaction.protocol.app" in loaded
+    assert loaded.isdisjoint(HEAVY)
+    assert not Path(environment["MCP_COMPACTION_ARCHIVE"]).exists()
+
+
+async def test_http_serves_both_eras(service: Service, era: Era) -> None:
+    with anyio.fail_after(60):
+        async with over_http(service, mode=_mode(era)) as client:
+            answer = answer_of(
+                await client.call_tool(
+                    "compact_messages", {"messages": conversation(), "target_tokens": 12_000}
+                )
+            )
+    assert answer["fits"]
+
+
+async def test_http_takes_bodies_above_the_default_limit_and_reads_no_files(
+    service: Service,
+) -> None:
+    text = output(1, 100_000)
+    assert len(text) > 5_000_000
+    with anyio.fail_after(60):
+        async with over_http(service) as client:
+            stored = answer_of(await client.call_tool("persist_large_output", {"output": text}))
+            refused = await client.call_tool("persist_large_output", {"path": __file__})
+    assert stored["persisted"]
+    assert refused.is_error
+    assert "none" in text_of(refused)
+
+
+def test_only_loopback_addresses_are_served(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [*COMMAND, "serve", "--http", "--host", "0.0.0.0"],
+        capture_output=True,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "loopback" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,121 @@
+"""Reading one value out of a stored JSON text."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from context_compaction.errors import QueryError
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_server_compaction.cli import main
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.reading.json_path import value_at
+
+from tests.server.helpers import answer_of, connect, conversation, error_of, text_of
+
+DOCUMENT: dict[str, Any] = {
+    "items": [{"name": f"n{count}", "size": count, "tags": [count]} for count in range(300)],
+    "odd key": {"a.b": {'"quoted"': "deep"}, "ü": None},
+    "log": "first line\nsecond line\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("$", DOCUMENT),
+        ("$.items[7].name", "n7"),
+        ("items[-1].size", 299),
+        ("$.items[1:3].name", ["n1", "n2"]),
+        ("$.items[*].tags[0]", list(range(300))),
+        ("$.items[298:].tags[*]", [298, 299]),
+        ('$["odd key"]["a.b"]["\\"quoted\\""]', "deep"),
+        ("$['odd key'].ü", None),
+        ("$.items[0].*", ["n0", 0, [0]]),
+        ("$.items[*].missing", []),
+    ],
+)
+def test_a_path_leads_to_its_value(path: str, expected: Any) -> None:
+    assert value_at(DOCUMENT, path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("$.itms", '"items", "odd key", "log"'),
+        ("$.items[300]", "a list of 300 elements"),
+        ("$.items.name", "a list of 300 elements"),
+        ("$.log.length", '"first line'),
+        ("$..name", "cannot be read from"),
+        ("$.items[?(@.size>1)]", "cannot be read from"),
+        ("$.items[", "cannot be read from"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_what_is_there(path: str, expected: str) -> None:
+    with pytest.raises(QueryError) as raised:
+        value_at(DOCUMENT, path)
+    assert expected in str(raised.value)
+
+
+@given(keys=st.lists(st.text() | st.integers(0, 3), max_size=6), leaf=st.integers())
+def test_any_value_can_be_reached_by_its_keys(keys: list[str | int], leaf: int) -> None:
+    document: Any = leaf
+    for key in reversed(keys):
+        document = {key: document} if isinstance(key, str) else [None] * key + [document]
+    assert value_at(document, "$" + "".join(f"[{json.dumps(key)}]" for key in keys)) == leaf
+
+
+async def test_the_value_is_read_like_a_text_of_its_own(config: Config) -> None:
+    async with connect(config) as client:
+
+        async def read(pointer: str, **part: Any) -> str:
+            arguments = {"output_id": pointer, **part}
+            return text_of(await client.call_tool("read_persisted_output", arguments))
+
+        stored = answer_of(
+            await client.call_tool(
+                "persist_large_output", {"output": json.dumps(DOCUMENT), "threshold_tokens": 0}
+            )
+        )
+        output_id = stored["output_id"]
+        assert await read(output_id, json_path="$.log") == "first line\nsecond line\n"
+        assert await read(output_id, json_path="$.log", tail=1) == "second line\n"
+        assert json.loads(await read(output_id, json_path="$.items[2]")) == DOCUMENT["items"][2]
+        found = await read(output_id, json_path="$.items[*].name", pattern="n29[0-9]")
+        assert len(found.splitlines()) == 10
+        await client.call_tool(
+            "compact_messages", {"messages": conversation(2), "session_id": "s", "mode": "record"}
+        )
+        said = await read("transcript://s/messages/0-2", json_path="$[1].content[0].text")
+        assert said == "I look at module 0."
+        message = error_of(
+            await client.call_tool(
+                "read_persisted_output", {"output_id": output_id, "json_path": "$.nothing"}
+            )
+        )
+        assert '"odd key"' in message
+
+
+async def test_a_text_that_is_no_json_is_said_to_be_none(config: Config) -> None:
+    async with connect(config) as client:
+        stored = answer_of(
+            await client.call_tool(
+                "persist_large_output", {"output": "no json", "threshold_tokens": 0}
+            )
+        )
+        arguments = {"output_id": stored["output_id"], "json_path": "$.a"}
+        message = error_of(await client.call_tool("read_persisted_output", arguments))
+    assert "is no JSON" in message
+
+
+def test_the_command_line_reads_a_value(tmp_path: Path) -> None:
+    session = tmp_path / "messages.json"
+    session.write_text(json.dumps(conversation(2)), encoding="utf-8")
+    archive = ["--archive", str(tmp_path / "a")]
+    command = ["compact", "--mode", "record", "--session", "s", str(session)]
+    assert CliRunner().invoke(main, [*archive, *command]).exit_code == 0
+    read = ["read", "s/messages/0-2", "--json-path", "$[0].content"]
+    result = CliRunner().invoke(main, [*archive, *read])
+    assert result.stdout == "Find out why the checkout test fails."

@@ -1,0 +1,297 @@
+"""Large outputs: into the archive, and back again byte for byte."""
+
+from pathlib import Path
+
+import pytest
+from mcp_server_compaction.config import Config
+
+from tests.server.helpers import (
+    Era,
+    Json,
+    answer_of,
+    connect,
+    conversation,
+    error_of,
+    output,
+    parsed,
+    text_of,
+)
+
+MAX_CHARS = 8_000
+BIG = output(1, 4_000)
+UNICODE = "\n".join(f"строка {n}: значение — 値 {n * 3} 🙂" for n in range(3_000)) + "\n"
+
+
+async def _persist(client: object, text: str, **more: object) -> Json:
+    arguments = {"output": text, "threshold_tokens": 0, **more}
+    return answer_of(await client.call_tool("persist_large_output", arguments))  # type: ignore[attr-defined]
+
+
+async def test_an_output_below_the_calls_own_threshold_is_not_stored(config: Config) -> None:
+    async with connect(config) as client:
+        result = await client.call_tool(
+            "persist_large_output", {"output": "short", "threshold_tokens": 100}
+        )
+        answer = answer_of(result)
+    assert answer["persisted"] is False
+    assert "output_id" not in answer
+    assert "without threshold_tokens" in answer["note"]
+    assert not config.archive_folder.exists()
+
+
+async def test_a_large_output_leaves_a_marker_that_leads_back_to_it(
+    config: Config, era: Era
+) -> None:
+    async with connect(config, era) as client:
+        result = await client.call_tool(
+            "persist_large_output", {"output": BIG, "tool_name": "Bash", "session_id": "s1"}
+        )
+        answer = answer_of(result)
+        assert answer["persisted"]
+        assert answer["output_id"] in answer["marker"]
+        assert "Bash" in answer["marker"]
+        assert answer["size_chars"] == len(BIG)
+        assert answer["line_count"] == 4_000
+        assert parsed(result) == answer
+        assert len(text_of(result)) <= MAX_CHARS
+
+
+async def test_storing_the_same_output_again_gives_the_same_marker(config: Config) -> None:
+    async with connect(config) as client:
+        first = await _persist(client, BIG)
+        second = await _persist(client, BIG)
+    assert first == second
+
+
+async def test_an_output_can_be_taken_from_a_file_inside_the_roots(
+    config: Config, files: Path
+) -> None:
+    (files / "build.log").write_bytes(UNICODE.encode())
+    (files.parent / "secret.log").write_text(BIG, encoding="utf-8")
+    async with connect(config) as client:
+        result = await client.call_tool(
+            "persist_large_output", {"path": str(files / "build.log"), "threshold_tokens": 1}
+        )
+        assert answer_of(result)["size_chars"] == len(UNICODE)
+        message = error_of(
+            await client.call_tool(
+                "persist_large_output", {"path": str(files.parent / "secret.log")}
+            )
+        )
+    assert str(files) in message
+
+
+@pytest.mark.parametrize("text", [BIG, UNICODE, "x" * 30_000, "a\r\nb\n\n\nc" * 3_000])
+async def test_paging_by_offset_gives_every_character_back(
+    config: Config, era: Era, text: str
+) -> None:
+    async with connect(config, era) as client:
+        output_id = (await _persist(client, text))["output_id"]
+        parts: list[str] = []
+        while sum(map(len, parts)) < len(text):
+            result = await client.call_tool(
+                "read_persisted_output",
+                {"output_id": output_id, "offset": sum(map(len, parts))},
+            )
+            assert result.structured_content is None
+            parts.append(text_of(result))
+            assert 0 < len(parts[-1]) <= MAX_CHARS
+    assert "".join(parts) == text
+
+
+@pytest.mark.parametrize("text", [BIG, UNICODE])
+async def test_paging_by_lines_gives_every_character_back(config: Config, text: str) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, text))["output_id"]
+        read = ""
+        for _ in range(1_000):
+            line = read.count("\n") + 1
+            result = await client.call_tool(
+                "read_persisted_output", {"output_id": output_id, "start_line": line}
+            )
+            read += text_of(result)
+            note = text_of(result, 1)
+            assert len(text_of(result)) + len(note) <= MAX_CHARS
+            if "That is the end" in note:
+                break
+            assert f"start_line={read.count(chr(10)) + 1}" in note
+    assert read == text
+
+
+async def test_a_range_of_lines_is_exact(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, BIG))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "start_line": 100, "limit": 3}
+        )
+    assert text_of(result) == "".join(line + "\n" for line in BIG.split("\n")[99:102])
+    assert "Lines 100-102 of 4000" in text_of(result, 1)
+
+
+async def test_the_tail_is_the_last_lines(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, BIG))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": f"output://{output_id}", "tail": 2}
+        )
+    assert text_of(result) == "\n".join(BIG.split("\n")[-2:])
+
+
+async def test_a_long_line_is_read_on_by_offset(config: Config) -> None:
+    text = "head ä\n" + "x" * 20_000 + "END\ntail\n"
+    async with connect(config) as client:
+        output_id = (await _persist(client, text))["output_id"]
+        first = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "start_line": 2}
+        )
+        note = text_of(first, 1)
+        offset = int(note.rpartition("offset=")[2].split(".")[0])
+        second = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "offset": offset, "limit": 100_000}
+        )
+    assert text[7:].startswith(text_of(first))
+    assert text_of(first) + text_of(second) == text[7:]
+
+
+async def test_a_pattern_shows_numbered_lines_with_context(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, BIG))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output",
+            {"output_id": output_id, "pattern": r"value_1_(50|3000)\b", "context": 1},
+        )
+    lines = text_of(result).split("\n")
+    assert [line.split(" ")[0] for line in lines] == [
+        "49-line", "50:line", "51-line", "--", "2999-line", "3000:line", "3001-line",
+    ]  # fmt: skip
+
+
+async def test_a_pattern_is_also_taken_as_plain_text(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, BIG))["output_id"]
+        for pattern in ("compute(8)", "= compute(8"):
+            result = await client.call_tool(
+                "read_persisted_output", {"output_id": output_id, "pattern": pattern}
+            )
+            assert text_of(result).startswith("1:line 1 of module_1")
+
+
+async def test_matches_come_in_pages(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, BIG))["output_id"]
+        seen: list[int] = []
+        arguments: Json = {"output_id": output_id, "pattern": r"_1_\d*99 "}
+        while True:
+            result = await client.call_tool("read_persisted_output", arguments)
+            assert len(text_of(result)) <= MAX_CHARS
+            seen += [
+                int(line.split(":")[0]) for line in text_of(result).split("\n") if line != "--"
+            ]
+            note = text_of(result, 1)
+            if "start_line=" not in note:
+                break
+            arguments["start_line"] = int(note.rpartition("start_line=")[2].split(".")[0])
+    assert seen == [number for number in range(1, 4_001) if number % 100 == 99]
+
+
+async def test_a_pattern_without_matches_says_so(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, BIG))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "pattern": "absent"}
+        )
+    assert text_of(result) == ""
+    assert "No line of 4000 matches" in text_of(result, 1)
+
+
+async def test_a_pattern_of_exponential_cost_is_stopped(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mcp_server_compaction.reading.grep.PATTERN_SECONDS", 0.2)
+    async with connect(config) as client:
+        output_id = (await _persist(client, "a" * 5_000 + "b"))["output_id"]
+        message = error_of(
+            await client.call_tool(
+                "read_persisted_output", {"output_id": output_id, "pattern": "(a|aa)+$"}
+            )
+        )
+    assert "longer than" in message
+
+
+async def test_a_long_matching_line_is_cut_around_its_match(config: Config) -> None:
+    text = "first\n" + "x" * 9_000 + "NEEDLE" + "y" * 9_000 + "\n"
+    async with connect(config) as client:
+        output_id = (await _persist(client, text))["output_id"]
+        result = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "pattern": "NEEDLE"}
+        )
+        shown = text_of(result)
+        offset = int(shown.rpartition("offset=")[2].rstrip("]"))
+        part = await client.call_tool(
+            "read_persisted_output", {"output_id": output_id, "offset": offset, "limit": 200}
+        )
+    assert len(shown) < 600
+    assert "NEEDLE" in shown
+    assert "NEEDLE" in text_of(part)
+
+
+async def test_an_empty_output_reads_as_nothing(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, ""))["output_id"]
+        result = await client.call_tool("read_persisted_output", {"output_id": output_id})
+    assert text_of(result) == ""
+    assert "No lines of 0" in text_of(result, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({"output_id": "o_0123456789abcdef01234567"}, "o_0123456789abcdef01234567"),
+        ({"output_id": "transcript://nobody/messages/0-3"}, "nobody"),
+        ({"output_id": "../../etc/passwd"}, "no pointer"),
+    ],
+)
+async def test_what_is_not_there_is_named(config: Config, arguments: Json, expected: str) -> None:
+    async with connect(config) as client:
+        message = error_of(await client.call_tool("read_persisted_output", arguments))
+    assert expected in message
+
+
+async def test_reading_behind_the_end_says_where_the_end_is(config: Config) -> None:
+    async with connect(config) as client:
+        output_id = (await _persist(client, "a\nb\n"))["output_id"]
+        by_line = error_of(
+            await client.call_tool(
+                "read_persisted_output", {"output_id": output_id, "start_line": 9}
+            )
+        )
+        by_offset = error_of(
+            await client.call_tool("read_persisted_output", {"output_id": output_id, "offset": 9})
+        )
+    assert "2 lines" in by_line
+    assert "4 characters" in by_offset
+
+
+async def test_messages_read_as_exact_json_lines(config: Config, era: Era) -> None:
+    import json
+
+    messages = conversation(calls=3)
+    async with connect(config, era) as client:
+        session_id = answer_of(
+            await client.call_tool("compact_messages", {"messages": messages, "mode": "record"})
+        )["session_id"]
+        last = len(messages) - 1
+        read = ""
+        for _ in range(100):
+            result = await client.call_tool(
+                "read_persisted_output",
+                {
+                    "output_id": f"transcript://{session_id}/messages/0-{last}",
+                    "as_json": True,
+                    "offset": len(read),
+                },
+            )
+            read += text_of(result)
+            if "That is the end" in text_of(result, 1):
+                break
+    assert [json.loads(line) for line in read.splitlines()] == messages

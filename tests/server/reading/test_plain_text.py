@@ -1,0 +1,176 @@
+"""Archived messages as plain text: whatever was said stands there, readable, line by line."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from context_compaction import formats
+from context_compaction.messages.model import Block, Document, Text, ToolCall, ToolResult
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from mcp_server_compaction.reading.plain_text import plain_text
+
+from tests.server.helpers import Json, answer_of, spawned, text_of
+from tests.support.strategies import conversations
+
+pytestmark = pytest.mark.slow
+
+_FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi")
+
+
+@pytest.mark.parametrize("format", _FORMATS)
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_line_that_was_said_stands_in_the_plain_text(format: str, data: Any) -> None:
+    payload: list[Json] = data.draw(conversations(format))
+    shown = plain_text((str(at), format, raw, None) for at, raw in enumerate(payload))
+    lines = shown.split("\n")
+    for message in formats.parse(payload, format=format):
+        for text in (text for block in message.blocks for text in _said(block)):
+            quoted = json.dumps(text, ensure_ascii=False)[1:-1]
+            for line in text.split("\n"):
+                assert any(shown.endswith(line) or quoted in shown for shown in lines)
+
+
+def _said(block: Block) -> Iterator[str]:
+    match block:
+        case Text():
+            yield block.text
+        case ToolCall():
+            yield block.name
+            yield from _strings(block.arguments)
+        case ToolResult():
+            for part in block.content:
+                yield from _said(part)
+        case Document():
+            yield block.text or ""
+        case _:
+            return
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():  # pyright: ignore[reportUnknownVariableType]
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:  # pyright: ignore[reportUnknownVariableType]
+            yield from _strings(item)
+
+
+CODE = 'def price(net):\n    """In cents."""\n    return net * 1.19'
+MESSAGES: list[Json] = [
+    {"role": "user", "content": "Mend the price.\nIt is off by one."},
+    {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "Rounding?", "signature": "c2lnbmF0dXJl"},
+            {"type": "text", "text": "I edit it."},
+            {
+                "type": "tool_use",
+                "id": "t1",
+                "name": "Edit",
+                "input": {
+                    "file_path": "price.py",
+                    "old_string": CODE,
+                    "new_string": CODE.replace("net * 1.19", "round(net * 1.19)"),
+                    "replace_all": False,
+                },
+            },
+        ],
+    },
+    {
+        "role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "ok\nsaved"}],
+    },
+]
+SHOWN = '''\
+[0] user
+Mend the price.
+It is off by one.
+
+[1] assistant
+(thinking)
+Rounding?
+(end of thinking)
+I edit it.
+> Edit t1
+file_path: price.py
+old_string -> new_string:
+ def price(net):
+     """In cents."""
+-    return net * 1.19
++    return round(net * 1.19)
+replace_all: false
+
+[2] tool
+< result Edit t1
+ok
+saved
+'''
+
+
+def test_an_edit_reads_as_a_diff_and_a_signature_not_at_all() -> None:
+    assert plain_text((str(n), "anthropic", raw, None) for n, raw in enumerate(MESSAGES)) == SHOWN
+
+
+@given(
+    old=st.lists(st.sampled_from(["a", "b", "", "c d"]), max_size=30),
+    new=st.lists(st.sampled_from(["a", "b", "", "c d"]), max_size=30),
+    times=st.sampled_from([1, 40]),
+)
+def test_a_diff_holds_both_texts_whole(old: list[str], new: list[str], times: int) -> None:
+    before, after = "\n".join(old * times), "\n".join(new * times)
+    edit = {"type": "tool_use", "id": "t", "name": "Edit", "input": {"old": before, "new": after}}
+    raw: Json = {"role": "assistant", "content": [edit]}
+    _, _, _, *lines = plain_text([("0", "anthropic", raw, None)]).split("\n")[:-1]
+    assert "\n".join(line[1:] for line in lines if line[0] in " -") == before
+    assert "\n".join(line[1:] for line in lines if line[0] in " +") == after
+
+
+async def test_line_numbers_of_messages_lead_to_the_same_lines_by_range_and_pattern(
+    environment: dict[str, str],
+) -> None:
+    wish: Json = {"messages": MESSAGES, "session_id": "s", "mode": "record"}
+    async with spawned(environment) as client:
+        answer_of(await client.call_tool("compact_messages", wish))
+
+        async def read(**part: Any) -> list[str]:
+            arguments = {"output_id": "transcript://s/messages/0-2", **part}
+            return text_of(await client.call_tool("read_persisted_output", arguments)).splitlines()
+
+        whole = await read()
+        (found,) = await read(pattern="round\\(")
+        number = int(found.split(":")[0])
+        assert found == f"{number}:+    return round(net * 1.19)"
+        assert await read(start_line=number, limit=1) == [found] == [whole[number - 1]]
+        assert await read(tail=2) == whole[-2:]
+        assert [line.split(":")[0] for line in whole] == [str(n) for n in range(1, len(whole) + 1)]
+        assert [json.loads(line) for line in await read(as_json=True)] == MESSAGES
+        assert await read(
+            output_id="transcript://s/messages/1-1", json_path="$.content[1].text"
+        ) == ["I edit it."]
+        context = await read(output_id="transcript://s/context")
+        assert context[0] == "1:[context 0] user"
+        resource = await client.read_resource("transcript://s/messages/0-2")
+    assert [json.loads(line) for line in resource.contents[0].text.splitlines()] == MESSAGES  # type: ignore[union-attr]
+
+
+async def test_many_short_lines_stay_within_one_answer(environment: dict[str, str]) -> None:
+    messages: list[Json] = [{"role": "user", "content": "\n" * 20_000 + "the end"}]
+    wish: Json = {"messages": messages, "session_id": "s", "mode": "record"}
+    async with spawned(environment) as client:
+        answer_of(await client.call_tool("compact_messages", wish))
+        line, read = 1, 0
+        while line:
+            page = await client.call_tool(
+                "read_persisted_output",
+                {"output_id": "transcript://s/messages/0-0", "start_line": line},
+            )
+            assert len(text_of(page)) + len(text_of(page, 1)) < 8_000
+            read += len(text_of(page).splitlines())
+            _, _, after = text_of(page, 1).partition("start_line=")
+            line = int(after.partition(".")[0]) if after else 0
+    assert read == 20_002
