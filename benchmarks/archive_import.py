@@ -22,7 +22,7 @@ from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
 from mcp_server_compaction.hosts.import_calls import Calls
 from mcp_server_compaction.hosts.import_journal import Journal
-from mcp_server_compaction.hosts.importing import changed_files, import_file
+from mcp_server_compaction.hosts.importing import files_to_import, import_file
 
 SESSION_MESSAGES = 1_000
 WORDS = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8").split()
@@ -46,7 +46,7 @@ def write_session(path: Path, number: int) -> None:
 
 async def import_all(archive_folder: Path, index: Path, files: Sequence[Path]) -> int:
     journal = Journal(archive_folder)
-    changed = await anyio.to_thread.run_sync(changed_files, journal, files)
+    changed = await anyio.to_thread.run_sync(files_to_import, journal, files)
     if not changed:
         return 0
     async with open_archive(archive_folder, index_root=index) as archive:

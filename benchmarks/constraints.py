@@ -220,7 +220,7 @@ def texts_of(laid: Laid, *, with_controls: bool) -> Iterator[tuple[str, str, str
     for rounds in (1, ROUNDS):
         output = formats.parse(anyio.run(compacted, laid, rounds), format=laid.format)
         tokens = tokens or count.messages(output)
-        made = tuple(m for m in output if placeholders.seems_made(text_of(m.blocks)))
+        made = tuple(m for m in output if placeholders.seems_synthetic(text_of(m.blocks)))
         yield f"{OURS}, rounds: {rounds}", flat(*spoken(output)), flat(*spoken(made))
     parsed = formats.parse(laid.payload, format=laid.format)
     lines = [line for text in spoken(parsed) for line in text.splitlines() if line.strip()]

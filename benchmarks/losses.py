@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import CompactRequest, compact, formats
 from context_compaction.archive import Archive, Query
 from context_compaction.messages.model import Messages
-from context_compaction.pipeline.dropped_names import losses_of
+from context_compaction.pipeline.dropped_names import dropped_names
 from context_compaction.tokens.counter import counter_for
 
 from benchmarks.needed import spoken
@@ -76,11 +76,11 @@ async def row_of(transcript: Transcript) -> str:
         result = await compact(transcript.payload, request, archive=archive)
         before = formats.parse(transcript.payload, format=transcript.format)
         after = after_of(before, result.messages, transcript.format)
-        losses = losses_of(before, after)
+        losses = dropped_names(before, after)
         names = [name for kind in losses.shown.values() for name in kind]
         found = await found_of(names, archive)
     texts = list(spoken(before))
-    cost = best_ms(lambda: losses_of(before, after))
+    cost = best_ms(lambda: dropped_names(before, after))
     floor = best_ms(lambda: [text.split() for text in texts])
     tokens = counter_for("gpt-4o").messages(before)
     return (

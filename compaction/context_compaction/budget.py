@@ -22,7 +22,7 @@ from context_compaction.tokens.request_count import RequestCount, request_count
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TokenLimits:
     """What the messages alone may come to.
 
     Attributes:
@@ -190,7 +190,7 @@ _FLOOR_SHARE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Goal:
+class TokenBudget:
     """The figures of one call, in tokens of the whole request.
 
     Attributes:
@@ -206,7 +206,7 @@ class Goal:
     trigger_tokens: int
     target_tokens: int
     request_count: RequestCount
-    limits: Limits
+    limits: TokenLimits
     is_over: bool
 
     @property
@@ -215,9 +215,9 @@ class Goal:
         return self.request_count.overhead_tokens
 
 
-def goal_of(
+def token_budget_of(
     request: CompactRequest, settings: Settings, messages: Messages, count: MessageCounter
-) -> Goal:
+) -> TokenBudget:
     """The goal of `request` for `messages`.
 
     Raises:
@@ -235,12 +235,12 @@ def goal_of(
         # The provider has refused this list, so our count of it was too low: aim well below it.
         target = min(target, before.tokens // 2)
     total_bytes = count.request_bytes(messages)
-    return Goal(
+    return TokenBudget(
         before,
         trigger,
         target,
         requests,
-        Limits(
+        TokenLimits(
             requests.limit(target),
             target,
             settings.max_request_bytes,
@@ -251,7 +251,7 @@ def goal_of(
     )
 
 
-def limit_tokens(goal: Goal, mode: Mode) -> int:
+def limit_tokens(goal: TokenBudget, mode: Mode) -> int:
     """What a result must not exceed: the target where something is to be brought down.
 
     "record" brings nothing down, and what is below the trigger need not be.
@@ -269,7 +269,7 @@ def check_goal(
         SettingsError: See `goal_of`.
     """
     _anchor(request, messages)
-    goal_of(replace(request, usage=None, usage_message_index=None), settings, (), count)
+    token_budget_of(replace(request, usage=None, usage_message_index=None), settings, (), count)
 
 
 def _anchor(request: CompactRequest, messages: Messages) -> UsageAnchor | None:

@@ -4,19 +4,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from context_compaction.budget import Limits
+from context_compaction.budget import TokenLimits
 from context_compaction.layers.base import LayerContext
-from context_compaction.layers.cut_point import (
-    CutPoint,
-    history_of,
-)
+from context_compaction.layers.cut_point import CutPoint, history_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Edit, Step
 from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.placeholders import Span
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.policies import Policy
 from context_compaction.result import LayerReport, Status
 from context_compaction.settings import Settings
@@ -25,7 +22,7 @@ from context_compaction.tokens.request_count import RequestCount
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class EffortLevel:
     """One degree of effort.
 
     Attributes:
@@ -52,7 +49,7 @@ class Rung:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class OriginalMessages:
     """What one summary stands for, in the original words.
 
     Attributes:
@@ -73,15 +70,15 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class Originals:
     """What a writer reads: history, and the beginning of the running turn."""
 
-    history: Record = Record()
-    prefix: Record = Record()
+    history: OriginalMessages = OriginalMessages()
+    prefix: OriginalMessages = OriginalMessages()
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class EditedMessages:
     """What the layers have made so far.
 
     Attributes:
@@ -96,7 +93,7 @@ class Draft:
     blobs: tuple[Blob, ...] = ()
     layers: tuple[LayerReport, ...] = ()
 
-    def then(self, name: str, step: Step, count: MessageCounter) -> "Draft":
+    def then(self, name: str, step: Step, count: MessageCounter) -> "EditedMessages":
         """The draft after one more layer; the same one where the layer changed nothing."""
         if step.messages is self.messages:
             return self
@@ -113,7 +110,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class SummaryText:
     """The texts of a summary and of a checkpoint, who wrote them, and what to know about it.
 
     Attributes:
@@ -141,7 +138,7 @@ Places: TypeAlias = tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CompactionContext:
     """Everything the layers need to know about one call.
 
     Attributes:
@@ -167,10 +164,10 @@ class Task:
     heads: tuple[str, ...]
     policy: Policy
     settings: Settings
-    limits: Limits
+    limits: TokenLimits
     count: MessageCounter
     request_count: RequestCount
-    rules: WireRules
+    rules: ProviderRules
     pins: Pins
     instructions: str = ""
     places: Places | None = None
@@ -185,7 +182,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Plan:
     """A draft that was cut, or was not, and still wants its words.
 
     Attributes:
@@ -196,14 +193,14 @@ class Shape:
         checkpoint_tokens: The same for the checkpoint inside the running turn.
     """
 
-    draft: Draft
-    rung: Rung
+    draft: EditedMessages
+    rung: EffortLevel
     cut: CutPoint | None = None
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
 
 
-def layer_context(task: Task, rung: Rung) -> LayerContext:
+def layer_context_of(task: CompactionContext, rung: EffortLevel) -> LayerContext:
     """What a layer may know of `task` at `rung`, before anything is cut."""
     return LayerContext(
         rung.settings,
@@ -220,7 +217,7 @@ def layer_context(task: Task, rung: Rung) -> LayerContext:
     )
 
 
-def is_ours(task: Task, message: Message) -> bool:
+def is_ours(task: CompactionContext, message: Message) -> bool:
     """Whether a compaction put `message` there: in this call, or earlier by what the archive says.
 
     What it says of itself proves nothing.
@@ -228,7 +225,7 @@ def is_ours(task: Task, message: Message) -> bool:
     return message.index is None or task.seqs[message.index] == -1
 
 
-def span_of(task: Task, messages: Messages) -> Span:
+def span_of(task: CompactionContext, messages: Messages) -> Span:
     """The archived originals that `messages` stand for, summaries of ours unfolded."""
     numbers: list[int] = []
     for message in messages:
@@ -242,7 +239,7 @@ def span_of(task: Task, messages: Messages) -> Span:
     return Span(task.session_id, min(numbers, default=0), max(numbers, default=0), head)
 
 
-def history_span(task: Task, shape: Shape) -> Span:
+def history_span(task: CompactionContext, shape: Plan) -> Span:
     """The archived originals of the history that `shape` replaces."""
     if shape.cut is None:
         return span_of(task, ())
@@ -250,10 +247,10 @@ def history_span(task: Task, shape: Shape) -> Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Validation:
     """What the gate decides: the draft that goes out, how it is called, and what to know."""
 
-    draft: Draft
+    draft: EditedMessages
     status: Status
     fits: bool
     warnings: tuple[str, ...]

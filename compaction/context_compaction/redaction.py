@@ -14,7 +14,7 @@ from importlib import import_module
 from math import log2
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from context_compaction.messages.cache import RecentMemo
+from context_compaction.messages.cache import RecentCache
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
     Block,
@@ -201,7 +201,7 @@ def _redact_json(value: Any) -> Any:
     return _mapped(value, redact)
 
 
-_known: RecentMemo[Any] = RecentMemo(10_000)
+_known: RecentCache[Any] = RecentCache(10_000)
 
 
 def redact_blob(blob: Blob) -> Blob:
@@ -251,7 +251,7 @@ def _secret_values(value: Any) -> Mapping[str, str]:
     }
 
 
-_values: RecentMemo[Mapping[str, str]] = RecentMemo(10_000)
+_values: RecentCache[Mapping[str, str]] = RecentCache(10_000)
 
 
 def without(value: Any, secrets: Mapping[str, str]) -> Any:

@@ -71,7 +71,7 @@ _DELETE_COMMAND = re.compile(r"(?:^|[;&|]\s*)(?:git\s+)?rm\s+((?:-\w+\s+)*)([^;&
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CommandRun:
     """One command or call, and how it ended.
 
     Attributes:
@@ -146,8 +146,8 @@ class Digest:
     written: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()
-    runs: tuple[Run, ...] = ()
-    effects: tuple[Run, ...] = ()
+    runs: tuple[CommandRun, ...] = ()
+    effects: tuple[CommandRun, ...] = ()
     errors: tuple[str, ...] = ()
     memory_reads: tuple[MemoryRead, ...] = ()
     other_calls: tuple[tuple[str, int], ...] = ()
@@ -198,8 +198,8 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
     }
     files: dict[str, dict[str, None]] = {"read": {}, "write": {}, "edit": {}}
     ledger: dict[str, FileEntry] = {}
-    runs: list[Run] = []
-    effects: list[Run] = []
+    runs: list[CommandRun] = []
+    effects: list[CommandRun] = []
     deleted: dict[str, None] = {}
     errors: list[str] = []
     memory: list[MemoryRead] = []
@@ -215,7 +215,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         failed = is_failed(result)
         error = error_line(result_text(result)) if failed and result else ""
         if use.kind == "execute" and use.command:
-            run = Run(_one_line(use.command), failed, error)
+            run = CommandRun(_one_line(use.command), failed, error)
             runs.append(run)
             if _EFFECT_COMMAND.search(use.command):
                 effects.append(run)
@@ -223,7 +223,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
                 deleted[path] = None
                 touch(ledger, path, "deleted", None)
         elif use.kind == "other" and words_of(call.name) & _EFFECT_WORDS:
-            effects.append(Run(_short(call, use), failed, error))
+            effects.append(CommandRun(_short(call, use), failed, error))
         elif failed:
             errors.append(f"{_short(call, use)}: {error}")
         elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
@@ -365,10 +365,10 @@ def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
     return MemoryRead(call, tuple(paths)[:_NAMES_FOUND], tuple(dict.fromkeys(turns))[:_NAMES_FOUND])
 
 
-def _with_resolved(runs: Sequence[Run]) -> tuple[Run, ...]:
+def _with_resolved(runs: Sequence[CommandRun]) -> tuple[CommandRun, ...]:
     """The runs; one that failed is resolved where the same command passed later."""
     passed: set[str] = set()
-    out: list[Run] = []
+    out: list[CommandRun] = []
     for run in reversed(runs):
         if run.failed is False:
             passed.add(run.command)

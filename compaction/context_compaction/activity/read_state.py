@@ -169,7 +169,7 @@ def _state(
         state = FileState(path, use.range, use.seq, sha256_of(use.text), "", 0.0, False)
         if file is None:
             return state
-        same = still_says(file.text, use.text, is_whole=not use.range)
+        same = matches_tool_output(file.text, use.text, is_whole=not use.range)
         return _agreeing(state, file) if same else replace(state, is_changed=True)
     if before is not None and (use is None or not use.by_edit or use.seq <= before.seq):
         if file is None or not before.disk_sha256:
@@ -208,7 +208,7 @@ _FRAME_LINES = 4  # at either end
 _SAME_LINE_CHARS = 400
 
 
-def still_says(on_disk: str, seen: str, *, is_whole: bool) -> bool:
+def matches_tool_output(on_disk: str, seen: str, *, is_whole: bool) -> bool:
     """Whether the file's text `on_disk` agrees with `seen`, what a tool showed of it before.
 
     Args:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
 
-from context_compaction.archive.tokenizer import Unit, phrase_words
+from context_compaction.archive.tokenizer import QueryTerm, phrase_words
 
 SNIPPET_CHARS = 240
 CHARS_BEFORE_MATCH = 80
@@ -18,7 +18,7 @@ FORM_WEIGHT = 0.8  # the same word with another ending
 class Locator:
     """Finds the place in a text where most of a query stands together."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
+    def __init__(self, units: Sequence[QueryTerm]) -> None:
         self._asked = _Finder(units)
         self._smaller = [piece for unit in units for piece in unit.pieces]
 
@@ -55,7 +55,7 @@ class Locator:
 class _Finder:
     """One pass over a text for several units."""
 
-    def __init__(self, units: Sequence[Unit]) -> None:
+    def __init__(self, units: Sequence[QueryTerm]) -> None:
         # Longer first: a phrase is preferred to its words where both begin.
         self._units = sorted(units, key=lambda unit: -sum(map(len, unit.runs)))
         groups = [_pattern_of(unit) for unit in self._units]
@@ -84,7 +84,7 @@ def snippet_span(length_chars: int, at: int, max_chars: int = SNIPPET_CHARS) -> 
     return start, start + max_chars
 
 
-def _pattern_of(unit: Unit) -> str:
+def _pattern_of(unit: QueryTerm) -> str:
     """Where a unit may stand: as it was written, or with another ending."""
     *before, last = unit.runs
     runs = [*map(re.escape, before), re.escape(last)]
@@ -101,7 +101,7 @@ def _common_start(one: str, other: str) -> str:
     return one[: min(len(one), len(other)) if end is None else end]
 
 
-def _closeness(unit: Unit, text: str, match: "re.Match[str]") -> float:
+def _closeness(unit: QueryTerm, text: str, match: "re.Match[str]") -> float:
     """How much a match is what was asked for: the same, another form of it, a part of a word."""
     if _is_inner(text, match.start(), match.end()):
         return INNER_WEIGHT

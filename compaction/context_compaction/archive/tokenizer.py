@@ -98,7 +98,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class QueryTerm:
     """One thing to look for: a word, or several that must follow each other.
 
     Attributes:
@@ -113,7 +113,7 @@ class Unit:
     runs: tuple[str, ...]
     is_prefix: bool = False
     weight: float = 1.0
-    pieces: tuple["Unit", ...] = ()
+    pieces: tuple["QueryTerm", ...] = ()
 
 
 class _Memo(dict[str, str]):
@@ -159,7 +159,7 @@ def _runs(text: str) -> list[str]:
     return text.translate(_ASCII_WORDS).split() if text.isascii() else _WORD.findall(text)
 
 
-def query_units(text: str) -> list[Unit]:
+def query_units(text: str) -> list[QueryTerm]:
     """What a query in somebody's own words looks for; empty where it holds no word at all.
 
     Each run of characters between blanks is one phrase. Stop words are dropped unless there is
@@ -170,7 +170,7 @@ def query_units(text: str) -> list[Unit]:
     return list(dict.fromkeys(units))[:MAX_QUERY_UNITS]
 
 
-def likely_names(text: str) -> list[Unit]:
+def likely_names(text: str) -> list[QueryTerm]:
     """What else a short query may mean: one name, whose parts it says, or parts of names.
 
     `turbo encabulator` may be `turbo_encabulator` or `TurboEncabulator`, and `rotates` a part of
@@ -179,13 +179,13 @@ def likely_names(text: str) -> list[Unit]:
     runs = [run for run in _WORD.findall(text) if run.isascii()]
     if len(runs) > MAX_NAME_RUNS:
         return []
-    names: list[Unit] = []
+    names: list[QueryTerm] = []
     if len(runs) > 1:
-        names.append(Unit(tuple(phrase_words(text)), tuple(runs)))
+        names.append(QueryTerm(tuple(phrase_words(text)), tuple(runs)))
         joined = ["".join(runs), *map("".join, pairwise(runs))]
         names += [_weighed(run, 1.0) for run in dict.fromkeys(joined)]
     stemmed = [run.lower() for run in runs if _stemmed(run.lower()) != run.lower()]
-    return names + [Unit((run,), (run,)) for run in stemmed if run not in STOP_WORDS]
+    return names + [QueryTerm((run,), (run,)) for run in stemmed if run not in STOP_WORDS]
 
 
 def word_places(text: str, words: Collection[str]) -> dict[str, list[int]]:
@@ -213,7 +213,7 @@ def phrase_words(text: str) -> list[str]:
     return [word for run in _WORD.findall(text) for word in _run_words(run)]
 
 
-def phrase_unit(text: str) -> Unit | None:
+def phrase_unit(text: str) -> QueryTerm | None:
     """`text` as one phrase, by its first `MAX_QUERY_WORDS` words; None where it holds none."""
     every = _WORD.findall(text)
     runs = tuple(run[:MAX_QUERY_WORDS] if _is_unspaced(run) else run for run in every)
@@ -224,10 +224,10 @@ def phrase_unit(text: str) -> Unit | None:
     if not words:
         return None
     # A lone last character of an unspaced script is indexed only as the beginning of a pair.
-    return Unit(tuple(words), runs, is_prefix or _is_lone(runs[-1]))
+    return QueryTerm(tuple(words), runs, is_prefix or _is_lone(runs[-1]))
 
 
-def _units(text: str, dropped: frozenset[str]) -> Iterator[Unit]:
+def _units(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:
     for chunk in _NON_BLANK.findall(text):
         runs = [run for run in _WORD.findall(chunk) if run.lower() not in dropped]
         whole = phrase_unit(chunk) if runs else None
@@ -240,8 +240,8 @@ def _units(text: str, dropped: frozenset[str]) -> Iterator[Unit]:
             yield replace(whole, pieces=tuple(smaller[:MAX_QUERY_UNITS]))
 
 
-def _weighed(run: str, weight: float) -> Unit:
-    return Unit(tuple(_run_words(run)), (run,), _is_lone(run), weight)
+def _weighed(run: str, weight: float) -> QueryTerm:
+    return QueryTerm(tuple(_run_words(run)), (run,), _is_lone(run), weight)
 
 
 @lru_cache(_MEMO_ENTRIES)

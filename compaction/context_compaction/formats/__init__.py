@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
-from context_compaction.formats.base import WireFormat
+from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.foreign import conversion_of
 from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
@@ -16,12 +16,12 @@ from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONS
 from context_compaction.formats.parsing import MAX_NESTING, nests_deeper, require_object
 from context_compaction.formats.pi import FORMAT as PI
 from context_compaction.messages.model import JsonObject, Message, Messages
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
-__all__ = ["FORMATS", "WireFormat", "WireRules", "detect", "parse", "render"]
+__all__ = ["FORMATS", "MessageFormat", "ProviderRules", "detect", "parse", "render"]
 
 
-FORMATS: Mapping[str, WireFormat] = {
+FORMATS: Mapping[str, MessageFormat] = {
     found.name: found for found in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI)
 }
 
@@ -134,7 +134,7 @@ _TOO_MANY = (
 _TOO_DEEP = ("it nests too deeply to be written as JSON", "Give it with less nesting.")
 
 
-def _named(name: str) -> WireFormat:
+def _named(name: str) -> MessageFormat:
     found = FORMATS.get(name)
     if found is None:
         raise UnknownFormatError(

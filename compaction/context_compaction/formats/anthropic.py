@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from context_compaction.formats.base import WireFormat
+from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.parsing import (
     list_or_none,
@@ -37,9 +37,9 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
-RULES = WireRules(
+RULES = ProviderRules(
     groups_results=True,
     first_role_user=True,
     text_after_results=True,
@@ -277,4 +277,4 @@ def _result_changes(block: ToolResult) -> JsonObject:
     return changes
 
 
-FORMAT = WireFormat("anthropic", RULES, recognises, parse_message, render_message)
+FORMAT = MessageFormat("anthropic", RULES, recognises, parse_message, render_message)

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from context_compaction.messages.model import JsonObject, Message, Messages
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
 
 @dataclass(frozen=True, slots=True)
-class WireFormat:
+class MessageFormat:
     """One provider's message shape.
 
     Attributes:
@@ -21,7 +21,7 @@ class WireFormat:
     """
 
     name: str
-    rules: WireRules
+    rules: ProviderRules
     recognises: Callable[[JsonObject], int]
     parse_message: Callable[[JsonObject, int], Message]
     render_message: Callable[[Message], list[JsonObject]]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
-from context_compaction.formats import FORMATS, WireFormat, data_urls
+from context_compaction.formats import FORMATS, MessageFormat, data_urls
 from context_compaction.formats.parsing import dumps, object_or_none
 from context_compaction.formats.tool_call_ids import host_id
 from context_compaction.messages.model import (
@@ -89,7 +89,7 @@ def split_system(messages: Messages) -> tuple[str, Messages]:
 class _Target:
     """The format to convert to, and whether it is also the origin."""
 
-    format: WireFormat
+    format: MessageFormat
     keeps_foreign: bool
 
 

@@ -7,7 +7,7 @@ spelling that it had, a new one is in camelCase. A call without an id gets one b
 from typing import Any
 
 from context_compaction.formats import data_urls
-from context_compaction.formats.base import WireFormat
+from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.parsing import (
     dumps,
     list_or_none,
@@ -34,9 +34,9 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
-RULES = WireRules(
+RULES = ProviderRules(
     groups_results=True,
     first_role_user=True,
     text_after_results=False,
@@ -298,4 +298,4 @@ def _is_media_part(part: Part) -> bool:
     return isinstance(part, Image | Document) and part.source is not None
 
 
-FORMAT = WireFormat("gemini", RULES, recognises, parse_message, render_message, link)
+FORMAT = MessageFormat("gemini", RULES, recognises, parse_message, render_message, link)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from context_compaction.formats import data_urls
-from context_compaction.formats.base import WireFormat
+from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.parsing import (
     dumps,
@@ -39,9 +39,9 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
-RULES = WireRules(
+RULES = ProviderRules(
     groups_results=False,
     first_role_user=False,
     text_after_results=False,
@@ -325,4 +325,4 @@ def _render_result(result: ToolResult) -> JsonObject:
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
-FORMAT = WireFormat("openai-chat", RULES, recognises, parse_message, render_message, link)
+FORMAT = MessageFormat("openai-chat", RULES, recognises, parse_message, render_message, link)

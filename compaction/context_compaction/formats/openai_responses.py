@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from context_compaction.formats import data_urls
-from context_compaction.formats.base import WireFormat
+from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import BLOCK_TYPES, weigh_content
 from context_compaction.formats.parsing import (
     dumps,
@@ -38,9 +38,9 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
-RULES = WireRules(
+RULES = ProviderRules(
     groups_results=False,
     first_role_user=False,
     text_after_results=False,
@@ -331,4 +331,4 @@ def _render_reasoning(block: Thinking) -> JsonObject:
     return {key: value for key, value in {**source, **changes}.items() if key != "content"}
 
 
-FORMAT = WireFormat("openai-responses", RULES, recognises, parse_message, render_message)
+FORMAT = MessageFormat("openai-responses", RULES, recognises, parse_message, render_message)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from context_compaction.formats import data_urls
-from context_compaction.formats.base import WireFormat
+from context_compaction.formats.base import MessageFormat
 from context_compaction.formats.detection import weigh_content
 from context_compaction.formats.parsing import (
     list_or_none,
@@ -40,9 +40,9 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
-RULES = WireRules(
+RULES = ProviderRules(
     groups_results=False,
     first_role_user=True,
     text_after_results=False,
@@ -253,4 +253,4 @@ def _changes(block: _Spoken) -> JsonObject:
             return block.source
 
 
-FORMAT = WireFormat("pi", RULES, recognises, parse_message, render_message)
+FORMAT = MessageFormat("pi", RULES, recognises, parse_message, render_message)

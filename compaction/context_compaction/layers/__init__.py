@@ -8,7 +8,7 @@ from context_compaction.layers.collapse import collapse
 from context_compaction.layers.dedupe import dedupe, unchanged_reads
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
-from context_compaction.layers.restore_files import restore
+from context_compaction.layers.restore_files import restore_files
 from context_compaction.layers.snip import snip
 from context_compaction.layers.summary_message import summarize
 from context_compaction.messages.edits import Step
@@ -93,7 +93,7 @@ def _summarize(messages: Messages, context: LayerContext) -> Step:
 def _restore(messages: Messages, context: LayerContext) -> Step:
     if not context.files:
         return Step(messages)
-    return restore(
+    return restore_files(
         messages,
         count=context.count,
         settings=context.settings,

@@ -29,7 +29,7 @@ from context_compaction.messages.model import (
     named_arguments,
     tool_calls,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import safe_cuts
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
@@ -54,7 +54,7 @@ def collapse(
     messages: Messages,
     *,
     count: MessageCounter,
-    rules: WireRules,
+    rules: ProviderRules,
     span_of: placeholders.SpanOf,
     limit_tokens: int,
     settings: Settings,
@@ -107,7 +107,7 @@ def collapse(
 
 
 def finished_sub_tasks(
-    messages: Messages, rules: WireRules, *, with_turns: bool = False
+    messages: Messages, rules: ProviderRules, *, with_turns: bool = False
 ) -> list[SubTask]:
     """The finished sub-tasks, oldest first, in parts that can be taken out; not the newest one."""
     safe = safe_cuts(messages, rules)
@@ -209,7 +209,9 @@ def _parts(
 def _is_free(message: Message) -> bool:
     """Whether `message` may go: it is not the user's, not the system's, and not ours."""
     return not (
-        placeholders.is_request(message) or placeholders.is_made(message) or is_preserved(message)
+        placeholders.is_request(message)
+        or placeholders.is_synthetic(message)
+        or is_preserved(message)
     )
 
 

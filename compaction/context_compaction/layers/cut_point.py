@@ -19,7 +19,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import safe_cuts
 from context_compaction.tokens.counter import MessageCounter
 
@@ -114,7 +114,7 @@ def request_of(messages: Messages, request_at: int) -> Message:
     return edit_message(request, said)
 
 
-def cut_all(messages: Messages, rules: WireRules) -> CutPoint | None:
+def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
     """The cut after which nothing stays but a request that nobody has answered yet."""
     at = len(messages)
     while at and _stays_behind(messages[at - 1]):
@@ -126,25 +126,25 @@ def _stays_behind(message: Message) -> bool:
     return placeholders.is_request(message) or kept_part(message) is message
 
 
-def cut_keeping(messages: Messages, rules: WireRules, *, keep_messages: int) -> CutPoint | None:
+def cut_keeping(messages: Messages, rules: ProviderRules, *, keep_messages: int) -> CutPoint | None:
     """The cut that keeps the newest `keep_messages`, and one more where a pair would part."""
     return _cut_before(messages, max(0, len(messages) - keep_messages), rules)
 
 
-def _cut_before(messages: Messages, at: int, rules: WireRules) -> CutPoint | None:
+def _cut_before(messages: Messages, at: int, rules: ProviderRules) -> CutPoint | None:
     """The last safe cut not after `at`; None where it would replace nothing that is not ours."""
     safe = safe_cuts(messages, rules)
     while at and not safe[at]:
         at -= 1
     cut = CutPoint(at)
-    return None if all(placeholders.is_made(m) for m in history_of(messages, cut)) else cut
+    return None if all(placeholders.is_synthetic(m) for m in history_of(messages, cut)) else cut
 
 
 def find_cut(
     messages: Messages,
     *,
     count: MessageCounter,
-    rules: WireRules,
+    rules: ProviderRules,
     keep_tokens: int,
     keep_turns: int = 0,
     max_tokens: int = 0,
@@ -188,7 +188,7 @@ def find_cut(
     at = _best(fitting, frozenset(turns), near_tokens, tail_tokens)
     cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
     replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
-    return None if all(placeholders.is_made(message) for message in replaced) else cut
+    return None if all(placeholders.is_synthetic(message) for message in replaced) else cut
 
 
 def _is_compaction(block: Block) -> bool:

@@ -23,7 +23,7 @@ from context_compaction.messages.model import (
     make_message,
     tool_calls,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import (
     has_empty_list,
     has_repeated_ids,
@@ -36,7 +36,7 @@ from context_compaction.messages.tool_pairs import (
 from context_compaction.messages.tool_results import media_json
 
 
-def repair(messages: Messages, rules: WireRules, *, unique_ids: bool = False) -> Step:
+def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False) -> Step:
     """A list that the provider accepts, and an edit for every fault that was mended.
 
     With `unique_ids` every call has an id of its own afterwards, also where the provider takes the
@@ -131,7 +131,7 @@ def _without_empty_lists(messages: Messages, log: RepairLog) -> Messages:
     return tuple(out)
 
 
-def _without_empty(messages: Messages, rules: WireRules, log: RepairLog) -> Messages:
+def _without_empty(messages: Messages, rules: ProviderRules, log: RepairLog) -> Messages:
     """Drop text blocks without a visible character, and messages without any block."""
     out: list[Message] = []
     for message in messages:
@@ -148,7 +148,7 @@ def _without_empty(messages: Messages, rules: WireRules, log: RepairLog) -> Mess
     return tuple(out)
 
 
-def _without_trailing(messages: Messages, rules: WireRules, log: RepairLog) -> Messages:
+def _without_trailing(messages: Messages, rules: ProviderRules, log: RepairLog) -> Messages:
     """Take away what may not end an assistant's turn: thinking, and white space at the very end."""
     out = list(messages)
     if rules.refuses_trailing_thinking:

@@ -19,7 +19,7 @@ from context_compaction.messages.model import (
     make_message,
     tool_calls,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import run_end
 
 
@@ -77,7 +77,9 @@ def open_ids(messages: Messages) -> frozenset[str]:
     return frozenset(call.call_id for call in tool_calls(messages[-1]))
 
 
-def paired(messages: Messages, rules: WireRules, log: RepairLog, *, may_end_open: bool) -> Messages:
+def paired(
+    messages: Messages, rules: ProviderRules, log: RepairLog, *, may_end_open: bool
+) -> Messages:
     """Bring every result to its call; answer calls without one; turn the rest into text."""
     claimed = _claimed(messages)
     placed: set[tuple[int, int]] = set()
@@ -141,7 +143,7 @@ def _unclaimed(
     position: int,
     claimed: dict[str, tuple[int, int]],
     placed: set[tuple[int, int]],
-    rules: WireRules,
+    rules: ProviderRules,
     log: RepairLog,
 ) -> Iterable[Message]:
     """`message` without results that were placed elsewhere; orphan results become text."""

@@ -94,7 +94,7 @@ def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
     return [file for file in files if file.shown_at < first_kept and file.seen_text != ""]
 
 
-def restore(
+def restore_files(
     messages: Messages,
     *,
     count: MessageCounter,

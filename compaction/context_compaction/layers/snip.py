@@ -13,7 +13,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import Message, Messages, make_message
 from context_compaction.messages.pins import carried_by
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import safe_cuts
 from context_compaction.tokens.counter import MessageCounter
 
@@ -22,7 +22,7 @@ def snip(
     messages: Messages,
     *,
     count: MessageCounter,
-    rules: WireRules,
+    rules: ProviderRules,
     span_of: placeholders.SpanOf,
     max_messages: int = 50,
     head_messages: int = 3,
@@ -63,7 +63,7 @@ def snip(
             continue
         dropped += filter(None, [replaced_part(message)])
         kept += filter(None, [kept_part(message)])
-    if not dropped or all(placeholders.is_made(message) for message in dropped):
+    if not dropped or all(placeholders.is_synthetic(message) for message in dropped):
         return Step(messages)
     note, edits = _gap(tuple(dropped), count, span_of)
     return Step((*messages[:head], note, *kept, *messages[tail:]), edits)
@@ -74,7 +74,7 @@ def snip_chosen(
     chosen: Collection[int],
     *,
     count: MessageCounter,
-    rules: WireRules,
+    rules: ProviderRules,
     span_of: placeholders.SpanOf,
     pinned: Collection[int | None] = (),
 ) -> Step:

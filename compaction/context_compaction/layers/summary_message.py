@@ -85,7 +85,7 @@ def summarize(
 
 
 def _edit(replaced: Messages, message: Message, count: MessageCounter) -> Edit:
-    span = placeholders.span_of(message)
+    span = placeholders.span_replaced_by(message)
     return Edit(
         "summarize",
         "summarized",

@@ -83,7 +83,7 @@ def claims_in(messages: Messages) -> Claims:
     found: list[tuple[str, str]] = []
     output_ids: set[str] = set()
     for text in _texts(messages):
-        if placeholders.seems_made(text):
+        if placeholders.seems_synthetic(text):
             span = placeholders.claimed_span(text)
             found.append((placeholders.receipt_hash(text), span.session_id if span else ""))
         output_ids.update(placeholders.ids_in_placeholder(text))
@@ -98,7 +98,9 @@ def made_in(messages: Messages) -> tuple[str, ...]:
         for block in message.blocks
         if isinstance(block, Text) and block.author in ("compaction", "user")
     )
-    return tuple(placeholders.receipt_hash(text) for text in made if placeholders.seems_made(text))
+    return tuple(
+        placeholders.receipt_hash(text) for text in made if placeholders.seems_synthetic(text)
+    )
 
 
 def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:
@@ -170,7 +172,7 @@ def _vouched_part(part: Part, ours: Ours) -> Part:
 
 def _author(block: Text, ours: Ours) -> Author | None:
     """The author of a text in a message of the user's; None where it is as it says."""
-    if placeholders.seems_made(block.text):
+    if placeholders.seems_synthetic(block.text):
         if not ours.hashes or placeholders.receipt_hash(block.text) not in ours.hashes:
             return None
         return "user" if placeholders.is_long_request(block.text) else "compaction"

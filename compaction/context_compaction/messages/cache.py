@@ -20,7 +20,7 @@ Key: TypeAlias = str | bytes
 _T = TypeVar("_T")
 
 
-class RecentMemo(Generic[_T]):
+class RecentCache(Generic[_T]):
     """Figures by key; what was not asked for lately is forgotten.
 
     There are two generations of half the size. A full young one becomes the old one, and what is
@@ -62,10 +62,10 @@ class RecentMemo(Generic[_T]):
         return figure
 
 
-CountMemo: TypeAlias = RecentMemo[int]
+CountCache: TypeAlias = RecentCache[int]
 
 
-class ObjectMemo:
+class ObjectCache:
     """Figures of frozen objects, told apart by identity.
 
     It keeps each object alive, or another could come to stand at its address; so let it live for
@@ -84,9 +84,9 @@ class ObjectMemo:
 
 
 @cache
-def memo_for(method: str) -> CountMemo:  # noqa: ARG001 - the key of the cache
+def cache_for(method: str) -> CountCache:  # noqa: ARG001 - the key of the cache
     """The memo of this process for one way of counting, named by its method."""
-    return CountMemo()
+    return CountCache()
 
 
 def text_key(text: str) -> Key:

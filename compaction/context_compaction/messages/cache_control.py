@@ -29,7 +29,7 @@ def without_cache_markers(raw: JsonObject) -> JsonObject:
             return message
 
 
-def normal_form(raw: JsonObject) -> JsonObject:
+def canonical_form(raw: JsonObject) -> JsonObject:
     """What two messages have in common that differ in cache markers only.
 
     Some hosts write a text as a block where it carries a marker, and as a plain string otherwise:
@@ -101,7 +101,9 @@ def keep_cache_markers(before: Messages, after: Messages) -> Messages:
     lost = _markers(before)
     if not lost or len(_markers(after)) >= len(lost):
         return after
-    made = [at for at, message in enumerate(after) if placeholders.span_of(message) is not None]
+    made = [
+        at for at, message in enumerate(after) if placeholders.span_replaced_by(message) is not None
+    ]
     # A summary of ours that came in as the host's own object is not touched.
     if not made or after[made[-1]].source is not None:
         return after

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from context_compaction.messages.cache import RecentMemo
-from context_compaction.messages.cache_control import normal_form
+from context_compaction.messages.cache import RecentCache
+from context_compaction.messages.cache_control import canonical_form
 
 HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
 _canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -34,11 +34,11 @@ def content_hash(raw: Any) -> str:
 
 
 def _content_hash(raw: Any) -> str:
-    text = _canonical_json(normal_form(raw))
+    text = _canonical_json(canonical_form(raw))
     return blake2b(text.encode("ascii"), digest_size=HASH_BYTES).hexdigest()
 
 
-_known: RecentMemo[str] = RecentMemo()
+_known: RecentCache[str] = RecentCache()
 
 
 def chain_hash(parent: str, content: str) -> str:

@@ -124,7 +124,9 @@ def is_pin_id(text: str) -> bool:
     return _PIN_ID.fullmatch(text) is not None
 
 
-def bounded(pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int) -> tuple[Pin, ...]:
+def fit_to_budget(
+    pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int
+) -> tuple[Pin, ...]:
     """Of `pins`, oldest first, those that may be carried, in the same order.
 
     Automatic ones have `automatic_tokens`. All together have `limit_tokens`: above that the
@@ -146,7 +148,7 @@ def bounded(pins: Sequence[Pin], *, limit_tokens: int, automatic_tokens: int) ->
     return tuple(pin for pin in pins if id(pin) in kept)
 
 
-def keep_marked(before: Messages, step: Step, marked: Collection[int]) -> Step:
+def restore_pinned(before: Messages, step: Step, marked: Collection[int]) -> Step:
     """`step` of a clearing layer, without what it did to messages that are pinned as a whole.
 
     A layer that takes whole messages out leaves these standing by itself.

@@ -291,15 +291,15 @@ def is_labelled_system(message: Message) -> bool:
 
 def is_request(message: Message) -> bool:
     """Whether the user, and not a text of ours, speaks here: a turn begins."""
-    return starts_turn(message) and not is_made(message) and not is_labelled_system(message)
+    return starts_turn(message) and not is_synthetic(message) and not is_labelled_system(message)
 
 
-def is_made(message: Message) -> bool:
+def is_synthetic(message: Message) -> bool:
     """Whether `message` is one that a compaction put there."""
     return _made_text(message) is not None
 
 
-def seems_made(text: str) -> bool:
+def seems_synthetic(text: str) -> bool:
     """Whether `text` looks like a message of ours, whoever wrote it."""
     return text.startswith(_MADE) or is_long_request(text)
 
@@ -321,7 +321,7 @@ def is_restored_files(message: Message) -> bool:
     return (_made_text(message) or "").startswith(_RESTORED)
 
 
-def span_of(message: Message) -> Span | None:
+def span_replaced_by(message: Message) -> Span | None:
     """The originals that a summary or checkpoint of ours stands for; None for other messages."""
     return _span_in(_SPAN.match(_made_text(message) or ""))
 
@@ -346,7 +346,7 @@ def summary_text(message: Message) -> str | None:
 
 def body_of(message: Message) -> str | None:
     """What a summary or checkpoint of ours says inside its frame; None for other messages."""
-    if span_of(message) is None:
+    if span_replaced_by(message) is None:
         return None
     lines = (_made_text(message) or "").split("\n")
     return "\n".join(lines[2:-1])
@@ -394,5 +394,5 @@ def _read(blobs: Sequence[Blob]) -> str:
 
 def summary_of(messages: Messages) -> str | None:
     """The texts of the summaries and checkpoints of ours in `messages`; None without any."""
-    texts = [text_of(m.blocks) for m in messages if span_of(m) is not None]
+    texts = [text_of(m.blocks) for m in messages if span_replaced_by(m) is not None]
     return "\n".join(texts) or None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class WireRules:
+class ProviderRules:
     """The rules of one format.
 
     Attributes:

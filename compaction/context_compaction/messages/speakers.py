@@ -66,7 +66,7 @@ def passages_of(message: Message, block: Text) -> Iterator[tuple[Author, str]]:
         yield from _by_line(block.text)
     elif author != "user":
         yield author, block.text
-    elif placeholders.seems_made(block.text) or block.text.startswith(_HOST_HEADS):
+    elif placeholders.seems_synthetic(block.text) or block.text.startswith(_HOST_HEADS):
         yield "host", block.text
     else:
         yield from _apart(block.text)

@@ -22,7 +22,7 @@ from context_compaction.messages.model import (
     tool_calls,
     tool_results,
 )
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def index_calls(messages: Messages) -> CallIndex:
     return CallIndex(calls, call_at, result_at)
 
 
-def run_end(messages: Messages, start: int, rules: WireRules) -> int:
+def run_end(messages: Messages, start: int, rules: ProviderRules) -> int:
     """The position after the run that begins at `start`, an assistant message."""
     stop = start + 1
     while stop < len(messages) and _joined(messages[stop - 1], messages[stop], rules):
@@ -68,7 +68,7 @@ def run_end(messages: Messages, start: int, rules: WireRules) -> int:
     return stop
 
 
-def _joined(one: Message, other: Message, rules: WireRules) -> bool:
+def _joined(one: Message, other: Message, rules: ProviderRules) -> bool:
     """Whether the provider takes two adjacent messages as one turn of the assistant.
 
     Where results come in one message, that message follows each message with calls, so the turn
@@ -79,7 +79,7 @@ def _joined(one: Message, other: Message, rules: WireRules) -> bool:
     return not (rules.groups_results and tool_calls(one))
 
 
-def runs(messages: Messages, rules: WireRules) -> Iterator[tuple[int, int]]:
+def runs(messages: Messages, rules: ProviderRules) -> Iterator[tuple[int, int]]:
     """Start and end of every run, in order."""
     position = 0
     while position < len(messages):
@@ -109,7 +109,7 @@ def answers(messages: Messages, start: int) -> list[tuple[int, ToolResult]]:
     return found
 
 
-def problems(messages: Messages, rules: WireRules) -> list[str]:
+def problems(messages: Messages, rules: ProviderRules) -> list[str]:
     """What the provider would refuse, one sentence each; empty for a valid list."""
     return [
         *_content_problems(messages, rules),
@@ -140,7 +140,7 @@ def is_blank(text: str) -> bool:
     return not text.strip()
 
 
-def safe_cuts(messages: Messages, rules: WireRules) -> list[bool]:
+def safe_cuts(messages: Messages, rules: ProviderRules) -> list[bool]:
     """For each position 0..n: whether the list may be cut before it.
 
     A cut is safe where it parts no call from its result and no run in two. A call whose result is
@@ -193,7 +193,7 @@ def misplaced_system(messages: Messages) -> Iterator[int]:
             yield position
 
 
-def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
+def _content_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
     for position, message in enumerate(messages):
         if orphan_server_results(message):
             yield f"message {position} has a server tool's result without its call"
@@ -215,7 +215,7 @@ def _content_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
         yield "the last message is the assistant's and ends in white space"
 
 
-def _order_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
+def _order_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
     first = next((message for message in messages if message.role != "system"), None)
     if rules.first_role_user and first is not None and first.role != "user":
         yield "the first message is not the user's"
@@ -232,7 +232,7 @@ def _order_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
                 yield f"the assistant's turn ending at message {stop - 1} ends with thinking"
 
 
-def _pair_problems(messages: Messages, rules: WireRules) -> Iterator[str]:
+def _pair_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
     seen: set[str] = set()
     answered: set[tuple[int, str]] = set()
     places = _result_places(messages)

@@ -6,7 +6,13 @@ Pure but for the count.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from context_compaction.context import Draft, Shape, Task, layer_context, span_of
+from context_compaction.context import (
+    CompactionContext,
+    EditedMessages,
+    Plan,
+    layer_context_of,
+    span_of,
+)
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.repair import label_misplaced_system, open_with_user
@@ -20,21 +26,26 @@ from context_compaction.layers.summary_message import (
 from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import keep_cache_markers
 from context_compaction.messages.model import Message, Messages
-from context_compaction.messages.pins import Pin, block_of, bounded
+from context_compaction.messages.pins import Pin, block_of, fit_to_budget
 
 # Files may be put back up to this part of the whole: a list that was to be made smaller must come
 # out smaller, however short it was.
 _RESTORED_SHARE = 0.95
 
 
-def without_words(task: Task, shape: Shape) -> Messages:
+def without_summary(task: CompactionContext, shape: Plan) -> Messages:
     """What `shape` comes to before any word is written or file put back."""
     return finish(task, shape, summary="", checkpoint="", files=()).messages
 
 
 def finish(
-    task: Task, shape: Shape, *, summary: str, checkpoint: str, files: Sequence[FileText]
-) -> Draft:
+    task: CompactionContext,
+    shape: Plan,
+    *,
+    summary: str,
+    checkpoint: str,
+    files: Sequence[FileText],
+) -> EditedMessages:
     """The draft with its words put in, files restored and void thinking taken out."""
     draft = shape.draft
     if shape.cut is not None:
@@ -57,20 +68,22 @@ def finish(
     return replace(draft, messages=keep_cache_markers(task.messages, draft.messages))
 
 
-def fits(task: Task, messages: Messages, *, spare_tokens: int = 0) -> bool:
+def fits(task: CompactionContext, messages: Messages, *, spare_tokens: int = 0) -> bool:
     """Whether `messages` are within the limits, with `spare_tokens` still to come."""
     if task.room_tokens(messages) < spare_tokens:
         return False
     return task.count.request_bytes(messages) <= task.limits.bytes
 
 
-def excess_tokens(task: Task, shape: Shape, summary: str, checkpoint: str) -> int:
+def excess_tokens(task: CompactionContext, shape: Plan, summary: str, checkpoint: str) -> int:
     """How far `shape` with these words is above the limit; 0 and less where it fits."""
     done = finish(task, shape, summary=summary, checkpoint=checkpoint, files=())
     return -task.room_tokens(done.messages)
 
 
-def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoint: str) -> Draft:
+def _replaced(
+    task: CompactionContext, shape: Plan, where: CutPoint, summary: str, checkpoint: str
+) -> EditedMessages:
     draft = shape.draft
     history = history_of(draft.messages, where)
     prefix = turn_prefix_of(draft.messages, where)
@@ -88,19 +101,25 @@ def _replaced(task: Task, shape: Shape, where: CutPoint, summary: str, checkpoin
 
 
 def _summarized(
-    task: Task, shape: Shape, where: CutPoint, summary: Message | None, checkpoint: Message | None
-) -> Draft:
-    draft, context = shape.draft, layer_context(task, shape.rung)
+    task: CompactionContext,
+    shape: Plan,
+    where: CutPoint,
+    summary: Message | None,
+    checkpoint: Message | None,
+) -> EditedMessages:
+    draft, context = shape.draft, layer_context_of(task, shape.rung)
     context = replace(context, cut=where, summary=summary, checkpoint=checkpoint)
     for name, layer in task.policy.at_stage("replace"):
         draft = draft.then(name, layer.apply(draft.messages, context), task.count)
     return _without_subsumed(draft)
 
 
-def _restored(task: Task, shape: Shape, draft: Draft, files: Sequence[FileText]) -> Draft:
+def _restored(
+    task: CompactionContext, shape: Plan, draft: EditedMessages, files: Sequence[FileText]
+) -> EditedMessages:
     for name, layer in task.policy.at_stage("restore"):
         context = replace(
-            layer_context(task, shape.rung),
+            layer_context_of(task, shape.rung),
             files=files,
             files_at=_restore_at(draft.messages, shape),
             limit_tokens=min(
@@ -112,7 +131,7 @@ def _restored(task: Task, shape: Shape, draft: Draft, files: Sequence[FileText])
     return draft
 
 
-def _restore_at(messages: Messages, shape: Shape) -> int:
+def _restore_at(messages: Messages, shape: Plan) -> int:
     """Right after the summary, before the running turn's request."""
     if shape.cut is None:
         return 0
@@ -129,7 +148,7 @@ def _is_of(message: Message, original: Message) -> bool:
     return message is original or (message.index is not None and message.index == original.index)
 
 
-def _without_subsumed(draft: Draft) -> Draft:
+def _without_subsumed(draft: EditedMessages) -> EditedMessages:
     """Leave out edits of messages that a summary has replaced: its pointer covers them."""
     present = {message.index for message in draft.messages}
     edits = tuple(
@@ -137,7 +156,7 @@ def _without_subsumed(draft: Draft) -> Draft:
     )
     wanted = {pointer for edit in edits for pointer in edit.pointers}
     blobs = tuple(blob for blob in draft.blobs if blob.output_id in wanted)
-    return Draft(draft.messages, edits, blobs, draft.layers)
+    return EditedMessages(draft.messages, edits, blobs, draft.layers)
 
 
 # Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
@@ -149,7 +168,7 @@ _LEAST_SHARE = 0.25
 _SUMMARY_SHARE = 0.2
 
 
-def with_cut(task: Task, shape: Shape, where: CutPoint, tokens: int) -> Shape:
+def with_cut(task: CompactionContext, shape: Plan, where: CutPoint, tokens: int) -> Plan:
     """`shape` cut at `where`, `tokens` shared between the words for history and for the turn."""
     parts = history_of(shape.draft.messages, where), turn_prefix_of(shape.draft.messages, where)
     history_size, prefix_size = (sum(map(task.count.message, part)) for part in parts)
@@ -160,15 +179,15 @@ def with_cut(task: Task, shape: Shape, where: CutPoint, tokens: int) -> Shape:
         of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
     checkpoint_tokens = int(tokens * of_prefix)
     summary_tokens = tokens - checkpoint_tokens if parts[0] else 0
-    return Shape(shape.draft, shape.rung, where, summary_tokens, checkpoint_tokens)
+    return Plan(shape.draft, shape.rung, where, summary_tokens, checkpoint_tokens)
 
 
-def rules_tokens(task: Task, shape: Shape, where: CutPoint) -> int:
+def rules_tokens(task: CompactionContext, shape: Plan, where: CutPoint) -> int:
     """What the rules come to that are pinned unasked at `where`."""
     return sum(pin.tokens for pin in pins_at(task, shape, where) if pin.is_automatic)
 
 
-def _bound_tokens(task: Task, shape: Shape, where: CutPoint) -> int:
+def _bound_tokens(task: CompactionContext, shape: Plan, where: CutPoint) -> int:
     """What the words for all that a cut at `where` replaces may come to."""
     source = shape.draft.messages
     gone = (*history_of(source, where), *turn_prefix_of(source, where))
@@ -176,12 +195,12 @@ def _bound_tokens(task: Task, shape: Shape, where: CutPoint) -> int:
     replaced_tokens = max(0, task.count.messages(task.messages) - kept_tokens)
     # Earlier words of ours stand for far more than they count: what they told may be told again.
     made_tokens = sum(
-        task.count.message(message) for message in gone if placeholders.is_made(message)
+        task.count.message(message) for message in gone if placeholders.is_synthetic(message)
     )
     return made_tokens + int(max(0, replaced_tokens - made_tokens) * _SUMMARY_SHARE)
 
 
-def pins_at(task: Task, shape: Shape, where: CutPoint) -> tuple[Pin, ...]:
+def pins_at(task: CompactionContext, shape: Plan, where: CutPoint) -> tuple[Pin, ...]:
     """What a summary at `where` carries: all pins but those of messages that stay in full."""
     source = shape.draft.messages
     gone = {m.index for m in (*history_of(source, where), *turn_prefix_of(source, where))}
@@ -189,7 +208,7 @@ def pins_at(task: Task, shape: Shape, where: CutPoint) -> tuple[Pin, ...]:
     leaving = [pin for pin in task.pins.candidates if pin.index is None or pin.index in gone]
     settings = shape.rung.settings
     bound_tokens = _bound_tokens(task, shape, where) if leaving else 0
-    return bounded(
+    return fit_to_budget(
         leaving,
         limit_tokens=settings.pinned_tokens,
         automatic_tokens=min(settings.automatic_pin_tokens, bound_tokens),

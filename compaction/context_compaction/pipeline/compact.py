@@ -13,7 +13,15 @@ from anyio import to_thread
 
 from context_compaction import formats
 from context_compaction.archive import AppendResult, Archive
-from context_compaction.context import Draft, Rung, Shape, Sources, Task, Verdict, Words
+from context_compaction.context import (
+    CompactionContext,
+    EditedMessages,
+    EffortLevel,
+    Originals,
+    Plan,
+    SummaryText,
+    Validation,
+)
 from context_compaction.errors import NotFoundError
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
@@ -32,9 +40,15 @@ from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.pipeline.assemble import finish
-from context_compaction.pipeline.originals import sources_of
-from context_compaction.pipeline.plan import filled, shape_for
-from context_compaction.pipeline.prepare import Call, call_of, read, snipped, task_of
+from context_compaction.pipeline.originals import read_originals
+from context_compaction.pipeline.plan import filled, make_plan
+from context_compaction.pipeline.prepare import (
+    PreparedInput,
+    context_of,
+    parse_payload,
+    prepare,
+    without_snipped,
+)
 from context_compaction.pipeline.redaction_gates import (
     Gates,
     GuardedModel,
@@ -42,35 +56,40 @@ from context_compaction.pipeline.redaction_gates import (
     redaction_report,
     with_redaction,
 )
-from context_compaction.pipeline.report import answer, context_entries, stats_of, token_report
+from context_compaction.pipeline.report import build_result, context_entries, stats_of, token_report
 from context_compaction.pipeline.summarize import (
     continuation_warnings,
     extracts,
-    host_words,
     issue_continuation,
-    memory_given,
-    memory_words,
-    model_words,
     prompt_for,
+    reuse_summary,
     spent,
+    summarize_with_host_text,
+    summarize_with_model,
+    summary_to_record,
 )
-from context_compaction.pipeline.validate import judge
+from context_compaction.pipeline.validate import validate
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session import prepared
 from context_compaction.session.earlier_calls import (
-    Past,
+    EarlierCalls,
+    earlier_calls_of,
     files_for,
-    known_of,
+    known_files,
     noted,
-    past_of,
     state_after,
-    told,
+    with_warnings,
 )
 from context_compaction.session.identify import identify, ours_in, repeat_key, stop_seq_of
 from context_compaction.session.recognised import Start, answered, asks_anew, named, start_of
-from context_compaction.session.rejections import Refusals, met, refusals_of, rejection_of
-from context_compaction.session.saved_summary import Match, memory_that_reaches
+from context_compaction.session.rejections import (
+    PromptTooLongRejections,
+    rejection_of,
+    rejections_of,
+    with_rejections,
+)
+from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
 from context_compaction.session.state import SessionState, before, states_of, with_state
 from context_compaction.summarizers.instructions.collect_pins import check_pins, pin_blobs
 from context_compaction.summarizers.llm.model import SummaryModel
@@ -121,7 +140,7 @@ async def compact(
     request = request or CompactRequest()
     prepared.check(request)
     tell = report_progress or silent
-    parsed, format_name = await to_thread.run_sync(read, payload, request)
+    parsed, format_name = await to_thread.run_sync(parse_payload, payload, request)
     check_pins(request, parsed)
     await tell(0.2, "read")
     session_id = await identify(
@@ -142,24 +161,24 @@ async def compact(
     start, parsed = await to_thread.run_sync(_settled, start, parsed, format_name)
     payload, request = start.payload, start.request
     ours = await ours_in(parsed, session_id, archive)
-    call = await to_thread.run_sync(call_of, parsed, format_name, request, ours)
+    call = await to_thread.run_sync(prepare, parsed, format_name, request, ours)
     call, refusals = await _refused(call, start, ours, earlier)
-    task = task_of(call, request, session_id, start.seqs, start.heads, start.places)
-    call, task = await to_thread.run_sync(snipped, call, task, request)
+    task = context_of(call, request, session_id, start.seqs, start.heads, start.places)
+    call, task = await to_thread.run_sync(without_snipped, call, task, request)
     applied = await _applied(payload, request, earlier)
     if applied is not None:
-        shape = await to_thread.run_sync(prepared.applied_shape, task, applied, call.format)
+        shape = await to_thread.run_sync(prepared.applied_plan, task, applied, call.format)
     elif refusals.is_spent or await _is_repeated(start, wishes, appended, earlier):
-        shape = Shape(Draft(task.messages), Rung(call.settings, 0.0))
+        shape = Plan(EditedMessages(task.messages), EffortLevel(call.settings, 0.0))
     else:
         skipped = refusals.harder_rungs
-        shape = await to_thread.run_sync(shape_for, task, call.goal, request, skipped)
+        shape = await to_thread.run_sync(make_plan, task, call.goal, request, skipped)
     await tell(0.6, "cleared")
     past = await _past(call, task, shape, request, earlier, read_file)
     files_at = partial(files_for, past, task)
     shape = await to_thread.run_sync(filled, task, shape, files_at)
     acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
-    sources = await sources_of(task, shape, call.parsed, archive, call.format)
+    sources = await read_originals(task, shape, call.parsed, archive, call.format)
     gates = await to_thread.run_sync(gates_of, archive.redaction, call.parsed)
     memory = await _memory(task, shape, request, earlier)
     asks_host = _asks_host(request) and request.summary is None and memory is None
@@ -178,7 +197,7 @@ async def compact(
     verdict = await to_thread.run_sync(judged, call, task, shape, words, files_at(shape), request)
     verdict, past = noted(verdict, past, task, may_tell=_tells(task, request))
     rendered = [formats.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
-    result = answer(
+    result = build_result(
         payload,
         [raw for raws in rendered for raw in raws],
         task=task,
@@ -193,13 +212,13 @@ async def compact(
     )
     if applied is not None:
         result = prepared.applied_result(result, verdict, applied)
-    result = with_redaction(named(told(result, past, task), start), secrets)
+    result = with_redaction(named(with_warnings(result, past, task), start), secrets)
     if request.mode == "plan":
         result = answered(result, start, task)
         status = "planned" if result.status in _ACTED else result.status
         receipt = {**result.receipt, "status": status}
         return replace(result, status=status, messages=list(given), changed=False, receipt=receipt)
-    result = met(result, payload, refusals)
+    result = with_rejections(result, payload, refusals)
     if request.prepare:
         result = prepared.prepared_result(
             result, given, start, call.repaired, verdict, rendered, time.time()
@@ -287,7 +306,7 @@ def _settled(start: Start, parsed: Messages, format_name: str) -> tuple[Start, M
         parsed = formats.parse(start.payload, format=format_name)
     if not start.request.prepare:
         return start, parsed
-    count = prepared.settled_count(parsed, formats.FORMATS[format_name].rules)
+    count = prepared.settled_message_count(parsed, formats.FORMATS[format_name].rules)
     settled = replace(
         start,
         payload=start.payload[:count],
@@ -302,17 +321,17 @@ def _settled(start: Start, parsed: Messages, format_name: str) -> tuple[Start, M
 
 
 async def _refused(
-    call: Call, start: Start, ours: Ours, earlier: _Receipts
-) -> tuple[Call, Refusals]:
+    call: PreparedInput, start: Start, ours: Ours, earlier: _Receipts
+) -> tuple[PreparedInput, PromptTooLongRejections]:
     """Where this call tells of a refusal: what is known of them, and the goal that is left."""
     request = start.request
     if request.mode != "reactive" or not start.payload or start.is_repeated:
-        return call, Refusals()
+        return call, PromptTooLongRejections()
     retries = call.settings.reactive_retries
-    refusals = refusals_of(start.payload, await earlier.states_of_all_branches(), retries)
+    refusals = rejections_of(start.payload, await earlier.states_of_all_branches(), retries)
     harder = refusals.harder(request)
     if harder is not request:
-        call = await to_thread.run_sync(call_of, call.parsed, call.format, harder, ours)
+        call = await to_thread.run_sync(prepare, call.parsed, call.format, harder, ours)
     return call, refusals
 
 
@@ -335,7 +354,7 @@ async def _placed(result: CompactResult, start: Start, archive: Archive) -> Comp
     return replace(result, receipt={**result.receipt, **place})
 
 
-def _leaves_a_trace(result: CompactResult, words: Words) -> bool:
+def _leaves_a_trace(result: CompactResult, words: SummaryText) -> bool:
     """Whether the archive keeps more of this call than the messages; mostly it does not."""
     if result.changed or result.prepared is not None or "reactive" in result.receipt:
         return True
@@ -344,9 +363,9 @@ def _leaves_a_trace(result: CompactResult, words: Words) -> bool:
 
 async def _keep(
     result: CompactResult,
-    verdict: Verdict,
-    task: Task,
-    words: Words,
+    verdict: Validation,
+    task: CompactionContext,
+    words: SummaryText,
     rendered: Sequence[Sequence[JsonObject]],
     receipt: JsonObject,
     archive: Archive,
@@ -382,7 +401,7 @@ async def _keep(
         await archive.commit(result.session_id, receipt=receipt, head=head)
 
 
-def _dated(verdict: Verdict, task: Task) -> list[Blob]:
+def _dated(verdict: Validation, task: CompactionContext) -> list[Blob]:
     """The draft's blobs, each with the archived message that held it."""
     seqs = {
         pointer: task.seqs[edit.index]
@@ -394,13 +413,13 @@ def _dated(verdict: Verdict, task: Task) -> list[Blob]:
 
 
 async def _memory(
-    task: Task, shape: Shape, request: CompactRequest, earlier: _Receipts
-) -> Match | None:
+    task: CompactionContext, shape: Plan, request: CompactRequest, earlier: _Receipts
+) -> SummaryMatch | None:
     """The summary written earlier that can stand in for a new one, if there is one."""
     if shape.cut is None or request.mode == "plan":
         return None
     states = await earlier.states()
-    return await to_thread.run_sync(memory_that_reaches, task, shape, request, states)
+    return await to_thread.run_sync(summary_that_reaches, task, shape, request, states)
 
 
 async def _is_repeated(
@@ -424,74 +443,74 @@ async def _is_outcome(
 
 
 async def _past(
-    call: Call,
-    task: Task,
-    shape: Shape,
+    call: PreparedInput,
+    task: CompactionContext,
+    shape: Plan,
     request: CompactRequest,
     earlier: _Receipts,
     read_file: ReadFile | None,
-) -> Past:
+) -> EarlierCalls:
     """What earlier compactions know, where this call may be one."""
     may_act = shape.cut is not None or bool(shape.draft.edits) or call.goal.is_over
     if not may_act and not _tells(task, request):
-        return Past()
+        return EarlierCalls()
     try:
         states = before(await earlier.states(), stop_seq_of(task.seqs))
     except NotFoundError:  # a plan for a session that is not archived yet
         states = ()
-    known = await to_thread.run_sync(known_of, task, states)
+    known = await to_thread.run_sync(known_files, task, states)
     on_disk = await files_on_disk(known.paths, read_file)
     # What is only prepared empties no context yet.
-    look_back = partial(past_of, is_over=call.goal.is_over and not request.prepare)
+    look_back = partial(earlier_calls_of, is_over=call.goal.is_over and not request.prepare)
     return await to_thread.run_sync(look_back, task, states, known, on_disk)
 
 
-def _tells(task: Task, request: CompactRequest) -> bool:
+def _tells(task: CompactionContext, request: CompactRequest) -> bool:
     """Whether this call hands back a list that may tell of files which changed."""
     is_now = request.mode in ("auto", "micro", "full") and not request.prepare
     return task.settings.tell_changed_files and is_now
 
 
 def _verdict(
-    call: Call,
-    task: Task,
-    shape: Shape,
-    words: Words,
+    call: PreparedInput,
+    task: CompactionContext,
+    shape: Plan,
+    words: SummaryText,
     files: list[FileText],
     request: CompactRequest,
     *,
     gates: Gates,
     is_repeated: bool,
-) -> Verdict:
+) -> Validation:
     draft = finish(task, shape, summary=words.summary, checkpoint=words.checkpoint, files=files)
     draft = gates.draft(draft)
-    return judge(task, call.goal, call.repaired, draft, request.mode, is_repeated=is_repeated)
+    return validate(task, call.goal, call.repaired, draft, request.mode, is_repeated=is_repeated)
 
 
 async def _without_slack(
-    call: Call,
-    task: Task,
-    shape: Shape,
-    words: Words,
-    files_at: Callable[[Shape], Sequence[FileText]],
+    call: PreparedInput,
+    task: CompactionContext,
+    shape: Plan,
+    words: SummaryText,
+    files_at: Callable[[Plan], Sequence[FileText]],
     archive: Archive,
-) -> tuple[Shape, Words]:
+) -> tuple[Plan, SummaryText]:
     """Extracts that left room free are written anew, for the longer tail that fills it."""
     if words.writer != "extractive" or words.model is not None or shape.cut is None:
         return shape, words
     fuller = await to_thread.run_sync(filled, task, spent(task, shape, words), files_at)
     if fuller.cut == shape.cut:
         return shape, words
-    sources = await sources_of(task, fuller, call.parsed, archive, call.format)
+    sources = await read_originals(task, fuller, call.parsed, archive, call.format)
     return fuller, await to_thread.run_sync(extracts, task, fuller, sources, words.warnings)
 
 
 async def _needs_summary(
     payload: Sequence[JsonObject],
-    call: Call,
-    task: Task,
-    shape: Shape,
-    sources: Sources,
+    call: PreparedInput,
+    task: CompactionContext,
+    shape: Plan,
+    sources: Originals,
     request: CompactRequest,
     archive: Archive,
     gates: Gates,
@@ -518,30 +537,30 @@ def _asks_host(request: CompactRequest) -> bool:
 
 
 async def _words(
-    task: Task,
-    shape: Shape,
-    sources: Sources,
+    task: CompactionContext,
+    shape: Plan,
+    sources: Originals,
     request: CompactRequest,
     archive: Archive,
     earlier: _Receipts,
     model: SummaryModel | None,
-    memory: Match | None,
+    memory: SummaryMatch | None,
     tell: ReportProgress,
-) -> Words:
+) -> SummaryText:
     """The words for `shape`, by whoever the request lets write."""
     if memory is not None:
-        return await to_thread.run_sync(memory_words, task, shape, sources, memory)
+        return await to_thread.run_sync(reuse_summary, task, shape, sources, memory)
     if request.summary is not None and request.mode == "record":
-        return await to_thread.run_sync(memory_given, task, request)
+        return await to_thread.run_sync(summary_to_record, task, request)
     if request.summary is not None:
         now = time.time()
         notes = await continuation_warnings(task, shape, request, archive, now)
-        words = await to_thread.run_sync(host_words, task, shape, sources, request)
+        words = await to_thread.run_sync(summarize_with_host_text, task, shape, sources, request)
         return replace(words, warnings=(*notes, *words.warnings))
     asks_model = request.summarizer == "auto" and request.mode not in _MODES_WITHOUT_MODEL
     if model is None or not asks_model or shape.cut is None:
         return await to_thread.run_sync(extracts, task, shape, sources)
-    return await model_words(
+    return await summarize_with_model(
         task,
         shape,
         sources,

@@ -53,7 +53,7 @@ _KIND = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Losses:
+class DroppedNames:
     """What is gone.
 
     Attributes:
@@ -82,7 +82,7 @@ class Losses:
         }
 
 
-def losses_of(before: Messages, after: Messages) -> Losses:
+def dropped_names(before: Messages, after: Messages) -> DroppedNames:
     """The names in `before` that do not stand in `after`."""
     staying = set(map(id, after))
     left = [message for message in before if id(message) not in staying]
@@ -100,7 +100,7 @@ def losses_of(before: Messages, after: Messages) -> Losses:
             by_kind[found.lastgroup].append(name)
     kept_text = "\n".join(kept_texts)
     by_kind["error"] = [line for line in _errors(left) if line not in kept_text]
-    return Losses(
+    return DroppedNames(
         {kind: len(names) for kind, names in by_kind.items()},
         {kind: _unseen(names, kept_text, SHOWN[kind]) for kind, names in by_kind.items()},
     )

@@ -7,8 +7,8 @@ second compaction therefore cannot make smaller.
 
 from dataclasses import replace
 
-from context_compaction.budget import Limits
-from context_compaction.context import Draft, Rung
+from context_compaction.budget import TokenLimits
+from context_compaction.context import EditedMessages, EffortLevel
 from context_compaction.layers.base import Layer, LayerContext
 from context_compaction.layers.cut_point import (
     FILLED_TURN_SHARE,
@@ -19,8 +19,8 @@ from context_compaction.layers.cut_point import (
     find_cut,
 )
 from context_compaction.layers.offload_media import offload_media
-from context_compaction.messages.pins import keep_marked
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.pins import restore_pinned
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.policies import Policy
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
@@ -29,20 +29,22 @@ from context_compaction.tokens.counter import MessageCounter
 _REQUEST_FRACTION = 0.4
 
 
-def first_rung(settings: Settings) -> Rung:
+def first_level(settings: Settings) -> EffortLevel:
     """What a policy does by itself, before anything harder is tried."""
-    return Rung(settings, settings.keep_recent_fraction, clears_all=settings.clear_every_turn)
+    return EffortLevel(
+        settings, settings.keep_recent_fraction, clears_all=settings.clear_every_turn
+    )
 
 
-def reactive_ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
+def reactive_escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]:
     """The rungs after a refusal: what the policy names for it, then all but the gentlest."""
-    gentle, *harder = ladder(settings, limit_tokens)
+    gentle, *harder = escalation(settings, limit_tokens)
     if not settings.reactive_keep_messages:
         return tuple(harder)
     return (replace(gentle, keep_messages=settings.reactive_keep_messages), *harder)
 
 
-def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
+def escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]:
     """The rungs at which history is replaced, from gentle to hard."""
     tight = replace(
         settings,
@@ -69,11 +71,11 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
         automatic_pin_tokens=0,
     )
     return (
-        first_rung(settings),
-        Rung(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
-        Rung(tighter, 0.0, needs_minimum=False),
-        Rung(tighter, 0.0, needs_minimum=False, request_fraction=_REQUEST_FRACTION),
-        Rung(
+        first_level(settings),
+        EffortLevel(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
+        EffortLevel(tighter, 0.0, needs_minimum=False),
+        EffortLevel(tighter, 0.0, needs_minimum=False, request_fraction=_REQUEST_FRACTION),
+        EffortLevel(
             last,
             0.0,
             may_keep_nothing=True,
@@ -84,13 +86,15 @@ def ladder(settings: Settings, limit_tokens: int) -> tuple[Rung, ...]:
     )
 
 
-def words_reserve(rung: Rung, limit_tokens: int) -> int:
+def summary_reserve_tokens(rung: EffortLevel, limit_tokens: int) -> int:
     """Tokens that a cut at this rung leaves free for the words that take history's place."""
     settings = rung.settings
     return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
 
 
-def clear(draft: Draft, policy: Policy, context: LayerContext, *, limit_bytes: int) -> Draft:
+def clear(
+    draft: EditedMessages, policy: Policy, context: LayerContext, *, limit_bytes: int
+) -> EditedMessages:
     """The layers that replace no history, in the policy's order; what is pinned stays whole."""
     for name, layer in policy.at_stage("clear"):
         draft = _cleared_by(layer, name, draft, context)
@@ -98,7 +102,9 @@ def clear(draft: Draft, policy: Policy, context: LayerContext, *, limit_bytes: i
     return draft.then("offload", offloaded, context.count)
 
 
-def clear_below_trigger(draft: Draft, policy: Policy, context: LayerContext) -> Draft:
+def clear_below_trigger(
+    draft: EditedMessages, policy: Policy, context: LayerContext
+) -> EditedMessages:
     """Those of them that act where nothing has to be made smaller, on what is not cached yet."""
     context = replace(context, is_below_trigger=True)
     for name, layer in policy.at_stage("clear"):
@@ -107,18 +113,22 @@ def clear_below_trigger(draft: Draft, policy: Policy, context: LayerContext) -> 
     return draft
 
 
-def _cleared_by(layer: Layer, name: str, draft: Draft, context: LayerContext) -> Draft:
+def _cleared_by(
+    layer: Layer, name: str, draft: EditedMessages, context: LayerContext
+) -> EditedMessages:
     step = layer.apply(draft.messages, context)
-    return draft.then(name, keep_marked(draft.messages, step, context.pins.marked), context.count)
+    return draft.then(
+        name, restore_pinned(draft.messages, step, context.pins.marked), context.count
+    )
 
 
 def cut(
-    draft: Draft,
-    rung: Rung,
+    draft: EditedMessages,
+    rung: EffortLevel,
     *,
     count: MessageCounter,
-    rules: WireRules,
-    limits: Limits,
+    rules: ProviderRules,
+    limits: TokenLimits,
     keep_tokens: int | None = None,
 ) -> CutPoint | None:
     """Where this rung cuts; None where there is nothing left to replace.
@@ -130,7 +140,7 @@ def cut(
         return cut_keeping(draft.messages, rules, keep_messages=rung.keep_messages)
     if settings.replace_all:
         return cut_all(draft.messages, rules)
-    room_tokens = limits.tokens - words_reserve(rung, limits.tokens)
+    room_tokens = limits.tokens - summary_reserve_tokens(rung, limits.tokens)
     base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
     if keep_tokens is None:
         keep_tokens = min(int(base_tokens * rung.keep_fraction), room_tokens)

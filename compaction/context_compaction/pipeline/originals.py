@@ -2,7 +2,7 @@
 
 from context_compaction import formats
 from context_compaction.archive import Archive
-from context_compaction.context import Record, Shape, Sources, Task, is_ours
+from context_compaction.context import CompactionContext, OriginalMessages, Originals, Plan, is_ours
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.layers.cut_point import history_of, turn_prefix_of
 from context_compaction.messages import placeholders
@@ -12,16 +12,16 @@ from context_compaction.messages.pins import carried_by
 from context_compaction.pipeline.assemble import pins_at
 
 
-async def sources_of(
-    task: Task, shape: Shape, parsed: Messages, archive: Archive, format: str
-) -> Sources:
+async def read_originals(
+    task: CompactionContext, shape: Plan, parsed: Messages, archive: Archive, format: str
+) -> Originals:
     """The originals of what `shape` replaces.
 
     Results that the clearing layers replaced are taken from the list that came in, and what an
     earlier summary of ours stands for from the archive, so that facts do not erode.
     """
     if shape.cut is None:
-        return Sources()
+        return Originals()
     staying = shape.draft.messages[shape.cut.goes_on_at :]
     later = tuple(
         parsed[message.index] if message.index is not None else message
@@ -30,7 +30,7 @@ async def sources_of(
     )
     pinned = tuple(pin.text for pin in pins_at(task, shape, shape.cut))
 
-    async def record_of(messages: Messages) -> Record:
+    async def record_of(messages: Messages) -> OriginalMessages:
         originals: list[Message] = []
         since: list[Message] = []
         earlier: list[str] = []
@@ -49,9 +49,9 @@ async def sources_of(
             if not found:
                 lost.append(earlier[-1])
         texts = "\n".join(earlier), "\n".join(lost)
-        return Record(tuple(originals), tuple(since), *texts, later, pinned)
+        return OriginalMessages(tuple(originals), tuple(since), *texts, later, pinned)
 
-    return Sources(
+    return Originals(
         await record_of(history_of(shape.draft.messages, shape.cut)),
         await record_of(turn_prefix_of(shape.draft.messages, shape.cut)),
     )

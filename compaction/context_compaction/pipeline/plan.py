@@ -4,22 +4,34 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from context_compaction.budget import Goal
-from context_compaction.context import Draft, Rung, Shape, Task, layer_context
+from context_compaction.budget import TokenBudget
+from context_compaction.context import (
+    CompactionContext,
+    EditedMessages,
+    EffortLevel,
+    Plan,
+    layer_context_of,
+)
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.restore_files import RecentFile, not_shown, recent_files
-from context_compaction.messages.pins import keep_marked
-from context_compaction.pipeline.assemble import finish, fits, rules_tokens, with_cut, without_words
+from context_compaction.messages.pins import restore_pinned
+from context_compaction.pipeline.assemble import (
+    finish,
+    fits,
+    rules_tokens,
+    with_cut,
+    without_summary,
+)
 from context_compaction.pipeline.effort import (
     clear,
     clear_below_trigger,
     cut,
-    first_rung,
-    ladder,
-    reactive_ladder,
-    words_reserve,
+    escalation,
+    first_level,
+    reactive_escalation,
+    summary_reserve_tokens,
 )
 from context_compaction.pipeline.shorten_request import shorten_request
 from context_compaction.request import CompactRequest
@@ -30,7 +42,9 @@ from context_compaction.request import CompactRequest
 _FRESH_SHARE = 1 / 3
 
 
-def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: int = 0) -> Shape:
+def make_plan(
+    task: CompactionContext, goal: TokenBudget, request: CompactRequest, skipped_rungs: int = 0
+) -> Plan:
     """What the mode asks for, everything decided but the words.
 
     Args:
@@ -44,40 +58,40 @@ def shape_for(task: Task, goal: Goal, request: CompactRequest, skipped_rungs: in
     needs_minimum = not is_idle and request.mode != "reactive"
     fresh_tokens = 0 if request.mode == "reactive" else _fresh_tokens(task, goal, request)
     gentle = replace(
-        first_rung(task.settings), needs_minimum=needs_minimum, fresh_tokens=fresh_tokens
+        first_level(task.settings), needs_minimum=needs_minimum, fresh_tokens=fresh_tokens
     )
-    harder = ladder(task.settings, task.limits.tokens)
+    harder = escalation(task.settings, task.limits.tokens)
     keeps = bool(task.settings.reactive_keep_messages)
     may_replace = task.policy.replaces_history
     match request.mode:
         case "record":
-            return Shape(Draft(task.messages), gentle)
+            return Plan(EditedMessages(task.messages), gentle)
         case "micro":
             wants_all = request.target_tokens is None
-            return shape_by_clearing(
+            return plan_by_clearing(
                 task, replace(gentle, needs_minimum=False, clears_all=wants_all)
             )
         case "full" if may_replace:
-            return shape_that_fits(task, full_rungs(task), always_cut=True)
+            return plan_that_fits(task, full_levels(task), always_cut=True)
         case "reactive" if may_replace:
-            rungs = reactive_ladder(task.settings, task.limits.tokens)
+            rungs = reactive_escalation(task.settings, task.limits.tokens)
             left = rungs[min(skipped_rungs, len(rungs) - 1) :]
-            return shape_that_fits(task, left, always_cut=keeps and not skipped_rungs)
+            return plan_that_fits(task, left, always_cut=keeps and not skipped_rungs)
         case _ if not goal.is_over and request.mode in ("auto", "plan"):
             return _below_trigger(task, gentle, is_idle=is_idle)
         case _ if not may_replace:
-            return shape_by_clearing(task, gentle)
+            return plan_by_clearing(task, gentle)
         case _:
-            cleared = shape_by_clearing(task, gentle)
+            cleared = plan_by_clearing(task, gentle)
             if _is_enough(task, cleared):
                 return cleared
             collapsed = _collapsed(task, cleared)
             if collapsed.draft is not cleared.draft and _is_enough(task, collapsed):
                 return collapsed
-            return shape_that_fits(task, harder, cleared=cleared)
+            return plan_that_fits(task, harder, cleared=cleared)
 
 
-def _fresh_tokens(task: Task, goal: Goal, request: CompactRequest) -> int:
+def _fresh_tokens(task: CompactionContext, goal: TokenBudget, request: CompactRequest) -> int:
     """What the newest results may count before the model has seen them.
 
     A paper's limit is the paper's, and one that the caller names is the caller's.
@@ -90,25 +104,27 @@ def _fresh_tokens(task: Task, goal: Goal, request: CompactRequest) -> int:
     return max(0, int(room_tokens * _FRESH_SHARE))
 
 
-def _is_enough(task: Task, shape: Shape) -> bool:
+def _is_enough(task: CompactionContext, shape: Plan) -> bool:
     """Whether `shape` fits with no words at all."""
-    return fits(task, without_words(task, shape))
+    return fits(task, without_summary(task, shape))
 
 
-def _collapsed(task: Task, cleared: Shape) -> Shape:
+def _collapsed(task: CompactionContext, cleared: Plan) -> Plan:
     """`cleared` with finished sub-tasks collapsed where that suffices."""
-    context, draft = layer_context(task, cleared.rung), cleared.draft
+    context, draft = layer_context_of(task, cleared.rung), cleared.draft
     for name, layer in task.policy.at_stage("fold"):
         draft = draft.then(name, layer.apply(draft.messages, context), task.count)
-    return cleared if draft is cleared.draft else Shape(draft, cleared.rung)
+    return cleared if draft is cleared.draft else Plan(draft, cleared.rung)
 
 
-def _below_trigger(task: Task, rung: Rung, *, is_idle: bool) -> Shape:
+def _below_trigger(task: CompactionContext, rung: EffortLevel, *, is_idle: bool) -> Plan:
     """Only what is not cached yet may be edited; or, after a long pause, anything old."""
     if rung.settings.clear_every_turn or is_idle:
-        return shape_by_clearing(task, replace(rung, clears_all=True))
-    draft = clear_below_trigger(Draft(task.messages), task.policy, layer_context(task, rung))
-    return Shape(draft, rung)
+        return plan_by_clearing(task, replace(rung, clears_all=True))
+    draft = clear_below_trigger(
+        EditedMessages(task.messages), task.policy, layer_context_of(task, rung)
+    )
+    return Plan(draft, rung)
 
 
 # What stays in full is chosen up to this part of the limit: a list at its very target would be
@@ -122,7 +138,7 @@ _EARLIER_CUTS = 12
 _MORE_CLEARINGS = 2
 
 
-def shape_by_clearing(task: Task, rung: Rung) -> Shape:
+def plan_by_clearing(task: CompactionContext, rung: EffortLevel) -> Plan:
     """The list after the clearing layers alone."""
     draft = _cleared(task, rung, task.limits.tokens)
     for _ in range(_MORE_CLEARINGS if task.request_count.anchor_tokens else 0):
@@ -135,26 +151,30 @@ def shape_by_clearing(task: Task, rung: Rung) -> Shape:
     if rung.request_fraction:
         most_tokens = int(task.limits.tokens * rung.request_fraction)
         step = shorten_request(draft.messages, count=task.count, max_tokens=most_tokens)
-        step = keep_marked(draft.messages, step, task.pins.marked)
+        step = restore_pinned(draft.messages, step, task.pins.marked)
         draft = draft.then("request", step, task.count)
-    return Shape(draft, rung)
+    return Plan(draft, rung)
 
 
-def _cleared(task: Task, rung: Rung, limit_tokens: int) -> Draft:
-    context = replace(layer_context(task, rung), limit_tokens=limit_tokens)
-    return clear(Draft(task.messages), task.policy, context, limit_bytes=task.limits.bytes)
+def _cleared(task: CompactionContext, rung: EffortLevel, limit_tokens: int) -> EditedMessages:
+    context = replace(layer_context_of(task, rung), limit_tokens=limit_tokens)
+    return clear(EditedMessages(task.messages), task.policy, context, limit_bytes=task.limits.bytes)
 
 
-def shape_that_fits(
-    task: Task, rungs: Sequence[Rung], *, always_cut: bool = False, cleared: Shape | None = None
-) -> Shape:
+def plan_that_fits(
+    task: CompactionContext,
+    rungs: Sequence[EffortLevel],
+    *,
+    always_cut: bool = False,
+    cleared: Plan | None = None,
+) -> Plan:
     """The first rung that fits, counting every text that is still to be written at its largest.
 
     Where none fits it is the last one. `cleared` is what clearing gave before at one of `rungs`.
     """
-    shape = Shape(Draft(task.messages), rungs[-1])
+    shape = Plan(EditedMessages(task.messages), rungs[-1])
     for rung in rungs:
-        shape = cleared if cleared and cleared.rung == rung else shape_by_clearing(task, rung)
+        shape = cleared if cleared and cleared.rung == rung else plan_by_clearing(task, rung)
         if fits(task, shape.draft.messages) and not always_cut:
             return shape
         where = cut(shape.draft, rung, count=task.count, rules=task.rules, limits=task.limits)
@@ -164,9 +184,9 @@ def shape_that_fits(
             continue
         # Rules that are pinned unasked are words about history too, and take the words' room.
         pinned_tokens = rules_tokens(task, shape, where)
-        reserved = max(0, words_reserve(rung, task.limits.tokens) - pinned_tokens)
+        reserved = max(0, summary_reserve_tokens(rung, task.limits.tokens) - pinned_tokens)
         shape = with_cut(task, shape, where, reserved)
-        bare = without_words(task, shape)
+        bare = without_summary(task, shape)
         if fits(task, bare, spare_tokens=reserved):
             # What the cut leaves free is the words' too, up to their bound.
             free_tokens = task.room_tokens(bare)
@@ -177,7 +197,9 @@ def shape_that_fits(
     return shape
 
 
-def filled(task: Task, shape: Shape, files_at: Callable[[Shape], Sequence[FileText]]) -> Shape:
+def filled(
+    task: CompactionContext, shape: Plan, files_at: Callable[[Plan], Sequence[FileText]]
+) -> Plan:
     """`shape` with as much of what is recent as its target allows, where the caller named that.
 
     A policy's own target is met with room to spare, since more will come. `files_at` are the files
@@ -192,8 +214,11 @@ def filled(task: Task, shape: Shape, files_at: Callable[[Shape], Sequence[FileTe
 
 
 def _with_longest_tail(
-    task: Task, shape: Shape, where: CutPoint, files_at: Callable[[Shape], Sequence[FileText]]
-) -> Shape:
+    task: CompactionContext,
+    shape: Plan,
+    where: CutPoint,
+    files_at: Callable[[Plan], Sequence[FileText]],
+) -> Plan:
     """`shape` cut as early as it fits; `where` is its cut."""
     step_tokens = _room_beside(task, shape, files_at)
     for _ in range(_EARLIER_CUTS):
@@ -219,8 +244,8 @@ def _with_longest_tail(
 
 
 def _with_least_cleared(
-    task: Task, shape: Shape, files_at: Callable[[Shape], Sequence[FileText]]
-) -> Shape:
+    task: CompactionContext, shape: Plan, files_at: Callable[[Plan], Sequence[FileText]]
+) -> Plan:
     """`shape` with as much less cleared of what stays as there is room for."""
     more_tokens = _room_beside(task, shape, files_at)
     while more_tokens > task.limits.tokens * (1 - _FILLED_SHARE):
@@ -231,47 +256,49 @@ def _with_least_cleared(
     return shape
 
 
-def _room_beside(task: Task, shape: Shape, files_at: Callable[[Shape], Sequence[FileText]]) -> int:
+def _room_beside(
+    task: CompactionContext, shape: Plan, files_at: Callable[[Plan], Sequence[FileText]]
+) -> int:
     """What is left beside the words at their largest and the files that `shape` puts back."""
     done = finish(task, shape, summary="", checkpoint="", files=files_at(shape))
     return task.room_tokens(done.messages) - shape.summary_tokens - shape.checkpoint_tokens
 
 
-def _less_cleared(task: Task, shape: Shape, files: Sequence[RecentFile]) -> Shape:
+def _less_cleared(task: CompactionContext, shape: Plan, files: Sequence[RecentFile]) -> Plan:
     """`shape` with as much less cleared of what stays as there is room for.
 
     Clearing was not enough, so all that may be cleared is; then the cut took so much history away
     that the newest of it has room after all.
     """
-    bare = without_words(task, shape)
+    bare = without_summary(task, shape)
     filled_tokens = int(task.limits.tokens * _FILLED_SHARE)
     room_tokens = filled_tokens - task.count.messages(bare) - _spare_tokens(task, shape, files)
     fuller = _less_cleared_by(task, shape, room_tokens) if room_tokens > 0 else None
     if fuller is None:
         return shape
-    bare = without_words(task, fuller)
+    bare = without_summary(task, fuller)
     return fuller if fits(task, bare, spare_tokens=_spare_tokens(task, fuller, files)) else shape
 
 
-def _less_cleared_by(task: Task, shape: Shape, more_tokens: int) -> Shape | None:
+def _less_cleared_by(task: CompactionContext, shape: Plan, more_tokens: int) -> Plan | None:
     """`shape` with so much less cleared; None where its rung clears all that may be."""
     if shape.cut is None or shape.rung.clears_all:
         return None
     # Oldest first: what is cut off is cleared before anything that stays is.
     grown_tokens = task.count.messages(shape.draft.messages) + more_tokens
     grown = replace(task, limits=replace(task.limits, tokens=grown_tokens))
-    fuller = shape_by_clearing(grown, replace(shape.rung, needs_minimum=False))
+    fuller = plan_by_clearing(grown, replace(shape.rung, needs_minimum=False))
     return with_cut(task, fuller, shape.cut, shape.summary_tokens + shape.checkpoint_tokens)
 
 
-def _files_to_restore(task: Task) -> list[RecentFile]:
+def _files_to_restore(task: CompactionContext) -> list[RecentFile]:
     """Files that may be put back after some cut."""
     if not task.policy.restores_files:
         return []
     return recent_files(task.messages, task.settings.tool_kinds, task.settings.restore_kinds)
 
 
-def _spare_tokens(task: Task, shape: Shape, files: Sequence[RecentFile]) -> int:
+def _spare_tokens(task: CompactionContext, shape: Plan, files: Sequence[RecentFile]) -> int:
     """What is still to come at most: the words, and those of `files` that are put back."""
     words_tokens = shape.summary_tokens + shape.checkpoint_tokens
     if shape.cut is None:
@@ -285,7 +312,7 @@ def _spare_tokens(task: Task, shape: Shape, files: Sequence[RecentFile]) -> int:
     return words_tokens + min(sum(sizes), settings.restore_total_tokens)
 
 
-def full_rungs(task: Task) -> tuple[Rung, ...]:
+def full_levels(task: CompactionContext) -> tuple[EffortLevel, ...]:
     """For a summary that was asked for: all but the newest run goes, however much would fit."""
-    first, *harder = ladder(task.settings, task.limits.tokens)
-    return (Rung(replace(first.settings, keep_recent_turns=0), 0.0), *harder[2:])
+    first, *harder = escalation(task.settings, task.limits.tokens)
+    return (EffortLevel(replace(first.settings, keep_recent_turns=0), 0.0), *harder[2:])

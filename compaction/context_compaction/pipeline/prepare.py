@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from context_compaction import formats
-from context_compaction.budget import Goal, check_goal, goal_of
-from context_compaction.context import Places, Task, span_of
+from context_compaction.budget import TokenBudget, check_goal, token_budget_of
+from context_compaction.context import CompactionContext, Places, span_of
 from context_compaction.errors import SettingsError
 from context_compaction.layers.repair import label_misplaced_system, open_with_user, repair
 from context_compaction.layers.snip import snip_chosen
@@ -16,7 +16,7 @@ from context_compaction.messages.cache_control import keep_cache_markers
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pins
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.policies import Policy, policy_named
 from context_compaction.request import CompactRequest
 from context_compaction.settings import Settings, override
@@ -25,7 +25,7 @@ from context_compaction.tokens.counter import MessageCounter, counter_for
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PreparedInput:
     """One call after everything that cannot fail later has been checked."""
 
     parsed: Messages
@@ -34,10 +34,10 @@ class Call:
     policy: Policy
     settings: Settings
     count: MessageCounter
-    goal: Goal
+    goal: TokenBudget
 
 
-def read(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[Messages, str]:
+def parse_payload(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[Messages, str]:
     """The messages of `payload` and their format, after all that can be refused was looked at.
 
     Raises:
@@ -58,32 +58,32 @@ def read(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[Messag
     return parsed, format_name
 
 
-def call_of(
+def prepare(
     parsed: Messages, format_name: str, request: CompactRequest, ours: Ours = NOTHING
-) -> Call:
+) -> PreparedInput:
     """The call that `request` makes for messages that were read, in which `ours` is from us."""
     policy = policy_named(request.policy)
     settings = override(policy.settings, request.settings)
     parsed = attributed(parsed, ours)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
-    goal = goal_of(request, settings, parsed, count)
+    goal = token_budget_of(request, settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     rules = formats.FORMATS[format_name].rules
     repaired = _repaired(parsed, rules, count, settings, unique_ids=goal.is_over or replaces)
     scaled = settings.scaled(goal.target_tokens, goal.trigger_tokens)
-    return Call(parsed, format_name, repaired, policy, scaled, count, goal)
+    return PreparedInput(parsed, format_name, repaired, policy, scaled, count, goal)
 
 
-def task_of(
-    call: Call,
+def context_of(
+    call: PreparedInput,
     request: CompactRequest,
     session_id: str,
     seqs: tuple[int, ...],
     heads: tuple[str, ...],
     places: Places | None = None,
-) -> Task:
+) -> CompactionContext:
     """What the layers need to know of `call`, whose messages are archived as `seqs` and `heads`."""
-    return Task(
+    return CompactionContext(
         call.repaired.messages,
         session_id,
         seqs,
@@ -100,7 +100,9 @@ def task_of(
     )
 
 
-def snipped(call: Call, task: Task, request: CompactRequest) -> tuple[Call, Task]:
+def without_snipped(
+    call: PreparedInput, task: CompactionContext, request: CompactRequest
+) -> tuple[PreparedInput, CompactionContext]:
     """Both without the messages that `request` names, and over the trigger only if still above."""
     if not request.snip_messages or request.mode == "record":
         return call, task
@@ -137,7 +139,9 @@ def snipped(call: Call, task: Task, request: CompactRequest) -> tuple[Call, Task
     return call, replace(task, messages=messages)
 
 
-def _pins_of(call: Call, request: CompactRequest, session_id: str, seqs: tuple[int, ...]) -> Pins:
+def _pins_of(
+    call: PreparedInput, request: CompactRequest, session_id: str, seqs: tuple[int, ...]
+) -> Pins:
     # A message that is left out must not take a rule of the user with it either.
     acts = call.goal.is_over or request.mode in ("full", "reactive") or request.snip_messages
     return gather_pins(
@@ -152,7 +156,7 @@ def _pins_of(call: Call, request: CompactRequest, session_id: str, seqs: tuple[i
 
 def _repaired(
     parsed: Messages,
-    rules: WireRules,
+    rules: ProviderRules,
     count: MessageCounter,
     settings: Settings,
     *,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from context_compaction.archive import AppendResult
-from context_compaction.context import Draft, Sources, Words
+from context_compaction.context import EditedMessages, Originals, SummaryText
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.redaction import (
     RedactionMode,
@@ -40,7 +40,7 @@ class Gates:
     mode: RedactionMode
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
-    def words(self, words: Words) -> Words:
+    def words(self, words: SummaryText) -> SummaryText:
         """A summary's text as it may stand in the context."""
         if self.mode != "on":
             return words
@@ -52,7 +52,7 @@ class Gates:
             memory=self.json(words.memory),
         )
 
-    def draft(self, draft: Draft) -> Draft:
+    def draft(self, draft: EditedMessages) -> EditedMessages:
         """A list with what we wrote or edited in it as it may stand in the context."""
         if self.mode != "on":
             return draft
@@ -109,7 +109,11 @@ def gates_of(mode: RedactionMode, parsed: Messages) -> Gates:
 
 
 def redaction_report(
-    mode: RedactionMode, parsed: Messages, appended: AppendResult, sources: Sources, words: Words
+    mode: RedactionMode,
+    parsed: Messages,
+    appended: AppendResult,
+    sources: Originals,
+    words: SummaryText,
 ) -> JsonObject | None:
     """For the receipt: the mode, and how many secrets of each kind each gate met; None if none."""
     if mode == "off":

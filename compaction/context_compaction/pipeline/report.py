@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass, replace
 
 from context_compaction.activity.digest import digest
 from context_compaction.archive import ContextEntry
-from context_compaction.budget import Goal, limit_tokens, reserve_warnings
-from context_compaction.context import Shape, Task, Verdict, Words, span_of
+from context_compaction.budget import TokenBudget, limit_tokens, reserve_warnings
+from context_compaction.context import CompactionContext, Plan, SummaryText, Validation, span_of
 from context_compaction.layers.cut_point import history_of, turn_prefix_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.placeholders import summary_of
-from context_compaction.pipeline.dropped_names import Losses, losses_of
+from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
 from context_compaction.pipeline.validate import placed_pieces
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import (
@@ -41,7 +41,7 @@ class CacheEffect:
     saved_tokens: int
 
 
-def token_report(goal: Goal, after: Estimate, mode: Mode) -> TokenReport:
+def token_report(goal: TokenBudget, after: Estimate, mode: Mode) -> TokenReport:
     """The figures of one call."""
     return TokenReport(
         goal.before.tokens,
@@ -55,7 +55,7 @@ def token_report(goal: Goal, after: Estimate, mode: Mode) -> TokenReport:
     )
 
 
-def boundary_of(task: Task, shape: Shape) -> Boundary | None:
+def boundary_of(task: CompactionContext, shape: Plan) -> Boundary | None:
     """Where the summary stands, if history was replaced."""
     if shape.cut is None:
         return None
@@ -90,7 +90,7 @@ def receipt_of(
     memory: JsonObject | None,
     replaced: Messages,
     pins: JsonObject | None,
-    losses: Losses | None,
+    losses: DroppedNames | None,
 ) -> JsonObject:
     """The receipt as it is archived: everything but the messages."""
     receipt: JsonObject = {
@@ -141,17 +141,17 @@ def _edit_json(edit: Edit) -> JsonObject:
     }
 
 
-def answer(
+def build_result(
     payload: Sequence[JsonObject],
     rendered: list[JsonObject],
     *,
-    task: Task,
-    goal: Goal,
+    task: CompactionContext,
+    goal: TokenBudget,
     parsed: Messages,
     repaired: Step,
-    shape: Shape,
-    verdict: Verdict,
-    words: Words,
+    shape: Plan,
+    verdict: Validation,
+    words: SummaryText,
     format_name: str,
     request: CompactRequest,
 ) -> CompactResult:
@@ -197,20 +197,20 @@ def answer(
             memory=words.memory if went_through else None,
             replaced=replaced,
             pins=pins_json(task.pins, draft.messages),
-            losses=losses_of(parsed, draft.messages) if changed else None,
+            losses=dropped_names(parsed, draft.messages) if changed else None,
         )
         | ({"snip": _snip_json(snips, draft.messages)} if snips else {}),
     )
 
 
-def _placed(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
+def _placed(edits: Sequence[Edit], task: CompactionContext) -> tuple[Edit, ...]:
     return tuple(replace(edit, index=task.place_of(edit.index)) for edit in edits)
 
 
 def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
     """What a model that named messages wants to know: what it freed, and what marks the gaps."""
     pointers = {pointer for edit in snips for pointer in edit.pointers}
-    texts = (text_of(m.blocks) for m in messages if placeholders.is_made(m))
+    texts = (text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
     return {
         "messages": len(snips),
         "tokens_freed": sum(edit.tokens_before - edit.tokens_after for edit in snips),
@@ -218,7 +218,9 @@ def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
     }
 
 
-def stats_of(task: Task, goal: Goal, shape: Shape, after: Messages | None) -> CompactionStats:
+def stats_of(
+    task: CompactionContext, goal: TokenBudget, shape: Plan, after: Messages | None
+) -> CompactionStats:
     """What the hooks are told: before the writer begins (`after` is None), and at the end."""
     cleared = sum(1 for edit in shape.draft.edits if edit.action != "dropped")
     replaced = sum(len(message.blocks) for message in _replaced(shape))
@@ -228,11 +230,11 @@ def stats_of(task: Task, goal: Goal, shape: Shape, after: Messages | None) -> Co
         tokens,
         tokens if after is None else goal.request_count.estimate(after).tokens,
         replaced or cleared,
-        sum(1 for message in shown if placeholders.span_of(message) is not None),
+        sum(1 for message in shown if placeholders.span_replaced_by(message) is not None),
     )
 
 
-def _replaced(shape: Shape) -> Messages:
+def _replaced(shape: Plan) -> Messages:
     if shape.cut is None:
         return ()
     source = shape.draft.messages
@@ -254,7 +256,9 @@ def _given_layers(
     return tuple(report for report in reports if report.edit_count)
 
 
-def _snip_warnings(request: CompactRequest, repaired: Step, task: Task) -> tuple[str, ...]:
+def _snip_warnings(
+    request: CompactRequest, repaired: Step, task: CompactionContext
+) -> tuple[str, ...]:
     gone = {edit.index for edit in repaired.edits if edit.action == "dropped"}
     stay = [task.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
     if not stay or request.mode == "record":
@@ -287,7 +291,7 @@ def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
     )
 
 
-def _with_pointers(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
+def _with_pointers(edits: Sequence[Edit], task: CompactionContext) -> tuple[Edit, ...]:
     """The edits; one without a pointer of its own gets that of the message as it came in.
 
     A message of our own making has none: what it stands for is named in it.
@@ -300,6 +304,6 @@ def _with_pointers(edits: Sequence[Edit], task: Task) -> tuple[Edit, ...]:
     )
 
 
-def _pointer(task: Task, index: int) -> str:
+def _pointer(task: CompactionContext, index: int) -> str:
     seq = task.seqs[index]
     return f"transcript://{task.session_id}/messages/{seq}-{seq}"

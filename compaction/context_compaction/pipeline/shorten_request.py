@@ -12,7 +12,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step, make_blob
 from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.messages.speakers import author_of
-from context_compaction.summarizers import SummaryRequest
+from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.tokens.counter import MessageCounter
 
@@ -39,7 +39,7 @@ def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: in
     frame = placeholders.persisted((blob,), "", tool_name, len(block.text))
     room_tokens = max_tokens - (count.message(request) - count.block(block)) - count.text(frame)
     said = Message("user", (block,))
-    extract = writer.write(SummaryRequest((said,), Digest(), max(0, room_tokens)), count)
+    extract = writer.write(SummaryInput((said,), Digest(), max(0, room_tokens)), count)
     text = placeholders.persisted((blob,), extract, tool_name, len(block.text))
     marker = Text(text, author="user" if is_typed else "compaction")
     saved_tokens = count.block(block) - count.block(marker)

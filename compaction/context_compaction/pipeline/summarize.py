@@ -8,7 +8,14 @@ from anyio import to_thread
 
 from context_compaction.activity.digest import digest, merged
 from context_compaction.archive import Archive
-from context_compaction.context import Record, Shape, Sources, Task, Words, history_span
+from context_compaction.context import (
+    CompactionContext,
+    OriginalMessages,
+    Originals,
+    Plan,
+    SummaryText,
+    history_span,
+)
 from context_compaction.errors import NotFoundError, SummaryError
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
@@ -17,9 +24,9 @@ from context_compaction.pipeline.assemble import excess_tokens
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
 from context_compaction.session import breaker, continuation
-from context_compaction.session.saved_summary import Match
+from context_compaction.session.saved_summary import SummaryMatch
 from context_compaction.session.state import SessionState
-from context_compaction.summarizers import SummaryRequest
+from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.parse import RECORD_TITLE, Previous, read_previous
 from context_compaction.summarizers.llm import check, host
@@ -27,15 +34,15 @@ from context_compaction.summarizers.llm.language import speaker_language
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
     PROSE_SHARE,
-    Assignment,
-    clipped,
+    SummaryJob,
+    clip,
     parts_of,
-    render,
+    render_messages,
     summary_prompt,
 )
 from context_compaction.summarizers.llm.writer import (
     MIN_PROSE_TOKENS,
-    Calls,
+    ModelCalls,
     Prose,
     gathered,
     write_prose,
@@ -48,12 +55,16 @@ _SINCE_SHARE = 0.6
 _SINCE_TITLE = "# Since that was written, word for word"
 
 
-def assignment_of(
-    task: Task, record: Record, max_tokens: int, is_prefix: bool, request: CompactRequest
-) -> Assignment:
+def job_of(
+    task: CompactionContext,
+    record: OriginalMessages,
+    max_tokens: int,
+    is_prefix: bool,
+    request: CompactRequest,
+) -> SummaryJob:
     """What a model is asked to write for `record`: at most half of what it stands for."""
     record_tokens = task.count.messages(record.messages) + task.count.text(record.lost)
-    return Assignment(
+    return SummaryJob(
         messages=record.messages,
         since=record.since,
         previous=record.earlier,
@@ -69,7 +80,9 @@ def assignment_of(
     )
 
 
-def source_for(task: Task, record: Record, request: CompactRequest) -> check.Source:
+def grounding_source(
+    task: CompactionContext, record: OriginalMessages, request: CompactRequest
+) -> check.GroundingSource:
     """What prose for `record` is held against."""
     # What the user says in the part that stays is no invention either.
     user_texts = (*_requests(task), *task.pins.texts, request.instructions)
@@ -77,7 +90,7 @@ def source_for(task: Task, record: Record, request: CompactRequest) -> check.Sou
     return check.source_of(messages, user_texts=user_texts, previous=record.earlier)
 
 
-def _requests(task: Task) -> list[str]:
+def _requests(task: CompactionContext) -> list[str]:
     return [text for message in task.messages if (text := user_text(message))]
 
 
@@ -87,12 +100,14 @@ _MIN_RECORD_TOKENS = 60
 _FITTINGS = 4
 
 
-def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ...] = ()) -> Words:
+def extracts(
+    task: CompactionContext, shape: Plan, sources: Originals, warnings: tuple[str, ...] = ()
+) -> SummaryText:
     """The words for `shape` without any model."""
     # A request that is folded away with its turn must be told like any other.
     stays = shape.cut is not None and not shape.cut.folds_request
     summary_tokens, checkpoint_tokens = shape.summary_tokens, shape.checkpoint_tokens
-    words = Words("", "", warnings=warnings)
+    words = SummaryText("", "", warnings=warnings)
     # A text counts a little more inside its message, and much more beside another script.
     for _ in range(_FITTINGS if shape.cut else 0):
         words = replace(
@@ -110,7 +125,7 @@ def extracts(task: Task, shape: Shape, sources: Sources, warnings: tuple[str, ..
     return replace(words, summary="", checkpoint="")
 
 
-def spent(task: Task, shape: Shape, words: Words) -> Shape:
+def spent(task: CompactionContext, shape: Plan, words: SummaryText) -> Plan:
     """`shape` with no more room for its words than `words` take."""
     return replace(
         shape,
@@ -120,7 +135,12 @@ def spent(task: Task, shape: Shape, words: Words) -> Shape:
 
 
 def with_extracts(
-    task: Task, prose: str, record: Record, max_tokens: int, *, is_prefix: bool = False
+    task: CompactionContext,
+    prose: str,
+    record: OriginalMessages,
+    max_tokens: int,
+    *,
+    is_prefix: bool = False,
 ) -> str:
     """The prose, and extracts from the record in the room that it leaves."""
     left = max_tokens - task.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
@@ -130,12 +150,14 @@ def with_extracts(
     return f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
 
 
-def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool = False) -> str:
+def extract_of(
+    task: CompactionContext, record: OriginalMessages, max_tokens: int, *, is_prefix: bool = False
+) -> str:
     """Verbatim extracts from the record, of at most `max_tokens`."""
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
     before = previous_of(record)
-    asked = SummaryRequest(
+    asked = SummaryInput(
         (*before.messages, *record.messages),
         merged(before.digest, digest(record.messages, task.settings.tool_kinds)),
         max_tokens,
@@ -148,18 +170,20 @@ def extract_of(task: Task, record: Record, max_tokens: int, *, is_prefix: bool =
     return writer.write(asked, task.count)
 
 
-def previous_of(record: Record) -> Previous:
+def previous_of(record: OriginalMessages) -> Previous:
     """What is left of originals that the archive does not have."""
     return read_previous(record.lost)
 
 
-def host_words(task: Task, shape: Shape, sources: Sources, request: CompactRequest) -> Words:
+def summarize_with_host_text(
+    task: CompactionContext, shape: Plan, sources: Originals, request: CompactRequest
+) -> SummaryText:
     """The words for `shape` with the prose that the host gave, if it may be used."""
     plain = extracts(task, shape, sources)
     if not shape.summary_tokens:
         warning = "The summary that was given is not used: no history had to be replaced."
         return replace(plain, warnings=(warning,))
-    source = source_for(task, sources.history, request)
+    source = grounding_source(task, sources.history, request)
     try:
         prose = host.accept(request.summary or "", source, shape.summary_tokens, task.count)
     except SummaryError as error:
@@ -170,23 +194,29 @@ def host_words(task: Task, shape: Shape, sources: Sources, request: CompactReque
 
 
 def prompt_for(
-    task: Task, sources: Sources, shape: Shape, request: CompactRequest, token: str
+    task: CompactionContext, sources: Originals, shape: Plan, request: CompactRequest, token: str
 ) -> SummaryPrompt:
     """What a host's model needs to write the summary of `shape`."""
-    assignment = assignment_of(task, sources.history, shape.summary_tokens, False, request)
-    record = render(clipped(parts_of(assignment.messages)))
+    assignment = job_of(task, sources.history, shape.summary_tokens, False, request)
+    record = render_messages(clip(parts_of(assignment.messages)))
     prompt = summary_prompt(assignment, record, sources.history.lost)
     return SummaryPrompt(prompt.system, prompt.user, prompt.max_tokens, token)
 
 
-async def issue_continuation(task: Task, shape: Shape, archive: Archive, now_seconds: float) -> str:
+async def issue_continuation(
+    task: CompactionContext, shape: Plan, archive: Archive, now_seconds: float
+) -> str:
     """The token that ties the host's summary to the history of `shape`."""
     span = history_span(task, shape)
     return continuation.issue(span, await _raws(span, archive), now_seconds)
 
 
 async def continuation_warnings(
-    task: Task, shape: Shape, request: CompactRequest, archive: Archive, now_seconds: float
+    task: CompactionContext,
+    shape: Plan,
+    request: CompactRequest,
+    archive: Archive,
+    now_seconds: float,
 ) -> tuple[str, ...]:
     """What to say of the token that came with the host's summary.
 
@@ -195,7 +225,7 @@ async def continuation_warnings(
     """
     if request.continuation is None:
         return ()
-    given = continuation.parse(request.continuation, task.session_id, now_seconds)
+    given = continuation.parse_continuation(request.continuation, task.session_id, now_seconds)
     continuation.verify(given, await _raws(given.span, archive))
     stop = history_span(task, shape).stop_seq
     if not shape.summary_tokens or stop <= given.span.stop_seq:
@@ -216,17 +246,17 @@ async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
     return [item.raw for item in found]
 
 
-async def model_words(
-    task: Task,
-    shape: Shape,
-    sources: Sources,
+async def summarize_with_model(
+    task: CompactionContext,
+    shape: Plan,
+    sources: Originals,
     request: CompactRequest,
     model: SummaryModel,
     *,
     states: Sequence[SessionState],
     now_seconds: float,
     tell: TellChars,
-) -> Words:
+) -> SummaryText:
     """The words for `shape` with the prose of `model`; extracts where that fails, and why.
 
     Args:
@@ -259,7 +289,7 @@ async def model_words(
         )
         plain = await to_thread.run_sync(extracts, task, shape, sources, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})
-    calls = Calls(model, tell)
+    calls = ModelCalls(model, tell)
     summary, checkpoint = await gathered([partial(_text, job, calls, task) for job in jobs], 2)
     written = [text.prose for text in (summary, checkpoint) if text.prose is not None]
     failures = [text.failure for text in (summary, checkpoint) if text.failure]
@@ -271,7 +301,7 @@ async def model_words(
         "failure": "; ".join(failures) or None,
         **calls.usage.as_json(),
     }
-    return Words(
+    return SummaryText(
         summary.text,
         checkpoint.text,
         model.writer if written else "extractive",
@@ -288,10 +318,10 @@ async def model_words(
 class _Job:
     """One text that is to be written: the summary, or the checkpoint."""
 
-    record: Record
+    record: OriginalMessages
     max_tokens: int
     is_prefix: bool
-    assignment: Assignment
+    assignment: SummaryJob
     request: CompactRequest
 
     @property
@@ -309,17 +339,21 @@ class _Written:
 
 
 def _job(
-    task: Task, record: Record, max_tokens: int, is_prefix: bool, request: CompactRequest
+    task: CompactionContext,
+    record: OriginalMessages,
+    max_tokens: int,
+    is_prefix: bool,
+    request: CompactRequest,
 ) -> _Job:
-    assignment = assignment_of(task, record, max_tokens, is_prefix, request)
+    assignment = job_of(task, record, max_tokens, is_prefix, request)
     return _Job(record, max_tokens, is_prefix, assignment, request)
 
 
-async def _text(job: _Job, calls: Calls, task: Task) -> _Written:
+async def _text(job: _Job, calls: ModelCalls, task: CompactionContext) -> _Written:
     """The text of one job: a model's where that can be had, else extracts."""
     failure = ""
     if job.has_room_for_prose:
-        source = await to_thread.run_sync(source_for, task, job.record, job.request)
+        source = await to_thread.run_sync(grounding_source, task, job.record, job.request)
         try:
             prose = await write_prose(job.assignment, source, calls, task.count)
         except SummaryError as error:
@@ -333,7 +367,9 @@ async def _text(job: _Job, calls: Calls, task: Task) -> _Written:
     return _Written(text, failure=failure)
 
 
-def memory_words(task: Task, shape: Shape, sources: Sources, match: Match) -> Words:
+def reuse_summary(
+    task: CompactionContext, shape: Plan, sources: Originals, match: SummaryMatch
+) -> SummaryText:
     """The words for `shape`: the memory, what came after it, and extracts from the record."""
     plain = extracts(task, shape, sources)
     text, room_tokens = match.memory.text, shape.summary_tokens
@@ -342,7 +378,7 @@ def memory_words(task: Task, shape: Shape, sources: Sources, match: Match) -> Wo
     if since:
         left = room_tokens - task.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
         told = extract_of(
-            task, Record(since, later=sources.history.later), int(left * _SINCE_SHARE)
+            task, OriginalMessages(since, later=sources.history.later), int(left * _SINCE_SHARE)
         )
         text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
     text = with_extracts(task, text, sources.history, room_tokens)
@@ -356,12 +392,12 @@ def memory_words(task: Task, shape: Shape, sources: Sources, match: Match) -> Wo
     return replace(plain, summary=text, writer="memory", memory=used)
 
 
-def memory_given(task: Task, request: CompactRequest) -> Words:
+def summary_to_record(task: CompactionContext, request: CompactRequest) -> SummaryText:
     """What the host hands in while it goes on, as words that only the archive gets."""
-    source = source_for(task, Record(task.messages), request)
+    source = grounding_source(task, OriginalMessages(task.messages), request)
     room_tokens = int(task.settings.summary_tokens * PROSE_SHARE)
     try:
         prose = host.accept(request.summary or "", source, room_tokens, task.count)
     except SummaryError as error:
-        return Words("", "", warnings=(f"The summary that was given is not kept. {error}.",))
-    return Words("", "", "host", prose.warnings, prose=prose.text)
+        return SummaryText("", "", warnings=(f"The summary that was given is not kept. {error}.",))
+    return SummaryText("", "", "host", prose.warnings, prose=prose.text)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from context_compaction.budget import Goal, limit_tokens
-from context_compaction.context import Draft, Task, Verdict
+from context_compaction.budget import TokenBudget, limit_tokens
+from context_compaction.context import CompactionContext, EditedMessages, Validation
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Message, Messages, ToolResult, tool_calls
@@ -16,9 +16,15 @@ from context_compaction.tokens.counter import MessageCounter
 _MAX_PIECES = 8
 
 
-def judge(
-    task: Task, goal: Goal, repaired: Step, draft: Draft, mode: Mode, *, is_repeated: bool = False
-) -> Verdict:
+def validate(
+    task: CompactionContext,
+    goal: TokenBudget,
+    repaired: Step,
+    draft: EditedMessages,
+    mode: Mode,
+    *,
+    is_repeated: bool = False,
+) -> Validation:
     """Let `draft` pass, or fall back to the repaired input and say why.
 
     Where the call repeats the one that had this very outcome, nothing is wrong with its having
@@ -29,7 +35,7 @@ def judge(
     if is_same and is_repeated and not repaired.edits:
         fits = _fits(goal, draft.messages, count, "auto")
         warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
-        return Verdict(draft, "unchanged", fits, warnings)
+        return Validation(draft, "unchanged", fits, warnings)
     if is_same:
         return _nothing_done(task, goal, repaired, mode)
     faults = problems(draft.messages, task.rules)
@@ -45,29 +51,33 @@ def judge(
         saved = f"{before - after} of {before} tokens could be saved"
         return _fallback(task, goal, repaired, mode, f"only {saved}, and that does not fit")
     warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
-    return Verdict(draft, "compacted", fits, warnings)
+    return Validation(draft, "compacted", fits, warnings)
 
 
-def _nothing_done(task: Task, goal: Goal, repaired: Step, mode: Mode) -> Verdict:
+def _nothing_done(
+    task: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode
+) -> Validation:
     fits = _fits(goal, repaired.messages, task.count, mode)
-    draft = Draft(repaired.messages)
+    draft = EditedMessages(repaired.messages)
     warnings = () if fits else (_too_large(task, goal, repaired.messages, mode),)
     if repaired.edits:
-        return Verdict(draft, "repaired", fits, warnings)
+        return Validation(draft, "repaired", fits, warnings)
     if mode == "record" or (fits and mode not in ("full", "micro")):
-        return Verdict(draft, "unchanged", fits, warnings)
+        return Validation(draft, "unchanged", fits, warnings)
     return _fallback(task, goal, repaired, mode, "there is nothing left to clear or to summarise")
 
 
-def _fallback(task: Task, goal: Goal, repaired: Step, mode: Mode, reason: str) -> Verdict:
+def _fallback(
+    task: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode, reason: str
+) -> Validation:
     fits = _fits(goal, repaired.messages, task.count, mode)
     warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
     if not fits:
         warnings.append(_too_large(task, goal, repaired.messages, mode))
-    return Verdict(Draft(repaired.messages), "no_progress", fits, tuple(warnings))
+    return Validation(EditedMessages(repaired.messages), "no_progress", fits, tuple(warnings))
 
 
-def _fits(goal: Goal, messages: Messages, count: MessageCounter, mode: Mode) -> bool:
+def _fits(goal: TokenBudget, messages: Messages, count: MessageCounter, mode: Mode) -> bool:
     if not messages:
         return True
     total_bytes = count.request_bytes(messages)
@@ -81,7 +91,7 @@ def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bo
     return count.request_bytes(after) < count.request_bytes(before) * 0.99
 
 
-def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
+def _too_large(task: CompactionContext, goal: TokenBudget, messages: Messages, mode: Mode) -> str:
     upper = goal.request_count.estimate(messages).upper
     limit = limit_tokens(goal, mode)
     wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
@@ -96,13 +106,17 @@ def _too_large(task: Task, goal: Goal, messages: Messages, mode: Mode) -> str:
     )
 
 
-def placed_pieces(task: Task, goal: Goal, messages: Messages) -> tuple[Piece, ...]:
+def placed_pieces(
+    task: CompactionContext, goal: TokenBudget, messages: Messages
+) -> tuple[Piece, ...]:
     """The pieces that cannot be made smaller, with positions in the list that came in."""
     pieces = irreducible_pieces(messages, goal, task.count)
     return tuple(replace(piece, index=task.place_of(piece.index)) for piece in pieces)
 
 
-def irreducible_pieces(messages: Messages, goal: Goal, count: MessageCounter) -> tuple[Piece, ...]:
+def irreducible_pieces(
+    messages: Messages, goal: TokenBudget, count: MessageCounter
+) -> tuple[Piece, ...]:
     """What is left when nothing more can go, largest first."""
     requests = [at for at, message in enumerate(messages) if user_texts(message)]
     newest = requests[-1] if requests else -1
@@ -119,7 +133,7 @@ def irreducible_pieces(messages: Messages, goal: Goal, count: MessageCounter) ->
 def _describe(message: Message, *, is_newest: bool) -> str:
     if message.role == "system":
         return "system message"
-    if placeholders.is_made(message):
+    if placeholders.is_synthetic(message):
         is_summary = placeholders.summary_text(message) is not None
         return "summary with its pinned text" if is_summary else "checkpoint or note of ours"
     if is_newest:

@@ -37,7 +37,7 @@ def issue(span: Span, originals: Sequence[JsonObject], now_seconds: float) -> st
     return f"c2-{span.start_seq}-{span.stop_seq}-{span.head}-{expires}-{digest}"
 
 
-def parse(token: str, session_id: str, now_seconds: float) -> Continuation:
+def parse_continuation(token: str, session_id: str, now_seconds: float) -> Continuation:
     """The token of `session_id` taken apart.
 
     Raises:

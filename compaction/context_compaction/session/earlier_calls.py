@@ -17,7 +17,7 @@ from context_compaction.activity.read_state import (
     untold,
     uses_of,
 )
-from context_compaction.context import Shape, Task, Verdict, Words
+from context_compaction.context import CompactionContext, Plan, SummaryText, Validation
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
 from context_compaction.layers.restore_files import file_texts, not_shown, recent_files, shown_file
@@ -28,13 +28,13 @@ from context_compaction.messages.model import Messages, make_message, text_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.identify import repeat_key, stop_seq_of
-from context_compaction.session.saved_summary import memory_kept
+from context_compaction.session.saved_summary import summary_to_save
 from context_compaction.session.state import Filling, ModelCall, Rejection, SessionState
-from context_compaction.session.thrash import Refill, refill_of, thrash_warning
+from context_compaction.session.thrash import RefillStats, refill_stats, thrash_warning
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class EarlierCalls:
     """The state before this call, brought up to its list.
 
     Attributes:
@@ -45,11 +45,11 @@ class Past:
 
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
-    refill: Refill | None = None
+    refill: RefillStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFiles:
     """The files that the list and earlier calls tell of, before anybody looked at the disk."""
 
     uses: Mapping[str, FileUse]
@@ -61,21 +61,21 @@ class Known:
         return tracked_paths(self.uses, self.states)
 
 
-def known_of(task: Task, states: Sequence[SessionState]) -> Known:
+def known_files(task: CompactionContext, states: Sequence[SessionState]) -> KnownFiles:
     """What `task.messages` and the newest of `states` tell of files."""
     uses = uses_of(task.messages, task.seqs, task.settings.tool_kinds)
     newest = next((s.files for s in reversed(states) if s.files is not None), ())
-    return Known(uses, {file.path: file for file in newest})
+    return KnownFiles(uses, {file.path: file for file in newest})
 
 
-def past_of(
-    task: Task,
+def earlier_calls_of(
+    task: CompactionContext,
     earlier: Sequence[SessionState],
-    known: Known,
+    known: KnownFiles,
     on_disk: Mapping[str, DiskFile],
     *,
     is_over: bool,
-) -> Past:
+) -> EarlierCalls:
     """The state as `earlier` calls left it, and what `task.messages` say beyond them.
 
     Args:
@@ -87,12 +87,14 @@ def past_of(
     """
     states = checked(known.uses, known.states, on_disk)
     if not is_over:
-        return Past(states, on_disk)
-    refill = refill_of(task.messages, task.seqs, earlier, count=task.count, settings=task.settings)
-    return Past(states, on_disk, refill)
+        return EarlierCalls(states, on_disk)
+    refill = refill_stats(
+        task.messages, task.seqs, earlier, count=task.count, settings=task.settings
+    )
+    return EarlierCalls(states, on_disk, refill)
 
 
-def files_for(past: Past, task: Task, shape: Shape) -> list[FileText]:
+def files_for(past: EarlierCalls, task: CompactionContext, shape: Plan) -> list[FileText]:
     """What `restore` may put back, most wanted first; nothing where no history is replaced."""
     if shape.cut is None or not task.policy.restores_files:
         return []
@@ -103,7 +105,9 @@ def files_for(past: Past, task: Task, shape: Shape) -> list[FileText]:
     return file_texts(recent[:most], past.states, past.on_disk)
 
 
-def noted(verdict: Verdict, past: Past, task: Task, *, may_tell: bool) -> tuple[Verdict, Past]:
+def noted(
+    verdict: Validation, past: EarlierCalls, task: CompactionContext, *, may_tell: bool
+) -> tuple[Validation, EarlierCalls]:
     """`verdict` with a note of files that changed since they were read, each change once.
 
     It stands before the newest request, or after the newest results: nothing there is cached yet.
@@ -124,7 +128,9 @@ def noted(verdict: Verdict, past: Past, task: Task, *, may_tell: bool) -> tuple[
     return replace(verdict, draft=draft, status="compacted"), known
 
 
-def told(result: CompactResult, past: Past, task: Task) -> CompactResult:
+def with_warnings(
+    result: CompactResult, past: EarlierCalls, task: CompactionContext
+) -> CompactResult:
     """`result` with what the past has to say."""
     notes = [unknown_warning(task.messages), changed_warning(past.states)]
     receipt = result.receipt
@@ -136,10 +142,10 @@ def told(result: CompactResult, past: Past, task: Task) -> CompactResult:
 
 
 def state_after(
-    past: Past,
-    task: Task,
-    shape: Shape,
-    words: Words,
+    past: EarlierCalls,
+    task: CompactionContext,
+    shape: Plan,
+    words: SummaryText,
     result: CompactResult,
     messages: Messages,
     *,
@@ -160,7 +166,7 @@ def state_after(
         rejection: What the provider had refused.
         now_seconds: The time.
     """
-    memory = memory_kept(task, shape, words, wishes, now_seconds)
+    memory = summary_to_save(task, shape, words, wishes, now_seconds)
     model = _model_call(words)
     if not result.changed and result.prepared is None and model is None and rejection is None:
         # A summary for later; it is no compaction, so nothing else of this call is remembered.
@@ -169,7 +175,7 @@ def state_after(
     if result.prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         return SessionState(memory=memory, model=model, made=made)
-    put_back = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_made(m))
+    put_back = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
     shown = [
         path
         for path, file in past.on_disk.items()
@@ -188,7 +194,7 @@ def state_after(
     )
 
 
-def _model_call(words: Words) -> ModelCall | None:
+def _model_call(words: SummaryText) -> ModelCall | None:
     report = words.model or {}
     if not report.get("requested"):
         return None

@@ -14,7 +14,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from context_compaction import formats
-from context_compaction.context import Draft, Rung, Shape, Task, Verdict
+from context_compaction.context import (
+    CompactionContext,
+    EditedMessages,
+    EffortLevel,
+    Plan,
+    Validation,
+)
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.attribution import Ours, attributed
 from context_compaction.messages.cache_control import without_cache_markers
@@ -22,7 +28,7 @@ from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, Thinking
 from context_compaction.messages.placeholders import summary_of
-from context_compaction.messages.provider_rules import WireRules
+from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import index_calls, runs, safe_cuts
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import Boundary, CompactResult, LayerReport, Prepared
@@ -62,7 +68,7 @@ def check(request: CompactRequest) -> None:
         )
 
 
-def settled_count(messages: Messages, rules: WireRules) -> int:
+def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
     """How many leading messages can be replaced while the rest is still being written.
 
     The newest turn of the assistant is not settled, nor what stands after it, while one of its
@@ -91,7 +97,7 @@ def prepared_result(
     given: Sequence[JsonObject],
     start: Start,
     repaired: Step,
-    verdict: Verdict,
+    verdict: Validation,
     rendered: Sequence[Sequence[JsonObject]],
     now_seconds: float,
 ) -> CompactResult:
@@ -180,7 +186,7 @@ def find(
     return receipt
 
 
-def applied_shape(task: Task, receipt: JsonObject, format: str) -> Shape:
+def applied_plan(task: CompactionContext, receipt: JsonObject, format: str) -> Plan:
     """The messages of `task` with those that `receipt` was prepared for replaced."""
     kept = receipt["prepared"]
     present = {m.index: m for m in task.messages if m.index is not None}
@@ -200,15 +206,17 @@ def applied_shape(task: Task, receipt: JsonObject, format: str) -> Shape:
     is_repaired = bool(kept["repair_edits"])
     layers = [LayerReport(**layer) for layer in receipt["layers"]][int(is_repaired) :]
     edits = receipt["edits"][kept["repair_edits"] :]
-    draft = Draft(
+    draft = EditedMessages(
         (*first, *task.messages[later_at:]),
         tuple(map(_edit, edits)),
         layers=tuple(layers),
     )
-    return Shape(draft, Rung(task.settings, 0.0))
+    return Plan(draft, EffortLevel(task.settings, 0.0))
 
 
-def applied_result(result: CompactResult, verdict: Verdict, receipt: JsonObject) -> CompactResult:
+def applied_result(
+    result: CompactResult, verdict: Validation, receipt: JsonObject
+) -> CompactResult:
     """`result` of the swap, with what was known of it since it was prepared."""
     if result.status != "compacted":
         return result

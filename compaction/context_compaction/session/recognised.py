@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from context_compaction.archive import AppendResult, StandingContext
-from context_compaction.context import Places, Task
+from context_compaction.context import CompactionContext, Places
 from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import cache_marker_count, without_cache_markers
 from context_compaction.messages.model import JsonObject, Messages
@@ -98,7 +98,7 @@ def named(result: CompactResult, start: Start) -> CompactResult:
     return replace(result, recognised=start.recognised, receipt=receipt)
 
 
-def answered(result: CompactResult, start: Start, task: Task) -> CompactResult:
+def answered(result: CompactResult, start: Start, task: CompactionContext) -> CompactResult:
     """`result` of the list of `start`, told to the caller of the list that came in."""
     if start.recognised is None or result.changed or start.request.prepare:
         return result
@@ -115,10 +115,12 @@ def answered(result: CompactResult, start: Start, task: Task) -> CompactResult:
     )
 
 
-def _boundary_in(made: Messages, task: Task) -> Boundary | None:
+def _boundary_in(made: Messages, task: CompactionContext) -> Boundary | None:
     """Where the summaries among `made` stand for history."""
     spans = [
-        (at, span) for at, m in enumerate(made) if (span := placeholders.span_of(m)) is not None
+        (at, span)
+        for at, m in enumerate(made)
+        if (span := placeholders.span_replaced_by(m)) is not None
     ]
     if not spans:
         return None

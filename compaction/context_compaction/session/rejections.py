@@ -17,7 +17,7 @@ from context_compaction.session.state import Rejection, SessionState
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class PromptTooLongRejections:
     """What is known of one request that was refused.
 
     Attributes:
@@ -54,9 +54,9 @@ class Refusals:
         return replace(request, target_tokens=max(1, min(request.target_tokens or most, most)))
 
 
-def refusals_of(
+def rejections_of(
     payload: Sequence[JsonObject], states: Sequence[SessionState], max_retries: int = 0
-) -> Refusals:
+) -> PromptTooLongRejections:
     """The refusals of `payload`, which a provider has just refused.
 
     Args:
@@ -82,10 +82,14 @@ def refusals_of(
         grows = not found <= versions
         versions |= found
     sizes = [item.result_tokens for item in links if item.result in versions]
-    return Refusals(key, rejected, len(versions), min(sizes, default=None), max_retries)
+    return PromptTooLongRejections(
+        key, rejected, len(versions), min(sizes, default=None), max_retries
+    )
 
 
-def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals) -> CompactResult:
+def with_rejections(
+    result: CompactResult, payload: Sequence[JsonObject], refusals: PromptTooLongRejections
+) -> CompactResult:
     """`result` with its refusals in the receipt; "no_progress" where it was refused before."""
     if not refusals.key:
         return result
@@ -128,7 +132,7 @@ def met(result: CompactResult, payload: Sequence[JsonObject], refusals: Refusals
     return replace(result, warnings=warnings, receipt=receipt)
 
 
-def rejection_of(result: CompactResult, refusals: Refusals) -> Rejection | None:
+def rejection_of(result: CompactResult, refusals: PromptTooLongRejections) -> Rejection | None:
     """What later calls are to know of the list that was refused, and of `result` instead of it."""
     if not refusals.key:
         return None

@@ -10,17 +10,17 @@ way, before it asks a model. Pure: the archive's receipts hold the texts.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_compaction.context import Shape, Task, Words, history_span, span_of
+from context_compaction.context import CompactionContext, Plan, SummaryText, history_span, span_of
 from context_compaction.layers.cut_point import history_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
 from context_compaction.request import CompactRequest
-from context_compaction.session.state import Memory, SessionState
+from context_compaction.session.state import SavedSummary, SessionState
 from context_compaction.summarizers.llm.prompt import PROSE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class SummaryMatch:
     """A memory that reaches the cut.
 
     Attributes:
@@ -29,14 +29,14 @@ class Match:
         gap_tokens: Tokens between its end and the cut; negative where it reaches beyond.
     """
 
-    memory: Memory
+    memory: SavedSummary
     since: Messages
     gap_tokens: int
 
 
-def memory_that_reaches(
-    task: Task, shape: Shape, request: CompactRequest, states: Sequence[SessionState]
-) -> Match | None:
+def summary_that_reaches(
+    task: CompactionContext, shape: Plan, request: CompactRequest, states: Sequence[SessionState]
+) -> SummaryMatch | None:
     """The memory whose end lies nearest to the cut of `shape`; None where none can be used.
 
     It must stand for the whole history in this very conversation, fit, dwell on what is asked for,
@@ -61,14 +61,18 @@ def memory_that_reaches(
     return min(found, key=lambda match: abs(match.gap_tokens), default=None)
 
 
-def memory_kept(
-    task: Task, shape: Shape, words: Words, request: CompactRequest, now_seconds: float
-) -> Memory | None:
+def summary_to_save(
+    task: CompactionContext,
+    shape: Plan,
+    words: SummaryText,
+    request: CompactRequest,
+    now_seconds: float,
+) -> SavedSummary | None:
     """What is left for later compactions; None where nobody wrote anything."""
     if not words.prose:
         return None
     span = span_of(task, task.messages) if shape.cut is None else history_span(task, shape)
-    return Memory(
+    return SavedSummary(
         words.prose,
         span.start_seq,
         span.stop_seq,
@@ -78,17 +82,19 @@ def memory_kept(
     )
 
 
-def _match(task: Task, history: Messages, all_messages: Messages, memory: Memory) -> Match | None:
+def _match(
+    task: CompactionContext, history: Messages, all_messages: Messages, memory: SavedSummary
+) -> SummaryMatch | None:
     """How the end of `memory` lies to the end of `history`; None where it is not in the list."""
     ends = [_end_seq(task, message) for message in history]
     if memory.stop_seq in ends:
         since = history[len(ends) - ends[::-1].index(memory.stop_seq) :]
-        return Match(memory, since, sum(map(task.count.message, since)))
+        return SummaryMatch(memory, since, sum(map(task.count.message, since)))
     beyond = 0
     for message in all_messages[_position_after(all_messages, history) :]:
         beyond += task.count.message(message)
         if _end_seq(task, message) == memory.stop_seq:
-            return Match(memory, (), -beyond)
+            return SummaryMatch(memory, (), -beyond)
     return None
 
 
@@ -98,7 +104,7 @@ def _position_after(messages: Messages, history: Messages) -> int:
     return next(at for at, is_last in enumerate(same, 1) if is_last)
 
 
-def _end_seq(task: Task, message: Message) -> int:
+def _end_seq(task: CompactionContext, message: Message) -> int:
     """Number of the last archived message that `message` is or stands for; -1 for none."""
     made = placeholders.originals_of(message)
     if made is not None:

@@ -17,7 +17,7 @@ _KEY = "state"
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class SavedSummary:
     """A summary written earlier.
 
     Attributes:
@@ -94,7 +94,7 @@ class SessionState:
     files: tuple[FileState, ...] | None = None
     filling: Filling | None = None
     rejection: Rejection | None = None
-    memory: Memory | None = None
+    memory: SavedSummary | None = None
     model: ModelCall | None = None
     made: tuple[str, ...] = ()
     repeat_key: str = ""
@@ -124,7 +124,7 @@ def state_of(receipt: JsonObject) -> SessionState:
         None if files is None else tuple(_read(FileState, file) for file in files),
         _read_if(Filling, kept.get("filling")),
         _read_if(Rejection, kept.get("rejection")),
-        _read_if(Memory, kept.get("memory")),
+        _read_if(SavedSummary, kept.get("memory")),
         _read_if(ModelCall, kept.get("model")),
         tuple(kept.get("made", ())),
         kept.get("repeat_key", ""),

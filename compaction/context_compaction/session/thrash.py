@@ -24,7 +24,7 @@ _TARGET_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FillSource:
     """A part of what came since the last compaction.
 
     Attributes:
@@ -39,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Refill:
+class RefillStats:
     """How the context got to its trigger again.
 
     Attributes:
@@ -54,21 +54,21 @@ class Refill:
     tokens: int
     room_tokens: int
     streak: int
-    sources: tuple[Source, ...]
+    sources: tuple[FillSource, ...]
 
     def as_json(self) -> JsonObject:
         """As the receipt has it."""
         return {**asdict(self), "sources": [asdict(source) for source in self.sources]}
 
 
-def refill_of(
+def refill_stats(
     messages: Messages,
     seqs: Sequence[int],
     states: Sequence[SessionState],
     *,
     count: MessageCounter,
     settings: Settings,
-) -> Refill:
+) -> RefillStats:
     """What has come since the newest compaction that found the context above its trigger.
 
     Args:
@@ -80,13 +80,13 @@ def refill_of(
     """
     last = next((state for state in reversed(states) if state.filling is not None), None)
     if last is None or last.filling is None:
-        return Refill(None, 0, 0, 0, ())
+        return RefillStats(None, 0, 0, 0, ())
     stop_seq = last.stop_seq
     since = [at for at, m in enumerate(messages) if m.index is not None if seqs[m.index] > stop_seq]
     turns = sum(1 for at in since if _begins_answer(messages, at))
     is_soon = turns <= settings.thrash_turns
     sources = _sources([messages[at] for at in since], index_calls(messages), count, settings)
-    return Refill(
+    return RefillStats(
         turns,
         sum(source.tokens for source in sources),
         last.filling.free_tokens,
@@ -95,7 +95,7 @@ def refill_of(
     )
 
 
-def thrash_warning(refill: Refill, settings: Settings) -> str | None:
+def thrash_warning(refill: RefillStats, settings: Settings) -> str | None:
     """What to tell the caller; None while the context does not thrash.
 
     Args:
@@ -126,7 +126,7 @@ def _begins_answer(messages: Messages, at: int) -> bool:
 
 def _sources(
     messages: Sequence[Message], index: CallIndex, count: MessageCounter, settings: Settings
-) -> tuple[Source, ...]:
+) -> tuple[FillSource, ...]:
     tokens: dict[str, int] = {}
     counts: dict[str, int] = {}
     for message in messages:
@@ -143,7 +143,7 @@ def _sources(
             name = f"messages of the {message.role}"
             tokens[name] = tokens.get(name, 0) + rest
             counts[name] = counts.get(name, 0) + 1
-    found = (Source(name, tokens[name], counts[name]) for name in tokens)
+    found = (FillSource(name, tokens[name], counts[name]) for name in tokens)
     return tuple(sorted(found, key=lambda source: (-source.tokens, source.name)))
 
 

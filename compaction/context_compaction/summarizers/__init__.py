@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from context_compaction.activity.digest import Digest
 from context_compaction.messages.model import Messages
 
-__all__ = ["SummaryRequest"]
+__all__ = ["SummaryInput"]
 
 
 @dataclass(frozen=True, slots=True)
-class SummaryRequest:
+class SummaryInput:
     """What a writer gets.
 
     Attributes:

@@ -96,7 +96,7 @@ def index_lines(messages: Messages) -> LineIndex:
     found: dict[str, Line] = {}
     order = 0
     for at, message in enumerate(messages):
-        if placeholders.is_made(message):
+        if placeholders.is_synthetic(message):
             continue
         said: set[str] = set()
         has_results = bool(tool_results(message))

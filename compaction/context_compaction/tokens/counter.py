@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from context_compaction.errors import SettingsError, VocabularyError
-from context_compaction.messages.cache import CountMemo, ObjectMemo, json_key, memo_for, text_key
+from context_compaction.messages.cache import CountCache, ObjectCache, cache_for, json_key, text_key
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -123,9 +123,9 @@ class MessageCounter:
     counter: TokenCounter
     image: ImageRule
     margin: float
-    memo: CountMemo = field(default_factory=CountMemo)
-    message_tokens: ObjectMemo | None = None
-    message_bytes: ObjectMemo | None = None
+    memo: CountCache = field(default_factory=CountCache)
+    message_tokens: ObjectCache | None = None
+    message_bytes: ObjectCache | None = None
 
     @property
     def method(self) -> str:
@@ -134,7 +134,7 @@ class MessageCounter:
 
     def for_one_call(self) -> "MessageCounter":
         """The same counter, with a memory of whole messages that ends with it."""
-        return replace(self, message_tokens=ObjectMemo(), message_bytes=ObjectMemo())
+        return replace(self, message_tokens=ObjectCache(), message_bytes=ObjectCache())
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
@@ -288,7 +288,7 @@ def counter_for(model: str | None = None, *, estimator: Estimator = "auto") -> M
     inner = HeuristicCounter() if estimator == "heuristic" else _o200k_or_heuristic(estimator)
     margin = HEURISTIC_MARGIN if isinstance(inner, HeuristicCounter) else profile.margin
     counter = ScaledCounter(inner, profile)
-    return MessageCounter(counter, profile.image, margin, memo_for(counter.name))
+    return MessageCounter(counter, profile.image, margin, cache_for(counter.name))
 
 
 def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter:
@@ -309,7 +309,7 @@ def _message_bytes(message: Message) -> int:
     return _json_bytes.figure(message.source, json_bytes)
 
 
-_json_bytes = CountMemo()
+_json_bytes = CountCache()
 
 
 def _check_anchor(messages: Messages, anchor: UsageAnchor) -> None:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import imagesize  # type: ignore[import-untyped]  # it has no py.typed marker
 
-from context_compaction.messages.cache import CountMemo, text_key
+from context_compaction.messages.cache import CountCache, text_key
 from context_compaction.messages.model import Document
 
 # How much base64 is decoded to find a picture's size: a little does for most, but a JPEG may carry
@@ -39,7 +39,7 @@ _PDF_PAGE = re.compile(rb"/Type\s*/Page(?![A-Za-z])")
 # The same in base64: "%PDF-"; and of audio: RIFF (WAV), ID3 and three MP3 frames, Ogg, FLAC.
 _PDF_MAGIC_BASE64 = "JVBERi0"
 _AUDIO_MAGIC_BASE64 = ("UklGR", "SUQz", "//s", "//M", "//I", "T2dnUw", "ZkxhQw")
-_PAGES = CountMemo(1_000)
+_PAGES = CountCache(1_000)
 _URL_SAFE = str.maketrans("-_", "+/")
 
 

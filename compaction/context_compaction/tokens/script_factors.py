@@ -38,7 +38,7 @@ _LAST_ACCENTED = 0x24F
 _VIETNAMESE_FACTOR = 1.0  # measured: 0.79 to 0.84
 
 
-def text_factor(profile: Profile, text: str) -> float:
+def script_token_factor(profile: Profile, text: str) -> float:
     """What the o200k_base tokens of `text` are multiplied by, by its scripts.
 
     Shares are by UTF-8 bytes, which follow tokens better than characters do. Text with less than

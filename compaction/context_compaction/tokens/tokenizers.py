@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from context_compaction.tokens.models import Profile
-from context_compaction.tokens.script_factors import text_factor
+from context_compaction.tokens.script_factors import script_token_factor
 from context_compaction.tokens.vocabulary import load_o200k
 
 # tiktoken's regular expression engine gives up on a million white space characters in a row; a
@@ -101,7 +101,7 @@ class ScaledCounter:
 
     def count(self, text: str) -> int:
         """Tokens of `text` for the model family."""
-        return math.ceil(self.inner.count(text) * text_factor(self.profile, text))
+        return math.ceil(self.inner.count(text) * script_token_factor(self.profile, text))
 
 
 def split_pieces(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from context_compaction.request import CompactRequest
 from context_compaction.tokens.counter import counter_for
 
 from mcp_server_compaction.cli.terminal import say
-from mcp_server_compaction.compare.comparison import Row, Share, compare
+from mcp_server_compaction.compare.comparison import PolicyRow, Share, compare
 from mcp_server_compaction.compare.page import page
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.compaction_call import input_of_file
@@ -67,7 +67,7 @@ def run_compare(job: CompareFile, config: Config) -> None:
         say(f"Page written to {job.html}")
 
 
-def _note(row: Row, job: CompareFile, window: int) -> str:
+def _note(row: PolicyRow, job: CompareFile, window: int) -> str:
     return (
         f"{row.tokens_before:,} tokens and {row.calls} calls through a window of {window:,} "
         f"tokens. Cost: input at ${job.price:g} a million, cache reads at 0.1 and writes at 1.25 "
@@ -76,7 +76,9 @@ def _note(row: Row, job: CompareFile, window: int) -> str:
     )
 
 
-async def _compare(job: CompareFile, names: list[str], config: Config) -> tuple[list[Row], int]:
+async def _compare(
+    job: CompareFile, names: list[str], config: Config
+) -> tuple[list[PolicyRow], int]:
     data = await anyio.Path(job.file).read_bytes()
     given = await input_of_file(data, job.file.name)
     model = job.model or given.model or config.model
@@ -96,7 +98,7 @@ async def _compare(job: CompareFile, names: list[str], config: Config) -> tuple[
     return await compare(given.payload, request, names, job.price), window
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: PolicyRow) -> list[str]:
     layers = "\n".join(f"{name} {saved:,}" for name, saved in row.saved_by_layer.items())
     return [
         row.policy,

@@ -20,7 +20,7 @@ from mcp_server_compaction.hosts.import_journal import Journal
 from mcp_server_compaction.hosts.importing import (
     Imported,
     Report,
-    changed_files,
+    files_to_import,
     import_file,
     is_output,
 )
@@ -105,7 +105,7 @@ def _may_be(path: Path) -> bool:
 async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
     """Import the files that have changed."""
     journal = Journal(config.archive_folder)
-    changed = await to_thread.run_sync(changed_files, journal, files)
+    changed = await to_thread.run_sync(files_to_import, journal, files)
     if not changed:
         return []
     async with open_archive(config.archive_folder, redaction=config.redaction) as archive:

@@ -32,7 +32,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PolicyRow:
     """One policy.
 
     Attributes:
@@ -83,7 +83,7 @@ async def compare(
     request: CompactRequest,
     policies: Sequence[str],
     price_usd: float,
-) -> list[Row]:
+) -> list[PolicyRow]:
     """A row for each policy.
 
     Args:
@@ -101,7 +101,9 @@ async def compare(
     ]
 
 
-async def _row(payload: Sequence[JsonObject], request: CompactRequest, price_usd: float) -> Row:
+async def _row(
+    payload: Sequence[JsonObject], request: CompactRequest, price_usd: float
+) -> PolicyRow:
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with open_archive(root / "archive", index_root=root / "index") as archive:
@@ -111,7 +113,7 @@ async def _row(payload: Sequence[JsonObject], request: CompactRequest, price_usd
             session = await replay(payload, request, archive)
     before = formats.parse(payload, format=result.format)
     after = formats.parse(result.messages, format=result.format)
-    return Row(
+    return PolicyRow(
         policy=request.policy,
         status=result.status,
         fits=result.fits,

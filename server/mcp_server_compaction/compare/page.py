@@ -6,7 +6,7 @@ Colours and text follow the reader's light or dark scheme; nothing is fetched, n
 from collections.abc import Sequence
 from html import escape
 
-from mcp_server_compaction.compare.comparison import Row, Share
+from mcp_server_compaction.compare.comparison import PolicyRow, Share
 
 _WIDTH, _ROW, _LABEL, _VALUE = 520, 24, 140, 90
 _COLORS = ("#3d9970", "#5b8fd0", "#d8694f", "#9d7fc7", "#c29a1b", "#4fa8a0", "#c0597f", "#8a8a8a")
@@ -35,7 +35,7 @@ svg { max-width: 100%; height: auto; } svg text { fill: var(--text); }
 
 
 def page(
-    rows: Sequence[Row], headings: Sequence[str], cells: Sequence[Sequence[str]], note: str
+    rows: Sequence[PolicyRow], headings: Sequence[str], cells: Sequence[Sequence[str]], note: str
 ) -> str:
     """The whole page.
 
@@ -106,7 +106,7 @@ def _bars(title: str, names: Sequence[str], series: dict[str, list[float]], form
     return _figure(title, legend, height * len(names) + 6, parts)
 
 
-def _layers(rows: Sequence[Row]) -> str:
+def _layers(rows: Sequence[PolicyRow]) -> str:
     """For each policy what its layers saved, one behind the other."""
     layers = list(dict.fromkeys(name for row in rows for name in row.saved_by_layer))
     layers = [name for name in layers if any(row.saved_by_layer.get(name, 0) > 0 for row in rows)]
@@ -124,7 +124,7 @@ def _layers(rows: Sequence[Row]) -> str:
     return _figure("Tokens that each layer saved", _legend(layers), _ROW * len(rows) + 6, parts)
 
 
-def _scatter(rows: Sequence[Row]) -> str:
+def _scatter(rows: Sequence[PolicyRow]) -> str:
     """Cost to the right, recall upwards: the best stand at the upper left."""
     height, left, bottom = 320, 50, 40
     most = max((row.cost_usd for row in rows), default=0) * 1.05 or 1

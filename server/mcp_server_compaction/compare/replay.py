@@ -28,7 +28,7 @@ MIN_CACHED_TOKENS = 1_024
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ReplayedCall:
     """One request of the replay.
 
     Attributes:
@@ -61,7 +61,7 @@ class Replay:
     """All requests of one conversation under one policy."""
 
     policy: str
-    calls: tuple[Call, ...]
+    calls: tuple[ReplayedCall, ...]
 
     @property
     def billed_tokens(self) -> float:
@@ -128,7 +128,7 @@ async def replay(
         request, mode="auto", format=format_name, session_id=f"replay-{request.policy}"
     )
     book = _Book(format_name, counter_for(request.model), _room_tokens(request))
-    calls: list[Call] = []
+    calls: list[ReplayedCall] = []
     context: list[JsonObject] = []
     sent: list[JsonObject] = []
     names = Names()
@@ -170,7 +170,7 @@ def _room_tokens(request: CompactRequest) -> int:
     return budget.trigger_tokens
 
 
-def _share(calls: Sequence[Call]) -> float:
+def _share(calls: Sequence[ReplayedCall]) -> float:
     read = sum(call.read_tokens for call in calls)
     total = read + sum(call.written_tokens for call in calls)
     return read / total if total else 0.0
@@ -199,7 +199,7 @@ class _Book:
         before: Sequence[JsonObject],
         result: CompactResult,
         known: tuple[int, int, int],
-    ) -> Call:
+    ) -> ReplayedCall:
         """The figures of one request; `before` is the request that was sent last.
 
         `known` says how many names were needed, found, and found with their context.
@@ -208,7 +208,7 @@ class _Book:
         same = _same_prefix(before, result.messages)
         read = sum(sizes[:same])
         read = read if read >= MIN_CACHED_TOKENS else 0
-        return Call(
+        return ReplayedCall(
             read,
             sum(sizes) - read,
             result.tokens.upper,

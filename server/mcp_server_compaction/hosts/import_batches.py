@@ -14,7 +14,11 @@ from typing import Any
 from context_compaction import formats
 from context_compaction.errors import InvalidMessageError
 from context_compaction.formats.parsing import list_or_none, object_or_none, refuse_constant
-from context_compaction.formats.session_files.histories import READERS, History, settled_count
+from context_compaction.formats.session_files.histories import (
+    READERS,
+    SessionHistory,
+    settled_count,
+)
 from context_compaction.formats.session_files.model import Entry, Row
 from context_compaction.formats.session_files.read import decompress
 from context_compaction.messages.model import Message
@@ -45,10 +49,10 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BatchPiece:
     """Messages that go to one session in one call."""
 
-    history: History
+    history: SessionHistory
     session_id: str
     messages: tuple[Message, ...]
     lines: tuple[int, ...]
@@ -66,7 +70,7 @@ class Cut:
         notes: What was left out.
     """
 
-    pieces: list[Piece]
+    pieces: list[BatchPiece]
     session_id: str | None
     settled_line: int
     notes: list[str]
@@ -139,7 +143,7 @@ def cut_batch(batch: Batch, position: Position, path: Path) -> Cut:
     return Cut(pieces, session_id, line, notes)
 
 
-def _piece(history: History, session_id: str, notes: list[str]) -> Piece:
+def _piece(history: SessionHistory, session_id: str, notes: list[str]) -> BatchPiece:
     entries = list(history.entries)
     messages: tuple[Message, ...] = ()
     while entries:
@@ -149,7 +153,7 @@ def _piece(history: History, session_id: str, notes: list[str]) -> Piece:
         except InvalidMessageError as error:
             left_out = entries.pop(error.index)
             notes.append(f"the message of line {left_out.line} is left out: {error.problem}")
-    return Piece(
+    return BatchPiece(
         history,
         (history.session_id if history.is_aside else None) or session_id,
         tuple(map(_with_time, messages, entries)),
@@ -162,7 +166,7 @@ def _with_time(message: Message, entry: Entry) -> Message:
     return replace(message, timestamp_seconds=entry.timestamp_seconds)
 
 
-def before(pieces: Sequence[Piece], line: int) -> list[Piece]:
+def before(pieces: Sequence[BatchPiece], line: int) -> list[BatchPiece]:
     """The messages that begin before `line`."""
     counts = [sum(number < line or not line for number in piece.lines) for piece in pieces]
     return [
@@ -172,7 +176,7 @@ def before(pieces: Sequence[Piece], line: int) -> list[Piece]:
     ]
 
 
-def from_line(pieces: Sequence[Piece], line: int) -> list[Piece]:
+def from_line(pieces: Sequence[BatchPiece], line: int) -> list[BatchPiece]:
     """The messages that begin at `line` or later; they go on after those before it."""
     counts = [sum(number < line or not line for number in piece.lines) for piece in pieces]
     return [

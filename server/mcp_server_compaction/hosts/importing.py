@@ -30,7 +30,7 @@ from context_compaction.session.identify import identify
 
 from mcp_server_compaction.hosts.import_batches import (
     Batch,
-    Piece,
+    BatchPiece,
     batch_of,
     before,
     cut_batch,
@@ -136,7 +136,7 @@ def is_output(path: Path) -> bool:
     return path.parent.name == "tool-results"
 
 
-def changed_files(journal: Journal, paths: Sequence[Path]) -> list[Path]:
+def files_to_import(journal: Journal, paths: Sequence[Path]) -> list[Path]:
     """Those of `paths` that are not as they were at their last import."""
 
     def is_changed(path: Path) -> bool:
@@ -259,7 +259,7 @@ async def _read_batch(path: Path, position: Position, batch_bytes: int) -> Batch
 
 
 async def _append(
-    archive: Archive, pieces: Sequence[Piece], before: Mapping[str, str], outcome: Imported
+    archive: Archive, pieces: Sequence[BatchPiece], before: Mapping[str, str], outcome: Imported
 ) -> dict[str, str]:
     """Append each piece after what its session holds; the histories that then end there."""
     heads = dict(before)

@@ -104,7 +104,7 @@ async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -
     )
 
 
-def request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:
+def compact_request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:
     """What to ask the library for.
 
     Raises:

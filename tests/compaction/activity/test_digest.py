@@ -2,7 +2,7 @@
 
 from hashlib import sha256
 
-from context_compaction.activity.digest import Digest, MemoryRead, Run, digest
+from context_compaction.activity.digest import CommandRun, Digest, MemoryRead, digest
 
 from tests.support.json_types import Json
 from tests.support.small import answered, assistant, call, compacted, lines, read, result, user
@@ -64,10 +64,10 @@ def test_runs_say_how_they_ended() -> None:
         [assistant(call("d", "Bash", command="sleep 9"))],
     )
     assert found.runs == (
-        Run("ls -l", failed=False),
-        Run("pytest -q", failed=True, error="AssertionError: 1"),
-        Run("make", failed=True, error="fatal: no rule"),
-        Run("sleep 9", failed=None),
+        CommandRun("ls -l", failed=False),
+        CommandRun("pytest -q", failed=True, error="AssertionError: 1"),
+        CommandRun("make", failed=True, error="fatal: no rule"),
+        CommandRun("sleep 9", failed=None),
     )
     assert found.in_flight == ("Bash(sleep 9)",)
 

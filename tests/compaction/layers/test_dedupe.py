@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from context_compaction.layers.base import FileText
 from context_compaction.layers.dedupe import REPEATED, SAME_AGAIN, dedupe
-from context_compaction.layers.restore_files import CHANGED, restore
+from context_compaction.layers.restore_files import CHANGED, restore_files
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Text
 from context_compaction.settings import Settings
@@ -133,7 +133,7 @@ def test_the_same_list_comes_back_as_the_same_object_where_nothing_repeats() -> 
 def put_back(*files: FileText) -> list[Json]:
     """A summary's end, and the message in which a compaction put files back."""
     messages = read([user("the summary"), assistant("answer")])
-    step = restore(
+    step = restore_files(
         messages, count=COUNT, settings=Settings(), files=files, at=2, limit_tokens=1_000_000
     )
     [block] = step.messages[2].blocks

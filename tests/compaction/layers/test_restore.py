@@ -8,7 +8,7 @@ from context_compaction.file_access import DiskFile, roots_of
 from context_compaction.formats import render
 from context_compaction.formats.convert import convert
 from context_compaction.layers.base import FileText
-from context_compaction.layers.restore_files import not_shown, recent_files, restore
+from context_compaction.layers.restore_files import not_shown, recent_files, restore_files
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Text
 from context_compaction.pipeline.compact import compact
@@ -24,7 +24,7 @@ from tests.support.small import COUNT, answered, assistant, lines, read, user
 
 def restored(files: list[FileText], limit_tokens: int = 1_000_000, **constants: Any) -> Step:
     messages = read([user("the summary"), assistant("answer")])
-    return restore(
+    return restore_files(
         messages,
         count=COUNT,
         settings=Settings(**constants),

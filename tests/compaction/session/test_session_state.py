@@ -6,9 +6,9 @@ from typing import Any
 from context_compaction.activity.read_state import FileState
 from context_compaction.session.state import (
     Filling,
-    Memory,
     ModelCall,
     Rejection,
+    SavedSummary,
     SessionState,
     before,
     made_by,
@@ -31,7 +31,7 @@ STATES = st.builds(
     filling=st.none() | st.builds(Filling, NUMBERS, st.integers(-(10**6), 10**6)),
     rejection=st.none() | st.builds(Rejection, st.text(), st.none() | st.text(), NUMBERS),
     memory=st.none()
-    | st.builds(Memory, st.text(), NUMBERS, NUMBERS, st.text(), st.text(), NUMBERS),
+    | st.builds(SavedSummary, st.text(), NUMBERS, NUMBERS, st.text(), st.text(), NUMBERS),
     model=st.none() | st.builds(ModelCall, st.floats(0, 1e9), st.booleans()),
     made=st.lists(st.text(), max_size=3).map(tuple),
     repeat_key=st.text(),
@@ -82,7 +82,7 @@ def test_a_receipt_from_before_there_was_a_state_is_read_whole() -> None:
         files=(FileState("a.py", "", 3, "s", "d", 1.5, False),),
         filling=Filling(2, 600),
         rejection=Rejection("q", "r", 300),
-        memory=Memory("So far.", 0, 6, "host", "", 12),
+        memory=SavedSummary("So far.", 0, 6, "host", "", 12),
         model=ModelCall(12, failed=True),
         made=("h1", "h2"),
         repeat_key="k",

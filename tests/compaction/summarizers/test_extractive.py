@@ -9,7 +9,7 @@ import pytest
 from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.messages import placeholders
-from context_compaction.summarizers import SummaryRequest
+from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.tokens.counter import counter_for
 
@@ -38,7 +38,7 @@ def written(
 ) -> str:
     parsed = formats.parse(messages, format="anthropic")
     after = formats.parse(later, format="anthropic") if later else ()
-    request = SummaryRequest(
+    request = SummaryInput(
         parsed, digest(parsed), max_tokens, later=after, instructions=instructions
     )
     return writer.write(request, COUNT)

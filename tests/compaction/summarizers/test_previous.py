@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from context_compaction import CompactRequest, compact
-from context_compaction.activity.digest import Digest, Run
+from context_compaction.activity.digest import CommandRun, Digest
 from context_compaction.activity.file_ledger import FileEntry
 from context_compaction.messages.model import text_of
 from context_compaction.summarizers.extractive import action_log
@@ -129,8 +129,8 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
             written=("c.py",),
             edited=("d.py", "e.py"),
             deleted=("f.py",),
-            runs=(Run("make test", True, "2 failed"), Run("ls", False)),
-            effects=(Run("git push", False), Run("book(seat)", None)),
+            runs=(CommandRun("make test", True, "2 failed"), CommandRun("ls", False)),
+            effects=(CommandRun("git push", False), CommandRun("book(seat)", None)),
             errors=("Read(x): no such file",),
             plan=("[open] one", "[done] two"),
             in_flight=("wait(5)",),

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import pytest
 from context_compaction import formats
 from context_compaction.errors import SettingsError
-from context_compaction.messages.cache import CountMemo
+from context_compaction.messages.cache import CountCache
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -195,7 +195,7 @@ def test_a_grown_transcript_costs_only_its_new_turn() -> None:
 
 def test_the_memo_forgets_what_was_not_used_for_longest() -> None:
     tally = TallyCounter()
-    memo = CountMemo(max_entries=2)
+    memo = CountCache(max_entries=2)
     counter = MessageCounter(tally, TileRule(), margin=1.0, memo=memo)
 
     for text in ("a", "b", "a", "c", "a", "b"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
 
-from context_compaction.archive.local.records import Place
+from context_compaction.archive.local.records import LinePlace
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash
 
 NO_SEQ = -1
@@ -40,12 +40,12 @@ class Node:
     parent: str
     content: str
     number: int
-    place: Place | None = None
+    place: LinePlace | None = None
     stands_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MessageRun:
     """Several messages after `parent`: the last `count` of the history `source`."""
 
     parent: str
@@ -101,11 +101,13 @@ class HistoryTree:
     """
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
-    runs: dict[str, Run] = field(default_factory=dict[str, Run])
+    runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     continued: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     by_content: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    _within: dict[str, Run] = field(default_factory=dict[str, Run])  # parts of runs asked for
+    _within: dict[str, MessageRun] = field(
+        default_factory=dict[str, MessageRun]
+    )  # parts of runs asked for
     _found: dict[str, str] = field(default_factory=dict[str, str])  # whole names, by what was asked
 
     def add_message(self, name: str, node: Node) -> None:
@@ -113,7 +115,7 @@ class HistoryTree:
         self._add(name, node)
         self.continued.add(node.parent)
 
-    def add_run(self, name: str, run: Run) -> None:
+    def add_run(self, name: str, run: MessageRun) -> None:
         """Take in a run; the history that it repeats goes on here."""
         self.runs[name] = run
         self.continued |= {run.parent, run.source}
@@ -162,7 +164,7 @@ class HistoryTree:
             for count, (source, node) in enumerate(reversed(steps), start=1):
                 name = chain_hash(name, node.content)
                 if name.startswith(head):
-                    self._within[name] = Run(run.parent, source, count, run.number)
+                    self._within[name] = MessageRun(run.parent, source, count, run.number)
                     return name
         return None
 

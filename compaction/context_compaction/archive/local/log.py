@@ -32,12 +32,12 @@ from context_compaction.archive.local.durable_files import (
 )
 from context_compaction.archive.local.records import (
     BLOB_MARK,
-    Place,
+    LinePlace,
     Record,
     decode_body,
     decode_head,
     encode_line,
-    restore,
+    internalise,
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError, SettingsError
 from context_compaction.messages.model import JsonObject
@@ -95,7 +95,7 @@ class LoggedRecord:
     """The head of a record and where its line stands."""
 
     head: JsonObject
-    place: Place
+    place: LinePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ def read_segment(
                 damaged.append(number)
             else:
                 offset = position - len(line)
-                pending.append(LoggedRecord(head, Place(segment, offset, len(line))))
+                pending.append(LoggedRecord(head, LinePlace(segment, offset, len(line))))
                 if with_lines:
                     lines.append(line)
             # A damaged line may have been the last of its call: what stands before it is whole.
@@ -167,7 +167,7 @@ def read_segment(
     return SegmentPart(records, end, zlib.crc32(tail), len(tail), tuple(damaged), kept)
 
 
-def read_body(folder: Path, place: Place, get_blob: Callable[[str], bytes]) -> Any:
+def read_body(folder: Path, place: LinePlace, get_blob: Callable[[str], bytes]) -> Any:
     """The body of one record; `get_blob` returns the bytes of a string kept as a blob.
 
     Raises:
@@ -181,7 +181,7 @@ def read_body(folder: Path, place: Place, get_blob: Callable[[str], bytes]) -> A
         body = decode_body(line)
     except ArchiveDamagedError as error:
         raise ArchiveDamagedError(f"{path} at byte {place.offset}: {error}") from error
-    return restore(body, get_blob) if BLOB_MARK in line else body
+    return internalise(body, get_blob) if BLOB_MARK in line else body
 
 
 def last_told(root: Path) -> int:
@@ -224,7 +224,7 @@ def list_sessions(shard: Path) -> list[Path]:
 
 def append_records(
     root: Path, key: str, segment: str, expected_size: int, records: Sequence[Record]
-) -> list[Place]:
+) -> list[LinePlace]:
     """Append `records` as one call to a segment, made when it is missing; not durable yet.
 
     The caller holds the session's lock and the writer's, and syncs the segment when it has let go
@@ -249,10 +249,10 @@ def append_records(
                 raise
         finally:
             os.close(handle)
-    places: list[Place] = []
+    places: list[LinePlace] = []
     offset = expected_size
     for line in lines:
-        places.append(Place(segment, offset, len(line)))
+        places.append(LinePlace(segment, offset, len(line)))
         offset += len(line)
     return places
 

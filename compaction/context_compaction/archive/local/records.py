@@ -71,7 +71,7 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LinePlace:
     """Where a line stands: the segment's file name in its session folder, and its bytes."""
 
     segment: str
@@ -167,16 +167,17 @@ def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
     return value
 
 
-def restore(value: Any, get: Callable[[str], bytes]) -> Any:
+def internalise(value: Any, get: Callable[[str], bytes]) -> Any:
     """What `externalise` was given; `get` returns the bytes of a hash."""
     if is_object(value):
         if value.keys() == {_BLOB_KEY}:
             return get(value[_BLOB_KEY]).decode("utf-8", "surrogatepass")
         return {
-            key[1:] if _is_blob_key(key) else key: restore(item, get) for key, item in value.items()
+            key[1:] if _is_blob_key(key) else key: internalise(item, get)
+            for key, item in value.items()
         }
     if is_list(value):
-        return [restore(item, get) for item in value]
+        return [internalise(item, get) for item in value]
     return value
 
 

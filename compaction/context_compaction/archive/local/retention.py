@@ -28,7 +28,7 @@ from context_compaction.archive.local.log import (
     segment_sizes,
     session_folder,
 )
-from context_compaction.archive.local.session_state import SessionState, refresh
+from context_compaction.archive.local.session_state import TranscriptState, refresh
 
 LOCK_NAME = "lock"
 _TRASH_NAME = "trash"
@@ -81,7 +81,7 @@ def measure(root: Path) -> Usage:
     blob_bytes = _blob_bytes(root)
     sessions: list[SessionUsage] = []
     for key, named in references.by_session.items():
-        state = refresh(SessionState(session_folder(root, key)))
+        state = refresh(TranscriptState(session_folder(root, key)))
         if state.exists:
             sessions.append(
                 SessionUsage(

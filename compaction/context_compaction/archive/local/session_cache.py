@@ -23,7 +23,7 @@ from context_compaction.archive.local.log import (
 )
 from context_compaction.archive.local.records import RECORD_VERSION, Record
 from context_compaction.archive.local.retention import LOCK_NAME
-from context_compaction.archive.local.session_state import SessionState, refresh
+from context_compaction.archive.local.session_state import TranscriptState, refresh
 from context_compaction.errors import ArchiveError, NotFoundError
 
 CACHED_SESSIONS = 32
@@ -34,7 +34,7 @@ class OpenSessions:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._states: OrderedDict[str, SessionState] = OrderedDict()
+        self._states: OrderedDict[str, TranscriptState] = OrderedDict()
         self._writer: Writer | None = None
 
     def close(self) -> None:
@@ -50,19 +50,19 @@ class OpenSessions:
         """Keep no longer in memory what was deleted."""
         self._states.pop(key, None)
 
-    def state(self, session_id: str) -> SessionState:
+    def state(self, session_id: str) -> TranscriptState:
         """What the log now says of a session, which need not be there."""
         return self.of_key(session_key(session_id))
 
-    def of_key(self, key: str) -> SessionState:
+    def of_key(self, key: str) -> TranscriptState:
         """The same, given the hash that names the session's folder."""
-        state = self._states.pop(key, None) or SessionState(session_folder(self.root, key))
+        state = self._states.pop(key, None) or TranscriptState(session_folder(self.root, key))
         self._states[key] = state = refresh(state)
         if len(self._states) > CACHED_SESSIONS:
             self._states.popitem(last=False)
         return state
 
-    def existing(self, session_id: str) -> SessionState:
+    def existing(self, session_id: str) -> TranscriptState:
         """The same of a session that must be there.
 
         Raises:
@@ -77,7 +77,7 @@ class OpenSessions:
         return state
 
     @contextmanager
-    def writing(self, session_id: str) -> Generator[SessionState]:
+    def writing(self, session_id: str) -> Generator[TranscriptState]:
         """Hold the session's lock, with what the log says now; what was written is durable then.
 
         Others write to the session while this process waits for the device.
@@ -101,7 +101,7 @@ class OpenSessions:
 
     def write(
         self,
-        state: SessionState,
+        state: TranscriptState,
         session_id: str,
         parent_session_id: str | None,
         records: Sequence[Record],
@@ -130,12 +130,12 @@ class OpenSessions:
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
 
-    def sync_history(self, state: SessionState, head: str) -> None:
+    def sync_history(self, state: TranscriptState, head: str) -> None:
         """Make durable the history `head`, so that it may be acknowledged and built upon."""
         self.sync(state, state.unsynced_under(head))
         state.durable.add(head)
 
-    def sync(self, state: SessionState, segments: Collection[str]) -> None:
+    def sync(self, state: TranscriptState, segments: Collection[str]) -> None:
         """Make durable what was read of `segments`."""
         if not segments:
             return
@@ -144,7 +144,7 @@ class OpenSessions:
         state.synced_to |= {name: state.read_to[name] for name in segments}
 
 
-def _segment_to_append(state: SessionState, writer: str) -> tuple[str, int]:
+def _segment_to_append(state: TranscriptState, writer: str) -> tuple[str, int]:
     """This writer's segment and its size: the newest, or a new one where that is full or torn."""
     own = {name: size for name, size in state.sizes.items() if name.startswith(f"{writer}-")}
     newest = max(own, default=None)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from context_compaction.archive.local.history_tree import (
     HistoryTree,
+    MessageRun,
     MissingHistoryError,
     Node,
-    Run,
 )
 from context_compaction.archive.local.log import LoggedRecord, read_segment, segment_sizes
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
@@ -58,7 +58,7 @@ class Standing:
 
 
 @dataclass(slots=True)
-class SessionState:
+class TranscriptState:
     """The heads of one session, kept up to date by `refresh`. Not safe for several threads.
 
     Attributes:
@@ -150,7 +150,7 @@ class SessionState:
             case "receipt":
                 self.receipts[number] = record
             case "run":
-                run = Run(head["parent"], head["source"], head["count"], number)
+                run = MessageRun(head["parent"], head["source"], head["count"], number)
                 self.tree.add_run(head["head"], run)
                 self.ends[number] = head["head"]
             case "pin":
@@ -277,7 +277,7 @@ class SessionState:
         return found[::-1]
 
 
-def refresh(state: SessionState) -> SessionState:
+def refresh(state: TranscriptState) -> TranscriptState:
     """`state` with what was logged since; a new one where a segment has shrunk or vanished.
 
     Raises:
@@ -285,7 +285,7 @@ def refresh(state: SessionState) -> SessionState:
     """
     sizes = segment_sizes(state.folder)
     if any(sizes.get(segment, 0) < read_to for segment, read_to in state.read_to.items()):
-        state = SessionState(state.folder)
+        state = TranscriptState(state.folder)
     state.sizes = sizes
     for segment, size in sizes.items():
         read_to = state.read_to.get(segment, 0)

@@ -30,10 +30,10 @@ from context_compaction.archive.local.outputs import (
     figures_of,
     info_of,
 )
-from context_compaction.archive.local.records import Place, Record, ascii_json, externalise
+from context_compaction.archive.local.records import LinePlace, Record, ascii_json, externalise
 from context_compaction.archive.local.retention import delete_sessions
 from context_compaction.archive.local.session_cache import OpenSessions
-from context_compaction.archive.local.session_state import SessionState
+from context_compaction.archive.local.session_state import TranscriptState
 from context_compaction.errors import (
     ArchiveDamagedError,
     InvalidMessageError,
@@ -142,7 +142,7 @@ class TranscriptStore:
 
     def _standing(
         self,
-        state: SessionState,
+        state: TranscriptState,
         messages: Sequence[Message],
         contents: Sequence[str],
         appended: AppendResult,
@@ -170,7 +170,7 @@ class TranscriptStore:
         return redact_json(raw) if self._redacts else raw
 
     def _sync_before(
-        self, state: SessionState, placed: Placed, chain: Sequence[str], after: str
+        self, state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
     ) -> None:
         """Make durable what a list builds upon: nothing may reach the device before that."""
         if placed.repeats:
@@ -343,14 +343,14 @@ class TranscriptStore:
         for session_id in session_ids:
             self._sessions.forget(session_key(session_id))
 
-    def _title(self, state: SessionState) -> str:
+    def _title(self, state: TranscriptState) -> str:
         for seq, record in sorted(state.messages.items()):
             if record.head["role"] == "user":
                 (raw,) = self._raws(state, [seq])
                 return title_of(message_text(raw, record.head["format"]))
         return ""
 
-    def _raws(self, state: SessionState, seqs: Sequence[int]) -> list[JsonObject]:
+    def _raws(self, state: TranscriptState, seqs: Sequence[int]) -> list[JsonObject]:
         raws: list[JsonObject] = []
         for seq in seqs:
             record = state.messages.get(seq)
@@ -362,11 +362,13 @@ class TranscriptStore:
             raws.append(self._body(state, record.place))
         return raws
 
-    def _body(self, state: SessionState, place: Place) -> Any:
+    def _body(self, state: TranscriptState, place: LinePlace) -> Any:
         return read_body(state.folder, place, self.blobs.read_whole)
 
 
-def _result(state: SessionState, placed: Placed, chain: Sequence[str], after: str) -> AppendResult:
+def _result(
+    state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
+) -> AppendResult:
     """The answer for a list that stands where `placed` says; what is new gets the next numbers."""
     numbers = count(state.next_seq)
     seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
@@ -402,7 +404,7 @@ def _timestamp(message: Message, now_seconds: float) -> float:
     return seconds if seconds is not None and is_sane else now_seconds
 
 
-def _is_stored(state: SessionState, head: JsonObject) -> bool:
+def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
     known = state.outputs.get(head["id"])
     if known is None:
         return False
@@ -414,7 +416,7 @@ def _is_stored(state: SessionState, head: JsonObject) -> bool:
     return True
 
 
-def _in_own_words(state: SessionState, context: Sequence[ContextEntry]) -> list[ContextEntry]:
+def _in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> list[ContextEntry]:
     """`context`, without the number of a message that is no longer what the session holds."""
     entries: list[ContextEntry] = []
     for entry in context:
@@ -437,7 +439,7 @@ def _entry(entry: ContextEntry) -> list[Any]:
     return [*named, entry.stands_for] if entry.stands_for else named
 
 
-def _format_of(state: SessionState) -> str:
+def _format_of(state: TranscriptState) -> str:
     """The format of the newest message; "" where there is none."""
     newest = state.messages.get(max(state.messages, default=NO_SEQ))
     return newest.head["format"] if newest else ""

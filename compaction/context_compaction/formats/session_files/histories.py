@@ -20,7 +20,7 @@ from context_compaction.messages.model import Messages, starts_turn, tool_calls,
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class SessionHistory:
     """Some messages that stand in one row.
 
     Attributes:
@@ -43,10 +43,10 @@ class History:
     is_aside: bool = False
 
 
-Reader: TypeAlias = Callable[[Sequence[Row], bool], list[History]]
+Reader: TypeAlias = Callable[[Sequence[Row], bool], list[SessionHistory]]
 
 
-def read_claude_code_histories(rows: Sequence[Row], is_whole: bool) -> list[History]:
+def read_claude_code_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
     """The histories in rows of a Claude Code file; `is_whole` says that they are its first ones."""
     main = [row for row in rows if not row.value.get("isSidechain")]
     found = [
@@ -64,7 +64,7 @@ def read_claude_code_histories(rows: Sequence[Row], is_whole: bool) -> list[Hist
         shown = [Row(row.line, {**row.value, "isSidechain": False}) for row in part]
         session = read_claude_code(shown)
         found.append(
-            History(
+            SessionHistory(
                 sub_session,
                 session.session_id,
                 session.format or "",
@@ -83,13 +83,13 @@ def _is_claude_code_boundary(row: Row) -> bool:
     return is_mark or row.value.get("isCompactSummary") is True
 
 
-def read_codex_histories(rows: Sequence[Row], is_whole: bool) -> list[History]:
+def read_codex_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
     """The histories in rows of a Codex rollout.
 
     A compaction that recorded only its summary keeps the user's messages before it, which must
     then be among the rows; see `needs_whole`.
     """
-    found: list[History] = []
+    found: list[SessionHistory] = []
     position = 0
     parent = _codex_parent(rows) if is_whole else None
     for begins, part in _split(rows, _is_codex_boundary):
@@ -131,7 +131,7 @@ def _is_user_item(row: Row) -> bool:
     return row.value.get("type") == "response_item" and payload.get("role") == "user"
 
 
-def read_pi_histories(rows: Sequence[Row], is_whole: bool) -> list[History]:
+def read_pi_histories(rows: Sequence[Row], is_whole: bool) -> list[SessionHistory]:
     """The branches of a whole pi file, the current one last; summaries stand where they were made.
 
     Branches are found from the file's end, so the rows must be all there are.
@@ -176,8 +176,8 @@ def _split(rows: Sequence[Row], begins: Callable[[Row], bool]) -> list[tuple[boo
 
 def _history(
     session: Session, part: Sequence[Row], *, begins_anew: bool, parent: str | None = None
-) -> History:
-    return History(
+) -> SessionHistory:
+    return SessionHistory(
         session.session_id,
         parent,
         session.format or "",

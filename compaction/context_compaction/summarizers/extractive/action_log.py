@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from context_compaction.activity.digest import Digest, Run
+from context_compaction.activity.digest import CommandRun, Digest
 from context_compaction.activity.file_ledger import FileEntry
 
 _MANY_PATHS = 24
@@ -57,5 +57,5 @@ def _file(file: FileEntry) -> str:
     return f"{file.path} ({', '.join(file.states)}{known})"
 
 
-def _with_error(run: Run) -> str:
+def _with_error(run: CommandRun) -> str:
     return f"{run.command} -> {run.error}" if run.error else run.command

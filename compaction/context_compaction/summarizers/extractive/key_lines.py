@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from context_compaction.messages.speakers import LABELS
 from context_compaction.summarizers.extractive.focus import Focus
-from context_compaction.summarizers.extractive.name_weights import worths
+from context_compaction.summarizers.extractive.name_weights import name_weights
 from context_compaction.summarizers.instructions.typed_text import without_bullet
 from context_compaction.summarizers.line_index import Line, LineIndex, names_of
 from context_compaction.tokens.counter import MessageCounter
@@ -30,21 +30,21 @@ _CALL = "call: "
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class KeyLines:
     """The chosen lines, in their order, and the names of most worth that none of them has."""
 
     lines: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
-def fact_lines(
+def key_lines(
     index: LineIndex,
     budget: int,
     count: MessageCounter,
     told: str,
     gone: Collection[str],
     focus: Focus,
-) -> Facts:
+) -> KeyLines:
     """Lines of `index` within `budget` tokens.
 
     Args:
@@ -56,7 +56,7 @@ def fact_lines(
         focus: How much more a line weighs than another, for what the caller wants dwelt on.
     """
     # A name that is covered is worth nothing from then on.
-    worth = worths(index.uses, index.message_count)
+    worth = name_weights(index.uses, index.message_count)
     worth.update((name, 0.0) for name in names_of(told) if name in worth)
     worth_of = worth.__getitem__
     lines = [line for line in index.lines if not (gone and _says(line, gone))]
@@ -99,7 +99,7 @@ def fact_lines(
         (name for name, odds in worth.items() if odds and name.isascii()),
         key=lambda name: (-worth[name], name),
     )
-    return Facts(tuple(dict.fromkeys(shown[at] for at in sorted(chosen))), tuple(anchors))
+    return KeyLines(tuple(dict.fromkeys(shown[at] for at in sorted(chosen))), tuple(anchors))
 
 
 def _says(line: Line, gone: Collection[str]) -> bool:

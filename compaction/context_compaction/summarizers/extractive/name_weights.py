@@ -39,7 +39,7 @@ _AGENT_WEIGHT = 0.7
 _USER_ALONE_WEIGHT = -1.7
 
 
-def worths(uses: NameUses, message_count: int) -> dict[str, float]:
+def name_weights(uses: NameUses, message_count: int) -> dict[str, float]:
     """The odds that each name is needed, up to a factor; 0 where it stands everywhere."""
     common = max(_MANY_MESSAGES, message_count * _COMMON_SHARE)
     shared = {times: _SHARED_WEIGHT * math.log(times) for times in set(uses.messages.values())}

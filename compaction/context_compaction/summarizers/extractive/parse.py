@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import get_args
 
-from context_compaction.activity.digest import Digest, Run
+from context_compaction.activity.digest import CommandRun, Digest
 from context_compaction.activity.file_ledger import FileEntry, FileState
 from context_compaction.messages.model import Message, Messages, Text, ToolResult
 from context_compaction.messages.speakers import LABELS
@@ -110,23 +110,23 @@ def _fact(line: str) -> Message:
 def _digest(lines: Iterable[str]) -> Digest:
     """The ledger of `lines`, as ledger.py writes it."""
     found: dict[str, list[str]] = {}
-    runs: list[Run] = []
-    effects: list[Run] = []
+    runs: list[CommandRun] = []
+    effects: list[CommandRun] = []
     errors: list[str] = []
     for line in lines:
         label, _, said = line.partition(": ")
         match label:
             case "done, do not repeat":
-                effects.insert(0, Run(said, False))
+                effects.insert(0, CommandRun(said, False))
             case "unanswered":
-                effects.insert(0, Run(said, None))
+                effects.insert(0, CommandRun(said, None))
             case "failed" if " -> " in said:
                 command, _, error = said.partition(" -> ")
-                runs.insert(0, Run(command, True, error))
+                runs.insert(0, CommandRun(command, True, error))
             case "failed":
                 errors.insert(0, said)
             case _ if label.startswith("ran ("):
-                runs.insert(0, Run(said, None if label == "ran (unanswered)" else False))
+                runs.insert(0, CommandRun(said, None if label == "ran (unanswered)" else False))
             case _:
                 found.setdefault(label, []).append(said)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
 from context_compaction.summarizers.extractive.fit import shortened
-from context_compaction.summarizers.instructions.find import Bindings
+from context_compaction.summarizers.instructions.find import UserInstructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
 from context_compaction.tokens.counter import MessageCounter
 
@@ -26,7 +26,7 @@ def request_lines(
     messages: Messages,
     budget: int,
     count: MessageCounter,
-    bindings: Bindings,
+    bindings: UserInstructions,
     pinned: Collection[str],
 ) -> Requests:
     """Requests within `budget` tokens.
@@ -73,7 +73,7 @@ def request_lines(
     return Requests([chosen[at] for at in sorted(chosen)], frozenset(told))
 
 
-def _current(text: str, bindings: Bindings, pinned: Collection[str]) -> str:
+def _current(text: str, bindings: UserInstructions, pinned: Collection[str]) -> str:
     """`text` on one line, with the marks of its sentences, without what is pinned or replaced."""
     flat = " ".join(text.split())
     sentences = [sentence.text for sentence in sentences_of(text)]

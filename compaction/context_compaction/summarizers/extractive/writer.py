@@ -13,13 +13,17 @@ from itertools import islice
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.messages.speakers import LABELS, user_text
-from context_compaction.summarizers import SummaryRequest
+from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import action_log
 from context_compaction.summarizers.extractive.fit import cost_of, head_of, within
 from context_compaction.summarizers.extractive.focus import focus_of
-from context_compaction.summarizers.extractive.key_lines import fact_lines
+from context_compaction.summarizers.extractive.key_lines import key_lines
 from context_compaction.summarizers.extractive.user_requests import request_lines
-from context_compaction.summarizers.instructions.find import Binding, Bindings, bindings_of
+from context_compaction.summarizers.instructions.find import (
+    UserInstruction,
+    UserInstructions,
+    find_instructions,
+)
 from context_compaction.summarizers.instructions.typed_text import sentences_of, without_bullet
 from context_compaction.summarizers.line_index import LineIndex, index_lines
 from context_compaction.tokens.counter import MessageCounter
@@ -69,12 +73,12 @@ _DECISION = re.compile(
 )
 
 
-def write(request: SummaryRequest, count: MessageCounter) -> str:
+def write(request: SummaryInput, count: MessageCounter) -> str:
     """The text of a summary, at most `request.max_tokens` by `count`; may be empty."""
     budget = request.max_tokens
     index = index_lines(request.messages)
     focus = focus_of(request.instructions, [line.text for line in index.lines])
-    bindings = bindings_of(request.messages, later=request.later, index=index)
+    bindings = find_instructions(request.messages, later=request.later, index=index)
     pinned = _sentences(request.pinned)
     sections: dict[str, list[str]] = {}
     told: set[str] = set()
@@ -111,7 +115,7 @@ def write(request: SummaryRequest, count: MessageCounter) -> str:
     left -= _TITLE_TOKENS + (_ANCHOR_TOKENS if is_large else 0)
     replaced = bindings.superseded | bindings.earlier
     written = "\n".join(line for lines in sections.values() for line in lines)
-    facts = fact_lines(index, left, count, "\n".join((written, *request.pinned)), replaced, focus)
+    facts = key_lines(index, left, count, "\n".join((written, *request.pinned)), replaced, focus)
     if facts.lines:
         sections[FACTS] = list(facts.lines)
     order = (REQUESTS, BINDING, DECISIONS, LEDGER, PREVIOUS, FACTS, NEXT)
@@ -140,21 +144,23 @@ def _untold(lines: Iterable[str], told: set[str]) -> Iterator[str]:
             yield line
 
 
-def _binding_lines(bindings: Bindings, said: Collection[str]) -> Iterable[str]:
+def _binding_lines(bindings: UserInstructions, said: Collection[str]) -> Iterable[str]:
     """What binds, best first, without the sentences that the summary has already."""
     for binding in bindings.standing:
         if binding.rank >= _RULE_RANK and binding.text not in said:
             yield f"- {bindings.shown(binding.text)}"
 
 
-def _in_order(sections: dict[str, list[str]], bindings: Bindings, messages: Messages) -> None:
+def _in_order(
+    sections: dict[str, list[str]], bindings: UserInstructions, messages: Messages
+) -> None:
     """What binds, in the order in which it was said; what was said together, on one line."""
     flat: dict[int, str] = {}
     chosen = {line.removeprefix("- ") for line in sections.pop(BINDING, ())}
     said = [binding for binding in bindings.standing if bindings.shown(binding.text) in chosen]
     whole = chosen - {bindings.shown(binding.text) for binding in said}  # the first, shortened
     lines = [f"- {text}" for text in whole]
-    last: Binding | None = None
+    last: UserInstruction | None = None
     for binding in sorted(said, key=lambda binding: binding.order):
         if binding.turn not in flat:
             flat[binding.turn] = " ".join(user_text(messages[binding.turn]).split())
@@ -186,7 +192,7 @@ def _decision_lines(index: LineIndex, closing: str) -> Iterator[str]:
 def _closing_lines(messages: Messages) -> list[str]:
     """The agent's last words: what it was about to do."""
     for message in reversed(messages):
-        if message.role == "assistant" and not placeholders.is_made(message):
+        if message.role == "assistant" and not placeholders.is_synthetic(message):
             lines = [line.strip() for line in text_of(message.blocks).splitlines()]
             closing = [line for line in lines if len(line) >= _MIN_LINE_CHARS][-_CLOSING_LINES:]
             if closing:

@@ -23,7 +23,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
 from context_compaction.messages.speakers import user_text, user_texts
 from context_compaction.request import CompactRequest
-from context_compaction.summarizers.instructions.find import Bindings, bindings_of
+from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
 from context_compaction.tokens.counter import MessageCounter
 
 _MARK, _MARK_END = "<pin>", "</pin>"
@@ -202,7 +202,7 @@ def _carried(messages: Messages) -> tuple[list[_Found], list[str]]:
         # Alone: a host may have joined a summary and the next request to one message.
         summary = Message("user", (block,))
         found = carried_by(summary)
-        span = placeholders.span_of(summary)
+        span = placeholders.span_replaced_by(summary)
         if found is not None and span is not None:
             pins += [
                 _Found(text, origin, None, span.pointer, found.marks.get(text, ""))
@@ -242,12 +242,12 @@ def _rules(
     messages: Messages,
     pointer_to: Callable[[int], str],
     system: str,
-) -> tuple[list[_Found], Bindings]:
+) -> tuple[list[_Found], UserInstructions]:
     """The surest rules of the user, oldest first, and all that binds."""
     # In one message: which of them came in one turn is not known any more, what is marked is.
     before = (Message("user", tuple(Text(item.text) for item in carried)),)
     requests = [(at, m) for at, m in enumerate(messages) if user_texts(m)]
-    bindings = bindings_of((*before, *(message for _, message in requests)), system=system)
+    bindings = find_instructions((*before, *(message for _, message in requests)), system=system)
     texts = [(at, _one_line(user_text(message))) for at, message in reversed(requests)]
     found: list[_Found] = []
     for binding in bindings.rules:

@@ -33,7 +33,7 @@ from context_compaction.summarizers.instructions.patterns import (
     TELLING,
     WISH,
 )
-from context_compaction.summarizers.instructions.superseded import Said, replaced
+from context_compaction.summarizers.instructions.superseded import Statement, replaced
 from context_compaction.summarizers.instructions.typed_text import Sentence
 from context_compaction.summarizers.line_index import LineIndex, names_of
 
@@ -61,7 +61,7 @@ _SIGNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class UserInstruction:
     """A sentence of the user.
 
     Attributes:
@@ -80,7 +80,7 @@ class Binding:
 
 
 @dataclass(frozen=True, slots=True)
-class Bindings:
+class UserInstructions:
     """What binds, and what does no longer.
 
     Attributes:
@@ -92,7 +92,7 @@ class Bindings:
         changing: Those that take the place of what was said as lasting, or may.
     """
 
-    standing: tuple[Binding, ...]
+    standing: tuple[UserInstruction, ...]
     superseded: frozenset[str]
     earlier: frozenset[str]
     later: frozenset[str] = frozenset()
@@ -100,14 +100,14 @@ class Bindings:
     changing: frozenset[str] = frozenset()
 
     @property
-    def rules(self) -> list[Binding]:
+    def rules(self) -> list[UserInstruction]:
         """What was surely said as lasting, in the order in which it was said.
 
         The sentence before it goes with it, where that lays something down too: "The budget is
         1250 dollars. Never spend more than that."
         """
-        rules: list[Binding] = []
-        before: Binding | None = None
+        rules: list[UserInstruction] = []
+        before: UserInstruction | None = None
         for said in sorted(self.standing, key=lambda said: said.order):
             is_sure = said.text in self.differing | self.changing or is_lasting(said.text)
             if said.rank >= SURE_RANK and is_sure:
@@ -130,9 +130,9 @@ class Bindings:
         return f"{self.mark_of(text)}{text}"
 
 
-def bindings_of(
+def find_instructions(
     messages: Messages, *, later: Messages = (), index: LineIndex | None = None, system: str = ""
-) -> Bindings:
+) -> UserInstructions:
     """The user's sentences in `messages`, ranked.
 
     Args:
@@ -142,7 +142,7 @@ def bindings_of(
         system: The text of the system prompt. Its rules are not among what binds, since the host
             sends it with every call; what the user says against one of them binds for sure.
     """
-    found: dict[str, Binding] = {}
+    found: dict[str, UserInstruction] = {}
     times: dict[str, int] = {}
     marked: dict[str, str] = {}
     paragraph = order = turn = 0
@@ -154,17 +154,17 @@ def bindings_of(
             found.pop(said, None)  # said again: it counts as said last
             times[said] = times.get(said, 0) + 1
             rank -= times[said] >= _FRAME_TIMES
-            found[said] = Binding(order, said, rank, paragraph + sentence.paragraph, turn)
+            found[said] = UserInstruction(order, said, rank, paragraph + sentence.paragraph, turn)
             order += 1
         paragraph += 1 + (sentences[-1].paragraph if sentences else 0)
     corrections = [
-        Said(sentence.text, turn + 1 + number, _rank(sentence, {}))
+        Statement(sentence.text, turn + 1 + number, _rank(sentence, {}))
         for number, text in _typed(later)
         for sentence in typed_text.sentences_of(text)
         if not sentence.is_pasted and sentence.text not in found
     ]
     candidates = [
-        Said(said.text, said.turn, said.rank) for said in found.values() if said.rank > -1
+        Statement(said.text, said.turn, said.rank) for said in found.values() if said.rank > -1
     ]
     older = replaced([*candidates, *corrections])
     _lift(found, older.newer)
@@ -182,7 +182,7 @@ def bindings_of(
     def known(mark: str) -> frozenset[str]:
         return frozenset(text for text in stands if marked.get(text) == mark)
 
-    return Bindings(
+    return UserInstructions(
         tuple(standing),
         older.gone,
         older.earlier | known(placeholders.EARLIER),
@@ -192,17 +192,17 @@ def bindings_of(
     )
 
 
-def _differing(system: str, said: Sequence[Said]) -> frozenset[str]:
+def _differing(system: str, said: Sequence[Statement]) -> frozenset[str]:
     """Which of `said` plainly takes the place of a sentence of the system prompt."""
     rules = dict.fromkeys(sentence.text for sentence in typed_text.sentences_of(system))
     if not rules:
         return frozenset()
-    asked = [Said(rule, -1, 0.0) for rule in rules]
+    asked = [Statement(rule, -1, 0.0) for rule in rules]
     found = replaced([*asked, *(item for item in said if item.text not in rules)])
     return frozenset(found.newer[rule] for rule in rules if rule in found.gone) - set(rules)
 
 
-def _lift(found: dict[str, Binding], newer_of: Mapping[str, str]) -> None:
+def _lift(found: dict[str, UserInstruction], newer_of: Mapping[str, str]) -> None:
     """Rank what takes the place of something as high as that: it goes first."""
     for older_text, newer_text in newer_of.items():
         older, newer = found.get(older_text), found.get(newer_text)
@@ -275,7 +275,7 @@ def _states(text: str, stop: int) -> bool:
     return TELLING.search(text, 0, stop) is None
 
 
-def _leads_to(before: Binding, rule: Binding) -> bool:
+def _leads_to(before: UserInstruction, rule: UserInstruction) -> bool:
     """Whether the rule may need the sentence before it to be understood."""
     is_near = (before.order + 1, before.paragraph) == (rule.order, rule.paragraph)
     states = RULE.search(before.text) and _states(before.text, len(before.text))

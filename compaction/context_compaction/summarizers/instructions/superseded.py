@@ -25,7 +25,7 @@ from context_compaction.summarizers.instructions.patterns import (
     RULE,
     WISH,
 )
-from context_compaction.summarizers.instructions.topics import Subject, subject_of
+from context_compaction.summarizers.instructions.topics import Topic, topic_of
 from context_compaction.summarizers.instructions.typed_text import without_list_mark
 
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
@@ -52,7 +52,7 @@ _CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：�
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Statement:
     """A sentence of the user.
 
     Attributes:
@@ -83,7 +83,7 @@ class Replaced:
     newer: Mapping[str, str]
 
 
-def replaced(said: Sequence[Said]) -> Replaced:
+def replaced(said: Sequence[Statement]) -> Replaced:
     """Which of `said`, in the order in which it was said, a later sentence takes the place of."""
     known = [_known(item.text) for item in said]
     times = Counter(word for item in known for word in item.subject.words)
@@ -142,10 +142,10 @@ class _Known:
     """
 
     text: str
-    subject: Subject
+    subject: Topic
     values: frozenset[str]
     tokens: tuple[str, ...]
-    negated: tuple[Subject, ...]
+    negated: tuple[Topic, ...]
     is_negative: bool
     corrects: bool
     says_now: bool
@@ -156,9 +156,9 @@ class _Known:
 @lru_cache(maxsize=_REMEMBERED)
 def _known(text: str) -> _Known:
     said = without_list_mark(text)
-    subject = subject_of(said)
+    subject = topic_of(said)
     negations = [found.end() for found in NEGATION.finditer(said)]
-    clauses = (subject_of(_CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
+    clauses = (topic_of(_CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
     asks = WISH.search(said) is not None or ERRAND.search(said) is not None
     return _Known(
         text,
@@ -174,7 +174,7 @@ def _known(text: str) -> _Known:
     )
 
 
-def _values(subject: Subject) -> frozenset[str]:
+def _values(subject: Topic) -> frozenset[str]:
     kinds = (found for kind, found in subject.values.items() if kind != "name")
     return frozenset[str]().union(*kinds)
 
@@ -198,7 +198,7 @@ def _takes_back(newer: _Known, older: _Known) -> bool:
         given <= found and newer.subject.values.get(kind, found) - found
         for kind, found in older.subject.values.items()
     )
-    rest = older.subject.words - subject_of(*given).words
+    rest = older.subject.words - topic_of(*given).words
     share = len(rest) / max(1, len(newer.subject.words))
     return has_other and rest <= newer.subject.words and share >= _CORRECTED_SHARE
 

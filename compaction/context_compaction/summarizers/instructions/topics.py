@@ -56,7 +56,7 @@ _NAME = re.compile(r"(?<!\A)(?<![.!?:] )\b[A-Z][\w-]*[A-Za-z\d]")
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class Topic:
     """What one sentence is about.
 
     Attributes:
@@ -69,7 +69,7 @@ class Subject:
     values: dict[str, frozenset[str]]
 
 
-def subject_of(sentence: str) -> Subject:
+def topic_of(sentence: str) -> Topic:
     """The subject of `sentence`."""
     words: set[str] = set()
     values: dict[str, set[str]] = {}
@@ -89,7 +89,7 @@ def subject_of(sentence: str) -> Subject:
     for kind, pattern in patterns:
         if found := pattern.findall(sentence):
             values.setdefault(kind, set()).update(found)
-    return Subject(frozenset(words), {kind: frozenset(found) for kind, found in values.items()})
+    return Topic(frozenset(words), {kind: frozenset(found) for kind, found in values.items()})
 
 
 @lru_cache(maxsize=8_192)

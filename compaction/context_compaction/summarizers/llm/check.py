@@ -29,7 +29,7 @@ from context_compaction.summarizers.llm.must_mention import (
     salient_in,
 )
 from context_compaction.summarizers.llm.quotations import (
-    Said,
+    SpokenText,
     folded,
     without_false_quotations,
     without_quotations,
@@ -53,7 +53,7 @@ _REFUSAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GroundingSource:
     """What a summary is checked against, made once for all its drafts.
 
     Attributes:
@@ -63,13 +63,13 @@ class Source:
         language: The language that the user writes in, where that is plain.
     """
 
-    said: Said
+    said: SpokenText
     salient: tuple[Salient, ...]
     language: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CheckedDraft:
     """A model's text after it was cleaned.
 
     Attributes:
@@ -85,7 +85,9 @@ class Draft:
     is_foreign: bool
 
 
-def source_of(messages: Messages, *, user_texts: Sequence[str] = (), previous: str = "") -> Source:
+def source_of(
+    messages: Messages, *, user_texts: Sequence[str] = (), previous: str = ""
+) -> GroundingSource:
     """What the record says.
 
     Args:
@@ -96,11 +98,11 @@ def source_of(messages: Messages, *, user_texts: Sequence[str] = (), previous: s
     requests = [text for message in messages if (text := user_text(message))]
     user = "\n".join((*requests, *user_texts, previous))
     anybody = "\n".join((user, *_other_texts(messages)))
-    said = Said(folded(user), folded(anybody))
-    return Source(said, salient_in(messages), speaker_language((*requests, *user_texts)))
+    said = SpokenText(folded(user), folded(anybody))
+    return GroundingSource(said, salient_in(messages), speaker_language((*requests, *user_texts)))
 
 
-def draft_of(answer: str, source: Source, *, needs_headings: bool = True) -> Draft:
+def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
     """`answer` cleaned and held against the record.
 
     Args:
@@ -126,7 +128,7 @@ def draft_of(answer: str, source: Source, *, needs_headings: bool = True) -> Dra
     # Our headings are English, and quotations are the user's.
     language = language_of(without_quotations(_HEADING_LINE.sub("", kept)))
     is_foreign = None not in {language, source.language} and language != source.language
-    return Draft(kept, removed, missing_in(kept, source.salient), is_foreign)
+    return CheckedDraft(kept, removed, missing_in(kept, source.salient), is_foreign)
 
 
 def cleaned(answer: str) -> str:

@@ -6,7 +6,9 @@ from context_compaction.summarizers.llm.writer import Prose, finished
 from context_compaction.tokens.counter import MessageCounter
 
 
-def accept(text: str, source: check.Source, max_tokens: int, count: MessageCounter) -> Prose:
+def accept(
+    text: str, source: check.GroundingSource, max_tokens: int, count: MessageCounter
+) -> Prose:
     """The host's summary as it may be used; its form is the host's choice.
 
     Raises:

@@ -76,7 +76,7 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class SummaryJob:
     """What a model is to summarise.
 
     Attributes:
@@ -109,7 +109,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPart:
     """One thing that was said, with its place in the record and who said it."""
 
     number: int
@@ -117,19 +117,19 @@ class Part:
     text: str
 
 
-def summary_prompt(assignment: Assignment, record: str, previous: str) -> ModelPrompt:
+def summary_prompt(assignment: SummaryJob, record: str, previous: str) -> ModelPrompt:
     """The request for a summary of `record`, which is escaped already, and of `previous`."""
     return _prompt(assignment, "summary_request.md", record, previous)
 
 
-def merge_prompt(assignment: Assignment, summaries: Sequence[str], previous: str) -> ModelPrompt:
+def merge_prompt(assignment: SummaryJob, summaries: Sequence[str], previous: str) -> ModelPrompt:
     """The request for one summary made of the summaries of the record's chunks."""
-    parts = [Part(at, "summary", text) for at, text in enumerate(summaries)]
-    return _prompt(assignment, "merge_request.md", render(parts), previous)
+    parts = [PromptPart(at, "summary", text) for at, text in enumerate(summaries)]
+    return _prompt(assignment, "merge_request.md", render_messages(parts), previous)
 
 
 def repair_prompt(
-    assignment: Assignment, draft: str, problems: Sequence[str], lines: Sequence[str]
+    assignment: SummaryJob, draft: str, problems: Sequence[str], lines: Sequence[str]
 ) -> ModelPrompt:
     """The request for a better draft. The record need not be read again: `lines` come from it."""
     user = _filled(
@@ -145,19 +145,19 @@ def repair_prompt(
 
 
 def versions(
-    assignment: Assignment, count: MessageCounter
+    assignment: SummaryJob, count: MessageCounter
 ) -> Iterator[tuple[str, ModelPrompt, int]]:
     """Single requests for the whole record, the fullest first: name, request, tokens of the record.
 
     Each is made only when it is asked for.
     """
     for name, parts, previous in _versions(assignment):
-        record = render(parts)
+        record = render_messages(parts)
         tokens = tokens_of(record, count) + tokens_of(previous, count)
         yield name, summary_prompt(assignment, record, previous), tokens
 
 
-def room_for_record(assignment: Assignment, window_tokens: int) -> int:
+def room_for_record(assignment: SummaryJob, window_tokens: int) -> int:
     """What a record may count in one request to a window that holds the answer as well."""
     room = window_tokens - answer_tokens(assignment.max_tokens) - _FRAME_TOKENS
     return max(0, min(room, _MAX_RECORD_TOKENS))
@@ -169,40 +169,42 @@ def answer_tokens(max_tokens: int) -> int:
 
 
 def chunks(
-    assignment: Assignment, limit_tokens: int, count: MessageCounter
+    assignment: SummaryJob, limit_tokens: int, count: MessageCounter
 ) -> tuple[list[str], str]:
     """The record with clipped results in pieces of at most `limit_tokens`, and what was before."""
     messages, previous = assignment.messages, ""
     if assignment.previous:
         messages, previous = assignment.since, assignment.previous
     pieces: list[str] = []
-    current: list[Part] = []
+    current: list[PromptPart] = []
     left = limit_tokens
-    for part in _split(clipped(parts_of(messages)), limit_tokens, count):
-        cost = tokens_of(render([part]), count)
+    for part in _split(clip(parts_of(messages)), limit_tokens, count):
+        cost = tokens_of(render_messages([part]), count)
         if cost > left and current:
-            pieces.append(render(current))
+            pieces.append(render_messages(current))
             current, left = [], limit_tokens
         current.append(part)
         left -= cost
-    return ([*pieces, render(current)] if current else pieces), previous
+    return ([*pieces, render_messages(current)] if current else pieces), previous
 
 
-def parts_of(messages: Messages) -> list[Part]:
+def parts_of(messages: Messages) -> list[PromptPart]:
     """What the messages say; thinking is left out, pictures and documents are named."""
-    parts: list[Part] = []
+    parts: list[PromptPart] = []
     for at, message in enumerate(messages):
         for block in message.blocks:
             if isinstance(block, Text):
                 found = passages_of(message, block)
-                parts += [Part(at, _SPEAKERS.get(author, author), text) for author, text in found]
+                parts += [
+                    PromptPart(at, _SPEAKERS.get(author, author), text) for author, text in found
+                ]
             elif text := _block_text(block):
                 speaker = "tool" if isinstance(block, ToolResult) else message.role
-                parts.append(Part(at, speaker, text))
+                parts.append(PromptPart(at, speaker, text))
     return parts
 
 
-def clipped(parts: Sequence[Part], max_chars: int = RESULT_CHARS) -> list[Part]:
+def clip(parts: Sequence[PromptPart], max_chars: int = RESULT_CHARS) -> list[PromptPart]:
     """The parts with long tool results cut to their two ends, saying how much is left out."""
     return [
         replace(part, text=_ends(part.text, max_chars)) if part.speaker == "tool" else part
@@ -210,7 +212,7 @@ def clipped(parts: Sequence[Part], max_chars: int = RESULT_CHARS) -> list[Part]:
     ]
 
 
-def without_results(parts: Sequence[Part], share: float) -> list[Part]:
+def without_results(parts: Sequence[PromptPart], share: float) -> list[PromptPart]:
     """The parts without `share` of the tool results, those in the middle first."""
     results = [at for at, part in enumerate(parts) if part.speaker == "tool"]
     middle = (len(results) - 1) / 2
@@ -224,7 +226,7 @@ def without_results(parts: Sequence[Part], share: float) -> list[Part]:
     ]
 
 
-def render(parts: Sequence[Part]) -> str:
+def render_messages(parts: Sequence[PromptPart]) -> str:
     """The parts as escaped data, each tagged with who speaks."""
     return "\n".join(
         f'<part n="{part.number}" from="{part.speaker}">{escaped(part.text)}</part>'
@@ -242,7 +244,7 @@ def tokens_of(text: str, count: MessageCounter) -> int:
     return int(count.text(text) * _COUNT_MARGIN) if text else 0
 
 
-def _versions(assignment: Assignment) -> Iterator[tuple[str, list[Part], str]]:
+def _versions(assignment: SummaryJob) -> Iterator[tuple[str, list[PromptPart], str]]:
     """Name, parts and previous summary of each way to show the record, the fullest first."""
     originals = parts_of(assignment.messages)
     # Where originals say all that a previous summary says, they speak: so facts do not erode.
@@ -251,21 +253,23 @@ def _versions(assignment: Assignment) -> Iterator[tuple[str, list[Part], str]]:
     if assignment.too_long == "drop_oldest":
         yield from _without_oldest(assignment.messages, assignment.previous)
         return
-    yield "results clipped", clipped(originals), before
+    yield "results clipped", clip(originals), before
     since, previous = originals, before
     if assignment.previous and assignment.since:
         since, previous = parts_of(assignment.since), assignment.previous
         yield "since the summary before", since, previous
-        yield "since the summary before, results clipped", clipped(since), previous
+        yield "since the summary before, results clipped", clip(since), previous
     for share in _DROPPED_SHARES:
         yield (
             f"{share:.0%} of the results left out",
-            without_results(clipped(since), share),
+            without_results(clip(since), share),
             previous,
         )
 
 
-def _without_oldest(messages: Messages, previous: str) -> Iterator[tuple[str, list[Part], str]]:
+def _without_oldest(
+    messages: Messages, previous: str
+) -> Iterator[tuple[str, list[PromptPart], str]]:
     """The record without its oldest groups of messages, more of them each time, the newest never.
 
     What an earlier summary said of them stands in for them.
@@ -290,10 +294,12 @@ def groups_of(messages: Messages) -> list[int]:
     ]
 
 
-def _split(parts: Sequence[Part], limit_tokens: int, count: MessageCounter) -> Iterator[Part]:
+def _split(
+    parts: Sequence[PromptPart], limit_tokens: int, count: MessageCounter
+) -> Iterator[PromptPart]:
     """The parts, each that is larger than a chunk cut into several."""
     for part in parts:
-        cost = tokens_of(render([part]), count)
+        cost = tokens_of(render_messages([part]), count)
         if cost <= limit_tokens:
             yield part
             continue
@@ -303,7 +309,7 @@ def _split(parts: Sequence[Part], limit_tokens: int, count: MessageCounter) -> I
             yield replace(part, text=part.text[start : start + chars])
 
 
-def _prompt(assignment: Assignment, template: str, record: str, previous: str) -> ModelPrompt:
+def _prompt(assignment: SummaryJob, template: str, record: str, previous: str) -> ModelPrompt:
     user = _filled(
         template,
         {
@@ -317,7 +323,7 @@ def _prompt(assignment: Assignment, template: str, record: str, previous: str) -
     return ModelPrompt(_system(assignment), user, assignment.max_tokens)
 
 
-def _length_and_language(assignment: Assignment) -> dict[str, str]:
+def _length_and_language(assignment: SummaryJob) -> dict[str, str]:
     language = assignment.language
     return {
         "max_tokens": str(assignment.max_tokens),
@@ -326,7 +332,7 @@ def _length_and_language(assignment: Assignment) -> dict[str, str]:
     }
 
 
-def _system(assignment: Assignment) -> str:
+def _system(assignment: SummaryJob) -> str:
     name = "turn_prefix" if assignment.is_turn_prefix else assignment.outline
     return _file(f"{name}_system.md")
 

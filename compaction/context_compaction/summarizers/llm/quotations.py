@@ -30,14 +30,14 @@ _NOT_SPOKEN = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SpokenText:
     """What was said, folded for comparison: by the user, and by anybody."""
 
     user: str
     anybody: str
 
 
-def without_false_quotations(text: str, said: Said) -> tuple[str, tuple[str, ...]]:
+def without_false_quotations(text: str, said: SpokenText) -> tuple[str, tuple[str, ...]]:
     """`text` without the lines that quote what was not said, and those lines."""
     kept: list[str] = []
     removed: list[str] = []

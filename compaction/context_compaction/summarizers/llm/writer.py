@@ -22,7 +22,7 @@ from context_compaction.summarizers.llm.model import (
     TellChars,
 )
 from context_compaction.summarizers.llm.prompt import (
-    Assignment,
+    SummaryJob,
     chunks,
     merge_prompt,
     repair_prompt,
@@ -66,7 +66,7 @@ class Prose:
     was_repaired: bool
 
 
-class Calls:
+class ModelCalls:
     """The requests of one compaction to its model: one time limit for all, and their sum."""
 
     def __init__(self, model: SummaryModel, tell: TellChars) -> None:
@@ -95,7 +95,7 @@ class Calls:
 
 
 async def write_prose(
-    assignment: Assignment, source: check.Source, calls: Calls, count: MessageCounter
+    assignment: SummaryJob, source: check.GroundingSource, calls: ModelCalls, count: MessageCounter
 ) -> Prose:
     """The model's summary of the assignment, checked.
 
@@ -117,7 +117,7 @@ async def write_prose(
 
 
 def finished(
-    draft: check.Draft,
+    draft: check.CheckedDraft,
     max_tokens: int,
     count: MessageCounter,
     route: str,
@@ -166,7 +166,7 @@ async def gathered(tasks: Sequence[Callable[[], Awaitable[T]]], at_once: int) ->
 
 
 async def _first_answer(
-    assignment: Assignment, calls: Calls, count: MessageCounter
+    assignment: SummaryJob, calls: ModelCalls, count: MessageCounter
 ) -> tuple[ModelAnswer, str]:
     """The answer to the fullest request that the model takes, and which that was."""
     limit_tokens = room_for_record(assignment, calls.model.window_tokens)
@@ -200,7 +200,11 @@ def _one_less(retries: int, error: PromptTooLongError) -> int:
 
 
 async def _in_chunks(
-    assignment: Assignment, limit_tokens: int, retries: int, calls: Calls, count: MessageCounter
+    assignment: SummaryJob,
+    limit_tokens: int,
+    retries: int,
+    calls: ModelCalls,
+    count: MessageCounter,
 ) -> tuple[ModelAnswer, str]:
     """Summaries of the chunks, made side by side, then one summary of these."""
     while limit_tokens >= assignment.max_tokens:
@@ -237,10 +241,10 @@ def _part_text(answer: ModelAnswer) -> str:
 
 
 def _flaws(
-    draft: check.Draft,
+    draft: check.CheckedDraft,
     answer: ModelAnswer,
-    assignment: Assignment,
-    source: check.Source,
+    assignment: SummaryJob,
+    source: check.GroundingSource,
     count: MessageCounter,
 ) -> list[str]:
     """Why a draft may not be used as it is, in words for the model."""
@@ -254,7 +258,7 @@ def _flaws(
     return flaws
 
 
-def _lacks(draft: check.Draft, source: check.Source) -> list[str]:
+def _lacks(draft: check.CheckedDraft, source: check.GroundingSource) -> list[str]:
     """What a draft should say and does not, where that is worth another request."""
     missing = len(draft.missing)
     if missing < _MIN_MISSING or missing < len(source.salient) * _MISSING_SHARE:
@@ -264,13 +268,13 @@ def _lacks(draft: check.Draft, source: check.Source) -> list[str]:
 
 
 async def _repaired(
-    draft: check.Draft,
+    draft: check.CheckedDraft,
     problems: Sequence[str],
-    assignment: Assignment,
-    source: check.Source,
-    calls: Calls,
+    assignment: SummaryJob,
+    source: check.GroundingSource,
+    calls: ModelCalls,
     count: MessageCounter,
-) -> check.Draft:
+) -> check.CheckedDraft:
     """The draft of the one repair round.
 
     Raises:
@@ -285,7 +289,7 @@ async def _repaired(
     return replace(better, removed=tuple(dict.fromkeys((*draft.removed, *better.removed))))
 
 
-def _appended(draft: check.Draft, max_tokens: int, count: MessageCounter) -> list[str]:
+def _appended(draft: check.CheckedDraft, max_tokens: int, count: MessageCounter) -> list[str]:
     """Lines that name what the draft does not, each once, within what is left of the budget."""
     left = int(max_tokens * _LENGTH_TOLERANCE)
     left -= count.text(draft.text) + count.text(_APPENDED_TITLE) + 2

@@ -8,7 +8,12 @@ from context_compaction.result import CompactResult
 from context_compaction.splices import make_splices
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
-from mcp_server_compaction.protocol.compaction_call import Input, answer_of, input_of, request_of
+from mcp_server_compaction.protocol.compaction_call import (
+    Input,
+    answer_of,
+    compact_request_of,
+    input_of,
+)
 from mcp_server_compaction.protocol.schemas import (
     CompactAnswer,
     CompactArguments,
@@ -44,7 +49,7 @@ async def compact_messages(
     deps = context.lifespan_context
     archive = await deps.archive()
     given = await input_of(arguments, archive, deps.config)
-    request = request_of(arguments, given, deps.config)
+    request = compact_request_of(arguments, given, deps.config)
 
     async def report_progress(fraction: float, step: str) -> None:
         await context.session.report_progress(fraction, 1.0, step)

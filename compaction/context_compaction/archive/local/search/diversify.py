@@ -28,7 +28,7 @@ _PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 Windows = dict[int, frozenset[str]]  # by place to show: what a snippet about it shows of the word
 
 
-def varied(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dict[int, int]:
+def diversify(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dict[int, int]:
     """The rows that show something new, in the order to show them, and which place of each.
 
     The best row stays the first. Then comes whichever shows the most names not shown before.

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from context_compaction.archive.tokenizer import Unit, stems_of_prefix
+from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
 
 SHARD_DOCS = 131_072
 # BM25 would put a text of three words before any longer one; a text counts as this long at least.
@@ -42,7 +42,7 @@ CREATE TABLE shard (
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Partition:
     """One full-text table."""
 
     number: int
@@ -134,7 +134,7 @@ def time_range_tokens(since_seconds: float, until_seconds: float) -> tuple[str, 
     return tuple(tokens)
 
 
-def expression_of(unit: Unit) -> str:
+def expression_of(unit: QueryTerm) -> str:
     """The FTS5 expression of a unit; its words are letters and digits only, so quotes are safe."""
     columns = "words" if len(unit.words) > 1 else "{words parts}"
     if not unit.is_prefix:
@@ -153,18 +153,18 @@ def expression_of_any(words: Sequence[str]) -> str:
     return "{words parts} : (" + " OR ".join(f'"{word}"' for word in words) + ")"
 
 
-def path_expression(path: Unit) -> str:
+def path_expression(path: QueryTerm) -> str:
     """The FTS5 expression of rows that name a path, or answer a call that did."""
     return f'({{words paths}} : "{" ".join(path.words)}")'
 
 
-def load_shards(connection: sqlite3.Connection) -> list[Shard]:
+def load_partitions(connection: sqlite3.Connection) -> list[Partition]:
     """All tables that hold rows, the newest first."""
     rows = connection.execute(
         "SELECT id, doc_count, min_seconds, max_seconds FROM shard WHERE doc_count > 0"
         " ORDER BY id DESC"
     )
-    return [Shard(*row) for row in rows]
+    return [Partition(*row) for row in rows]
 
 
 def insert_terms(
@@ -204,7 +204,7 @@ def insert_terms(
 
 def newest_ids(
     connection: sqlite3.Connection,
-    shards: Sequence[Shard],
+    shards: Sequence[Partition],
     allowed: Filter,
     expression: str,
     limit: int,
@@ -219,7 +219,7 @@ def newest_ids(
 
 
 def _ids(
-    connection: sqlite3.Connection, shard: Shard, allowed: Filter, expression: str, limit: int
+    connection: sqlite3.Connection, shard: Partition, allowed: Filter, expression: str, limit: int
 ) -> Iterator[int]:
     rows = connection.execute(
         f"SELECT rowid FROM {shard.table} WHERE {shard.table} MATCH ?1 AND rowid <= ?2"  # noqa: S608

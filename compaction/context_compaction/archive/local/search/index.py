@@ -31,10 +31,10 @@ from context_compaction.archive.local.log import (
 from context_compaction.archive.local.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.local.records import (
     BLOB_MARK,
-    Place,
+    LinePlace,
     decode_body,
     decode_head,
-    restore,
+    internalise,
 )
 from context_compaction.archive.local.search.ingest import (
     NO_SEGMENT,
@@ -94,7 +94,7 @@ class Doc:
     doc_id: int
     session_key: str
     session_id: str
-    place: Place
+    place: LinePlace
     seq: int
     seconds: float
     output_id: str | None
@@ -336,7 +336,9 @@ class SearchIndex:
             " WHERE doc.id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids),),
         )
-        found = {row[0]: Doc(row[0], row[1], row[2], Place(*row[3:6]), *row[6:]) for row in rows}
+        found = {
+            row[0]: Doc(row[0], row[1], row[2], LinePlace(*row[3:6]), *row[6:]) for row in rows
+        }
         return [found[doc_id] for doc_id in ids if doc_id in found]
 
     def read(self, doc: Doc) -> DocText | None:
@@ -354,7 +356,7 @@ class SearchIndex:
                 return None
             body = decode_body(line)
             if BLOB_MARK in line:
-                body = restore(body, self._blobs.read_whole)
+                body = internalise(body, self._blobs.read_whole)
             if doc.output_id is None:
                 tools = head["tools"]
                 stored = read_stored(body, head["format"], tools)

@@ -22,7 +22,7 @@ from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, read_at
 from context_compaction.archive.local.log import LoggedRecord, SegmentPart, session_folder
 from context_compaction.archive.local.outputs import StoredOutput, decode_text, info_of
-from context_compaction.archive.local.records import BLOB_MARK, parse_body, restore
+from context_compaction.archive.local.records import BLOB_MARK, internalise, parse_body
 from context_compaction.archive.local.search.fts_tables import (
     FILLER,
     MIN_DOC_TERMS,
@@ -258,7 +258,7 @@ def _texts(blobs: BlobStore, news: News) -> Iterator[list[IndexedPart]]:
 
 def _body(line: bytes, blobs: BlobStore) -> Any:
     body = parse_body(line)
-    return restore(body, blobs.read_whole) if BLOB_MARK in line else body
+    return internalise(body, blobs.read_whole) if BLOB_MARK in line else body
 
 
 def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str, Any]:

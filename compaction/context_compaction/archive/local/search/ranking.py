@@ -12,10 +12,10 @@ from context_compaction.archive.dates import asked_times
 from context_compaction.archive.local.search.fts_tables import (
     IN_HISTORY,
     Filter,
-    Shard,
+    Partition,
     expression_of,
     expression_of_any,
-    load_shards,
+    load_partitions,
     newest_ids,
     time_range_tokens,
 )
@@ -24,7 +24,7 @@ from context_compaction.archive.synonyms import synonyms_of
 from context_compaction.archive.tokenizer import (
     MAX_QUERY_UNITS,
     MAX_QUERY_WORDS,
-    Unit,
+    QueryTerm,
     likely_names,
     phrase_words,
     word_places,
@@ -44,7 +44,7 @@ SMALL_WORD_WORTH = 0.8
 K1, B, AVERAGE_CHARS = 1.2, 0.75, 600
 
 
-def gain_of_reading(text: str, asked: Sequence[str], worth: Mapping[str, float]) -> float:
+def rerank_score(text: str, asked: Sequence[str], worth: Mapping[str, float]) -> float:
     """What a text adds to its score.
 
     Args:
@@ -111,7 +111,7 @@ def around(place: int, rows: Mapping[int, int]) -> Around:
     ]
 
 
-def with_surroundings(row: int, near: Around, shares: Mapping[int, float]) -> float:
+def with_neighbor_context(row: int, near: Around, shares: Mapping[int, float]) -> float:
     """What a word adds to a row, given what it adds to each row that holds it."""
     held = shares.get(row, 0.0)
     gain = 0.0
@@ -183,7 +183,7 @@ class Ranking:
     ids: Sequence[int]
     scores: dict[int, float]
     is_exact: bool
-    absent: tuple[Unit, ...] = ()
+    absent: tuple[QueryTerm, ...] = ()
     has_any: bool = False
 
 
@@ -221,7 +221,7 @@ class Ranker:
         self._index = index
         self._connection = connection
         self._allowed = allowed
-        self._shards = load_shards(connection)
+        self._shards = load_partitions(connection)
         self._doc_count = sum(shard.doc_count for shard in self._shards)
         self._read: dict[int, DocText | None] = {}
 
@@ -232,7 +232,7 @@ class Ranker:
             self._read[doc.doc_id] = self._index.read(doc)
         return self._read[doc.doc_id]
 
-    def newest(self, units: Sequence[Unit]) -> Ranking:
+    def newest(self, units: Sequence[QueryTerm]) -> Ranking:
         """Rows with all the words, newest first; where there are none, rows with any of them."""
         asked = [expression_of(unit) for unit in units]
         pieces = [expression_of(piece) for unit in units for piece in unit.pieces]
@@ -252,10 +252,10 @@ class Ranker:
         rows = [doc_id for (doc_id,) in times]
         return Ranking(rows, {}, len(ids) < CANDIDATES, absent, has_any and bool(rows))
 
-    def best(self, units: Sequence[Unit], text: str) -> Ranking:
+    def best(self, units: Sequence[QueryTerm], text: str) -> Ranking:
         """Rows with any of the words, best first."""
         found: list[_Matches] = []
-        absent: list[Unit] = []
+        absent: list[QueryTerm] = []
         for unit in units:
             matches = self._matches(unit)
             # The pieces of a name are of interest only where the name itself is found nowhere.
@@ -279,16 +279,16 @@ class Ranker:
             for doc in self._index.docs(self._connection, head):
                 said = self.read(doc)
                 if said is not None:
-                    scores[doc.doc_id] += gain_of_reading(said.text, asked, worth)
+                    scores[doc.doc_id] += rerank_score(said.text, asked, worth)
         # Only those that were read again have moved.
         ids = _ordered({doc_id: scores[doc_id] for doc_id in head}) + order[REREAD:]
         return Ranking(ids, scores, is_exact, tuple(absent))
 
-    def is_found(self, unit: Unit) -> bool:
+    def is_found(self, unit: QueryTerm) -> bool:
         """Whether a row that the filter lets through has a unit, or enough of its pieces."""
         return self._is_known(unit) or bool(self._pieces(unit))
 
-    def _matches(self, unit: Unit) -> _Matches:
+    def _matches(self, unit: QueryTerm) -> _Matches:
         """The newest `CANDIDATES` rows of a unit, in the newest tables that hold so many."""
         expression = expression_of(unit)
         shares: dict[int, float] = {}
@@ -317,7 +317,7 @@ class Ranker:
         idf = self._idf(rows_with * self._doc_count / max(searched, 1))
         return _Matches(expression, unit.words, shares, idf * unit.weight, is_whole)
 
-    def _add_names(self, names: Sequence[Unit], scores: dict[int, float]) -> None:
+    def _add_names(self, names: Sequence[QueryTerm], scores: dict[int, float]) -> None:
         """Let rows that hold a name which the query may mean earn the same share of its worth."""
         for unit in names:
             ids = newest_ids(
@@ -344,7 +344,7 @@ class Ranker:
     def _idf(self, count: float) -> float:
         return math.log(1 + (self._doc_count - count + 0.5) / (count + 0.5))
 
-    def _pieces(self, unit: Unit) -> list[_Matches]:
+    def _pieces(self, unit: QueryTerm) -> list[_Matches]:
         """What the pieces of a unit find, where they are worth enough of it together."""
         least = 0.5 if unit.runs[0].isascii() else MIN_UNSPACED_SHARE
         # What stands nowhere is worth most. So looking for one row spares most of the counting.
@@ -356,11 +356,11 @@ class Ranker:
         worth = sum(matches.worth for matches in found)
         return found if worth >= least * (worth + absent) else []
 
-    def _is_known(self, unit: Unit) -> bool:
+    def _is_known(self, unit: QueryTerm) -> bool:
         expression = expression_of(unit)
         return bool(newest_ids(self._connection, self._shards, self._allowed, expression, 1))
 
-    def _count(self, shard: Shard, expression: str, known: int | None) -> int:
+    def _count(self, shard: Partition, expression: str, known: int | None) -> int:
         """How many rows of a table hold `expression`, whatever the filter."""
         if known is not None and self._allowed.is_open:
             return known
@@ -391,7 +391,9 @@ class Ranker:
         ids = self._allowed.in_time(self._connection, ids)
         return replace(matches, shares=dict.fromkeys(ids, 1.0) | matches.shares)
 
-    def _with_synonyms(self, units: Sequence[Unit], found: Sequence[_Matches]) -> list[_Matches]:
+    def _with_synonyms(
+        self, units: Sequence[QueryTerm], found: Sequence[_Matches]
+    ) -> list[_Matches]:
         """`found`, where a row that lacks a word earns by another that is used for it."""
         singles = [unit.words for unit in units if len(unit.words) == 1 and not unit.is_prefix]
         others: dict[tuple[str, ...], _Matches] = {
@@ -441,7 +443,7 @@ class Ranker:
         if len(found) > 1:
             best = heapq.nlargest(SURROUNDED, zip(scores.values(), scores, strict=True))
             for doc_id, near in self._around([doc_id for _, doc_id in best]).items():
-                shares = [with_surroundings(doc_id, near, matches.shares) for matches in found]
+                shares = [with_neighbor_context(doc_id, near, matches.shares) for matches in found]
                 scores[doc_id] = covered[doc_id] = 0.0
                 for matches, share in zip(found, shares, strict=True):
                     held = 1.0 if doc_id in matches.shares else AROUND_COVERAGE if share else 0.0
@@ -475,7 +477,7 @@ def _joined(matches: _Matches, others: _Matches) -> _Matches:
     return replace(matches, shares=shares, is_whole=matches.is_whole and others.is_whole)
 
 
-def _weight(units: Sequence[Unit]) -> float:
+def _weight(units: Sequence[QueryTerm]) -> float:
     return sum(unit.weight for unit in units)
 
 

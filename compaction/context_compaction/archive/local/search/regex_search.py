@@ -17,7 +17,7 @@ from context_compaction.archive.cursors import encode_cursor
 from context_compaction.archive.local.search.fts_tables import (
     Filter,
     expression_of,
-    load_shards,
+    load_partitions,
     newest_ids,
 )
 from context_compaction.archive.local.search.hits import Groups, hit_at
@@ -142,7 +142,7 @@ def _newest_docs(
     index: SearchIndex, connection: sqlite3.Connection, allowed: Filter, expression: str
 ) -> Iterator[Doc]:
     """Every row that `allowed` and `expression` let through, the last one first."""
-    shards = load_shards(connection)
+    shards = load_partitions(connection)
     is_open = not allowed.match(expression)
     while True:
         if is_open:

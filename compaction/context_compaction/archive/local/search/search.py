@@ -15,10 +15,10 @@ from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.documents import is_own_tool
 from context_compaction.archive.local.log import check_session_id
-from context_compaction.archive.local.search.diversify import READ_ROWS, varied
+from context_compaction.archive.local.search.diversify import READ_ROWS, diversify
 from context_compaction.archive.local.search.fts_tables import (
     Filter,
-    load_shards,
+    load_partitions,
     path_expression,
     role_token,
     session_token,
@@ -30,7 +30,7 @@ from context_compaction.archive.local.search.ingest import tool_token
 from context_compaction.archive.local.search.ranking import Ranker
 from context_compaction.archive.local.search.regex_search import SCAN_SECONDS, OnIndex, scan
 from context_compaction.archive.snippets import Locator
-from context_compaction.archive.tokenizer import Unit, phrase_unit, query_units
+from context_compaction.archive.tokenizer import QueryTerm, phrase_unit, query_units
 from context_compaction.errors import NotFoundError, QueryError
 
 MAX_LIMIT = 100
@@ -153,7 +153,7 @@ def _varied(word: str, ranker: Ranker, locator: Locator, docs: Sequence[Doc]) ->
     """The rows that show different names with the one word asked for, and which place of each."""
     said = [(doc.doc_id, ranker.read(doc)) for doc in docs]
     texts = [(row, text.text, locator.places(text.text)) for row, text in said if text is not None]
-    return varied(word, texts)
+    return diversify(word, texts)
 
 
 async def search_pattern(
@@ -204,7 +204,7 @@ def _filter(connection: sqlite3.Connection, query: Query, within: History | None
     since = -inf if query.since_seconds is None else query.since_seconds
     until = inf if query.until_seconds is None else query.until_seconds + _MILLISECOND
     if since > -inf or until < inf:
-        shards = load_shards(connection)
+        shards = load_partitions(connection)
         first = max([since, min((shard.min_seconds for shard in shards), default=0.0)])
         last = min([until, max((shard.max_seconds for shard in shards), default=0.0)])
         tokens.append(time_range_tokens(first, last) or _NOTHING)
@@ -233,7 +233,7 @@ def _rows_of(connection: sqlite3.Connection, session_id: str, history: History) 
     return json.dumps([doc_id for (doc_id,) in rows])
 
 
-def _units(query: Query) -> list[Unit]:
+def _units(query: Query) -> list[QueryTerm]:
     if query.kind == "phrase":
         phrase = phrase_unit(query.text)
         units = [] if phrase is None else [phrase]
