@@ -186,71 +186,71 @@ class Plan:
     """A draft that was cut, or was not, and still wants its words.
 
     Attributes:
-        draft: The list after the clearing layers.
-        rung: The degree of effort.
+        edited: The list after the clearing layers.
+        level: The degree of effort.
         cut: Where it is cut; None where clearing was all.
         summary_tokens: What the summary's text may count; 0 where there is no history to replace.
         checkpoint_tokens: The same for the checkpoint inside the running turn.
     """
 
-    draft: EditedMessages
-    rung: EffortLevel
+    edited: EditedMessages
+    level: EffortLevel
     cut: CutPoint | None = None
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
 
 
-def layer_context_of(task: CompactionContext, rung: EffortLevel) -> LayerContext:
-    """What a layer may know of `task` at `rung`, before anything is cut."""
+def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerContext:
+    """What a layer may know of `context` at `level`, before anything is cut."""
     return LayerContext(
-        rung.settings,
-        task.count,
-        task.rules,
-        partial(span_of, task),
-        task.pins,
-        task.limits.tokens,
-        clears_all=rung.clears_all,
-        needs_minimum=rung.needs_minimum,
-        is_filled=task.limits.is_named,
-        is_last=rung.may_keep_nothing,
-        fresh_tokens=rung.fresh_tokens,
+        level.settings,
+        context.count,
+        context.rules,
+        partial(span_of, context),
+        context.pins,
+        context.limits.tokens,
+        clears_all=level.clears_all,
+        needs_minimum=level.needs_minimum,
+        is_filled=context.limits.is_named,
+        is_last=level.may_keep_nothing,
+        fresh_tokens=level.fresh_tokens,
     )
 
 
-def is_ours(task: CompactionContext, message: Message) -> bool:
+def is_ours(context: CompactionContext, message: Message) -> bool:
     """Whether a compaction put `message` there: in this call, or earlier by what the archive says.
 
     What it says of itself proves nothing.
     """
-    return message.index is None or task.seqs[message.index] == -1
+    return message.index is None or context.seqs[message.index] == -1
 
 
-def span_of(task: CompactionContext, messages: Messages) -> Span:
+def span_of(context: CompactionContext, messages: Messages) -> Span:
     """The archived originals that `messages` stand for, summaries of ours unfolded."""
     numbers: list[int] = []
     for message in messages:
-        made = placeholders.originals_of(message) if is_ours(task, message) else None
-        if made is not None and made.session_id == task.session_id:
+        made = placeholders.originals_of(message) if is_ours(context, message) else None
+        if made is not None and made.session_id == context.session_id:
             numbers += [made.start_seq, made.stop_seq]
-        elif message.index is not None and task.seqs[message.index] >= 0:
-            numbers.append(task.seqs[message.index])
+        elif message.index is not None and context.seqs[message.index] >= 0:
+            numbers.append(context.seqs[message.index])
     newest = max((m.index for m in messages if m.index is not None), default=None)
-    head = "" if newest is None else task.heads[newest][:HEAD_CHARS]
-    return Span(task.session_id, min(numbers, default=0), max(numbers, default=0), head)
+    head = "" if newest is None else context.heads[newest][:HEAD_CHARS]
+    return Span(context.session_id, min(numbers, default=0), max(numbers, default=0), head)
 
 
-def history_span(task: CompactionContext, shape: Plan) -> Span:
-    """The archived originals of the history that `shape` replaces."""
-    if shape.cut is None:
-        return span_of(task, ())
-    return span_of(task, history_of(shape.draft.messages, shape.cut))
+def history_span(context: CompactionContext, plan: Plan) -> Span:
+    """The archived originals of the history that `plan` replaces."""
+    if plan.cut is None:
+        return span_of(context, ())
+    return span_of(context, history_of(plan.edited.messages, plan.cut))
 
 
 @dataclass(frozen=True, slots=True)
 class Validation:
     """What the gate decides: the draft that goes out, how it is called, and what to know."""
 
-    draft: EditedMessages
+    edited: EditedMessages
     status: Status
     fits: bool
     warnings: tuple[str, ...]

@@ -163,83 +163,85 @@ async def compact(
     ours = await ours_in(parsed, session_id, archive)
     call = await to_thread.run_sync(prepare, parsed, format_name, request, ours)
     call, refusals = await _refused(call, start, ours, earlier)
-    task = context_of(call, request, session_id, start.seqs, start.heads, start.places)
-    call, task = await to_thread.run_sync(without_snipped, call, task, request)
+    context = context_of(call, request, session_id, start.seqs, start.heads, start.places)
+    call, context = await to_thread.run_sync(without_snipped, call, context, request)
     applied = await _applied(payload, request, earlier)
     if applied is not None:
-        shape = await to_thread.run_sync(prepared.applied_plan, task, applied, call.format)
+        plan = await to_thread.run_sync(prepared.applied_plan, context, applied, call.format)
     elif refusals.is_spent or await _is_repeated(start, wishes, appended, earlier):
-        shape = Plan(EditedMessages(task.messages), EffortLevel(call.settings, 0.0))
+        plan = Plan(EditedMessages(context.messages), EffortLevel(call.settings, 0.0))
     else:
         skipped = refusals.harder_rungs
-        shape = await to_thread.run_sync(make_plan, task, call.goal, request, skipped)
+        plan = await to_thread.run_sync(make_plan, context, call.goal, request, skipped)
     await tell(0.6, "cleared")
-    past = await _past(call, task, shape, request, earlier, read_file)
-    files_at = partial(files_for, past, task)
-    shape = await to_thread.run_sync(filled, task, shape, files_at)
-    acts = request.mode != "plan" and (shape.cut is not None or bool(shape.draft.edits))
-    sources = await read_originals(task, shape, call.parsed, archive, call.format)
+    past = await _past(call, context, plan, request, earlier, read_file)
+    files_at = partial(files_for, past, context)
+    plan = await to_thread.run_sync(filled, context, plan, files_at)
+    acts = request.mode != "plan" and (plan.cut is not None or bool(plan.edited.edits))
+    sources = await read_originals(context, plan, call.parsed, archive, call.format)
     gates = await to_thread.run_sync(gates_of, archive.redaction, call.parsed)
-    memory = await _memory(task, shape, request, earlier)
+    memory = await _memory(context, plan, request, earlier)
     asks_host = _asks_host(request) and request.summary is None and memory is None
-    if asks_host and shape.summary_tokens:
-        return await _needs_summary(given, call, task, shape, sources, request, archive, gates)
+    if asks_host and plan.summary_tokens:
+        return await _needs_summary(given, call, context, plan, sources, request, archive, gates)
     if acts:
-        await tell_before(before_compaction, tell, stats_of(task, call.goal, shape, None))
+        await tell_before(before_compaction, tell, stats_of(context, call.goal, plan, None))
     model = model and GuardedModel(model, gates)
-    said = await _words(task, shape, sources, request, archive, earlier, model, memory, tell)
-    shape, said = await _without_slack(call, task, shape, said, files_at, archive)
+    said = await _words(context, plan, sources, request, archive, earlier, model, memory, tell)
+    plan, said = await _without_slack(call, context, plan, said, files_at, archive)
     report = partial(redaction_report, gates.mode, came_in, appended, sources, said)
     secrets = await to_thread.run_sync(report)
     words = gates.words(said)
     await tell(0.8, "written")
     judged = partial(_verdict, gates=gates, is_repeated=start.is_repeated)
-    verdict = await to_thread.run_sync(judged, call, task, shape, words, files_at(shape), request)
-    verdict, past = noted(verdict, past, task, may_tell=_tells(task, request))
-    rendered = [formats.FORMATS[call.format].render_message(m) for m in verdict.draft.messages]
+    validation = await to_thread.run_sync(
+        judged, call, context, plan, words, files_at(plan), request
+    )
+    validation, past = noted(validation, past, context, may_tell=_tells(context, request))
+    rendered = [formats.FORMATS[call.format].render_message(m) for m in validation.edited.messages]
     result = build_result(
         payload,
         [raw for raws in rendered for raw in raws],
-        task=task,
+        context=context,
         goal=call.goal,
         parsed=call.parsed,
         repaired=call.repaired,
-        shape=shape,
-        verdict=verdict,
+        plan=plan,
+        validation=validation,
         words=words,
         format_name=call.format,
         request=request,
     )
     if applied is not None:
-        result = prepared.applied_result(result, verdict, applied)
-    result = with_redaction(named(with_warnings(result, past, task), start), secrets)
+        result = prepared.applied_result(result, validation, applied)
+    result = with_redaction(named(with_warnings(result, past, context), start), secrets)
     if request.mode == "plan":
-        result = answered(result, start, task)
+        result = answered(result, start, context)
         status = "planned" if result.status in _ACTED else result.status
         receipt = {**result.receipt, "status": status}
         return replace(result, status=status, messages=list(given), changed=False, receipt=receipt)
     result = with_rejections(result, payload, refusals)
     if request.prepare:
         result = prepared.prepared_result(
-            result, given, start, call.repaired, verdict, rendered, time.time()
+            result, given, start, call.repaired, validation, rendered, time.time()
         )
     result = await _placed(result, start, archive)
     if _leaves_a_trace(result, words):
         state = state_after(
             past,
-            task,
-            shape,
+            context,
+            plan,
             words,
             result,
-            verdict.draft.messages,
+            validation.edited.messages,
             wishes=wishes,
             rejection=rejection_of(result, refusals),
             now_seconds=time.time(),
         )
         receipt = gates.json(with_state(result.receipt, state))
-        await _keep(result, verdict, task, words, rendered, receipt, archive, start)
-    result = answered(result, start, task)
-    stats = stats_of(task, call.goal, shape, verdict.draft.messages) if acts else None
+        await _keep(result, validation, context, words, rendered, receipt, archive, start)
+    result = answered(result, start, context)
+    stats = stats_of(context, call.goal, plan, validation.edited.messages) if acts else None
     await tell_after(after_compaction, stats, result)
     await tell(1.0, done_line(stats))
     return result
@@ -363,8 +365,8 @@ def _leaves_a_trace(result: CompactResult, words: SummaryText) -> bool:
 
 async def _keep(
     result: CompactResult,
-    verdict: Validation,
-    task: CompactionContext,
+    validation: Validation,
+    context: CompactionContext,
     words: SummaryText,
     rendered: Sequence[Sequence[JsonObject]],
     receipt: JsonObject,
@@ -372,7 +374,7 @@ async def _keep(
     start: Start,
 ) -> None:
     """Make durable what `result` rests on; its context stands for the list from now on."""
-    blobs = (*_dated(verdict, task), *pin_blobs(task.pins.candidates))
+    blobs = (*_dated(validation, context), *pin_blobs(context.pins.candidates))
     head, listed = start.history, ""
     if start.recognised is not None:
         listed = history_hash(start.payload)
@@ -381,12 +383,12 @@ async def _keep(
         receipt = {**receipt, "prepared": result.receipt["prepared"]}
         await archive.commit(result.session_id, blobs=blobs, receipt=receipt, head=head)
     elif result.changed:
-        context = context_entries(verdict.draft.messages, rendered, task.seqs)
+        entries = context_entries(validation.edited.messages, rendered, context.seqs)
         await archive.commit(
             result.session_id,
             blobs=blobs,
             receipt=receipt,
-            context=context,
+            context=entries,
             head=head,
             listed=listed,
         )
@@ -401,25 +403,25 @@ async def _keep(
         await archive.commit(result.session_id, receipt=receipt, head=head)
 
 
-def _dated(verdict: Validation, task: CompactionContext) -> list[Blob]:
+def _dated(validation: Validation, context: CompactionContext) -> list[Blob]:
     """The draft's blobs, each with the archived message that held it."""
     seqs = {
-        pointer: task.seqs[edit.index]
-        for edit in verdict.draft.edits
+        pointer: context.seqs[edit.index]
+        for edit in validation.edited.edits
         if edit.index is not None
         for pointer in edit.pointers
     }
-    return [replace(blob, seq=seqs.get(blob.output_id)) for blob in verdict.draft.blobs]
+    return [replace(blob, seq=seqs.get(blob.output_id)) for blob in validation.edited.blobs]
 
 
 async def _memory(
-    task: CompactionContext, shape: Plan, request: CompactRequest, earlier: _Receipts
+    context: CompactionContext, plan: Plan, request: CompactRequest, earlier: _Receipts
 ) -> SummaryMatch | None:
     """The summary written earlier that can stand in for a new one, if there is one."""
-    if shape.cut is None or request.mode == "plan":
+    if plan.cut is None or request.mode == "plan":
         return None
     states = await earlier.states()
-    return await to_thread.run_sync(summary_that_reaches, task, shape, request, states)
+    return await to_thread.run_sync(summary_that_reaches, context, plan, request, states)
 
 
 async def _is_repeated(
@@ -444,37 +446,37 @@ async def _is_outcome(
 
 async def _past(
     call: PreparedInput,
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     request: CompactRequest,
     earlier: _Receipts,
     read_file: ReadFile | None,
 ) -> EarlierCalls:
     """What earlier compactions know, where this call may be one."""
-    may_act = shape.cut is not None or bool(shape.draft.edits) or call.goal.is_over
-    if not may_act and not _tells(task, request):
+    may_act = plan.cut is not None or bool(plan.edited.edits) or call.goal.is_over
+    if not may_act and not _tells(context, request):
         return EarlierCalls()
     try:
-        states = before(await earlier.states(), stop_seq_of(task.seqs))
+        states = before(await earlier.states(), stop_seq_of(context.seqs))
     except NotFoundError:  # a plan for a session that is not archived yet
         states = ()
-    known = await to_thread.run_sync(known_files, task, states)
+    known = await to_thread.run_sync(known_files, context, states)
     on_disk = await files_on_disk(known.paths, read_file)
     # What is only prepared empties no context yet.
     look_back = partial(earlier_calls_of, is_over=call.goal.is_over and not request.prepare)
-    return await to_thread.run_sync(look_back, task, states, known, on_disk)
+    return await to_thread.run_sync(look_back, context, states, known, on_disk)
 
 
-def _tells(task: CompactionContext, request: CompactRequest) -> bool:
+def _tells(context: CompactionContext, request: CompactRequest) -> bool:
     """Whether this call hands back a list that may tell of files which changed."""
     is_now = request.mode in ("auto", "micro", "full") and not request.prepare
-    return task.settings.tell_changed_files and is_now
+    return context.settings.tell_changed_files and is_now
 
 
 def _verdict(
     call: PreparedInput,
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     words: SummaryText,
     files: list[FileText],
     request: CompactRequest,
@@ -482,46 +484,48 @@ def _verdict(
     gates: Gates,
     is_repeated: bool,
 ) -> Validation:
-    draft = finish(task, shape, summary=words.summary, checkpoint=words.checkpoint, files=files)
-    draft = gates.draft(draft)
-    return validate(task, call.goal, call.repaired, draft, request.mode, is_repeated=is_repeated)
+    edited = finish(context, plan, summary=words.summary, checkpoint=words.checkpoint, files=files)
+    edited = gates.edited(edited)
+    return validate(
+        context, call.goal, call.repaired, edited, request.mode, is_repeated=is_repeated
+    )
 
 
 async def _without_slack(
     call: PreparedInput,
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     words: SummaryText,
     files_at: Callable[[Plan], Sequence[FileText]],
     archive: Archive,
 ) -> tuple[Plan, SummaryText]:
     """Extracts that left room free are written anew, for the longer tail that fills it."""
-    if words.writer != "extractive" or words.model is not None or shape.cut is None:
-        return shape, words
-    fuller = await to_thread.run_sync(filled, task, spent(task, shape, words), files_at)
-    if fuller.cut == shape.cut:
-        return shape, words
-    sources = await read_originals(task, fuller, call.parsed, archive, call.format)
-    return fuller, await to_thread.run_sync(extracts, task, fuller, sources, words.warnings)
+    if words.writer != "extractive" or words.model is not None or plan.cut is None:
+        return plan, words
+    fuller = await to_thread.run_sync(filled, context, spent(context, plan, words), files_at)
+    if fuller.cut == plan.cut:
+        return plan, words
+    sources = await read_originals(context, fuller, call.parsed, archive, call.format)
+    return fuller, await to_thread.run_sync(extracts, context, fuller, sources, words.warnings)
 
 
 async def _needs_summary(
     payload: Sequence[JsonObject],
     call: PreparedInput,
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     sources: Originals,
     request: CompactRequest,
     archive: Archive,
     gates: Gates,
 ) -> CompactResult:
     """Ask the host for the words; nothing but the originals was written."""
-    token = await issue_continuation(task, shape, archive, time.time())
-    asked = await to_thread.run_sync(prompt_for, task, sources, shape, request, token)
+    token = await issue_continuation(context, plan, archive, time.time())
+    asked = await to_thread.run_sync(prompt_for, context, sources, plan, request, token)
     prompt = replace(asked, user=gates.json(asked.user))
     tokens = token_report(call.goal, call.goal.before, request.mode)
     return CompactResult(
-        session_id=task.session_id,
+        session_id=context.session_id,
         format=call.format,
         status="needs_summary",
         messages=list(payload),
@@ -537,8 +541,8 @@ def _asks_host(request: CompactRequest) -> bool:
 
 
 async def _words(
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     sources: Originals,
     request: CompactRequest,
     archive: Archive,
@@ -547,22 +551,22 @@ async def _words(
     memory: SummaryMatch | None,
     tell: ReportProgress,
 ) -> SummaryText:
-    """The words for `shape`, by whoever the request lets write."""
+    """The words for `plan`, by whoever the request lets write."""
     if memory is not None:
-        return await to_thread.run_sync(reuse_summary, task, shape, sources, memory)
+        return await to_thread.run_sync(reuse_summary, context, plan, sources, memory)
     if request.summary is not None and request.mode == "record":
-        return await to_thread.run_sync(summary_to_record, task, request)
+        return await to_thread.run_sync(summary_to_record, context, request)
     if request.summary is not None:
         now = time.time()
-        notes = await continuation_warnings(task, shape, request, archive, now)
-        words = await to_thread.run_sync(summarize_with_host_text, task, shape, sources, request)
+        notes = await continuation_warnings(context, plan, request, archive, now)
+        words = await to_thread.run_sync(summarize_with_host_text, context, plan, sources, request)
         return replace(words, warnings=(*notes, *words.warnings))
     asks_model = request.summarizer == "auto" and request.mode not in _MODES_WITHOUT_MODEL
-    if model is None or not asks_model or shape.cut is None:
-        return await to_thread.run_sync(extracts, task, shape, sources)
+    if model is None or not asks_model or plan.cut is None:
+        return await to_thread.run_sync(extracts, context, plan, sources)
     return await summarize_with_model(
-        task,
-        shape,
+        context,
+        plan,
         sources,
         request,
         model,

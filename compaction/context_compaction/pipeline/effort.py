@@ -86,45 +86,45 @@ def escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]
     )
 
 
-def summary_reserve_tokens(rung: EffortLevel, limit_tokens: int) -> int:
+def summary_reserve_tokens(level: EffortLevel, limit_tokens: int) -> int:
     """Tokens that a cut at this rung leaves free for the words that take history's place."""
-    settings = rung.settings
+    settings = level.settings
     return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
 
 
 def clear(
-    draft: EditedMessages, policy: Policy, context: LayerContext, *, limit_bytes: int
+    edited: EditedMessages, policy: Policy, context: LayerContext, *, limit_bytes: int
 ) -> EditedMessages:
     """The layers that replace no history, in the policy's order; what is pinned stays whole."""
     for name, layer in policy.at_stage("clear"):
-        draft = _cleared_by(layer, name, draft, context)
-    offloaded = offload_media(draft.messages, count=context.count, limit_bytes=limit_bytes)
-    return draft.then("offload", offloaded, context.count)
+        edited = _cleared_by(layer, name, edited, context)
+    offloaded = offload_media(edited.messages, count=context.count, limit_bytes=limit_bytes)
+    return edited.then("offload", offloaded, context.count)
 
 
 def clear_below_trigger(
-    draft: EditedMessages, policy: Policy, context: LayerContext
+    edited: EditedMessages, policy: Policy, context: LayerContext
 ) -> EditedMessages:
     """Those of them that act where nothing has to be made smaller, on what is not cached yet."""
     context = replace(context, is_below_trigger=True)
     for name, layer in policy.at_stage("clear"):
         if layer.acts_below_trigger:
-            draft = _cleared_by(layer, name, draft, context)
-    return draft
+            edited = _cleared_by(layer, name, edited, context)
+    return edited
 
 
 def _cleared_by(
-    layer: Layer, name: str, draft: EditedMessages, context: LayerContext
+    layer: Layer, name: str, edited: EditedMessages, context: LayerContext
 ) -> EditedMessages:
-    step = layer.apply(draft.messages, context)
-    return draft.then(
-        name, restore_pinned(draft.messages, step, context.pins.marked), context.count
+    step = layer.apply(edited.messages, context)
+    return edited.then(
+        name, restore_pinned(edited.messages, step, context.pins.marked), context.count
     )
 
 
 def cut(
-    draft: EditedMessages,
-    rung: EffortLevel,
+    edited: EditedMessages,
+    level: EffortLevel,
     *,
     count: MessageCounter,
     rules: ProviderRules,
@@ -135,27 +135,27 @@ def cut(
 
     `keep_tokens` is what may stay, instead of the rung's own share of the limit.
     """
-    settings = rung.settings
-    if rung.keep_messages:
-        return cut_keeping(draft.messages, rules, keep_messages=rung.keep_messages)
+    settings = level.settings
+    if level.keep_messages:
+        return cut_keeping(edited.messages, rules, keep_messages=level.keep_messages)
     if settings.replace_all:
-        return cut_all(draft.messages, rules)
-    room_tokens = limits.tokens - summary_reserve_tokens(rung, limits.tokens)
+        return cut_all(edited.messages, rules)
+    room_tokens = limits.tokens - summary_reserve_tokens(level, limits.tokens)
     base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
     if keep_tokens is None:
-        keep_tokens = min(int(base_tokens * rung.keep_fraction), room_tokens)
+        keep_tokens = min(int(base_tokens * level.keep_fraction), room_tokens)
         turn_share = TURN_BOUNDARY_SHARE
     else:
         room_tokens, turn_share = keep_tokens, FILLED_TURN_SHARE
     found = find_cut(
-        draft.messages,
+        edited.messages,
         count=count,
         rules=rules,
         keep_tokens=keep_tokens,
         keep_turns=settings.keep_recent_turns,
         max_tokens=room_tokens,
         turn_share=turn_share,
-        may_keep_nothing=rung.may_keep_nothing,
+        may_keep_nothing=level.may_keep_nothing,
     )
     if found is None or found.request_at is None or settings.split_turn == "checkpoint":
         return found

@@ -13,22 +13,22 @@ from context_compaction.pipeline.assemble import pins_at
 
 
 async def read_originals(
-    task: CompactionContext, shape: Plan, parsed: Messages, archive: Archive, format: str
+    context: CompactionContext, plan: Plan, parsed: Messages, archive: Archive, format: str
 ) -> Originals:
-    """The originals of what `shape` replaces.
+    """The originals of what `plan` replaces.
 
     Results that the clearing layers replaced are taken from the list that came in, and what an
     earlier summary of ours stands for from the archive, so that facts do not erode.
     """
-    if shape.cut is None:
+    if plan.cut is None:
         return Originals()
-    staying = shape.draft.messages[shape.cut.goes_on_at :]
+    staying = plan.edited.messages[plan.cut.goes_on_at :]
     later = tuple(
         parsed[message.index] if message.index is not None else message
         for message in staying
         if placeholders.is_request(message)
     )
-    pinned = tuple(pin.text for pin in pins_at(task, shape, shape.cut))
+    pinned = tuple(pin.text for pin in pins_at(context, plan, plan.cut))
 
     async def record_of(messages: Messages) -> OriginalMessages:
         originals: list[Message] = []
@@ -41,7 +41,7 @@ async def read_originals(
                 since.append(parsed[message.index] if message.index is not None else message)
                 originals.append(since[-1])
                 continue
-            is_known = is_ours(task, message) and span.session_id == task.session_id
+            is_known = is_ours(context, message) and span.session_id == context.session_id
             found = await _archived(span, archive, format) if is_known else ()
             originals.extend(found)
             ours = carried_by(message)
@@ -52,8 +52,8 @@ async def read_originals(
         return OriginalMessages(tuple(originals), tuple(since), *texts, later, pinned)
 
     return Originals(
-        await record_of(history_of(shape.draft.messages, shape.cut)),
-        await record_of(turn_prefix_of(shape.draft.messages, shape.cut)),
+        await record_of(history_of(plan.edited.messages, plan.cut)),
+        await record_of(turn_prefix_of(plan.edited.messages, plan.cut)),
     )
 
 

@@ -101,42 +101,42 @@ def context_of(
 
 
 def without_snipped(
-    call: PreparedInput, task: CompactionContext, request: CompactRequest
+    call: PreparedInput, context: CompactionContext, request: CompactRequest
 ) -> tuple[PreparedInput, CompactionContext]:
     """Both without the messages that `request` names, and over the trigger only if still above."""
     if not request.snip_messages or request.mode == "record":
-        return call, task
+        return call, context
     step = snip_chosen(
-        task.messages,
+        context.messages,
         request.snip_messages,
-        count=task.count,
-        rules=task.rules,
-        span_of=partial(span_of, task),
-        pinned={*task.pins.marked, *(pin.index for pin in task.pins.candidates)},
+        count=context.count,
+        rules=context.rules,
+        span_of=partial(span_of, context),
+        pinned={*context.pins.marked, *(pin.index for pin in context.pins.candidates)},
     )
-    if step.messages is task.messages:
-        return call, task
+    if step.messages is context.messages:
+        return call, context
     edits = (*call.repaired.edits, *step.edits)
     messages = step.messages
     # What stood beside the gap must be legal where it stands now.
-    if task.rules.system_follows_user:
+    if context.rules.system_follows_user:
         labelled = label_misplaced_system(messages)
         edits, messages = (*edits, *labelled.edits), labelled.messages
-    if task.rules.first_role_user:
+    if context.rules.first_role_user:
         opened = open_with_user(messages)
         edits, messages = (*edits, *opened.edits), opened.messages
-    if task.rules.thinking_is_bound:
-        rule = task.settings.thinking
-        stripped = strip_void_thinking(call.parsed, messages, count=task.count, rule=rule)
+    if context.rules.thinking_is_bound:
+        rule = context.settings.thinking
+        stripped = strip_void_thinking(call.parsed, messages, count=context.count, rule=rule)
         edits, messages = (*edits, *stripped.edits), stripped.messages
     messages = keep_cache_markers(call.parsed, messages)
     is_over = (
         call.goal.request_count.estimate(messages).upper > call.goal.trigger_tokens
-        or task.count.request_bytes(messages) > task.limits.bytes
+        or context.count.request_bytes(messages) > context.limits.bytes
     )
     goal = replace(call.goal, is_over=is_over)
     call = replace(call, repaired=Step(messages, edits), goal=goal)
-    return call, replace(task, messages=messages)
+    return call, replace(context, messages=messages)
 
 
 def _pins_of(

@@ -52,13 +52,13 @@ class Gates:
             memory=self.json(words.memory),
         )
 
-    def draft(self, draft: EditedMessages) -> EditedMessages:
+    def edited(self, edited: EditedMessages) -> EditedMessages:
         """A list with what we wrote or edited in it as it may stand in the context."""
         if self.mode != "on":
-            return draft
-        messages = tuple(redact_message(message, self.json) for message in draft.messages)
-        changed = any(new is not old for new, old in zip(messages, draft.messages, strict=True))
-        return replace(draft, messages=messages) if changed else draft
+            return edited
+        messages = tuple(redact_message(message, self.json) for message in edited.messages)
+        changed = any(new is not old for new, old in zip(messages, edited.messages, strict=True))
+        return replace(edited, messages=messages) if changed else edited
 
     def json(self, value: Any) -> Any:
         """A JSON value of ours as it may be shown, written or kept."""

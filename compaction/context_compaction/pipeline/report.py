@@ -55,19 +55,19 @@ def token_report(goal: TokenBudget, after: Estimate, mode: Mode) -> TokenReport:
     )
 
 
-def boundary_of(task: CompactionContext, shape: Plan) -> Boundary | None:
+def boundary_of(context: CompactionContext, plan: Plan) -> Boundary | None:
     """Where the summary stands, if history was replaced."""
-    if shape.cut is None:
+    if plan.cut is None:
         return None
-    source = shape.draft.messages
-    replaced = (*history_of(source, shape.cut), *turn_prefix_of(source, shape.cut))
-    span = span_of(task, replaced)
-    kept = source[shape.cut.first_kept :]
-    places = (task.place_of(message.index) for message in kept)
-    end = task.place_of(len(task.seqs)) or 0
+    source = plan.edited.messages
+    replaced = (*history_of(source, plan.cut), *turn_prefix_of(source, plan.cut))
+    span = span_of(context, replaced)
+    kept = source[plan.cut.first_kept :]
+    places = (context.place_of(message.index) for message in kept)
+    end = context.place_of(len(context.seqs)) or 0
     first_kept = next((place for place in places if place is not None), end)
     return Boundary(
-        first_kept, span.start_seq, span.stop_seq, shape.cut.request_at is not None, span.pointer
+        first_kept, span.start_seq, span.stop_seq, plan.cut.request_at is not None, span.pointer
     )
 
 
@@ -145,47 +145,47 @@ def build_result(
     payload: Sequence[JsonObject],
     rendered: list[JsonObject],
     *,
-    task: CompactionContext,
+    context: CompactionContext,
     goal: TokenBudget,
     parsed: Messages,
     repaired: Step,
-    shape: Plan,
-    verdict: Validation,
+    plan: Plan,
+    validation: Validation,
     words: SummaryText,
     format_name: str,
     request: CompactRequest,
 ) -> CompactResult:
     """The answer of the whole call, with its receipt."""
-    draft = verdict.draft
-    changed = draft.messages is not parsed
-    went_through = verdict.status == "compacted" and shape.cut is not None
-    replaced = _replaced(shape) if went_through else ()
+    edited = validation.edited
+    changed = edited.messages is not parsed
+    went_through = validation.status == "compacted" and plan.cut is not None
+    replaced = _replaced(plan) if went_through else ()
     result = CompactResult(
-        session_id=task.session_id,
+        session_id=context.session_id,
         format=format_name,
-        status=verdict.status,
+        status=validation.status,
         messages=rendered if changed else list(payload),
         changed=changed,
-        fits=verdict.fits,
-        tokens=token_report(goal, goal.request_count.estimate(draft.messages), request.mode),
-        layers=(*_given_layers(parsed, repaired, task.count), *draft.layers),
-        edits=_placed(_with_pointers((*repaired.edits, *draft.edits), task), task),
-        boundary=boundary_of(task, shape) if went_through else None,
-        restored=tuple(edit.note for edit in draft.edits if edit.action == "restored"),
-        irreducible=() if verdict.fits else placed_pieces(task, goal, draft.messages),
+        fits=validation.fits,
+        tokens=token_report(goal, goal.request_count.estimate(edited.messages), request.mode),
+        layers=(*_given_layers(parsed, repaired, context.count), *edited.layers),
+        edits=_placed(_with_pointers((*repaired.edits, *edited.edits), context), context),
+        boundary=boundary_of(context, plan) if went_through else None,
+        restored=tuple(edit.note for edit in edited.edits if edit.action == "restored"),
+        irreducible=() if validation.fits else placed_pieces(context, goal, edited.messages),
         warnings=(
-            *_repair_warnings(_placed(repaired.edits, task)),
-            *_snip_warnings(request, repaired, task),
-            *verdict.warnings,
-            *_request_warnings(draft.edits),
+            *_repair_warnings(_placed(repaired.edits, context)),
+            *_snip_warnings(request, repaired, context),
+            *validation.warnings,
+            *_request_warnings(edited.edits),
             *words.warnings,
-            *reserve_warnings(request, task.settings),
-            *pin_warnings(request, task.pins, parsed, draft.messages, was_cut=went_through),
+            *reserve_warnings(request, context.settings),
+            *pin_warnings(request, context.pins, parsed, edited.messages, was_cut=went_through),
         ),
-        summary=summary_of(draft.messages) if went_through else None,
+        summary=summary_of(edited.messages) if went_through else None,
     )
     snips = [edit for edit in repaired.edits if edit.action == "dropped"]
-    cache = cache_effect(parsed, draft.messages, task.count) if changed else None
+    cache = cache_effect(parsed, edited.messages, context.count) if changed else None
     writer = words.writer if went_through else ""
     return replace(
         result,
@@ -196,15 +196,15 @@ def build_result(
             model=words.model,
             memory=words.memory if went_through else None,
             replaced=replaced,
-            pins=pins_json(task.pins, draft.messages),
-            losses=dropped_names(parsed, draft.messages) if changed else None,
+            pins=pins_json(context.pins, edited.messages),
+            losses=dropped_names(parsed, edited.messages) if changed else None,
         )
-        | ({"snip": _snip_json(snips, draft.messages)} if snips else {}),
+        | ({"snip": _snip_json(snips, edited.messages)} if snips else {}),
     )
 
 
-def _placed(edits: Sequence[Edit], task: CompactionContext) -> tuple[Edit, ...]:
-    return tuple(replace(edit, index=task.place_of(edit.index)) for edit in edits)
+def _placed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
+    return tuple(replace(edit, index=context.place_of(edit.index)) for edit in edits)
 
 
 def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
@@ -219,12 +219,12 @@ def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
 
 
 def stats_of(
-    task: CompactionContext, goal: TokenBudget, shape: Plan, after: Messages | None
+    context: CompactionContext, goal: TokenBudget, plan: Plan, after: Messages | None
 ) -> CompactionStats:
     """What the hooks are told: before the writer begins (`after` is None), and at the end."""
-    cleared = sum(1 for edit in shape.draft.edits if edit.action != "dropped")
-    replaced = sum(len(message.blocks) for message in _replaced(shape))
-    shown = task.messages if after is None else after
+    cleared = sum(1 for edit in plan.edited.edits if edit.action != "dropped")
+    replaced = sum(len(message.blocks) for message in _replaced(plan))
+    shown = context.messages if after is None else after
     tokens = goal.before.tokens
     return CompactionStats(
         tokens,
@@ -234,11 +234,11 @@ def stats_of(
     )
 
 
-def _replaced(shape: Plan) -> Messages:
-    if shape.cut is None:
+def _replaced(plan: Plan) -> Messages:
+    if plan.cut is None:
         return ()
-    source = shape.draft.messages
-    return (*history_of(source, shape.cut), *turn_prefix_of(source, shape.cut))
+    source = plan.edited.messages
+    return (*history_of(source, plan.cut), *turn_prefix_of(source, plan.cut))
 
 
 def _given_layers(
@@ -257,10 +257,10 @@ def _given_layers(
 
 
 def _snip_warnings(
-    request: CompactRequest, repaired: Step, task: CompactionContext
+    request: CompactRequest, repaired: Step, context: CompactionContext
 ) -> tuple[str, ...]:
     gone = {edit.index for edit in repaired.edits if edit.action == "dropped"}
-    stay = [task.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
+    stay = [context.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
     if not stay or request.mode == "record":
         return ()
     return (
@@ -291,19 +291,19 @@ def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
     )
 
 
-def _with_pointers(edits: Sequence[Edit], task: CompactionContext) -> tuple[Edit, ...]:
+def _with_pointers(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
     """The edits; one without a pointer of its own gets that of the message as it came in.
 
     A message of our own making has none: what it stands for is named in it.
     """
     return tuple(
         edit
-        if edit.pointers or edit.index is None or task.seqs[edit.index] < 0
-        else replace(edit, pointers=(_pointer(task, edit.index),))
+        if edit.pointers or edit.index is None or context.seqs[edit.index] < 0
+        else replace(edit, pointers=(_pointer(context, edit.index),))
         for edit in edits
     )
 
 
-def _pointer(task: CompactionContext, index: int) -> str:
-    seq = task.seqs[index]
-    return f"transcript://{task.session_id}/messages/{seq}-{seq}"
+def _pointer(context: CompactionContext, index: int) -> str:
+    seq = context.seqs[index]
+    return f"transcript://{context.session_id}/messages/{seq}-{seq}"

@@ -56,42 +56,42 @@ _SINCE_TITLE = "# Since that was written, word for word"
 
 
 def job_of(
-    task: CompactionContext,
+    context: CompactionContext,
     record: OriginalMessages,
     max_tokens: int,
     is_prefix: bool,
     request: CompactRequest,
 ) -> SummaryJob:
     """What a model is asked to write for `record`: at most half of what it stands for."""
-    record_tokens = task.count.messages(record.messages) + task.count.text(record.lost)
+    record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
     return SummaryJob(
         messages=record.messages,
         since=record.since,
         previous=record.earlier,
         has_originals=not record.lost,
         max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
-        pinned=tuple(pin.shown for pin in task.pins.candidates),
+        pinned=tuple(pin.shown for pin in context.pins.candidates),
         instructions=request.instructions,
-        language=speaker_language(_requests(task)),
+        language=speaker_language(_requests(context)),
         is_turn_prefix=is_prefix,
-        outline=task.settings.summary_outline,
-        too_long=task.settings.summary_too_long,
-        retries=task.settings.summary_retries,
+        outline=context.settings.summary_outline,
+        too_long=context.settings.summary_too_long,
+        retries=context.settings.summary_retries,
     )
 
 
 def grounding_source(
-    task: CompactionContext, record: OriginalMessages, request: CompactRequest
+    context: CompactionContext, record: OriginalMessages, request: CompactRequest
 ) -> check.GroundingSource:
     """What prose for `record` is held against."""
     # What the user says in the part that stays is no invention either.
-    user_texts = (*_requests(task), *task.pins.texts, request.instructions)
+    user_texts = (*_requests(context), *context.pins.texts, request.instructions)
     messages = (*previous_of(record).messages, *record.messages)
     return check.source_of(messages, user_texts=user_texts, previous=record.earlier)
 
 
-def _requests(task: CompactionContext) -> list[str]:
-    return [text for message in task.messages if (text := user_text(message))]
+def _requests(context: CompactionContext) -> list[str]:
+    return [text for message in context.messages if (text := user_text(message))]
 
 
 _MIN_RECORD_TOKENS = 60
@@ -101,41 +101,43 @@ _FITTINGS = 4
 
 
 def extracts(
-    task: CompactionContext, shape: Plan, sources: Originals, warnings: tuple[str, ...] = ()
+    context: CompactionContext, plan: Plan, sources: Originals, warnings: tuple[str, ...] = ()
 ) -> SummaryText:
-    """The words for `shape` without any model."""
+    """The words for `plan` without any model."""
     # A request that is folded away with its turn must be told like any other.
-    stays = shape.cut is not None and not shape.cut.folds_request
-    summary_tokens, checkpoint_tokens = shape.summary_tokens, shape.checkpoint_tokens
+    stays = plan.cut is not None and not plan.cut.folds_request
+    summary_tokens, checkpoint_tokens = plan.summary_tokens, plan.checkpoint_tokens
     words = SummaryText("", "", warnings=warnings)
     # A text counts a little more inside its message, and much more beside another script.
-    for _ in range(_FITTINGS if shape.cut else 0):
+    for _ in range(_FITTINGS if plan.cut else 0):
         words = replace(
             words,
-            summary=extract_of(task, sources.history, summary_tokens),
-            checkpoint=extract_of(task, sources.prefix, checkpoint_tokens, is_prefix=stays),
+            summary=extract_of(context, sources.history, summary_tokens),
+            checkpoint=extract_of(context, sources.prefix, checkpoint_tokens, is_prefix=stays),
         )
-        excess = excess_tokens(task, shape, words.summary, words.checkpoint)
+        excess = excess_tokens(context, plan, words.summary, words.checkpoint)
         if excess <= 0 or not (words.summary or words.checkpoint):
             return words
-        written = task.count.text(words.summary) + task.count.text(words.checkpoint)
+        written = context.count.text(words.summary) + context.count.text(words.checkpoint)
         shrink = max(0.0, 1 - (excess + 4) / max(1, written))
-        summary_tokens = int(min(summary_tokens, task.count.text(words.summary)) * shrink)
-        checkpoint_tokens = int(min(checkpoint_tokens, task.count.text(words.checkpoint)) * shrink)
+        summary_tokens = int(min(summary_tokens, context.count.text(words.summary)) * shrink)
+        checkpoint_tokens = int(
+            min(checkpoint_tokens, context.count.text(words.checkpoint)) * shrink
+        )
     return replace(words, summary="", checkpoint="")
 
 
-def spent(task: CompactionContext, shape: Plan, words: SummaryText) -> Plan:
-    """`shape` with no more room for its words than `words` take."""
+def spent(context: CompactionContext, plan: Plan, words: SummaryText) -> Plan:
+    """`plan` with no more room for its words than `words` take."""
     return replace(
-        shape,
-        summary_tokens=min(shape.summary_tokens, task.count.text(words.summary)),
-        checkpoint_tokens=min(shape.checkpoint_tokens, task.count.text(words.checkpoint)),
+        plan,
+        summary_tokens=min(plan.summary_tokens, context.count.text(words.summary)),
+        checkpoint_tokens=min(plan.checkpoint_tokens, context.count.text(words.checkpoint)),
     )
 
 
 def with_extracts(
-    task: CompactionContext,
+    context: CompactionContext,
     prose: str,
     record: OriginalMessages,
     max_tokens: int,
@@ -143,15 +145,19 @@ def with_extracts(
     is_prefix: bool = False,
 ) -> str:
     """The prose, and extracts from the record in the room that it leaves."""
-    left = max_tokens - task.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
+    left = max_tokens - context.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
     extract = ""
     if left >= _MIN_RECORD_TOKENS:
-        extract = extract_of(task, record, left, is_prefix=is_prefix)
+        extract = extract_of(context, record, left, is_prefix=is_prefix)
     return f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
 
 
 def extract_of(
-    task: CompactionContext, record: OriginalMessages, max_tokens: int, *, is_prefix: bool = False
+    context: CompactionContext,
+    record: OriginalMessages,
+    max_tokens: int,
+    *,
+    is_prefix: bool = False,
 ) -> str:
     """Verbatim extracts from the record, of at most `max_tokens`."""
     if max_tokens <= 0 or not (record.messages or record.lost):
@@ -159,15 +165,15 @@ def extract_of(
     before = previous_of(record)
     asked = SummaryInput(
         (*before.messages, *record.messages),
-        merged(before.digest, digest(record.messages, task.settings.tool_kinds)),
+        merged(before.digest, digest(record.messages, context.settings.tool_kinds)),
         max_tokens,
         previous=before.rest,
         later=record.later,
-        instructions=task.instructions,
+        instructions=context.instructions,
         pinned=record.pinned,
         is_turn_prefix=is_prefix,
     )
-    return writer.write(asked, task.count)
+    return writer.write(asked, context.count)
 
 
 def previous_of(record: OriginalMessages) -> Previous:
@@ -176,44 +182,44 @@ def previous_of(record: OriginalMessages) -> Previous:
 
 
 def summarize_with_host_text(
-    task: CompactionContext, shape: Plan, sources: Originals, request: CompactRequest
+    context: CompactionContext, plan: Plan, sources: Originals, request: CompactRequest
 ) -> SummaryText:
-    """The words for `shape` with the prose that the host gave, if it may be used."""
-    plain = extracts(task, shape, sources)
-    if not shape.summary_tokens:
+    """The words for `plan` with the prose that the host gave, if it may be used."""
+    plain = extracts(context, plan, sources)
+    if not plan.summary_tokens:
         warning = "The summary that was given is not used: no history had to be replaced."
         return replace(plain, warnings=(warning,))
-    source = grounding_source(task, sources.history, request)
+    source = grounding_source(context, sources.history, request)
     try:
-        prose = host.accept(request.summary or "", source, shape.summary_tokens, task.count)
+        prose = host.accept(request.summary or "", source, plan.summary_tokens, context.count)
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return replace(plain, warnings=(warning,))
-    text = with_extracts(task, prose.text, sources.history, shape.summary_tokens)
+    text = with_extracts(context, prose.text, sources.history, plan.summary_tokens)
     return replace(plain, summary=text, writer="host", warnings=prose.warnings, prose=prose.text)
 
 
 def prompt_for(
-    task: CompactionContext, sources: Originals, shape: Plan, request: CompactRequest, token: str
+    context: CompactionContext, sources: Originals, plan: Plan, request: CompactRequest, token: str
 ) -> SummaryPrompt:
-    """What a host's model needs to write the summary of `shape`."""
-    assignment = job_of(task, sources.history, shape.summary_tokens, False, request)
+    """What a host's model needs to write the summary of `plan`."""
+    assignment = job_of(context, sources.history, plan.summary_tokens, False, request)
     record = render_messages(clip(parts_of(assignment.messages)))
     prompt = summary_prompt(assignment, record, sources.history.lost)
     return SummaryPrompt(prompt.system, prompt.user, prompt.max_tokens, token)
 
 
 async def issue_continuation(
-    task: CompactionContext, shape: Plan, archive: Archive, now_seconds: float
+    context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
 ) -> str:
-    """The token that ties the host's summary to the history of `shape`."""
-    span = history_span(task, shape)
+    """The token that ties the host's summary to the history of `plan`."""
+    span = history_span(context, plan)
     return continuation.issue(span, await _raws(span, archive), now_seconds)
 
 
 async def continuation_warnings(
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     request: CompactRequest,
     archive: Archive,
     now_seconds: float,
@@ -225,10 +231,10 @@ async def continuation_warnings(
     """
     if request.continuation is None:
         return ()
-    given = continuation.parse_continuation(request.continuation, task.session_id, now_seconds)
+    given = continuation.parse_continuation(request.continuation, context.session_id, now_seconds)
     continuation.verify(given, await _raws(given.span, archive))
-    stop = history_span(task, shape).stop_seq
-    if not shape.summary_tokens or stop <= given.span.stop_seq:
+    stop = history_span(context, plan).stop_seq
+    if not plan.summary_tokens or stop <= given.span.stop_seq:
         return ()
     return (
         f"The conversation has grown since the summary was asked for: of messages "
@@ -247,8 +253,8 @@ async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
 
 
 async def summarize_with_model(
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     sources: Originals,
     request: CompactRequest,
     model: SummaryModel,
@@ -257,11 +263,11 @@ async def summarize_with_model(
     now_seconds: float,
     tell: TellChars,
 ) -> SummaryText:
-    """The words for `shape` with the prose of `model`; extracts where that fails, and why.
+    """The words for `plan` with the prose of `model`; extracts where that fails, and why.
 
     Args:
-        task: The call.
-        shape: What is replaced.
+        context: The call.
+        plan: What is replaced.
         sources: The originals of that.
         request: What the caller wants.
         model: Who writes.
@@ -270,13 +276,13 @@ async def summarize_with_model(
         tell: Hears of the text's growth.
     """
     jobs = (
-        _job(task, sources.history, shape.summary_tokens, False, request),
-        _job(task, sources.prefix, shape.checkpoint_tokens, True, request),
+        _job(context, sources.history, plan.summary_tokens, False, request),
+        _job(context, sources.prefix, plan.checkpoint_tokens, True, request),
     )
     if not any(job.has_room_for_prose for job in jobs):
-        return await to_thread.run_sync(extracts, task, shape, sources)
+        return await to_thread.run_sync(extracts, context, plan, sources)
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
-    settings = task.settings
+    settings = context.settings
     if wait := breaker.wait_seconds(
         states,
         now_seconds,
@@ -287,10 +293,10 @@ async def summarize_with_model(
             f"Verbatim extracts stand in the summary: {model.model} failed "
             f"{settings.breaker_failures} times in a row and is left alone for {wait:.0f} seconds."
         )
-        plain = await to_thread.run_sync(extracts, task, shape, sources, (warning,))
+        plain = await to_thread.run_sync(extracts, context, plan, sources, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})
     calls = ModelCalls(model, tell)
-    summary, checkpoint = await gathered([partial(_text, job, calls, task) for job in jobs], 2)
+    summary, checkpoint = await gathered([partial(_text, job, calls, context) for job in jobs], 2)
     written = [text.prose for text in (summary, checkpoint) if text.prose is not None]
     failures = [text.failure for text in (summary, checkpoint) if text.failure]
     report |= {
@@ -339,49 +345,49 @@ class _Written:
 
 
 def _job(
-    task: CompactionContext,
+    context: CompactionContext,
     record: OriginalMessages,
     max_tokens: int,
     is_prefix: bool,
     request: CompactRequest,
 ) -> _Job:
-    assignment = job_of(task, record, max_tokens, is_prefix, request)
+    assignment = job_of(context, record, max_tokens, is_prefix, request)
     return _Job(record, max_tokens, is_prefix, assignment, request)
 
 
-async def _text(job: _Job, calls: ModelCalls, task: CompactionContext) -> _Written:
+async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Written:
     """The text of one job: a model's where that can be had, else extracts."""
     failure = ""
     if job.has_room_for_prose:
-        source = await to_thread.run_sync(grounding_source, task, job.record, job.request)
+        source = await to_thread.run_sync(grounding_source, context, job.record, job.request)
         try:
-            prose = await write_prose(job.assignment, source, calls, task.count)
+            prose = await write_prose(job.assignment, source, calls, context.count)
         except SummaryError as error:
             failure = str(error)
         else:
             finish = partial(with_extracts, is_prefix=job.is_prefix)
-            text = await to_thread.run_sync(finish, task, prose.text, job.record, job.max_tokens)
+            text = await to_thread.run_sync(finish, context, prose.text, job.record, job.max_tokens)
             return _Written(text, prose)
     extract = partial(extract_of, is_prefix=job.is_prefix)
-    text = await to_thread.run_sync(extract, task, job.record, job.max_tokens)
+    text = await to_thread.run_sync(extract, context, job.record, job.max_tokens)
     return _Written(text, failure=failure)
 
 
 def reuse_summary(
-    task: CompactionContext, shape: Plan, sources: Originals, match: SummaryMatch
+    context: CompactionContext, plan: Plan, sources: Originals, match: SummaryMatch
 ) -> SummaryText:
-    """The words for `shape`: the memory, what came after it, and extracts from the record."""
-    plain = extracts(task, shape, sources)
-    text, room_tokens = match.memory.text, shape.summary_tokens
+    """The words for `plan`: the memory, what came after it, and extracts from the record."""
+    plain = extracts(context, plan, sources)
+    text, room_tokens = match.memory.text, plan.summary_tokens
     numbers = {message.index for message in match.since}
     since = tuple(m for m in sources.history.since if m.index in numbers)
     if since:
-        left = room_tokens - task.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
+        left = room_tokens - context.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
         told = extract_of(
-            task, OriginalMessages(since, later=sources.history.later), int(left * _SINCE_SHARE)
+            context, OriginalMessages(since, later=sources.history.later), int(left * _SINCE_SHARE)
         )
         text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
-    text = with_extracts(task, text, sources.history, room_tokens)
+    text = with_extracts(context, text, sources.history, room_tokens)
     used: JsonObject = {
         "writer": match.memory.writer,
         "at_seconds": match.memory.at_seconds,
@@ -392,12 +398,12 @@ def reuse_summary(
     return replace(plain, summary=text, writer="memory", memory=used)
 
 
-def summary_to_record(task: CompactionContext, request: CompactRequest) -> SummaryText:
+def summary_to_record(context: CompactionContext, request: CompactRequest) -> SummaryText:
     """What the host hands in while it goes on, as words that only the archive gets."""
-    source = grounding_source(task, OriginalMessages(task.messages), request)
-    room_tokens = int(task.settings.summary_tokens * PROSE_SHARE)
+    source = grounding_source(context, OriginalMessages(context.messages), request)
+    room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
     try:
-        prose = host.accept(request.summary or "", source, room_tokens, task.count)
+        prose = host.accept(request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
         return SummaryText("", "", warnings=(f"The summary that was given is not kept. {error}.",))
     return SummaryText("", "", "host", prose.warnings, prose=prose.text)

@@ -17,63 +17,65 @@ _MAX_PIECES = 8
 
 
 def validate(
-    task: CompactionContext,
+    context: CompactionContext,
     goal: TokenBudget,
     repaired: Step,
-    draft: EditedMessages,
+    edited: EditedMessages,
     mode: Mode,
     *,
     is_repeated: bool = False,
 ) -> Validation:
-    """Let `draft` pass, or fall back to the repaired input and say why.
+    """Let `edited` pass, or fall back to the repaired input and say why.
 
     Where the call repeats the one that had this very outcome, nothing is wrong with its having
     nothing left to do.
     """
-    count = task.count
-    is_same = draft.messages is repaired.messages
+    count = context.count
+    is_same = edited.messages is repaired.messages
     if is_same and is_repeated and not repaired.edits:
-        fits = _fits(goal, draft.messages, count, "auto")
-        warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
-        return Validation(draft, "unchanged", fits, warnings)
+        fits = _fits(goal, edited.messages, count, "auto")
+        warnings = () if fits else (_too_large(context, goal, edited.messages, mode),)
+        return Validation(edited, "unchanged", fits, warnings)
     if is_same:
-        return _nothing_done(task, goal, repaired, mode)
-    faults = problems(draft.messages, task.rules)
+        return _nothing_done(context, goal, repaired, mode)
+    faults = problems(edited.messages, context.rules)
     if faults:
         reason = f"the result would have been refused ({'; '.join(faults[:3])})"
-        return _fallback(task, goal, repaired, mode, reason)
-    before, after = count.messages(repaired.messages), count.messages(draft.messages)
-    fits = _fits(goal, draft.messages, count, mode)
-    needed = before * task.settings.min_progress_fraction
-    if after >= before and not _fewer_bytes(repaired.messages, draft.messages, count):
-        return _fallback(task, goal, repaired, mode, "nothing could be made smaller")
+        return _fallback(context, goal, repaired, mode, reason)
+    before, after = count.messages(repaired.messages), count.messages(edited.messages)
+    fits = _fits(goal, edited.messages, count, mode)
+    needed = before * context.settings.min_progress_fraction
+    if after >= before and not _fewer_bytes(repaired.messages, edited.messages, count):
+        return _fallback(context, goal, repaired, mode, "nothing could be made smaller")
     if not fits and before - after < needed:
         saved = f"{before - after} of {before} tokens could be saved"
-        return _fallback(task, goal, repaired, mode, f"only {saved}, and that does not fit")
-    warnings = () if fits else (_too_large(task, goal, draft.messages, mode),)
-    return Validation(draft, "compacted", fits, warnings)
+        return _fallback(context, goal, repaired, mode, f"only {saved}, and that does not fit")
+    warnings = () if fits else (_too_large(context, goal, edited.messages, mode),)
+    return Validation(edited, "compacted", fits, warnings)
 
 
 def _nothing_done(
-    task: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode
+    context: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode
 ) -> Validation:
-    fits = _fits(goal, repaired.messages, task.count, mode)
-    draft = EditedMessages(repaired.messages)
-    warnings = () if fits else (_too_large(task, goal, repaired.messages, mode),)
+    fits = _fits(goal, repaired.messages, context.count, mode)
+    edited = EditedMessages(repaired.messages)
+    warnings = () if fits else (_too_large(context, goal, repaired.messages, mode),)
     if repaired.edits:
-        return Validation(draft, "repaired", fits, warnings)
+        return Validation(edited, "repaired", fits, warnings)
     if mode == "record" or (fits and mode not in ("full", "micro")):
-        return Validation(draft, "unchanged", fits, warnings)
-    return _fallback(task, goal, repaired, mode, "there is nothing left to clear or to summarise")
+        return Validation(edited, "unchanged", fits, warnings)
+    return _fallback(
+        context, goal, repaired, mode, "there is nothing left to clear or to summarise"
+    )
 
 
 def _fallback(
-    task: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode, reason: str
+    context: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode, reason: str
 ) -> Validation:
-    fits = _fits(goal, repaired.messages, task.count, mode)
+    fits = _fits(goal, repaired.messages, context.count, mode)
     warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
     if not fits:
-        warnings.append(_too_large(task, goal, repaired.messages, mode))
+        warnings.append(_too_large(context, goal, repaired.messages, mode))
     return Validation(EditedMessages(repaired.messages), "no_progress", fits, tuple(warnings))
 
 
@@ -91,15 +93,17 @@ def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bo
     return count.request_bytes(after) < count.request_bytes(before) * 0.99
 
 
-def _too_large(task: CompactionContext, goal: TokenBudget, messages: Messages, mode: Mode) -> str:
+def _too_large(
+    context: CompactionContext, goal: TokenBudget, messages: Messages, mode: Mode
+) -> str:
     upper = goal.request_count.estimate(messages).upper
     limit = limit_tokens(goal, mode)
     wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
     if mode in ("micro", "record"):
         return f"{wanted}Mode {mode} replaces no history: choose auto or full."
-    if not task.policy.replaces_history:
-        return f"{wanted}Policy {task.policy.name} replaces no history: choose another."
-    pieces = placed_pieces(task, goal, messages)[:3]
+    if not context.policy.replaces_history:
+        return f"{wanted}Policy {context.policy.name} replaces no history: choose another."
+    pieces = placed_pieces(context, goal, messages)[:3]
     named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
     return (
         f"{wanted}What is left cannot be made smaller: {named}. Raise the target, or shorten these."
@@ -107,11 +111,11 @@ def _too_large(task: CompactionContext, goal: TokenBudget, messages: Messages, m
 
 
 def placed_pieces(
-    task: CompactionContext, goal: TokenBudget, messages: Messages
+    context: CompactionContext, goal: TokenBudget, messages: Messages
 ) -> tuple[Piece, ...]:
     """The pieces that cannot be made smaller, with positions in the list that came in."""
-    pieces = irreducible_pieces(messages, goal, task.count)
-    return tuple(replace(piece, index=task.place_of(piece.index)) for piece in pieces)
+    pieces = irreducible_pieces(messages, goal, context.count)
+    return tuple(replace(piece, index=context.place_of(piece.index)) for piece in pieces)
 
 
 def irreducible_pieces(

@@ -61,25 +61,25 @@ class KnownFiles:
         return tracked_paths(self.uses, self.states)
 
 
-def known_files(task: CompactionContext, states: Sequence[SessionState]) -> KnownFiles:
-    """What `task.messages` and the newest of `states` tell of files."""
-    uses = uses_of(task.messages, task.seqs, task.settings.tool_kinds)
+def known_files(context: CompactionContext, states: Sequence[SessionState]) -> KnownFiles:
+    """What `context.messages` and the newest of `states` tell of files."""
+    uses = uses_of(context.messages, context.seqs, context.settings.tool_kinds)
     newest = next((s.files for s in reversed(states) if s.files is not None), ())
     return KnownFiles(uses, {file.path: file for file in newest})
 
 
 def earlier_calls_of(
-    task: CompactionContext,
+    context: CompactionContext,
     earlier: Sequence[SessionState],
     known: KnownFiles,
     on_disk: Mapping[str, DiskFile],
     *,
     is_over: bool,
 ) -> EarlierCalls:
-    """The state as `earlier` calls left it, and what `task.messages` say beyond them.
+    """The state as `earlier` calls left it, and what `context.messages` say beyond them.
 
     Args:
-        task: The call.
+        context: The call.
         earlier: What the calls with shorter lists than this one left, oldest first.
         known: What the two tell of files.
         on_disk: Those that may be read, by path.
@@ -89,53 +89,53 @@ def earlier_calls_of(
     if not is_over:
         return EarlierCalls(states, on_disk)
     refill = refill_stats(
-        task.messages, task.seqs, earlier, count=task.count, settings=task.settings
+        context.messages, context.seqs, earlier, count=context.count, settings=context.settings
     )
     return EarlierCalls(states, on_disk, refill)
 
 
-def files_for(past: EarlierCalls, task: CompactionContext, shape: Plan) -> list[FileText]:
+def files_for(past: EarlierCalls, context: CompactionContext, plan: Plan) -> list[FileText]:
     """What `restore` may put back, most wanted first; nothing where no history is replaced."""
-    if shape.cut is None or not task.policy.restores_files:
+    if plan.cut is None or not context.policy.restores_files:
         return []
-    settings = task.settings
-    used = recent_files(task.messages, settings.tool_kinds, settings.restore_kinds)
-    recent = not_shown(used, shape.cut.first_kept)
-    most = shape.rung.settings.restore_files
+    settings = context.settings
+    used = recent_files(context.messages, settings.tool_kinds, settings.restore_kinds)
+    recent = not_shown(used, plan.cut.first_kept)
+    most = plan.level.settings.restore_files
     return file_texts(recent[:most], past.states, past.on_disk)
 
 
 def noted(
-    verdict: Validation, past: EarlierCalls, task: CompactionContext, *, may_tell: bool
+    validation: Validation, past: EarlierCalls, context: CompactionContext, *, may_tell: bool
 ) -> tuple[Validation, EarlierCalls]:
-    """`verdict` with a note of files that changed since they were read, each change once.
+    """`validation` with a note of files that changed since they were read, each change once.
 
     It stands before the newest request, or after the newest results: nothing there is cached yet.
     """
-    messages = verdict.draft.messages
+    messages = validation.edited.messages
     changed = untold(past.states, past.on_disk) if may_tell else {}
     warning = changed_warning(changed)
-    if warning is None or verdict.status == "no_progress":
-        return verdict, past
+    if warning is None or validation.status == "no_progress":
+        return validation, past
     if not messages or messages[-1].role != "user":
-        return verdict, past
+        return validation, past
     note = make_message("user", placeholders.changed_files(warning))
     at = len(messages) - 1 if placeholders.is_request(messages[-1]) else len(messages)
-    edit = Edit("changed_files", "added", None, 0, task.count.message(note))
+    edit = Edit("changed_files", "added", None, 0, context.count.message(note))
     step = Step((*messages[:at], note, *messages[at:]), (edit,))
-    draft = verdict.draft.then("changed_files", step, task.count)
+    edited = validation.edited.then("changed_files", step, context.count)
     known = replace(past, states={**past.states, **changed})
-    return replace(verdict, draft=draft, status="compacted"), known
+    return replace(validation, edited=edited, status="compacted"), known
 
 
 def with_warnings(
-    result: CompactResult, past: EarlierCalls, task: CompactionContext
+    result: CompactResult, past: EarlierCalls, context: CompactionContext
 ) -> CompactResult:
     """`result` with what the past has to say."""
-    notes = [unknown_warning(task.messages), changed_warning(past.states)]
+    notes = [unknown_warning(context.messages), changed_warning(past.states)]
     receipt = result.receipt
     if past.refill is not None:
-        notes.append(thrash_warning(past.refill, task.settings))
+        notes.append(thrash_warning(past.refill, context.settings))
         receipt = {**receipt, "refill": past.refill.as_json()}
     warnings = (*result.warnings, *(note for note in notes if note is not None))
     return replace(result, warnings=warnings, receipt={**receipt, "warnings": list(warnings)})
@@ -143,8 +143,8 @@ def with_warnings(
 
 def state_after(
     past: EarlierCalls,
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     words: SummaryText,
     result: CompactResult,
     messages: Messages,
@@ -157,8 +157,8 @@ def state_after(
 
     Args:
         past: What it knew of the earlier ones.
-        task: The call.
-        shape: What was decided.
+        context: The call.
+        plan: What was decided.
         words: What was written.
         result: The outcome.
         messages: Those that go out.
@@ -166,7 +166,7 @@ def state_after(
         rejection: What the provider had refused.
         now_seconds: The time.
     """
-    memory = summary_to_save(task, shape, words, wishes, now_seconds)
+    memory = summary_to_save(context, plan, words, wishes, now_seconds)
     model = _model_call(words)
     if not result.changed and result.prepared is None and model is None and rejection is None:
         # A summary for later; it is no compaction, so nothing else of this call is remembered.
@@ -183,7 +183,7 @@ def state_after(
     ]
     free_tokens = result.tokens.trigger - result.tokens.after
     return SessionState(
-        stop_seq=stop_seq_of(task.seqs),
+        stop_seq=stop_seq_of(context.seqs),
         files=refreshed(past.states, shown, past.on_disk),
         filling=Filling(past.refill.streak, free_tokens) if past.refill else None,
         rejection=rejection,

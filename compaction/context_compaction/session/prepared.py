@@ -97,7 +97,7 @@ def prepared_result(
     given: Sequence[JsonObject],
     start: Start,
     repaired: Step,
-    verdict: Validation,
+    validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
     now_seconds: float,
 ) -> CompactResult:
@@ -108,7 +108,7 @@ def prepared_result(
         given: The whole list that came in.
         start: What was compacted: the first messages, which nothing will change.
         repaired: What was repaired of those.
-        verdict: The draft that the outcome was made from.
+        validation: The draft that the outcome was made from.
         rendered: Its messages in the provider's form.
         now_seconds: The time.
     """
@@ -117,7 +117,7 @@ def prepared_result(
         warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
         return replace(result, messages=list(given), warnings=warnings)
     prefix = history_hash(start.payload)
-    entries = _entries(verdict.draft.messages, rendered)
+    entries = _entries(validation.edited.messages, rendered)
     name = _hash([result.session_id, prefix, entries])
     kept_as = Prepared(f"p_{name}", len(start.payload), prefix, int(now_seconds) + LIFETIME_SECONDS)
     prepared = kept_as
@@ -186,10 +186,10 @@ def find(
     return receipt
 
 
-def applied_plan(task: CompactionContext, receipt: JsonObject, format: str) -> Plan:
-    """The messages of `task` with those that `receipt` was prepared for replaced."""
+def applied_plan(context: CompactionContext, receipt: JsonObject, format: str) -> Plan:
+    """The messages of `context` with those that `receipt` was prepared for replaced."""
     kept = receipt["prepared"]
-    present = {m.index: m for m in task.messages if m.index is not None}
+    present = {m.index: m for m in context.messages if m.index is not None}
     raws = [entry["raw"] for entry in kept["messages"] if not isinstance(entry, int)]
     made = iter(attributed(formats.parse(raws, format=format), _ours_by(receipt)))
     first: list[Message] = []
@@ -200,22 +200,22 @@ def applied_plan(task: CompactionContext, receipt: JsonObject, format: str) -> P
             index = entry["index"]
             first.append(replace(next(made), index=index, edited=index is not None))
     later_at = next(
-        (at for at, m in enumerate(task.messages) if (m.index or 0) >= kept["message_count"]),
-        len(task.messages),
+        (at for at, m in enumerate(context.messages) if (m.index or 0) >= kept["message_count"]),
+        len(context.messages),
     )
     is_repaired = bool(kept["repair_edits"])
     layers = [LayerReport(**layer) for layer in receipt["layers"]][int(is_repaired) :]
     edits = receipt["edits"][kept["repair_edits"] :]
-    draft = EditedMessages(
-        (*first, *task.messages[later_at:]),
+    edited = EditedMessages(
+        (*first, *context.messages[later_at:]),
         tuple(map(_edit, edits)),
         layers=tuple(layers),
     )
-    return Plan(draft, EffortLevel(task.settings, 0.0))
+    return Plan(edited, EffortLevel(context.settings, 0.0))
 
 
 def applied_result(
-    result: CompactResult, verdict: Validation, receipt: JsonObject
+    result: CompactResult, validation: Validation, receipt: JsonObject
 ) -> CompactResult:
     """`result` of the swap, with what was known of it since it was prepared."""
     if result.status != "compacted":
@@ -226,13 +226,13 @@ def applied_result(
         said = (
             "What came since leaves the list above its target. Compact it once more without apply."
         )
-        warnings = (*(w for w in warnings if w not in verdict.warnings), said)
+        warnings = (*(w for w in warnings if w not in validation.warnings), said)
     boundary = receipt["boundary"]
     told = {name: receipt.get(name) for name in ("boundary", "writer", "digest")}
     return replace(
         result,
         boundary=Boundary(**boundary) if boundary else None,
-        summary=summary_of(verdict.draft.messages) if boundary else None,
+        summary=summary_of(validation.edited.messages) if boundary else None,
         irreducible=(),
         warnings=warnings,
         receipt={

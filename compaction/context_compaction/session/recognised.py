@@ -98,24 +98,24 @@ def named(result: CompactResult, start: Start) -> CompactResult:
     return replace(result, recognised=start.recognised, receipt=receipt)
 
 
-def answered(result: CompactResult, start: Start, task: CompactionContext) -> CompactResult:
+def answered(result: CompactResult, start: Start, context: CompactionContext) -> CompactResult:
     """`result` of the list of `start`, told to the caller of the list that came in."""
     if start.recognised is None or result.changed or start.request.prepare:
         return result
-    made = task.messages[: start.recognised.context_count]
+    made = context.messages[: start.recognised.context_count]
     status = "compacted" if result.status == "unchanged" else result.status
     return replace(
         result,
         status=status,
         messages=list(start.payload),
         changed=True,
-        boundary=_boundary_in(made, task),
+        boundary=_boundary_in(made, context),
         summary=summary_of(made),
         receipt={**result.receipt, "status": status},
     )
 
 
-def _boundary_in(made: Messages, task: CompactionContext) -> Boundary | None:
+def _boundary_in(made: Messages, context: CompactionContext) -> Boundary | None:
     """Where the summaries among `made` stand for history."""
     spans = [
         (at, span)
@@ -125,11 +125,11 @@ def _boundary_in(made: Messages, task: CompactionContext) -> Boundary | None:
     if not spans:
         return None
     whole = placeholders.Span(
-        task.session_id,
+        context.session_id,
         min(span.start_seq for _, span in spans),
         max(span.stop_seq for _, span in spans),
     )
-    places = (task.place_of(at) for at in range(spans[-1][0] + 1, len(task.seqs) + 1))
+    places = (context.place_of(at) for at in range(spans[-1][0] + 1, len(context.seqs) + 1))
     first_kept = next(place for place in places if place is not None)
     is_split = any(placeholders.summary_text(made[at]) is None for at, _ in spans)
     return Boundary(first_kept, whole.start_seq, whole.stop_seq, is_split, whole.pointer)

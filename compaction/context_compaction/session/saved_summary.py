@@ -35,35 +35,35 @@ class SummaryMatch:
 
 
 def summary_that_reaches(
-    task: CompactionContext, shape: Plan, request: CompactRequest, states: Sequence[SessionState]
+    context: CompactionContext, plan: Plan, request: CompactRequest, states: Sequence[SessionState]
 ) -> SummaryMatch | None:
-    """The memory whose end lies nearest to the cut of `shape`; None where none can be used.
+    """The memory whose end lies nearest to the cut of `plan`; None where none can be used.
 
     It must stand for the whole history in this very conversation, fit, dwell on what is asked for,
     and leave at most `memory_gap_tokens` before the cut untold.
     """
-    if shape.cut is None or not shape.summary_tokens or request.summary is not None:
+    if plan.cut is None or not plan.summary_tokens or request.summary is not None:
         return None
     if request.summarizer == "extractive":
         return None
-    history = history_of(shape.draft.messages, shape.cut)
-    first = span_of(task, history).start_seq
-    room_tokens = int(shape.summary_tokens * PROSE_SHARE)
+    history = history_of(plan.edited.messages, plan.cut)
+    first = span_of(context, history).start_seq
+    room_tokens = int(plan.summary_tokens * PROSE_SHARE)
     found = [
         match
         for memory in (state.memory for state in reversed(states))
         if memory is not None
         if memory.start_seq <= first and memory.instructions == request.instructions
-        if task.count.text(memory.text) <= room_tokens
-        for match in [_match(task, history, shape.draft.messages, memory)]
-        if match is not None and match.gap_tokens <= task.settings.memory_gap_tokens
+        if context.count.text(memory.text) <= room_tokens
+        for match in [_match(context, history, plan.edited.messages, memory)]
+        if match is not None and match.gap_tokens <= context.settings.memory_gap_tokens
     ]
     return min(found, key=lambda match: abs(match.gap_tokens), default=None)
 
 
 def summary_to_save(
-    task: CompactionContext,
-    shape: Plan,
+    context: CompactionContext,
+    plan: Plan,
     words: SummaryText,
     request: CompactRequest,
     now_seconds: float,
@@ -71,7 +71,7 @@ def summary_to_save(
     """What is left for later compactions; None where nobody wrote anything."""
     if not words.prose:
         return None
-    span = span_of(task, task.messages) if shape.cut is None else history_span(task, shape)
+    span = span_of(context, context.messages) if plan.cut is None else history_span(context, plan)
     return SavedSummary(
         words.prose,
         span.start_seq,
@@ -83,17 +83,17 @@ def summary_to_save(
 
 
 def _match(
-    task: CompactionContext, history: Messages, all_messages: Messages, memory: SavedSummary
+    context: CompactionContext, history: Messages, all_messages: Messages, memory: SavedSummary
 ) -> SummaryMatch | None:
     """How the end of `memory` lies to the end of `history`; None where it is not in the list."""
-    ends = [_end_seq(task, message) for message in history]
+    ends = [_end_seq(context, message) for message in history]
     if memory.stop_seq in ends:
         since = history[len(ends) - ends[::-1].index(memory.stop_seq) :]
-        return SummaryMatch(memory, since, sum(map(task.count.message, since)))
+        return SummaryMatch(memory, since, sum(map(context.count.message, since)))
     beyond = 0
     for message in all_messages[_position_after(all_messages, history) :]:
-        beyond += task.count.message(message)
-        if _end_seq(task, message) == memory.stop_seq:
+        beyond += context.count.message(message)
+        if _end_seq(context, message) == memory.stop_seq:
             return SummaryMatch(memory, (), -beyond)
     return None
 
@@ -104,9 +104,9 @@ def _position_after(messages: Messages, history: Messages) -> int:
     return next(at for at, is_last in enumerate(same, 1) if is_last)
 
 
-def _end_seq(task: CompactionContext, message: Message) -> int:
+def _end_seq(context: CompactionContext, message: Message) -> int:
     """Number of the last archived message that `message` is or stands for; -1 for none."""
     made = placeholders.originals_of(message)
     if made is not None:
-        return made.stop_seq if made.session_id == task.session_id else -1
-    return task.seqs[message.index] if message.index is not None else -1
+        return made.stop_seq if made.session_id == context.session_id else -1
+    return context.seqs[message.index] if message.index is not None else -1
