@@ -22,6 +22,7 @@ from context_compaction import (
     open_archive,
 )
 from context_compaction.session import breaker
+from context_compaction.session.state import ModelCall, SessionState
 from context_compaction.settings import Settings
 
 from tests.support.messages_api import (
@@ -484,19 +485,18 @@ async def test_three_failures_in_a_row_leave_the_model_alone(archive: Archive) -
     assert said_by_model(result), "each session has a breaker of its own"
 
 
-def failed(at_seconds: float) -> Json:
-    return {"model": {"requested": True, "failure": "no", "at_seconds": at_seconds}}
+def failed(at_seconds: float) -> SessionState:
+    return SessionState(model=ModelCall(at_seconds, failed=True))
 
 
 def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
-    worked: Json = {"model": {"requested": True, "failure": None, "at_seconds": 5}}
-    skipped: Json = {"model": {"requested": False, "waits_seconds": 3}}
-    without: Json = {"model": None}
+    worked = SessionState(model=ModelCall(5, failed=False))
+    without = SessionState()
     wait = partial(breaker.wait_seconds, max_failures=3, cool_down_seconds=900)
     assert wait([], 0) == 0
     assert wait([failed(1), failed(2)], 3) == 0
     assert wait([failed(1), worked, failed(2), failed(3)], 4) == 0
-    opened = [failed(1), without, failed(2), skipped, failed(3), {}]
+    opened = [failed(1), without, failed(2), failed(3), without]
     assert wait(opened, 4) == 899
     assert wait(opened, 902) == 1
     assert wait(opened, 903) == 0
