@@ -47,7 +47,7 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("pipeline/report", "import mcp_server_compaction.config", "The server stands above"),
         (
             "layers/persist",
-            "from context_compaction.summarizers import SummaryRequest",
+            "from context_compaction.summarizers import SummaryInput",
             "imports point downwards",
         ),
         (

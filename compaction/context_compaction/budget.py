@@ -1,7 +1,9 @@
-"""How many tokens a conversation may take: the waterfall from the window to trigger and target.
+"""How many tokens a conversation may take, and what one call must come to.
 
 window - min(max_output, 20 000) - 13 000 = trigger, and 0.6 of it is the target. Trigger and target
 lie apart, so that a compaction is followed by many turns without one and the prompt cache lives.
+`Budget` is that waterfall, `TokenBudget` what a call asks for (how much there is, when to act, what
+it must come to), and `TokenLimits` what remains of it for the messages alone.
 """
 
 from collections.abc import Collection
@@ -43,14 +45,8 @@ class TokenLimits:
 # Below this window, reserve and buffer may take at most the share that they have of it here (30 %
 # and 20 %), so that about half of the window is left for the conversation, however small it is.
 SMALL_WINDOW = 65_536
-
-
 OUTPUT_RESERVE_CAP_TOKENS = 20_000
-
-
 BUFFER_TOKENS = 13_000
-
-
 FORMULA_LEAST_SHARE = 0.25
 
 
@@ -266,7 +262,7 @@ def check_goal(
     """Refuse figures that no list could be measured by, or that do not belong to `messages`.
 
     Raises:
-        SettingsError: See `goal_of`.
+        SettingsError: See `token_budget_of`.
     """
     _anchor(request, messages)
     token_budget_of(replace(request, usage=None, usage_message_index=None), settings, (), count)

@@ -1,4 +1,9 @@
-"""A conversation on its way through the layers, with what each of them did. Pure, immutable."""
+"""Values of one compaction call: what the layers need to know of it, and what is decided so far.
+
+`CompactionContext` is made once, from the input. `EditedMessages` goes through the layers and
+keeps what each of them did; a `Plan` is such a list with its cut, everything decided but the text
+of the summary; `SummaryText` is that text, and `Validation` what the last gate finds. Pure.
+"""
 
 from dataclasses import dataclass, replace
 from functools import partial

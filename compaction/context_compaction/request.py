@@ -7,8 +7,6 @@ from typing import Any, Literal, TypeAlias
 from context_compaction.messages.model import JsonObject
 
 Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
-
-
 SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
 
 
@@ -20,7 +18,7 @@ class CompactRequest:
         mode: "auto" does what the budget asks for; "micro" clears now, without replacing history;
             "full" summarises now; "reactive" is for a request that the provider refused as too
             long; "record" archives and counts; "plan" says what "auto" would do, writing nothing.
-        format: Name of the wire format; None finds it from the shape.
+        format: Name of the message format; None finds it from the shape.
         session_id: The conversation's name in the archive; None derives one from its beginning.
         parent_session_id: The session that started this one, for a sub-agent.
         model: Name of the model, for its window and tokenizer.

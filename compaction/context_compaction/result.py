@@ -1,4 +1,4 @@
-"""What a compaction is asked and what it answers: the values at the pipeline's two ends."""
+"""What a compaction returns: the result and its parts."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
@@ -158,7 +158,7 @@ class CompactResult:
 
     Attributes:
         session_id: The session in the archive.
-        format: The wire format of `messages`.
+        format: The format of `messages`.
         status: "unchanged" (nothing had to be done), "repaired" (the list was made valid and
             nothing else), "compacted" (something was cleared, stored or summarised, now or before;
             see `recognised`), "planned" (nothing was written; the rest tells what "auto" would do),

@@ -15,8 +15,6 @@ from context_compaction.errors import SettingsError
 # What a small window does to reserve and buffer: they have at most their shares of it; or they are
 # what the formula says, as long as that leaves a quarter of the window.
 SmallWindowRule: TypeAlias = Literal["shares", "formula"]
-
-
 ThinkingRule: TypeAlias = Literal["strip", "keep", "error"]
 
 
@@ -26,27 +24,15 @@ ToolKind: TypeAlias = Literal[
 
 
 EstimatorName: TypeAlias = Literal["auto", "chars/4", "chars/3"]
-
-
 CollapseRule: TypeAlias = Literal["tasks", "turns"]
-
-
 KeepBase: TypeAlias = Literal["target", "window"]
-
-
 SplitTurnRule: TypeAlias = Literal["checkpoint", "summary"]
-
-
 TooLongRule: TypeAlias = Literal["clip", "drop_oldest"]
-
-
 SummaryOutline: TypeAlias = Literal["summary", "nine_sections"]
 
 
 # The target that the unscaled thresholds belong to (0.6 of a 200K window's room), and that room.
 REFERENCE_TARGET_TOKENS = 102_369
-
-
 REFERENCE_TRIGGER_TOKENS = 170_616
 
 

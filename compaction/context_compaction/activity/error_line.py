@@ -3,8 +3,6 @@
 import re
 
 LINE_CHARS = 300  # a longer line is shown cut; minified files have lines of megabytes
-
-
 _SCAN_CHARS = 400_000  # the head and tail of an output say enough about its kind
 
 

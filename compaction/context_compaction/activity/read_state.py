@@ -3,7 +3,11 @@
 Claude Code keeps such a state in memory and loses it with the process. Ours stands in the session's
 receipts: path, range, hash of what was seen, hash and time of the file that agreed with it. So a
 file that was read before three compactions by another process is still known. Pure: what stands on
-disk comes from `restore_files`, and only for files inside the roots.
+disk comes from `layers/restore_files.py`, and only for files inside the roots.
+
+Whether a file still contains what a tool showed of it takes some care, since tools number lines,
+frame them and cut them. It is linear in the lines; in doubt the file counts as unchanged: a warning
+that is wrong half of the time is not read.
 """
 
 import re
@@ -18,11 +22,7 @@ from context_compaction.messages.tool_pairs import index_calls
 
 # The files used last; older ones are forgotten.
 TRACKED_FILES = 50
-
-
 _NAMED_FILES = 5
-
-
 _PATH_CHARS = 200
 
 
@@ -196,11 +196,7 @@ _NUMBERED = re.compile(r"\A[ \t]*\d+(?:\t|→|[ \t]*\||: ?|$)(.*)", re.DOTALL)
 
 # Lines that a tool puts around a text, or in the place of what it left out.
 _FRAME = re.compile(r"\A\s*(?:<|\[|\(|```|---|===|File\b|Here\b|Contents?\b)", re.IGNORECASE)
-
-
 _CUT = re.compile(r"\[\.\.\.|\.\.\.|…|truncat|omitted|more lines|clipped", re.IGNORECASE)
-
-
 _FRAME_LINES = 4  # at either end
 
 

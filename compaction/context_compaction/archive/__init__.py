@@ -1,6 +1,6 @@
 """The archive's protocol: append-only transcripts, outputs, and how they are found again.
 
-Two implementations share one conformance suite. Everything here is data and types; `local.py`
+Two implementations share one conformance suite. Everything here is data and types; `local/`
 opens the embedded archive.
 """
 

@@ -1,7 +1,7 @@
-"""Wire formats: the only place where a provider's JSON is read or written.
+"""Message formats: the only place where a provider's JSON is read or written.
 
 Each format is one module with `parse_message` and `render_message`; this file finds the format and
-walks the list. `files` reads session files of known hosts, `convert` turns one format into another.
+walks the list. `session_files` reads those of known hosts, `convert` turns one format into another.
 """
 
 from collections.abc import Mapping, Sequence

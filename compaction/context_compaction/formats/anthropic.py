@@ -54,7 +54,7 @@ RULES = ProviderRules(
     system_follows_user=True,
 )
 
-# Marks of rows in Claude Code's files, which `sessions.py` hands on with their messages.
+# Marks of rows in Claude Code's files, which `session_files/hosts.py` hands on with their messages.
 HOST_MARKS = ("isMeta", "isCompactSummary")
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _FOREIGN_FIELDS = {"tool_calls", "tool_call_id", "function_call", "parts", "stopReason"}

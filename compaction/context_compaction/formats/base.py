@@ -1,4 +1,4 @@
-"""What a wire format is to the rest: its rules, how it is recognised, read and written."""
+"""What a message format is to the rest: its rules, how it is recognised, read and written."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Layer: clear what a later result makes worthless, before anything of value goes.
 
 Four cases: an older read of a file that a later read (of the whole, or of the same range) or a
-later edit supersedes; an unchanged repeated read, whatever tool made it; a copy that `restore` put
-back of a file that was read or changed since; and any call repeated with the same arguments and the
-same answer. The newest of equals stays, where the model's attention is.
+later edit supersedes; an unchanged repeated read, whatever tool made it; a copy that
+`restore_files` put back of a file that was read or changed since; and any call repeated with the
+same arguments and the same answer. The newest of equals stays, where the model's attention is.
 """
 
 import json
@@ -29,14 +29,8 @@ from context_compaction.tokens.counter import MessageCounter
 
 # True for ever, whatever becomes of the newer one: these bytes stay when that is cleared, too.
 SAME_AGAIN = "FILE_UNCHANGED: read again further down with the same content"
-
-
 SAME_BEFORE = "read before with the same content"
-
-
 UNCHANGED_STUB = "FILE_UNCHANGED: the content is that of the earlier read further up"
-
-
 REPEATED = "the same call gave the same output further down"
 
 

@@ -20,8 +20,6 @@ from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 CHANGED = "changed on disk since it was last read here"
-
-
 FROM_TRANSCRIPT = "as last seen in the conversation"
 
 

@@ -44,7 +44,8 @@ class Ours:
     """What the archive vouches for.
 
     Attributes:
-        hashes: `markers.receipt_hash` of the messages that compactions have put into the session.
+        hashes: `placeholders.receipt_hash` of the messages that compactions have put into the
+            session.
         output_ids: Outputs that it keeps.
     """
 

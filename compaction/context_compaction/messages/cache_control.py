@@ -1,8 +1,12 @@
-"""A message as it is whatever cache markers its host has set.
+"""Cache markers of the host: a message without them, and where they go when blocks are replaced.
 
 Hosts move `cache_control` from block to block at every turn, and a message is the same with and
 without. It stands on a message, a block, or a block within a result, in whatever format; anywhere
 deeper (the arguments of a call) the name is the host's own data, and stays.
+
+A host marks at most four blocks in a request. A marker whose block was replaced would leave the new
+prefix unmarked until the host sets it anew, and so unread from the cache: one that left with
+history moves to the summary. Only what was there is moved, so the number of markers never grows.
 """
 
 from dataclasses import replace
@@ -12,8 +16,6 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import JsonObject, Message, Messages, Text
 
 CACHE_MARKER = "cache_control"
-
-
 _TEXT_TYPES = ("text", "input_text", "output_text")
 
 

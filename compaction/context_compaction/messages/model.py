@@ -1,7 +1,7 @@
 """The one immutable model of a conversation, whatever format it came in.
 
-`wire/` turns a provider's JSON into these types and back. A message keeps the host's own object in
-`source`; a message that nobody edited is rendered as that very object. Layers never assign: they
+`formats/` turns a provider's JSON into these types and back. A message keeps the host's own object
+in `source`; a message that nobody edited is rendered as that very object. Layers never assign: they
 make an edited copy with `edit_message`, and rendering then starts from a copy of `source`, so that
 fields and blocks we do not know survive.
 
@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
 JsonObject: TypeAlias = dict[str, Any]
-
-
 Role: TypeAlias = Literal["system", "user", "assistant"]
 
 

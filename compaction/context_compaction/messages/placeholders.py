@@ -24,29 +24,13 @@ from context_compaction.messages.model import (
 )
 
 _CLEARED = "[Old tool result cleared: "
-
-
 _PERSISTED = "<persisted-output "
-
-
 _SNIPPED = "[Messages left out: "
-
-
 _COLLAPSED = "[Finished sub-task: "
-
-
 _RESTORED = "<restored_files>"
-
-
 _CHANGED = "<changed_files>"
-
-
 _OFFLOADED = "[Media left out: "
-
-
 _CLIPPED = " … [clipped: "
-
-
 _NAME_CHARS = 160
 
 
@@ -60,21 +44,13 @@ NEWER = "(newer) "
 
 # Before one of the user's that says otherwise than the system prompt, which is sent all the same.
 DIFFERS = "(differs from the system prompt) "
-
-
 _MARKS = (EARLIER, NEWER, DIFFERS)
 
 
 # What the assistant says after a summary, where a policy wants it to speak.
 ACKNOWLEDGED = "I have read the summary and go on from it."
-
-
 SYSTEM_LABEL = "[System message]"
-
-
 CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
-
-
 NO_CONTENT = "[Nothing was said.]"
 
 
@@ -93,11 +69,7 @@ _HEAD_CHARS = 80
 
 # A text of ours in the place of a result is no longer, however large its preview was to be.
 _PLACEHOLDER_CHARS = 12_000
-
-
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
-
-
 _IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
 
 
@@ -127,17 +99,9 @@ _OUR_TAG = re.compile(
 
 
 _CLIPPED_END = re.compile(r" … \[clipped: \d{1,15} chars; read_persisted_output o_[0-9a-f]{24}\]\Z")
-
-
 _RANGE = r"transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?"
-
-
 _SPAN = re.compile(rf'\A<(?:context_summary|turn_context) originals="{_RANGE}">')
-
-
 _COLLAPSED_SPAN = re.compile(rf"\A\[Finished sub-task: [^\n]*; originals: {_RANGE}\]\Z")
-
-
 _SNIPPED_SPAN = re.compile(rf"\A\[Messages left out: \d+; originals: {_RANGE}\]\Z")
 
 

@@ -1,10 +1,10 @@
 """Who said each text: the user, the agent, a tool, the host, or a compaction of ours.
 
 A message's role does not tell. Hosts hand over in the user's name what no user typed: outputs of
-commands, notes of their own, reports of sub-agents, files. Where a format says so, `wire` sets the
-author of a block; where only the list tells, `attribution.py` does; and within what is left to the
-user, the passages in frames that hosts write are theirs. Only the rest is the user's word: pins,
-rules and requests are read from it and from nothing else. Pure, and linear in the text.
+commands, notes of their own, reports of sub-agents, files. Where a format says so, `formats` sets
+the author of a block; where only the list tells, `attribution.py` does; and within what is left to
+the user, the passages in frames that hosts write are theirs. Only the rest is the user's word:
+pins, rules and requests are read from it and from nothing else. Pure, and linear in the text.
 """
 
 import re

@@ -1,6 +1,7 @@
-"""A shape with its words put in: files restored, void thinking gone, and whether it fits.
+"""A plan with its summary put in: files restored, void thinking gone, and whether it fits.
 
-Pure but for the count.
+Also what the summary, the checkpoint and the pins beside them may come to at a cut. Pure but for
+the count.
 """
 
 from collections.abc import Sequence
@@ -46,7 +47,7 @@ def finish(
     checkpoint: str,
     files: Sequence[FileText],
 ) -> EditedMessages:
-    """The draft with its words put in, files restored and void thinking taken out."""
+    """The list with its summary put in, files restored and void thinking taken out."""
     edited = plan.edited
     if plan.cut is not None:
         edited = _replaced(context, plan, plan.cut, summary, checkpoint)
@@ -76,7 +77,7 @@ def fits(context: CompactionContext, messages: Messages, *, spare_tokens: int = 
 
 
 def excess_tokens(context: CompactionContext, plan: Plan, summary: str, checkpoint: str) -> int:
-    """How far `plan` with these words is above the limit; 0 and less where it fits."""
+    """How far `plan` with this summary is above the limit; 0 and less where it fits."""
     done = finish(context, plan, summary=summary, checkpoint=checkpoint, files=())
     return -context.room_tokens(done.messages)
 
@@ -169,7 +170,7 @@ _SUMMARY_SHARE = 0.2
 
 
 def with_cut(context: CompactionContext, plan: Plan, where: CutPoint, tokens: int) -> Plan:
-    """`plan` cut at `where`, `tokens` shared between the words for history and for the turn."""
+    """`plan` cut at `where`, `tokens` shared between the summary of history and the checkpoint."""
     parts = history_of(plan.edited.messages, where), turn_prefix_of(plan.edited.messages, where)
     history_size, prefix_size = (sum(map(context.count.message, part)) for part in parts)
     pinned_tokens = rules_tokens(context, plan, where)
@@ -188,12 +189,12 @@ def rules_tokens(context: CompactionContext, plan: Plan, where: CutPoint) -> int
 
 
 def _bound_tokens(context: CompactionContext, plan: Plan, where: CutPoint) -> int:
-    """What the words for all that a cut at `where` replaces may come to."""
+    """What the summary of all that a cut at `where` replaces may come to."""
     source = plan.edited.messages
     gone = (*history_of(source, where), *turn_prefix_of(source, where))
     kept_tokens = context.count.messages(source) - sum(map(context.count.message, gone))
     replaced_tokens = max(0, context.count.messages(context.messages) - kept_tokens)
-    # Earlier words of ours stand for far more than they count: what they told may be told again.
+    # Earlier summaries stand for far more than they count: what they said may be said again.
     made_tokens = sum(
         context.count.message(message) for message in gone if placeholders.is_synthetic(message)
     )

@@ -171,7 +171,7 @@ async def compact(
     elif refusals.is_spent or await _is_repeated(start, wishes, appended, earlier):
         plan = Plan(EditedMessages(context.messages), EffortLevel(call.settings, 0.0))
     else:
-        skipped = refusals.harder_rungs
+        skipped = refusals.harder_levels
         plan = await to_thread.run_sync(make_plan, context, call.goal, request, skipped)
     await tell(0.6, "cleared")
     past = await _past(call, context, plan, request, earlier, read_file)
@@ -193,7 +193,7 @@ async def compact(
     secrets = await to_thread.run_sync(report)
     words = gates.words(said)
     await tell(0.8, "written")
-    judged = partial(_verdict, gates=gates, is_repeated=start.is_repeated)
+    judged = partial(_validated, gates=gates, is_repeated=start.is_repeated)
     validation = await to_thread.run_sync(
         judged, call, context, plan, words, files_at(plan), request
     )
@@ -473,7 +473,7 @@ def _tells(context: CompactionContext, request: CompactRequest) -> bool:
     return context.settings.tell_changed_files and is_now
 
 
-def _verdict(
+def _validated(
     call: PreparedInput,
     context: CompactionContext,
     plan: Plan,
@@ -519,7 +519,7 @@ async def _needs_summary(
     archive: Archive,
     gates: Gates,
 ) -> CompactResult:
-    """Ask the host for the words; nothing but the originals was written."""
+    """Ask the host for the summary; nothing but the originals was written."""
     token = await issue_continuation(context, plan, archive, time.time())
     asked = await to_thread.run_sync(prompt_for, context, sources, plan, request, token)
     prompt = replace(asked, user=gates.json(asked.user))
@@ -551,7 +551,7 @@ async def _words(
     memory: SummaryMatch | None,
     tell: ReportProgress,
 ) -> SummaryText:
-    """The words for `plan`, by whoever the request lets write."""
+    """The summary for `plan`, by the summarizer that the request asks for."""
     if memory is not None:
         return await to_thread.run_sync(reuse_summary, context, plan, sources, memory)
     if request.summary is not None and request.mode == "record":

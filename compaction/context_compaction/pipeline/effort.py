@@ -1,6 +1,6 @@
-"""How hard to try: the rungs from clearing alone to keeping next to nothing. Pure.
+"""How hard to try: the effort levels from clearing alone to keeping next to nothing. Pure.
 
-Each rung starts from the same list, so that the outcome depends on the input alone. The first rung
+Each level starts from the same list, so that the result depends on the input alone. The first
 whose result fits is taken; where none does, the last one, which is as small as it gets, and which a
 second compaction therefore cannot make smaller.
 """
@@ -37,7 +37,7 @@ def first_level(settings: Settings) -> EffortLevel:
 
 
 def reactive_escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]:
-    """The rungs after a refusal: what the policy names for it, then all but the gentlest."""
+    """The levels after a refusal: what the policy names for it, then all but the gentlest."""
     gentle, *harder = escalation(settings, limit_tokens)
     if not settings.reactive_keep_messages:
         return tuple(harder)
@@ -45,7 +45,7 @@ def reactive_escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLe
 
 
 def escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]:
-    """The rungs at which history is replaced, from gentle to hard."""
+    """The levels at which history is replaced, from gentle to hard."""
     tight = replace(
         settings,
         keep_recent_results=1,
@@ -87,7 +87,7 @@ def escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]
 
 
 def summary_reserve_tokens(level: EffortLevel, limit_tokens: int) -> int:
-    """Tokens that a cut at this rung leaves free for the words that take history's place."""
+    """Tokens that a cut at this level leaves free for the summary that replaces history."""
     settings = level.settings
     return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
 
@@ -131,9 +131,9 @@ def cut(
     limits: TokenLimits,
     keep_tokens: int | None = None,
 ) -> CutPoint | None:
-    """Where this rung cuts; None where there is nothing left to replace.
+    """Where this level cuts; None where there is nothing left to replace.
 
-    `keep_tokens` is what may stay, instead of the rung's own share of the limit.
+    `keep_tokens` is what may stay, instead of the level's own share of the limit.
     """
     settings = level.settings
     if level.keep_messages:

@@ -1,4 +1,10 @@
-"""What each mode does: which layers run, how hard, and whether history may be replaced. Pure."""
+"""The plan of a call: what its mode does, which effort level fits, where history is cut.
+
+First what each mode does: which layers run, how hard, and whether history may be replaced. Then
+from a valid list to the `Plan` that fits: which level, which cut, how long the summary may be. Pure
+but for the count. Everything is decided here but the summary's text, so that a slow summarizer is
+asked once at most; `assemble` puts the text in.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -43,7 +49,7 @@ _FRESH_SHARE = 1 / 3
 
 
 def make_plan(
-    context: CompactionContext, goal: TokenBudget, request: CompactRequest, skipped_rungs: int = 0
+    context: CompactionContext, goal: TokenBudget, request: CompactRequest, skipped_levels: int = 0
 ) -> Plan:
     """What the mode asks for, everything decided but the words.
 
@@ -51,7 +57,7 @@ def make_plan(
         context: The call.
         goal: Its figures.
         request: What is wished.
-        skipped_rungs: After a refusal: so many of the gentlest rungs have been tried in vain.
+        skipped_levels: After a refusal: so many of the gentlest levels have been tried in vain.
     """
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds
     # After a pause the prompt cache is cold, and after a refusal it is of no use.
@@ -75,8 +81,8 @@ def make_plan(
             return plan_that_fits(context, full_levels(context), always_cut=True)
         case "reactive" if may_replace:
             levels = reactive_escalation(context.settings, context.limits.tokens)
-            left = levels[min(skipped_rungs, len(levels) - 1) :]
-            return plan_that_fits(context, left, always_cut=keeps and not skipped_rungs)
+            left = levels[min(skipped_levels, len(levels) - 1) :]
+            return plan_that_fits(context, left, always_cut=keeps and not skipped_levels)
         case _ if not goal.is_over and request.mode in ("auto", "plan"):
             return _below_trigger(context, gentle, is_idle=is_idle)
         case _ if not may_replace:
@@ -105,7 +111,7 @@ def _fresh_tokens(context: CompactionContext, goal: TokenBudget, request: Compac
 
 
 def _is_enough(context: CompactionContext, plan: Plan) -> bool:
-    """Whether `plan` fits with no words at all."""
+    """Whether `plan` fits with no summary at all."""
     return fits(context, without_summary(context, plan))
 
 
@@ -130,11 +136,7 @@ def _below_trigger(context: CompactionContext, level: EffortLevel, *, is_idle: b
 # What stays in full is chosen up to this part of the limit: a list at its very target would be
 # above it with the next message.
 _FILLED_SHARE = 0.9
-
-
 _EARLIER_CUTS = 12
-
-
 _MORE_CLEARINGS = 2
 
 
@@ -175,7 +177,7 @@ def plan_that_fits(
     always_cut: bool = False,
     cleared: Plan | None = None,
 ) -> Plan:
-    """The first rung that fits, counting every text that is still to be written at its largest.
+    """The first level that fits, counting every text that is still to be written at its largest.
 
     Where none fits it is the last one. `cleared` is what clearing gave before at one of `levels`.
     """
@@ -191,13 +193,13 @@ def plan_that_fits(
             if fits(context, plan.edited.messages):
                 return plan
             continue
-        # Rules that are pinned unasked are words about history too, and take the words' room.
+        # Rules that are pinned unasked summarise history too, and take the summary's room.
         pinned_tokens = rules_tokens(context, plan, where)
         reserved = max(0, summary_reserve_tokens(level, context.limits.tokens) - pinned_tokens)
         plan = with_cut(context, plan, where, reserved)
         bare = without_summary(context, plan)
         if fits(context, bare, spare_tokens=reserved):
-            # What the cut leaves free is the words' too, up to their bound.
+            # What the cut leaves free is the summary's too, up to its bound.
             free_tokens = context.room_tokens(bare)
             words_tokens = min(max(0, level.settings.summary_tokens - pinned_tokens), free_tokens)
             plan = with_cut(context, plan, where, words_tokens)
@@ -268,7 +270,7 @@ def _with_least_cleared(
 def _room_beside(
     context: CompactionContext, plan: Plan, files_at: Callable[[Plan], Sequence[FileText]]
 ) -> int:
-    """What is left beside the words at their largest and the files that `plan` puts back."""
+    """What is left beside the summary at its largest and the files that `plan` puts back."""
     done = finish(context, plan, summary="", checkpoint="", files=files_at(plan))
     return context.room_tokens(done.messages) - plan.summary_tokens - plan.checkpoint_tokens
 
@@ -292,7 +294,7 @@ def _less_cleared(context: CompactionContext, plan: Plan, files: Sequence[Recent
 
 
 def _less_cleared_by(context: CompactionContext, plan: Plan, more_tokens: int) -> Plan | None:
-    """`plan` with so much less cleared; None where its rung clears all that may be."""
+    """`plan` with so much less cleared; None where its level clears all that may be."""
     if plan.cut is None or plan.level.clears_all:
         return None
     # Oldest first: what is cut off is cleared before anything that stays is.

@@ -1,4 +1,4 @@
-"""What a compaction reports of itself: the answer, its receipt as JSON, and the new context."""
+"""What a compaction reports: its `CompactResult`, its receipt as JSON, the context to archive."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -1,4 +1,4 @@
-"""Layer: a request too long for the target gives way to an extract of itself, with a pointer.
+"""A request too long for the target gives way to an extract of itself, with a pointer.
 
 People paste: a log, a file, the output of a tool that their host has no other way to hand over.
 Where the newest request alone leaves no room, it goes to the archive like a large output. What

@@ -1,4 +1,9 @@
-"""What whoever writes prose is asked for, and what the prose is held against."""
+"""The summary's text for a plan: who is asked for it, for what, and what becomes of the prose.
+
+Verbatim extracts need no model: they are the whole text, or stand beside prose. Prose comes from
+the host or from a model; where it cannot be had, extracts stand in its place. A summary that was
+written earlier is used again where it reaches the cut.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,8 +55,6 @@ from context_compaction.summarizers.llm.writer import (
 
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.
 _SINCE_SHARE = 0.6
-
-
 _SINCE_TITLE = "# Since that was written, word for word"
 
 
@@ -95,15 +98,13 @@ def _requests(context: CompactionContext) -> list[str]:
 
 
 _MIN_RECORD_TOKENS = 60
-
-
 _FITTINGS = 4
 
 
 def extracts(
     context: CompactionContext, plan: Plan, sources: Originals, warnings: tuple[str, ...] = ()
 ) -> SummaryText:
-    """The words for `plan` without any model."""
+    """The summary for `plan` without any model."""
     # A request that is folded away with its turn must be told like any other.
     stays = plan.cut is not None and not plan.cut.folds_request
     summary_tokens, checkpoint_tokens = plan.summary_tokens, plan.checkpoint_tokens
@@ -128,7 +129,7 @@ def extracts(
 
 
 def spent(context: CompactionContext, plan: Plan, words: SummaryText) -> Plan:
-    """`plan` with no more room for its words than `words` take."""
+    """`plan` with no more room for its summary than `words` take."""
     return replace(
         plan,
         summary_tokens=min(plan.summary_tokens, context.count.text(words.summary)),
@@ -184,7 +185,7 @@ def previous_of(record: OriginalMessages) -> Previous:
 def summarize_with_host_text(
     context: CompactionContext, plan: Plan, sources: Originals, request: CompactRequest
 ) -> SummaryText:
-    """The words for `plan` with the prose that the host gave, if it may be used."""
+    """The summary for `plan` with the prose that the host gave, if it may be used."""
     plain = extracts(context, plan, sources)
     if not plan.summary_tokens:
         warning = "The summary that was given is not used: no history had to be replaced."
@@ -263,7 +264,7 @@ async def summarize_with_model(
     now_seconds: float,
     tell: TellChars,
 ) -> SummaryText:
-    """The words for `plan` with the prose of `model`; extracts where that fails, and why.
+    """The summary for `plan` with the prose of `model`; extracts where that fails, and why.
 
     Args:
         context: The call.
@@ -376,7 +377,7 @@ async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Wr
 def reuse_summary(
     context: CompactionContext, plan: Plan, sources: Originals, match: SummaryMatch
 ) -> SummaryText:
-    """The words for `plan`: the memory, what came after it, and extracts from the record."""
+    """The summary for `plan`: the saved one, what came after it, and extracts from the record."""
     plain = extracts(context, plan, sources)
     text, room_tokens = match.memory.text, plan.summary_tokens
     numbers = {message.index for message in match.since}
@@ -399,7 +400,7 @@ def reuse_summary(
 
 
 def summary_to_record(context: CompactionContext, request: CompactRequest) -> SummaryText:
-    """What the host hands in while it goes on, as words that only the archive gets."""
+    """What the host hands in while it goes on, as a summary that only the archive gets."""
     source = grounding_source(context, OriginalMessages(context.messages), request)
     room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
     try:

@@ -1,4 +1,4 @@
-"""The last gate: is the result valid, does it fit, was it worth it? And the answer that says so."""
+"""The last gate: is the result valid, does it fit, was it worth it? Else the input is returned."""
 
 from dataclasses import replace
 

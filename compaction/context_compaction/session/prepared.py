@@ -269,7 +269,7 @@ def _edit(told: JsonObject) -> Edit:
 
 
 def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:
-    """The outcome: positions of messages that stay, and in their own words those that do not."""
+    """The result: positions of messages that stay, and in full those that do not."""
     entries: list[Any] = []
     for message, raws in zip(messages, rendered, strict=True):
         if message.index is not None and message.source is not None and not message.edited:

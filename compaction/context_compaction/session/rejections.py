@@ -2,8 +2,8 @@
 
 Every reactive call says that its list was refused, and its receipt keeps that, with the list that
 it gave instead. So no process gives back what was refused before, and each refusal of the same
-request is met one rung harder and with half of what was refused last: the ladder's length bounds
-the retries, and at its end the answer says that there is no use in another.
+request is met one effort level harder and with half of what was refused last: the number of levels
+bounds the retries, and at its end the answer says that there is no use in another.
 """
 
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ class PromptTooLongRejections:
         return 0 < self.max_retries < self.versions
 
     @property
-    def harder_rungs(self) -> int:
-        """How many rungs have been tried in vain."""
+    def harder_levels(self) -> int:
+        """How many effort levels have been tried in vain."""
         return self.versions - 1
 
     def harder(self, request: CompactRequest) -> CompactRequest:
@@ -62,7 +62,7 @@ def rejections_of(
     Args:
         payload: The list.
         states: What all calls of the session left, in any order.
-        max_retries: See `Refusals`.
+        max_retries: See `PromptTooLongRejections`.
     """
     told = [state.rejection for state in states if state.rejection is not None]
     key = history_hash(payload)

@@ -1,7 +1,8 @@
 """Summary writers: who writes the prose that stands for history.
 
 `extractive` needs no model and is always there; `host` takes prose that the caller wrote. Both get
-a `SummaryRequest`; whatever the writer, the machine-made parts of a summary are ours (summary.py).
+a `SummaryInput`; whatever the writer, the machine-made parts of a summary are ours
+(summary_message.py).
 """
 
 from dataclasses import dataclass

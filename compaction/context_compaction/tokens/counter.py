@@ -61,37 +61,21 @@ __all__ = [
 
 
 Estimator: TypeAlias = Literal["auto", "o200k", "chars/4", "chars/3", "heuristic"]
-
-
 BASE_TOKENS = 10
-
-
 MESSAGE_TOKENS = 4
-
-
 TOOL_CALL_TOKENS = 20
-
-
 TOOL_RESULT_TOKENS = 8
 
 
 # What a provider adds for tools (a public calibration of Claude 3.7 and 4.5: 366 to 549, 53 each).
 TOOLS_BASE_TOKENS = 550
-
-
 TOOL_TOKENS = 55
 
 
 # The heuristic itself errs on the high side; what is left is a session of logs or base64.
 HEURISTIC_MARGIN = 1.25
-
-
 _TEXT_TYPES = ("text/", "application/json", "application/xml")
-
-
 _LONG_BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_\-\r\n]{256,}={0,2}")
-
-
 _logger = logging.getLogger(__name__)
 
 

@@ -17,8 +17,6 @@ from context_compaction.messages.model import (
 
 # Keys, braces and type names around a block or message of our own making, in the longest format.
 BLOCK_FRAME_BYTES = 200
-
-
 MESSAGE_FRAME_BYTES = 100
 
 

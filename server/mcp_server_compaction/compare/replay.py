@@ -3,7 +3,7 @@
 The bill is that of a provider's prompt cache: what begins like the request before is read from the
 cache, the rest is written to it. Recall asks at each answer of the model which of the names in it
 (paths, identifiers, numbers) had stood in the conversation before, and how many of those were still
-in the request that it would have answered, bare or with their context (names.py).
+in the request that it would have answered, bare or with their context (recall_metric.py).
 """
 
 from collections.abc import Sequence

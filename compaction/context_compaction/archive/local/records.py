@@ -45,20 +45,10 @@ RECORD_VERSION = 1
 # Strings above this go to a blob of their own. FACTS part 2, section 4: below 16 to 32 KB a line
 # in the log is cheaper than a file.
 INLINE_LIMIT_BYTES = 32 * 1024
-
-
 _OPENING = b'{"crc":"'
-
-
 _CRC_END = len(_OPENING) + 8
-
-
 _BODY = b',"body":'
-
-
 _BLOB_KEY = "$blob"
-
-
 BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
 
 

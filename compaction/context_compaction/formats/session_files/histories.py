@@ -26,7 +26,7 @@ class SessionHistory:
     Attributes:
         session_id: The host's name of the session; None where these rows do not name it.
         parent_session_id: The session that started this one, for a sub-agent.
-        format: The wire format of the messages.
+        format: The format of the messages.
         entries: The messages, each with the line where it begins; there may be none.
         start_line: The first line that must be read to find this history again.
         begins_anew: Whether nothing stands before it. Otherwise it goes on with the newest history

@@ -12,7 +12,7 @@ class Conversation:
 
     Attributes:
         kind: "claude-code", "codex", "pi" or "messages": what sort of file it is.
-        format: The wire format of its messages.
+        format: The format of its messages.
         payload: The messages as the host wrote them, one for each of `messages`.
         messages: The same, parsed, with timestamps where the file has them.
         session_id: The host's name of the session.

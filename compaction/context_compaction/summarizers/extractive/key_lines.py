@@ -1,6 +1,6 @@
 """What will be needed by name: the lines that cover the most names not yet covered, per token.
 
-What a name is worth is said in worth.py. One that stands everywhere is covered by any line.
+What a name is worth is said in name_weights.py. One that stands everywhere is covered by any line.
 """
 
 import heapq

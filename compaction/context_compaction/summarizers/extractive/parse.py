@@ -108,7 +108,7 @@ def _fact(line: str) -> Message:
 
 
 def _digest(lines: Iterable[str]) -> Digest:
-    """The ledger of `lines`, as ledger.py writes it."""
+    """The ledger of `lines`, as action_log.py writes it."""
     found: dict[str, list[str]] = {}
     runs: list[CommandRun] = []
     effects: list[CommandRun] = []
@@ -154,7 +154,7 @@ def _digest(lines: Iterable[str]) -> Digest:
 
 
 def _file(line: str) -> FileEntry:
-    """The file of a line as ledger.py writes it: "path (read, changed; sha256 12345678)"."""
+    """The file of a line as action_log.py writes it: "path (read, changed; sha256 12345678)"."""
     path, _, said = line.removesuffix(")").rpartition(" (")
     states, _, known = said.partition("; sha256 ")
     return FileEntry(path, _states(states), known_sha256=known)

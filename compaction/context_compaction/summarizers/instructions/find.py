@@ -7,8 +7,8 @@ them stands what needs no language: whether the sentence looks typed, whether it
 the end of its turn, and how rarely its words are used elsewhere. What nobody took up again is told
 by no other line.
 
-`bindings_of` is what other parts use (pins.py): a `Binding` whose rank is `SURE_RANK` or more is a
-rule by its words.
+`find_instructions` is what other parts use: a `UserInstruction` whose rank is `SURE_RANK` or more
+is a rule by its words.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -284,7 +284,7 @@ def _leads_to(before: UserInstruction, rule: UserInstruction) -> bool:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _words_rank(text: str) -> float:
-    """What the words themselves say, in the languages of rule_words.py."""
+    """What the words themselves say, in the languages of patterns.py."""
     text = typed_text.without_list_mark(text)
     rules = len({match[0].lower() for match in RULE.finditer(text)})
     rank = min(rules, 3) * 0.75

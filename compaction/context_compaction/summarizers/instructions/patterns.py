@@ -1,4 +1,4 @@
-"""The signs of a rule, a wish, a correction: patterns in many languages, for binding.py.
+"""The signs of a rule, a wish, a correction: patterns in many languages, for find.py.
 
 They only rank what the user said; nothing depends on their being complete.
 """

@@ -1,6 +1,6 @@
-"""Words for subjects.py, in many languages: those on no subject, and those that are values.
+"""Words for topics.py, in many languages: those on no subject, and those that are values.
 
-Like the patterns of rule_words.py they only rank; nothing depends on their being complete.
+Like the patterns of patterns.py they only rank; nothing depends on their being complete.
 """
 
 # What stands in rules and corrections on any subject, by groups of languages.

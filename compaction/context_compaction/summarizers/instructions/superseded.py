@@ -58,7 +58,7 @@ class Statement:
     Attributes:
         text: The sentence.
         turn: The number of the message that it stands in.
-        rank: How surely it binds (binding.py): what is pasted or chatter ranks low.
+        rank: How surely it binds (find.py): what is pasted or chatter ranks low.
     """
 
     text: str

@@ -59,8 +59,6 @@ _THINKING_TOKENS = 4_000
 
 # The frame of a prompt, in tokens, beside its record; and what our count may be short of.
 _FRAME_TOKENS = 1_500
-
-
 _COUNT_MARGIN = 1.1
 
 
@@ -70,8 +68,6 @@ _TOKENS_PER_WORD = 2.0
 
 # As the prompts call them; the others have their own names.
 _SPEAKERS: Mapping[Author, str] = {"agent": "assistant"}
-
-
 _SLOT = re.compile(r"\{(\w+)\}")
 
 

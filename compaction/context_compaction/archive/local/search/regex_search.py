@@ -26,14 +26,8 @@ from context_compaction.archive.patterns import Matcher, open_matcher, too_slow
 from context_compaction.archive.tokenizer import phrase_unit
 
 SCAN_BYTES = 64 * 1024 * 1024
-
-
 SCAN_SECONDS = 5.0
-
-
 _BATCH_CHARS = 250_000
-
-
 _DOCS_A_READ = 200
 
 
@@ -173,11 +167,7 @@ _PIECE = re.compile(
 
 
 _UNKNOWN = "\0"
-
-
 _EDGE = "\n"  # stands for any character that is no part of a word
-
-
 _WORD = re.compile(r"[A-Za-z0-9]+")
 
 
