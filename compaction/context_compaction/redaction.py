@@ -296,9 +296,13 @@ def _mapped(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def _private_keys(text: str) -> Iterator[Secret]:
+    ends = _KEY_ENDS.finditer(text) if "-----END " in text else iter(())
+    end = next(ends, None)
     for begin in _KEY_BEGINS.finditer(text):
-        end = _KEY_ENDS.search(text, begin.end(), begin.end() + _KEY_CHARS)
-        yield Secret("private key", begin.start(), end.end() if end else begin.end())
+        while end is not None and end.start() < begin.end():
+            end = next(ends, None)
+        is_whole = end is not None and end.start() - begin.end() < _KEY_CHARS
+        yield Secret("private key", begin.start(), end.end() if end and is_whole else begin.end())
 
 
 def _by_rules(text: str) -> Iterator[Secret]:

@@ -51,7 +51,7 @@ async def test_hooks_and_progress_are_told_of_the_same_moments() -> None:
             report_progress=told.progress,
         )
     assert told.names == [
-        "counted", "archived", "cleared", "compacting", "before", "written", "after", "done:",
+        "read", "archived", "cleared", "compacting", "before", "written", "after", "done:",
     ]  # fmt: skip
     stats = dict(told.moments)["after"]
     assert stats.tokens_before == result.tokens.before

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # What this package puts into an archive's folder.
-_OURS = frozenset({"blobs", "deleted", "http-token", "imports", "lock", "sessions", "writers"})
+_OURS = frozenset({"blobs", "http-token", "imports", "lock", "sessions", "trash", "writers"})
 
 _logger = logging.getLogger(__name__)
 
