@@ -141,3 +141,18 @@ def test_every_command_that_is_printed_is_one_that_the_command_line_takes(line: 
 
 def test_the_command_line_is_told_of_in_many_places() -> None:
     assert len(commands()) > 10
+
+
+def test_every_file_and_folder_that_the_pages_name_is_there() -> None:
+    library, server = ROOT / "compaction/context_compaction", ROOT / "server/mcp_server_compaction"
+    places = [ROOT, library, server, library / "summarizers/llm"]
+    text = "\n".join(text_of(page) for page in PAGES if not page.startswith("tutorial/hosts"))
+    named = set(re.findall(r"`([\w./-]+\.(?:py|md|toml|jsonl?)|\w+/[\w./-]+|\w+)`", text))
+    named = {name for name in named if "/" in name or name.endswith(".py")}
+    table = re.findall(r"^\| `(\w+)` \|", text_of("architecture.md"), re.MULTILINE)
+    gone = [
+        name
+        for name in {*named, *table} - {"layers/drop_images.py", "archive_contract.py"}
+        if not any((place / name).exists() for place in places)
+    ]
+    assert gone == []
