@@ -26,37 +26,18 @@ ROOT = Path(__file__).parents[1]
 LIBRARY = Path("compaction", "context_compaction")
 MOST_SECONDS = 120  # of one run of tests: a change that makes an endless loop is noticed
 
-_WHOLE = ("tuned_constants", "modes", "trigger_and_target", "budget", "pending_calls",
-          "layer_cut_point", "policy_four_layer", "read_state")  # fmt: skip
-_LAYER = ("modes", "policy_claude_code", "policy_four_layer")
-_PINS = ("pins", "pins_policies", "earlier_rules", "system_rules")
-_ARCHIVE = ("archive_questions", "archive_local", "archive_index", "archive_literals",
-            "archive_leaks", "archive_retention", "archive_faults", "histories")  # fmt: skip
-
-# The tests that concern a file, quickest and nearest first.
+# The tests that concern a folder, quickest and nearest first; those marked slow are left out.
+_TESTS = {
+    "pipeline": ("pipeline", "policies"),
+    "layers": ("layers", "pipeline", "policies"),
+    "messages": ("messages", "pipeline"),
+    "summarizers/instructions": ("messages", "summarizers", "policies"),
+    "archive": ("archive",),
+}
 CONCERNS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(
-        ("pipeline", "attempts", "outcome", "finishing", "words_room", "receipt", "rungs", "goal"),
-        _WHOLE,
-    ),
-    "cut_point": ("layer_cut_point", "policy_timeline_cuts", *_WHOLE),
-    "words_room": (*_WHOLE, *_PINS),
-    "finishing": (*_WHOLE, *_PINS),
-    "persist": ("layer_persist", "fresh_results", *_LAYER),
-    "dedupe": ("layer_dedupe", "read_state", *_LAYER),
-    "snip": ("layer_snip", "snip_chosen", *_LAYER),
-    "microcompact": ("layer_microcompact", *_LAYER),
-    "collapse": ("layer_collapse", *_LAYER),
-    "restore": ("layer_restore", "read_state", *_LAYER),
-    "thinking": ("layer_media_and_thinking", "background", *_LAYER),
-    "repair": ("layer_repair", *_LAYER),
-    "repair_pairs": ("layer_repair", "pending_calls", *_LAYER),
-    "pins": _PINS,
-    "pinning": _PINS,
-    **{
-        f"archive/{path.stem}": _ARCHIVE
-        for path in sorted((ROOT / LIBRARY / "archive").glob("[a-z]*.py"))
-    },
+    str(path.relative_to(ROOT / LIBRARY).with_suffix("")): tests
+    for folder, tests in _TESTS.items()
+    for path in sorted((ROOT / LIBRARY / folder).rglob("[a-z]*.py"))
 }
 
 _COMPARED: dict[type[ast.cmpop], tuple[str, str]] = {
@@ -149,7 +130,7 @@ def survives(mutant: Mutant, tree: Path) -> bool:
     path = tree / LIBRARY / f"{mutant.file}.py"
     source = path.read_bytes()
     path.write_bytes(source[: mutant.start] + mutant.new.encode() + source[mutant.stop :])
-    tests = [f"tests/compaction/test_{name}.py" for name in CONCERNS[mutant.file]]
+    tests = [f"tests/compaction/{folder}" for folder in CONCERNS[mutant.file]]
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *tests]
     paths = os.pathsep.join([str(tree / "compaction"), str(tree / "server")])
     try:

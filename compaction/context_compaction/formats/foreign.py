@@ -31,7 +31,7 @@ def _is_vercel(message: JsonObject) -> bool:
     if any(isinstance(part.get("type"), str) for part in _objects(message.get("parts"))):
         return "role" in message
     blocks = _objects(message.get("content"))
-    return any(block.get("type") in {"tool-call", "tool-result"} for block in blocks)
+    return any(text_or_none(block.get("type")) in {"tool-call", "tool-result"} for block in blocks)
 
 
 def _is_haystack(message: JsonObject) -> bool:
