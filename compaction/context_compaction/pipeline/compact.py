@@ -95,6 +95,8 @@ from context_compaction.summarizers.instructions.collect_pins import check_pins,
 from context_compaction.summarizers.llm.model import SummaryModel
 
 # "plan" costs nothing, and what a provider refused is mended without asking another.
+# A longer tail leaves extracts less to tell, and so some room again.
+_REFILLS = 2
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 _ACTED = ("repaired", "compacted")
 
@@ -502,11 +504,14 @@ async def _without_slack(
     """Extracts that left room free are written anew, for the longer tail that fills it."""
     if words.writer != "extractive" or words.model is not None or plan.cut is None:
         return plan, words
-    fuller = await to_thread.run_sync(filled, context, spent(context, plan, words), files_at)
-    if fuller.cut == plan.cut:
-        return plan, words
-    sources = await read_originals(context, fuller, call.parsed, archive, call.format)
-    return fuller, await to_thread.run_sync(extracts, context, fuller, sources, words.warnings)
+    for _ in range(_REFILLS):
+        fuller = await to_thread.run_sync(filled, context, spent(context, plan, words), files_at)
+        if fuller.cut == plan.cut:
+            break
+        sources = await read_originals(context, fuller, call.parsed, archive, call.format)
+        words = await to_thread.run_sync(extracts, context, fuller, sources, words.warnings)
+        plan = fuller
+    return plan, words
 
 
 async def _needs_summary(

@@ -132,13 +132,13 @@ def test_opening_and_appending_need_no_sqlite(tmp_path: Path) -> None:
 import sys
 from pathlib import Path
 import anyio
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive.local.archive import open_archive
 
 async def main():
     root = Path(sys.argv[1])
     async with open_archive(root / "a", index_root=root / "i") as archive:
-        messages = wire.parse([{"role": "user", "content": "x"}], format="anthropic")
+        messages = formats.parse([{"role": "user", "content": "x"}], format="anthropic")
         await archive.append("s", messages, format="anthropic")
         await archive.context("s")
     assert "sqlite3" not in sys.modules

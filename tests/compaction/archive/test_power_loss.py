@@ -200,13 +200,13 @@ def test_what_a_killed_process_left_unsynced_is_made_durable_before_it_is_acknow
 import os, sys
 from pathlib import Path
 import anyio
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive.local.archive import open_archive
 
 async def main(root):
     async with open_archive(Path(root), index_root=Path(root + "-index")) as archive:
         os.fdatasync = lambda handle: os._exit(9)
-        messages = wire.parse([{"role": "user", "content": "one"}], format="anthropic")
+        messages = formats.parse([{"role": "user", "content": "one"}], format="anthropic")
         await archive.append("s", messages, format="anthropic")
 
 anyio.run(main, *sys.argv[1:])

@@ -18,14 +18,14 @@ from tests.support.corpus import all_transcripts
 SEARCH_ONCE = """
 import sys, anyio
 from pathlib import Path
-from context_compaction import wire
+from context_compaction import formats
 from context_compaction.archive import Query
 from context_compaction.archive.local.archive import open_archive
 from mcp_server_compaction.protocol.tools.search_transcript import search_briefly
 async def main():
     folder = Path(sys.argv[1])
     async with open_archive(folder / "archive", index_root=folder / "index") as archive:
-        said = wire.parse([{"role": "user", "content": "the cache was emptied"}])
+        said = formats.parse([{"role": "user", "content": "the cache was emptied"}])
         await archive.append("s", said, format="anthropic")
         return await search_briefly(archive, Query("cache"))
 print(len(anyio.run(main).hits), "tiktoken" in sys.modules)
