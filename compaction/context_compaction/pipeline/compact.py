@@ -41,7 +41,7 @@ from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.pipeline.assemble import finish
 from context_compaction.pipeline.originals import read_originals
-from context_compaction.pipeline.plan import filled, make_plan
+from context_compaction.pipeline.plan import filled, has_slack, make_plan
 from context_compaction.pipeline.prepare import (
     PreparedInput,
     context_of,
@@ -95,7 +95,8 @@ from context_compaction.summarizers.instructions.collect_pins import check_pins,
 from context_compaction.summarizers.llm.model import SummaryModel
 
 # "plan" costs nothing, and what a provider refused is mended without asking another.
-# A longer tail leaves extracts less to tell, and so some room again.
+# A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
+# more than a tenth. A list that is full to the brim would be compacted again by its next message.
 _REFILLS = 2
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 _ACTED = ("repaired", "compacted")
@@ -504,8 +505,11 @@ async def _without_slack(
     """Extracts that left room free are written anew, for the longer tail that fills it."""
     if words.writer != "extractive" or words.model is not None or plan.cut is None:
         return plan, words
-    for _ in range(_REFILLS):
-        fuller = await to_thread.run_sync(filled, context, spent(context, plan, words), files_at)
+    for refill in range(_REFILLS):
+        told = spent(context, plan, words)
+        if refill and not await to_thread.run_sync(has_slack, context, told, files_at):
+            break
+        fuller = await to_thread.run_sync(filled, context, told, files_at)
         if fuller.cut == plan.cut:
             break
         sources = await read_originals(context, fuller, call.parsed, archive, call.format)

@@ -224,6 +224,14 @@ def filled(
     return _with_least_cleared(context, longest, files_at)
 
 
+def has_slack(
+    context: CompactionContext, plan: Plan, files_at: Callable[[Plan], Sequence[FileText]]
+) -> bool:
+    """Whether more than a tenth of the target stands empty."""
+    room_tokens = _room_beside(context, plan, files_at)
+    return room_tokens > context.limits.tokens * (1 - _FILLED_SHARE)
+
+
 def _with_longest_tail(
     context: CompactionContext,
     plan: Plan,
