@@ -1,8 +1,8 @@
 """Secrets in text: found by a kept detector's rules, counted, and taken out where that is wanted.
 
 The rules are those of detect-secrets, with the few providers and forms that it lacks. It is loaded
-by the first text that is looked at. Every rule has words of which one must occur, and sees one line
-at a time, long ones in pieces, so that the time is linear in the text.
+by the first text that is looked at. Every rule has words of which one must occur. Rules of our own
+are linear in any text; those of the library see one line at a time, long ones in pieces.
 """
 
 import re

@@ -98,14 +98,12 @@ class GuardedModel:
         return await self.model_behind.write(shown, tell)
 
 
-def gates_of(mode: RedactionMode, parsed: Messages) -> Gates:
-    """The gates of a call with this list."""
-    if mode != "on":
-        return Gates(mode)
+def gates_of(parsed: Messages) -> Gates:
+    """The gates of a call with this list, where secrets are taken out."""
     found: dict[str, str] = {}
     for message in parsed:
         found |= secret_values(message.source)
-    return Gates(mode, found)
+    return Gates("on", found)
 
 
 def redaction_report(
