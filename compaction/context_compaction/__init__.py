@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         LayerReport,
         Piece,
         Prepared,
+        Recognised,
         SummaryPrompt,
         TokenReport,
     )
@@ -101,6 +102,7 @@ __all__ = [
     "PromptTooLongError",
     "Query",
     "QueryError",
+    "Recognised",
     "Roots",
     "SearchPage",
     "Settings",
@@ -195,6 +197,7 @@ _NAMES_BY_MODULE = {
         "LayerReport",
         "Piece",
         "Prepared",
+        "Recognised",
         "SummaryPrompt",
         "TokenReport",
     ),

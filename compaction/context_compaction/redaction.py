@@ -14,7 +14,7 @@ from importlib import import_module
 from math import log2
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from context_compaction.messages.cache import RecentCache
+from context_compaction.messages.cache import RecentCache, json_key
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
     Block,
@@ -194,11 +194,7 @@ def redact(text: str) -> str:
 def redact_json(value: Any) -> Any:
     """`value` with every string redacted, but for signatures, ids and media; equal parts stay."""
     # A list comes again at every turn, nearly all of it as before.
-    return _known.figure(value, _redact_json)
-
-
-def _redact_json(value: Any) -> Any:
-    return _mapped(value, redact)
+    return _known.get_or_compute(json_key(value), lambda: _mapped(value, redact))
 
 
 _known: RecentCache[Any] = RecentCache(10_000)
@@ -240,7 +236,7 @@ def secret_values(value: Any) -> Mapping[str, str]:
 
     A password is known by the name before it; in a list of names it is one of them.
     """
-    return _values.figure(value, _secret_values)
+    return _values.get_or_compute(json_key(value), lambda: _secret_values(value))
 
 
 def _secret_values(value: Any) -> Mapping[str, str]:

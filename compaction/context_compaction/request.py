@@ -1,13 +1,17 @@
 """What a caller asks of a compaction: the list's window, policy, mode and options."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject
 
 Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
 SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
+
+_SESSION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +82,16 @@ class CompactRequest:
     idle_seconds: float = 0.0
     prepare: bool = False
     apply: str | None = None
+
+
+def check_session_id(session_id: str) -> str:
+    """`session_id` itself.
+
+    Raises:
+        SettingsError: It is not a name that pointers can carry.
+    """
+    if _SESSION_ID.fullmatch(session_id) is None:
+        raise SettingsError(
+            f"{session_id[:140]!r} cannot name a session. Use 1 to 128 letters, digits and _ . : -"
+        )
+    return session_id

@@ -62,6 +62,7 @@ def test_the_public_names_are_these() -> None:
         "PromptTooLongError",
         "Query",
         "QueryError",
+        "Recognised",
         "Roots",
         "SearchPage",
         "Settings",

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from context_compaction.activity.error_line import error_line
 from context_compaction.activity.file_ledger import (
+    FileAction,
     FileEntry,
-    FileState,
     file_content,
     joined,
     touch,
@@ -47,7 +47,7 @@ _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,8
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
 _TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
 _SOURCE_KEYS = ("sources_used", "sources")
-_FILE_STATES: dict[str, FileState] = {"read": "read", "write": "created", "edit": "changed"}
+_FILE_ACTIONS: dict[str, FileAction] = {"read": "read", "write": "created", "edit": "changed"}
 # Commands that change something which no undo of a file brings back.
 _EFFECT_COMMAND = re.compile(
     r"\bgit\s+(commit|push|merge|rebase|reset|tag|revert|cherry-pick|checkout\s+-b|branch\s+-[dD])\b"
@@ -229,7 +229,7 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
             files[kind].setdefault(use.path)
             text = None if use.is_partial else file_content(call, result, kind)
-            touch(ledger, use.path, _FILE_STATES[kind], text)
+            touch(ledger, use.path, _FILE_ACTIONS[kind], text)
         elif words_of(call.name) & _MEMORY_WORDS:
             memory.append(_memory_read(_short(call, use), result))
         else:

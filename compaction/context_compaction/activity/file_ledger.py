@@ -13,7 +13,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import ToolCall, ToolResult, named_arguments
 from context_compaction.messages.tool_results import result_text
 
-FileState: TypeAlias = Literal["read", "created", "changed", "deleted"]
+FileAction: TypeAlias = Literal["read", "created", "changed", "deleted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class FileEntry:
     """
 
     path: str
-    states: tuple[FileState, ...]
+    states: tuple[FileAction, ...]
     text: str | None = None
     known_sha256: str = ""
 
@@ -43,7 +43,7 @@ class FileEntry:
         return self.states == ("read",)
 
 
-def touch(ledger: dict[str, FileEntry], path: str, state: FileState, text: str | None) -> None:
+def touch(ledger: dict[str, FileEntry], path: str, state: FileAction, text: str | None) -> None:
     """Note in `ledger`, whose newest use is last, what was done to a file.
 
     Args:
@@ -56,7 +56,7 @@ def touch(ledger: dict[str, FileEntry], path: str, state: FileState, text: str |
     if before is None or state == "deleted" or before.states[-1] == "deleted":
         ledger[path] = FileEntry(path, (state,), text)
         return
-    states: tuple[FileState, ...] = (*(known for known in before.states if known != state), state)
+    states: tuple[FileAction, ...] = (*(known for known in before.states if known != state), state)
     # To read a part leaves what is known of the whole.
     keeps = state == "read" and text is None
     ledger[path] = FileEntry(

@@ -52,7 +52,7 @@ def _snip(messages: Messages, context: LayerContext) -> Step:
         span_of=context.span_of,
         max_messages=context.settings.snip_max_messages,
         head_messages=context.settings.snip_head_messages,
-        pinned=context.pins.said_at,
+        pinned=context.pins.pinned_indices,
     )
 
 
@@ -74,7 +74,7 @@ def _collapse(messages: Messages, context: LayerContext) -> Step:
         span_of=context.span_of,
         limit_tokens=context.limit_tokens,
         settings=context.settings,
-        pinned=context.pins.said_at,
+        pinned=context.pins.pinned_indices,
     )
 
 

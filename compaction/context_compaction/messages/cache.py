@@ -8,12 +8,15 @@ import hashlib
 import marshal
 from collections.abc import Callable
 from functools import cache
+from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
+
+from cachetools import LRUCache
 
 from context_compaction.messages.model import compact_json
 
-MEMO_ENTRIES = 50_000  # about 8 MB
-# A shorter text is its own key; of a longer one the memo keeps a hash, not the text.
+MAX_ENTRIES = 50_000  # about 8 MB
+# A shorter text is its own key; of a longer one the cache keeps a hash, not the text.
 HASH_FROM_CHARS = 200
 
 Key: TypeAlias = str | bytes
@@ -21,52 +24,31 @@ _T = TypeVar("_T")
 
 
 class RecentCache(Generic[_T]):
-    """Figures by key; what was not asked for lately is forgotten.
+    """Values by key; the one that was not asked for longest goes first.
 
-    There are two generations of half the size. A full young one becomes the old one, and what is
-    asked for moves from old to young: close to least-recently-used, without a list to keep in
-    order. Threads may share it: at worst they compute something twice.
+    Threads may share it: at worst they compute something twice.
     """
 
-    def __init__(self, max_entries: int = MEMO_ENTRIES) -> None:
-        self._generation_entries = max_entries // 2
-        self._young: dict[Key, _T] = {}
-        self._old: dict[Key, _T] = {}
+    def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
+        self._values: LRUCache[Key, _T] = LRUCache(max_entries)
+        self._lock = Lock()
 
-    def __len__(self) -> int:
-        return len(self._young) + len(self._old)
-
-    def get(self, key: Key) -> _T | None:
-        """The figure under `key`, if it is still known."""
-        figure = self._young.get(key)
-        if figure is None:
-            figure = self._old.get(key)
-            if figure is not None:
-                self.put(key, figure)
-        return figure
-
-    def put(self, key: Key, figure: _T) -> None:
-        """Keep `figure` under `key`."""
-        if len(self._young) >= self._generation_entries:
-            self._old = self._young
-            self._young = {}
-        self._young[key] = figure
-
-    def figure(self, value: Any, compute: Callable[[Any], _T]) -> _T:
-        """What `compute` gives for a JSON value, computed once."""
-        key = json_key(value)
-        figure = self.get(key)
-        if figure is None:
-            figure = compute(value)
-            self.put(key, figure)
-        return figure
+    def get_or_compute(self, key: Key, compute: Callable[[], _T]) -> _T:
+        """The value under `key`, computed where it is not known (or no longer)."""
+        with self._lock:
+            value = self._values.get(key)
+        if value is None:
+            value = compute()
+            with self._lock:
+                self._values[key] = value
+        return value
 
 
 CountCache: TypeAlias = RecentCache[int]
 
 
 class ObjectCache:
-    """Figures of frozen objects, told apart by identity.
+    """Counts of frozen objects, told apart by identity.
 
     It keeps each object alive, or another could come to stand at its address; so let it live for
     one call.
@@ -75,7 +57,7 @@ class ObjectCache:
     def __init__(self) -> None:
         self._known: dict[int, tuple[object, int]] = {}
 
-    def figure(self, of: _T, compute: Callable[[_T], int]) -> int:
+    def get_or_compute(self, of: _T, compute: Callable[[_T], int]) -> int:
         """What `compute` gives for `of`, computed once."""
         known = self._known.get(id(of))
         if known is None:
@@ -85,19 +67,19 @@ class ObjectCache:
 
 @cache
 def cache_for(method: str) -> CountCache:  # noqa: ARG001 - the key of the cache
-    """The memo of this process for one way of counting, named by its method."""
+    """The cache of this process for one way of counting, named by its method."""
     return CountCache()
 
 
 def text_key(text: str) -> Key:
-    """What stands for `text` in a memo."""
+    """The key of `text`."""
     if len(text) <= HASH_FROM_CHARS:
         return text
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def json_key(value: Any) -> Key:
-    """What stands for a JSON value in a memo.
+    """The key of a JSON value.
 
     It hashes marshal's bytes, which are made five times faster than JSON. Version 0 depends on
     nothing but the value; the bytes are never stored nor read back.

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from context_compaction.messages.cache import RecentCache
+from context_compaction.messages.cache import RecentCache, json_key
 from context_compaction.messages.cache_control import canonical_form
 
-HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
+_HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
 _canonical_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 ROOT = ""  # the chain hash of the empty history
 # How much of a chain hash names a history in pointers: 48 bits, for the histories of one session.
@@ -30,12 +30,12 @@ def content_hash(raw: Any) -> str:
         TypeError, ValueError, RecursionError: The value cannot be written as JSON.
     """
     # A list comes again at every turn, nearly all of it as before, and sorting keys is dear.
-    return _known.figure(raw, _content_hash)
+    return _known.get_or_compute(json_key(raw), lambda: _content_hash(raw))
 
 
 def _content_hash(raw: Any) -> str:
     text = _canonical_json(canonical_form(raw))
-    return blake2b(text.encode("ascii"), digest_size=HASH_BYTES).hexdigest()
+    return blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
 
 
 _known: RecentCache[str] = RecentCache()
@@ -43,7 +43,7 @@ _known: RecentCache[str] = RecentCache()
 
 def chain_hash(parent: str, content: str) -> str:
     """The name of the history that `parent` names, with one message more."""
-    return blake2b((parent + content).encode("ascii"), digest_size=HASH_BYTES).hexdigest()
+    return blake2b((parent + content).encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
 
 
 def chain_hashes(contents: Sequence[str], parent: str = ROOT) -> list[str]:

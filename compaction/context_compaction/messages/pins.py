@@ -102,7 +102,7 @@ class Pins:
     marked: frozenset[int] = frozenset()
 
     @property
-    def said_at(self) -> frozenset[int]:
+    def pinned_indices(self) -> frozenset[int]:
         """Positions of the messages that hold a text which somebody asked to pin."""
         asked = (pin.index for pin in self.candidates if not pin.is_automatic)
         return self.marked.union(at for at in asked if at is not None)

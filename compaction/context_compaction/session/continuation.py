@@ -17,7 +17,7 @@ from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
 
 # A person may have to approve the host's request to its model.
-LIFETIME_SECONDS = 3_600
+_LIFETIME_SECONDS = 3_600
 _TOKEN = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-([0-9a-f]{24})")
 
 
@@ -32,7 +32,7 @@ class Continuation:
 
 def issue(span: Span, originals: Sequence[JsonObject], now_seconds: float) -> str:
     """The token for a summary of `originals`, which are what the archive has in `span`."""
-    expires = int(now_seconds) + LIFETIME_SECONDS
+    expires = int(now_seconds) + _LIFETIME_SECONDS
     digest = _digest(span, originals, expires)
     return f"c2-{span.start_seq}-{span.stop_seq}-{span.head}-{expires}-{digest}"
 

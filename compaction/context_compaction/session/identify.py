@@ -1,36 +1,19 @@
 """Which session a conversation belongs to, when nobody says; and what in it is from us."""
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from context_compaction.archive import Archive, OutputInfo
-from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.errors import NotFoundError
 from context_compaction.messages.attribution import Ours, claims_in
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Messages
-from context_compaction.request import CompactRequest
+from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.session.state import SessionState, made_by, states_of
-
-_VALID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
-
 
 # A list may claim anything; so many other sessions and outputs are looked for.
 _MOST_CLAIMS = 16
-
-
-def check_session_id(session_id: str) -> str:
-    """`session_id` itself.
-
-    Raises:
-        SettingsError: It is not a name that pointers can carry.
-    """
-    if _VALID.fullmatch(session_id) is None:
-        raise SettingsError(
-            f"{session_id[:140]!r} cannot name a session. Use 1 to 128 letters, digits and _ . : -"
-        )
-    return session_id
 
 
 async def identify(messages: Messages, *, format: str, named: str | None, archive: Archive) -> str:

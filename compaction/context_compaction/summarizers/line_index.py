@@ -24,7 +24,7 @@ from context_compaction.messages.speakers import passages_of
 
 MIN_LINE_CHARS = 12
 # A longer line is cut into pieces of about this size: what makes a name understood stands near it.
-PIECE_CHARS = 90
+_PIECE_CHARS = 90
 # Of one text: beyond it, its head and its tail speak for it.
 MAX_TEXT_LINES = 4_000
 MAX_LINE_CHARS = 20_000
@@ -160,24 +160,24 @@ def _pieces(text: str) -> Iterator[str]:
         stripped = line.strip()
         if len(stripped) < MIN_LINE_CHARS:
             continue
-        if len(stripped) <= PIECE_CHARS * 3 // 2:
+        if len(stripped) <= _PIECE_CHARS * 3 // 2:
             yield stripped
         else:
             yield from _cut(stripped[:MAX_LINE_CHARS])
 
 
 def _cut(line: str) -> Iterator[str]:
-    """A long line in pieces of about `PIECE_CHARS`, cut where a part of it ends."""
+    """A long line in pieces of about `_PIECE_CHARS`, cut where a part of it ends."""
     start = 0
-    while len(line) - start > PIECE_CHARS * 3 // 2:
-        stop = start + PIECE_CHARS
+    while len(line) - start > _PIECE_CHARS * 3 // 2:
+        stop = start + _PIECE_CHARS
         for mark in (". ", "。", "; ", ", ", " "):
-            at = line.rfind(mark, start + PIECE_CHARS // 2, stop)
+            at = line.rfind(mark, start + _PIECE_CHARS // 2, stop)
             if at >= 0:
                 stop = at + len(mark)
                 break
         else:  # no name is cut in two, unless it is longer than a line
-            at = line.find(" ", stop, start + 2 * PIECE_CHARS)
+            at = line.find(" ", stop, start + 2 * _PIECE_CHARS)
             stop = at + 1 if at >= 0 else stop
         yield line[start:stop].strip()
         start = stop

@@ -30,7 +30,7 @@ from context_compaction.messages.model import (
 from context_compaction.tokens.media import (
     ImageRule,
     base64_tokens,
-    decode_text,
+    decode_base64_text,
     document_tokens,
     encrypted_tokens,
     image_tokens,
@@ -99,7 +99,7 @@ class MessageCounter:
         counter: Counts text; its name is the method.
         image: How pictures are charged.
         margin: What estimates are multiplied by for the upper estimate; a provider's count is not.
-        memo: Counts of earlier calls, of this same counter.
+        cache: Counts of earlier calls, of this same counter.
         message_tokens: Counts of messages seen in this call; see `for_one_call`.
         message_bytes: The same for their bytes.
     """
@@ -107,7 +107,7 @@ class MessageCounter:
     counter: TokenCounter
     image: ImageRule
     margin: float
-    memo: CountCache = field(default_factory=CountCache)
+    cache: CountCache = field(default_factory=CountCache)
     message_tokens: ObjectCache | None = None
     message_bytes: ObjectCache | None = None
 
@@ -122,12 +122,7 @@ class MessageCounter:
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
-        key = text_key(text)
-        tokens = self.memo.get(key)
-        if tokens is None:
-            tokens = self.counter.count(text)
-            self.memo.put(key, tokens)
-        return tokens
+        return self.cache.get_or_compute(text_key(text), lambda: self.counter.count(text))
 
     def block(self, block: Block) -> int:
         """Tokens of a block."""
@@ -151,7 +146,7 @@ class MessageCounter:
         """Tokens of a message: its blocks and its frame."""
         if self.message_tokens is None:
             return self._message(message)
-        return self.message_tokens.figure(message, self._message)
+        return self.message_tokens.get_or_compute(message, self._message)
 
     def messages(self, messages: Messages) -> int:
         """Tokens of a list: `BASE_TOKENS` and those of each message."""
@@ -161,8 +156,8 @@ class MessageCounter:
         """Bytes of a list in a request, for the provider's limit on its size."""
         if self.message_bytes is None:
             return sum(map(_message_bytes, messages))
-        figure = self.message_bytes.figure
-        return sum(figure(message, _message_bytes) for message in messages)
+        known = self.message_bytes.get_or_compute
+        return sum(known(message, _message_bytes) for message in messages)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
         """Tokens of what stands beside the messages: the system prompt and the tool definitions.
@@ -214,14 +209,12 @@ class MessageCounter:
         return MESSAGE_TOKENS + sum(self.block(block) for block in message.blocks)
 
     def _tool_call(self, call: ToolCall) -> int:
-        key = json_key([call.name, call.arguments])
-        tokens = self.memo.get(key)
-        if tokens is None:
+        def tokens() -> int:
             arguments = call.arguments
             written = arguments if isinstance(arguments, str) else compact_json(arguments)
-            tokens = TOOL_CALL_TOKENS + self.counter.count(f"{call.name} {written}")
-            self.memo.put(key, tokens)
-        return tokens
+            return TOOL_CALL_TOKENS + self.counter.count(f"{call.name} {written}")
+
+        return self.cache.get_or_compute(json_key([call.name, call.arguments]), tokens)
 
     def _thinking(self, thinking: Thinking) -> int:
         if thinking.text:
@@ -232,7 +225,7 @@ class MessageCounter:
         if document.text is not None:
             return self.text(document.text)
         if document.data and document.media_type.startswith(_TEXT_TYPES):
-            return self.text(decode_text(document.data))
+            return self.text(decode_base64_text(document.data))
         return document_tokens(document)
 
     def _json(self, value: Any) -> int:
@@ -290,7 +283,8 @@ def _message_bytes(message: Message) -> int:
     """`message_bytes`, remembered for the host's own messages: most come again at every turn."""
     if message.source is None or message.edited:
         return message_bytes(message)
-    return _json_bytes.figure(message.source, json_bytes)
+    source = message.source
+    return _json_bytes.get_or_compute(json_key(source), lambda: json_bytes(source))
 
 
 _json_bytes = CountCache()

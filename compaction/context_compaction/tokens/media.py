@@ -172,16 +172,15 @@ def pdf_pages(data: str) -> int:
     """Pages of a base64 PDF: its page objects where they can be seen, else a guess by its bytes."""
     # Both ends and the length stand for a file of many megabytes.
     ends = f"{len(data)} {data[:PDF_KEY_CHARS]} {data[-PDF_KEY_CHARS:]}"
-    key = text_key(ends)
-    pages = _PAGES.get(key)
-    if pages is None:
+
+    def pages() -> int:
         visible = sum(1 for _ in _PDF_PAGE.finditer(_decode(data) or b""))
-        pages = visible or max(1, math.ceil(len(data) * 3 / 4 / PDF_PAGE_BYTES))
-        _PAGES.put(key, pages)
-    return pages
+        return visible or max(1, math.ceil(len(data) * 3 / 4 / PDF_PAGE_BYTES))
+
+    return _PAGES.get_or_compute(text_key(ends), pages)
 
 
-def decode_text(data: str) -> str:
+def decode_base64_text(data: str) -> str:
     """The text of a base64 text document; bytes that are no UTF-8 become U+FFFD."""
     content = _decode(strip_data_url(data))
     return data if content is None else content.decode("utf-8", "replace")

@@ -193,16 +193,15 @@ def test_a_grown_transcript_costs_only_its_new_turn() -> None:
     assert tally.asked == turns
 
 
-def test_the_memo_forgets_what_was_not_used_for_longest() -> None:
+def test_the_cache_forgets_what_was_not_used_for_longest() -> None:
     tally = TallyCounter()
-    memo = CountCache(max_entries=2)
-    counter = MessageCounter(tally, TileRule(), margin=1.0, memo=memo)
+    cache = CountCache(max_entries=2)
+    counter = MessageCounter(tally, TileRule(), margin=1.0, cache=cache)
 
     for text in ("a", "b", "a", "c", "a", "b"):
         assert counter.text(text) == 1
 
     assert tally.asked == ["a", "b", "c", "b"]
-    assert len(memo) == 2
 
 
 @settings(deadline=None)

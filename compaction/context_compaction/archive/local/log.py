@@ -11,7 +11,6 @@ id, so no two ever append to one file, even on a shared file system whose locks 
 
 import os
 import platform
-import re
 import time
 import zlib
 from collections.abc import Callable, Collection, Sequence
@@ -39,27 +38,11 @@ from context_compaction.archive.local.records import (
     encode_line,
     internalise,
 )
-from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError, SettingsError
+from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 WRITER_SLOTS = 4096
-
-_SESSION_ID = re.compile(r"[A-Za-z0-9_.:\-]{1,128}")
-
-
-def check_session_id(session_id: str) -> str:
-    """`session_id`, if it may name a session.
-
-    Raises:
-        SettingsError: It is empty, too long, or holds other characters.
-    """
-    if not _SESSION_ID.fullmatch(session_id):
-        raise SettingsError(
-            f"The session id {session_id[:140]!r} cannot be used. "
-            "Give 1 to 128 characters out of letters, digits, and _ . : -"
-        )
-    return session_id
 
 
 def session_key(session_id: str) -> str:

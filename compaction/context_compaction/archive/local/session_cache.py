@@ -14,7 +14,6 @@ from context_compaction.archive.local.log import (
     LoggedRecord,
     Writer,
     append_records,
-    check_session_id,
     claim_writer,
     cut_segment,
     session_folder,
@@ -25,6 +24,7 @@ from context_compaction.archive.local.records import RECORD_VERSION, Record
 from context_compaction.archive.local.retention import LOCK_NAME
 from context_compaction.archive.local.session_state import TranscriptState, refresh
 from context_compaction.errors import ArchiveError, NotFoundError
+from context_compaction.request import check_session_id
 
 CACHED_SESSIONS = 32
 

@@ -22,7 +22,7 @@ from context_compaction.archive import (
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.history_tree import NO_SEQ, Placed
-from context_compaction.archive.local.log import check_session_id, read_body, session_key
+from context_compaction.archive.local.log import read_body, session_key
 from context_compaction.archive.local.outputs import (
     StoredOutput,
     describe_blob,
@@ -46,6 +46,7 @@ from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import redact_blob, redact_json
+from context_compaction.request import check_session_id
 
 _DAY_SECONDS = 86_400.0  # clocks may differ by as much
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import get_args
 
 from context_compaction.activity.digest import CommandRun, Digest
-from context_compaction.activity.file_ledger import FileEntry, FileState
+from context_compaction.activity.file_ledger import FileAction, FileEntry
 from context_compaction.messages.model import Message, Messages, Text, ToolResult
 from context_compaction.messages.speakers import LABELS
 from context_compaction.summarizers.extractive.writer import (
@@ -136,7 +136,7 @@ def _digest(lines: Iterable[str]) -> Digest:
     files += map(_short_file, reversed(short))
     files += map(_file, reversed(found.get("file", [])))
 
-    def paths(state: FileState) -> tuple[str, ...]:
+    def paths(state: FileAction) -> tuple[str, ...]:
         return tuple(file.path for file in files if state in file.states)
 
     return Digest(
@@ -166,6 +166,6 @@ def _short_file(line: str) -> FileEntry:
     return FileEntry(path, _states(state))
 
 
-def _states(said: str) -> tuple[FileState, ...]:
-    found = tuple(state for state in get_args(FileState) if state in said.split(", "))
+def _states(said: str) -> tuple[FileAction, ...]:
+    found = tuple(state for state in get_args(FileAction) if state in said.split(", "))
     return found or ("read",)

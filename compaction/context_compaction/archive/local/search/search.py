@@ -14,7 +14,6 @@ from time import monotonic
 from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.documents import is_own_tool
-from context_compaction.archive.local.log import check_session_id
 from context_compaction.archive.local.search.diversify import READ_ROWS, diversify
 from context_compaction.archive.local.search.fts_tables import (
     Filter,
@@ -32,6 +31,7 @@ from context_compaction.archive.local.search.regex_search import SCAN_SECONDS, O
 from context_compaction.archive.snippets import Locator
 from context_compaction.archive.tokenizer import QueryTerm, phrase_unit, query_units
 from context_compaction.errors import NotFoundError, QueryError
+from context_compaction.request import check_session_id
 
 MAX_LIMIT = 100
 MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
