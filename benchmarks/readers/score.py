@@ -1,0 +1,67 @@
+"""What the readers answered, as tables: points by condition, and how often a wrong fact was told.
+
+    python benchmarks/readers/score.py
+
+Beside this file, for each session and cut: `questions/NAME.json` (a list of id, kind, question,
+answer) and `answers/NAME.CONDITION.json` (for each id the reader's answer, and what somebody else
+who did not know the condition gave for it: `points` 0, 0.5 or 1, `is_wrong` where the reader told
+as a fact what is not so). `held_back.json` names the sessions that nobody looked at before the end.
+"""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, TypeAlias
+
+HERE = Path(__file__).parent
+Row: TypeAlias = dict[str, Any]
+
+
+def read(path: Path) -> Any:
+    """The JSON in a file."""
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def tables() -> dict[str, dict[str, list[Row]]]:
+    """The graded answers by name of session and cut, then by condition."""
+    found: dict[str, dict[str, list[Row]]] = defaultdict(dict)
+    for path in sorted((HERE / "answers").glob("*.json")):
+        name, condition = path.stem.rsplit(".", 1)
+        asked = {row["id"] for row in read(HERE / "questions" / f"{name}.json")}
+        rows: list[Row] = read(path)
+        if {row["id"] for row in rows} != asked:
+            raise SystemExit(f"{path.name} does not answer the questions of {name}.")
+        found[name][condition] = rows
+    return found
+
+
+def points(rows: list[Row]) -> str:
+    """`17.5 of 20, 1 wrong`."""
+    wrong = sum(row["is_wrong"] for row in rows)
+    return f"{sum(row['points'] for row in rows):g} of {len(rows)}, {wrong} wrong"
+
+
+def main() -> None:
+    """Print a table by session and its sums."""
+    found = tables()
+    held_back: set[str] = set(read(HERE / "held_back.json"))
+    conditions = sorted({condition for by_name in found.values() for condition in by_name})
+    print("| session, cut | " + " | ".join(conditions) + " |")
+    print("|---" * (len(conditions) + 1) + "|")
+    for name, rows in sorted(found.items()):
+        mark = " (held back)" if name.split(".")[0] in held_back else ""
+        cells = [points(rows[c]) if c in rows else "" for c in conditions]
+        print(f"| {name}{mark} | " + " | ".join(cells) + " |")
+    for title, chosen in (
+        ("all", set(found)),
+        ("held back", {name for name in found if name.split(".")[0] in held_back}),
+    ):
+        cells = [
+            points([row for name in sorted(chosen) for row in found[name].get(condition, [])])
+            for condition in conditions
+        ]
+        print(f"| **{title}** | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
