@@ -77,6 +77,37 @@ def serve(
 
 
 @main.command()
+@click.option("--url", metavar="URL", help="A server that answers Streamable HTTP.")
+@click.option("--header", "headers", metavar="H", multiple=True, help="For URL, as 'Name: value'.")
+@click.option(
+    "--threshold-tokens",
+    type=click.IntRange(1),
+    default=4_000,
+    show_default=True,
+    metavar="N",
+    help="Results above it are demoted.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def wrap(
+    context: click.Context,
+    url: str | None,
+    headers: tuple[str, ...],
+    threshold_tokens: int,
+    command: tuple[str, ...],
+) -> None:
+    """Serve another MCP server over stdio, its large results demoted to preview and pointer.
+
+    COMMAND, after --, starts that server. All else passes as it is; read_persisted_output is added.
+    """
+    from mcp_server_compaction.wrap.serve import Behind, run_wrap
+
+    config = _config(context)
+    behind = Behind(command, url, dict(map(_header, headers)))
+    _run(lambda: run_wrap(behind, config, threshold_tokens))
+
+
+@main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
 @click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or P% of what it has.")
@@ -271,6 +302,13 @@ def doctor(context: click.Context) -> None:
 
     config = _config(context)
     _run(lambda: run_doctor(config))
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip():
+        raise click.UsageError("--header has no name. Give it as 'Name: value'.")
+    return name.strip(), value.strip()
 
 
 def _config(context: click.Context, *, over_http: bool = False) -> Config:

@@ -1,5 +1,6 @@
 """Tool: read back what left the context, exactly."""
 
+from context_compaction.archive import Archive
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 
 from mcp_server_compaction.protocol.schemas import ReadArguments
@@ -11,11 +12,18 @@ from mcp_server_compaction.reading.text_source import open_source
 async def read_persisted_output(
     context: RequestContext, arguments: ReadArguments
 ) -> CallToolResult:
-    """Answer with the text asked for alone, and in a second block with what part it is.
+    """Handle a call of the tool."""
+    return await read_output(await context.lifespan_context.archive(), arguments)
+
+
+async def read_output(archive: Archive, arguments: ReadArguments) -> CallToolResult:
+    """The text asked for alone, and in a second block what part it is.
 
     There is no structured content: hosts that prefer it would show the text escaped, or not at all.
+
+    Raises:
+        CompactionError: There is no such output, or no such part of it.
     """
-    archive = await context.lifespan_context.archive()
     as_json = bool(arguments.as_json) or arguments.json_path is not None
     source = await open_source(archive, arguments.output_id, as_json=as_json)
     part = _sendable_part(await read_part(source, arguments))

@@ -1,0 +1,98 @@
+"""What becomes of any result: small ones stay, large ones fit, and the whole can be read."""
+
+import json
+from typing import Any
+
+from context_compaction.messages.model import is_object
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp_server_compaction.wrap.demote import POINTER_FIELD, Demotion, demote
+
+THRESHOLD_TOKENS = 200
+PREVIEW_CHARS = 80
+
+
+def words(text: str) -> int:
+    """A counter of which a text has at most as many tokens as bytes."""
+    return len(text.encode()) // 3 + 1
+
+
+DEMOTION = Demotion(THRESHOLD_TOKENS, PREVIEW_CHARS, words)
+
+texts = st.text(max_size=40).flatmap(
+    lambda text: st.integers(0, 60).map(lambda times: (text + "\n") * times)
+)
+leaves = st.none() | st.booleans() | st.integers() | texts
+values = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=30) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=60,
+)
+blocks = (
+    texts.map(lambda text: {"type": "text", "text": text})
+    | texts.map(lambda text: {"type": "resource", "resource": {"uri": "x://y", "text": text}})
+    | st.just({"type": "image", "data": "QUJD" * 500, "mimeType": "image/png"})
+    | st.just({"type": "resource_link", "uri": "x://y", "name": "y"})
+)
+results = st.fixed_dictionaries(
+    {"content": st.lists(blocks, max_size=6)},
+    optional={
+        "structuredContent": st.dictionaries(st.text(max_size=8), values, max_size=5),
+        "isError": st.booleans(),
+        "_meta": st.just({"a": 1}),
+    },
+)
+
+
+def shape(value: Any) -> Any:
+    """The types of a value, of a list those of its items that are there."""
+    if is_object(value):
+        return {key: shape(item) for key, item in value.items()}
+    return type(value).__name__
+
+
+@given(results)
+@settings(max_examples=200)
+def test_a_result_keeps_its_fields_and_what_is_small(result: dict[str, Any]) -> None:
+    before = json.dumps(result)
+    found = demote(result, DEMOTION, tool_name="t")
+    assert json.dumps(result) == before
+    if not found.blobs:
+        assert found.result is result
+        return
+    after = found.result
+    assert {k: v for k, v in after.items() if k not in {"content", "structuredContent"}} == {
+        k: v for k, v in result.items() if k not in {"content", "structuredContent"}
+    }
+    for old, new in zip(result["content"], after["content"], strict=False):
+        assert shape(old) == shape(new)
+        if old["type"] in {"image", "resource_link"}:
+            assert old == new
+
+
+@given(results)
+@settings(max_examples=200)
+def test_every_text_that_left_is_kept_and_named(result: dict[str, Any]) -> None:
+    found = demote(result, DEMOTION, tool_name="t")
+    shown = json.dumps(found.result)
+    kept = {blob.data.decode("utf-8", "surrogatepass") for blob in found.blobs}
+    for blob in found.blobs:
+        assert blob.output_id in shown
+    for old, new in zip(result["content"], found.result["content"], strict=False):
+        if old != new:
+            text = old["text"] if old["type"] == "text" else old["resource"]["text"]
+            assert text in kept
+    before, after = result.get("structuredContent"), found.result.get("structuredContent")
+    if before != after:
+        assert after is not None
+        whole = json.dumps(before, ensure_ascii=False, separators=(",", ":"))
+        assert whole in kept if POINTER_FIELD in after else shape(before) == shape(after)
+
+
+def test_a_closed_schema_gets_no_field_of_ours() -> None:
+    rows = {"rows": [{"name": f"row {number}"} for number in range(400)]}
+    result = {"content": [{"type": "text", "text": json.dumps(rows)}], "structuredContent": rows}
+    closed = demote(result, DEMOTION, tool_name="t", output_schema={"additionalProperties": False})
+    assert set(closed.result["structuredContent"]) == {"rows"}
+    assert any(blob.output_id in closed.result["content"][-1]["text"] for blob in closed.blobs)
+    assert POINTER_FIELD in demote(result, DEMOTION, tool_name="t").result["structuredContent"]

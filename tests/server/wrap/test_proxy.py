@@ -1,0 +1,278 @@
+"""The proxy before a server of another author: everything passes, what is large is demoted."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
+
+from tests.server.helpers import Era, Json, error_of, text_of
+
+pytestmark = pytest.mark.slow
+
+PROXY = [sys.executable, "-m", "mcp_server_compaction"]
+BEHIND = [sys.executable, str(Path(__file__).with_name("talkative.py"))]
+READ = "read_persisted_output"
+LARGE = 3_000  # lines, about 30,000 tokens
+_OUTPUT_ID = re.compile(r"o_[0-9a-f]{24}")
+
+
+@asynccontextmanager
+async def client_of(command: list[str], era: Era, **options: Any) -> AsyncGenerator[Client]:
+    """A client of a program; whatever is done with it is bounded in time."""
+    server = StdioServerParameters(command=command[0], args=command[1:], env=dict(os.environ))
+    with anyio.fail_after(50):
+        mode = "legacy" if era == "legacy" else "auto"
+        async with Client(server, mode=mode, **options) as client:
+            yield client
+
+
+@asynccontextmanager
+async def both(
+    tmp_path: Path, era: Era, *flags: str, **options: Any
+) -> AsyncGenerator[tuple[Client, Client]]:
+    """A client of the server itself, and one of the same server behind the proxy."""
+    wrapped = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", *flags, "--", *BEHIND]
+    async with (
+        client_of(BEHIND, era, **options) as direct,
+        client_of(wrapped, era, **options) as proxied,
+    ):
+        yield direct, proxied
+
+
+def as_json(result: Any) -> Json:
+    """An answer, as it went over the wire."""
+    return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def shown(result: CallToolResult) -> str:
+    """The texts of an answer."""
+    return "\n".join(block.text for block in result.content if isinstance(block, types.TextContent))
+
+
+async def whole(client: Client, output_id: str) -> str:
+    """A kept text, read part by part."""
+    found, offset = "", 0
+    while True:
+        part = await client.call_tool(READ, {"output_id": output_id, "offset": offset})
+        if not text_of(part):
+            return found
+        found += text_of(part)
+        offset = len(found)
+        if "offset=" not in text_of(part, 1):
+            return found
+
+
+async def test_what_is_small_passes_as_it_is(tmp_path: Path, era: Era) -> None:
+    calls: list[tuple[str, Json]] = [
+        ("lines", {"count": 3}),
+        ("text", {"count": 3}),
+        ("table", {"count": 3}),
+        ("picture", {}),
+        ("fails", {"count": 3}),
+        ("lines", {}),
+        ("no_such_tool", {}),
+    ]
+    async with both(tmp_path, era) as (direct, proxied):
+        for name, arguments in calls:
+            answers: list[Any] = []
+            for client in (direct, proxied):
+                try:
+                    answers.append(as_json(await client.call_tool(name, arguments)))
+                except MCPError as error:
+                    answers.append(error.error)
+            assert answers[0] == answers[1]
+        assert as_json(await direct.read_resource("note://one")) == as_json(
+            await proxied.read_resource("note://one")
+        )
+        assert as_json(await direct.get_prompt("greet", {"name": "Ann"})) == as_json(
+            await proxied.get_prompt("greet", {"name": "Ann"})
+        )
+        assert proxied.instructions == direct.instructions
+
+
+async def test_the_tool_list_gains_the_reading_tool_alone(tmp_path: Path, era: Era) -> None:
+    async with both(tmp_path, era) as (direct, proxied):
+        before = (await direct.list_tools()).tools
+        after = (await proxied.list_tools()).tools
+    assert after[:-1] == before
+    assert after[-1].name == READ
+
+
+@pytest.mark.parametrize("tool", ["lines", "text", "fails"])
+async def test_a_large_text_becomes_a_preview_and_is_read_back_to_the_byte(
+    tmp_path: Path, tool: str
+) -> None:
+    async with both(tmp_path, "legacy") as (direct, proxied):
+        await proxied.list_tools()
+        original = await direct.call_tool(tool, {"count": LARGE})
+        demoted = await proxied.call_tool(tool, {"count": LARGE})
+        assert len(shown(demoted)) < 4_000
+        assert demoted.is_error == original.is_error
+        [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+        assert await whole(proxied, output_id) == shown(original)
+    if original.structured_content is not None:
+        # Hosts show a model the one or the other: both say where the text is.
+        assert demoted.structured_content is not None
+        assert output_id in demoted.structured_content["result"]
+        assert len(str(demoted.structured_content)) < 4_000
+
+
+async def test_a_large_table_keeps_its_schema_and_says_where_the_whole_is(
+    tmp_path: Path, era: Era
+) -> None:
+    async with both(tmp_path, era) as (direct, proxied):
+        await proxied.list_tools()  # from here on the client checks answers by their schema
+        original = await direct.call_tool("table", {"count": LARGE})
+        demoted = await proxied.call_tool("table", {"count": LARGE})
+        assert original.structured_content is not None
+        assert demoted.structured_content is not None
+        kept = demoted.structured_content["rows"]
+        assert 0 < len(kept) < LARGE
+        assert kept == original.structured_content["rows"][: len(kept)]
+        [output_id] = _OUTPUT_ID.findall(demoted.structured_content["persisted_output"])[:1]
+        last = await proxied.call_tool(
+            READ, {"output_id": output_id, "json_path": f"$.rows[{LARGE - 1}].name"}
+        )
+        assert f"row {LARGE - 1}" in text_of(last)
+
+
+async def test_an_image_passes_however_large_it_is(tmp_path: Path) -> None:
+    async with both(tmp_path, "legacy", "--threshold-tokens", "10") as (direct, proxied):
+        original = await direct.call_tool("picture", {})
+        assert as_json(await proxied.call_tool("picture", {})) == as_json(original)
+
+
+async def test_progress_passes(tmp_path: Path) -> None:
+    told: list[tuple[float, str | None]] = []
+
+    async def tell(progress: float, total: float | None, message: str | None) -> None:
+        assert total == 3
+        told.append((progress, message))
+
+    async with both(tmp_path, "legacy") as (_, proxied):
+        result = await proxied.call_tool("slowly", {"steps": 3}, progress_callback=tell)
+    assert text_of(result) == "done"
+    assert told == [(0, "step 0"), (1, "step 1"), (2, "step 2")]
+
+
+async def test_a_call_that_is_cancelled_leaves_the_others_alone(tmp_path: Path, era: Era) -> None:
+    async with both(tmp_path, era) as (_, proxied):
+        with anyio.move_on_after(1) as waiting:
+            await proxied.call_tool("never", {})
+        assert waiting.cancelled_caught
+        assert text_of(await proxied.call_tool("lines", {"count": 1})) == "line 0: value_0"
+
+
+async def test_the_server_behind_may_ask_the_person(tmp_path: Path) -> None:
+    async def answer(_context: Any, _params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"color": "green"})
+
+    async with both(tmp_path, "legacy", elicitation_callback=answer) as (_, proxied):
+        assert "green" in text_of(await proxied.call_tool("asks", {}))
+
+
+async def test_an_output_that_is_not_there_is_told_as_an_error(tmp_path: Path) -> None:
+    async with both(tmp_path, "legacy") as (_, proxied):
+        found = await proxied.call_tool(READ, {"output_id": "o_" + "0" * 24})
+        assert "o_000000000000000000000000" in error_of(found)
+
+
+async def test_two_proxies_at_once_share_one_archive(tmp_path: Path) -> None:
+    async with both(tmp_path, "legacy") as (_, one), both(tmp_path, "legacy") as (direct, other):
+        demoted = await one.call_tool("lines", {"count": LARGE})
+        [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+        original = await direct.call_tool("lines", {"count": LARGE})
+        assert await whole(other, output_id) == shown(original)
+
+
+async def test_where_nothing_can_be_kept_the_result_passes_whole(tmp_path: Path) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "outputs").write_text("no folder")
+    (tmp_path / "archive" / "blobs").write_text("no folder")
+    async with both(tmp_path, "legacy") as (direct, proxied):
+        original = await direct.call_tool("lines", {"count": LARGE})
+        assert as_json(await proxied.call_tool("lines", {"count": LARGE})) == as_json(original)
+
+
+@pytest.fixture
+def address() -> Generator[str]:
+    """Where the same server answers Streamable HTTP."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*BEHIND, "--port", str(port)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "running on" in line:
+                break
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+
+async def test_a_server_at_an_address_is_wrapped_too(
+    tmp_path: Path, era: Era, address: str
+) -> None:
+    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", "--url", address]
+    mode = "legacy" if era == "legacy" else "auto"
+    async with (
+        httpx2.AsyncClient() as http,
+        Client(streamable_http_client(address, http_client=http), mode=mode) as direct,
+        client_of(command, era) as proxied,
+    ):
+        small = await direct.call_tool("text", {"count": 3})
+        assert as_json(await proxied.call_tool("text", {"count": 3})) == as_json(small)
+        demoted = await proxied.call_tool("lines", {"count": LARGE})
+        [output_id] = set(_OUTPUT_ID.findall(shown(demoted)))
+        original = await direct.call_tool("lines", {"count": LARGE})
+        assert await whole(proxied, output_id) == shown(original)
+        told: list[float] = []
+
+        async def tell(progress: float, total: float | None, message: str | None) -> None:
+            assert (total, message) == (3, f"step {progress:g}")
+            told.append(progress)
+
+        await proxied.call_tool("slowly", {"steps": 3}, progress_callback=tell)
+        assert told == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ([], "Give either --url URL or, after --, the command"),
+        (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "Give either"),
+        (["--", "/no/such/program"], "cannot be started"),
+        (["--url", "http://127.0.0.1:1/mcp", "--header", "nothing"], "Name: value"),
+        (["--", sys.executable, "-c", "pass"], "the server behind the proxy ended"),
+    ],
+)
+def test_a_server_that_cannot_be_wrapped_is_named(
+    tmp_path: Path, arguments: list[str], says: str
+) -> None:
+    command = [*PROXY, "--archive", str(tmp_path / "archive"), "wrap", *arguments]
+    # Its standard input stays open: only what is said of the server ends it.
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        told = process.stderr.read()
+        assert process.wait(timeout=40) in {1, 2}
+    assert says in told
+    assert "Traceback" not in told
