@@ -165,12 +165,12 @@ async def test_sessions_and_positions_complete(config: Config, era: Era) -> None
             template, {"name": "stop", "value": ""}, context_arguments={"session_id": "absent"}
         )
         of_prompt = await client.complete(
-            PromptReference(name="recall"), {"name": "session_id", "value": "b"}
+            PromptReference(name="recall"), {"name": "question", "value": "b"}
         )
     assert names.completion.values == ["alpha-2", "alpha-1"]
     assert positions.completion.values == ["7"]
     assert nothing.completion.values == []
-    assert of_prompt.completion.values == ["beta"]
+    assert of_prompt.completion.values == []
 
 
 async def test_outputs_that_left_a_context_complete(config: Config) -> None:
@@ -191,13 +191,14 @@ async def test_the_prompts_carry_what_the_person_typed(config: Config, era: Era)
     async with connect(config, era) as client:
         listed = (await client.list_prompts()).prompts
         compact = await client.get_prompt("compact", {"focus": "the ledger"})
-        recall = await client.get_prompt("recall", {"question": "Which port?", "session_id": "s1"})
+        recall = await client.get_prompt("recall", {"question": "Which port?"})
     assert [prompt.name for prompt in listed] == ["compact", "recall"]
     for result, words in ((compact, "the ledger"), (recall, "Which port?")):
         content = result.messages[0].content
         assert isinstance(content, TextContent)
         assert words in content.text
-    assert "s1" in str(recall.messages[0].content)
+    # A host may split what a person typed at blanks: a second argument would get its second word.
+    assert all(len(prompt.arguments or []) == 1 for prompt in listed)
 
 
 @pytest.mark.parametrize(
