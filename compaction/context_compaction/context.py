@@ -1,29 +1,53 @@
 """Values of one compaction call: what the layers need to know of it, and what is decided so far.
 
-`CompactionContext` is made once, from the input. `EditedMessages` goes through the layers and
-keeps what each of them did; a `Plan` is such a list with its cut, everything decided but the text
-of the summary; `SummaryText` is that text, and `Validation` what the last gate finds. Pure.
+`ReceivedInput` is what came in; `CompactionContext` is made once, from that and the archive.
+`EditedMessages` goes through the layers and keeps what each of them did; a `Plan` is such a list
+with its cut, everything decided but the text of the summary; `SummaryText` is that text, and
+`Validation` what the last gate finds. Pure.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from context_compaction.budget import TokenLimits
+from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.layers.base import LayerContext
-from context_compaction.layers.cut_point import CutPoint, history_of
+from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
+from context_compaction.messages.attribution import Claims
 from context_compaction.messages.edits import Blob, Edit, Step
 from context_compaction.messages.history_hash import HEAD_CHARS
 from context_compaction.messages.model import JsonObject, Message, Messages
-from context_compaction.messages.pins import Pins
+from context_compaction.messages.pins import Pin, Pins
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.policies import Policy
+from context_compaction.redaction import Gates
+from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport, Status
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 from context_compaction.tokens.request_count import RequestCount
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedInput:
+    """A list as it came in, read; nothing of it can be refused any more.
+
+    Attributes:
+        payload: The host's own objects.
+        request: The caller's wishes.
+        messages: The same, parsed.
+        format: The name of their format.
+        claims: What they say to have from us.
+    """
+
+    payload: Sequence[JsonObject]
+    request: CompactRequest
+    messages: Messages
+    format: str
+    claims: Claims
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,38 +168,51 @@ Places: TypeAlias = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class CompactionContext:
-    """Everything the layers need to know about one call.
+    """Everything that the stages need to know about one call.
 
     Attributes:
         messages: The valid list.
+        parsed: The list before it was repaired, and before named messages were left out.
+        repairs: What was changed for that.
+        format: The name of their format.
+        rules: The provider's rules.
+        request: The wishes, with positions in this list.
         session_id: For pointers.
         seqs: For each position of the list, its number in the transcript, or -1 where
             the archive knows the message as one of ours.
         heads: For each position, what names the history that ends there.
         policy: Which layers.
         settings: The constants, scaled to the budget.
-        limits: What the messages may come to.
         count: The token counter.
-        request_count: Counts what the messages make a request of.
-        rules: The provider's rules.
+        goal: What the request is to come to ...
+        limits: ... and what of it is for the messages.
         pins: What a summary carries verbatim.
-        instructions: What a summary should dwell on.
+        gates: What may be shown and written.
         places: Where the list's messages stand in the one that came in; None where it is that one.
     """
 
     messages: Messages
+    parsed: Messages
+    repairs: tuple[Edit, ...]
+    format: str
+    rules: ProviderRules
+    request: CompactRequest
     session_id: str
     seqs: tuple[int, ...]
     heads: tuple[str, ...]
     policy: Policy
     settings: Settings
-    limits: TokenLimits
     count: MessageCounter
-    request_count: RequestCount
-    rules: ProviderRules
+    goal: TokenBudget
+    limits: TokenLimits
     pins: Pins
-    instructions: str = ""
+    gates: Gates
     places: Places | None = None
+
+    @property
+    def request_count(self) -> RequestCount:
+        """Counts what the messages make a request of."""
+        return self.goal.request_count
 
     def place_of(self, index: int | None) -> int | None:
         """Where the message at `index` stands in the list that came in, if it stands there."""
@@ -188,12 +225,17 @@ class CompactionContext:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A draft that was cut, or was not, and still wants its words.
+    """A list that was cut, or was not, and still wants its words.
 
     Attributes:
         edited: The list after the clearing layers.
         level: The degree of effort.
         cut: Where it is cut; None where clearing was all.
+        history: What a summary takes the place of ...
+        prefix: ... and what of the running turn a checkpoint does.
+        pins: What the summary carries verbatim.
+        bound_tokens: What the text of both may come to, for what they stand for.
+        bare: The list with nothing written in it yet, and no file put back.
         summary_tokens: What the summary's text may count; 0 where there is no history to replace.
         checkpoint_tokens: The same for the checkpoint inside the running turn.
     """
@@ -201,8 +243,28 @@ class Plan:
     edited: EditedMessages
     level: EffortLevel
     cut: CutPoint | None = None
+    history: Messages = ()
+    prefix: Messages = ()
+    pins: tuple[Pin, ...] = ()
+    bound_tokens: int = 0
+    bare: Messages = ()
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
+
+    @property
+    def replaced(self) -> Messages:
+        """All that a text takes the place of."""
+        return (*self.history, *self.prefix)
+
+    @property
+    def text_tokens(self) -> int:
+        """What summary and checkpoint may count together."""
+        return self.summary_tokens + self.checkpoint_tokens
+
+    @property
+    def acts(self) -> bool:
+        """Whether anything is edited or replaced."""
+        return self.cut is not None or bool(self.edited.edits)
 
 
 def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerContext:
@@ -242,13 +304,6 @@ def span_of(context: CompactionContext, messages: Messages) -> Span:
     newest = max((m.index for m in messages if m.index is not None), default=None)
     head = "" if newest is None else context.heads[newest][:HEAD_CHARS]
     return Span(context.session_id, min(numbers, default=0), max(numbers, default=0), head)
-
-
-def history_span(context: CompactionContext, plan: Plan) -> Span:
-    """The archived originals of the history that `plan` replaces."""
-    if plan.cut is None:
-        return span_of(context, ())
-    return span_of(context, history_of(plan.edited.messages, plan.cut))
 
 
 @dataclass(frozen=True, slots=True)

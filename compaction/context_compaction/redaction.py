@@ -8,7 +8,7 @@ are linear in any text; those of the library see one line at a time, long ones i
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from math import log2
@@ -131,6 +131,23 @@ _NO_SECRET = re.compile(
     r"|^(?:self|this|os|process|env|config|settings|request|response|ctx|args|options)[._]|^https?:"
 )
 _LEAST_ENTROPY_BITS = 3.0  # a character; words of a language have less, keys 4 and more
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """What may pass in one call.
+
+    Attributes:
+        mode: What becomes of secrets.
+        secrets: Those of the conversation with their kinds, where they are taken out.
+    """
+
+    mode: RedactionMode
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    def json(self, value: Any) -> Any:
+        """A JSON value of ours as it may be shown, written or kept."""
+        return without(value, self.secrets) if self.mode == "on" else value
 
 
 @dataclass(frozen=True, slots=True)

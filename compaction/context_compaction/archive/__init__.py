@@ -47,6 +47,9 @@ class AppendResult:
             the list is a branch of its own. None where it goes on from where a history ended.
         standing: What a compaction left of the beginning of the list, unless the list itself
             begins with what it left.
+        receipts: For each receipt of the session, oldest first, whether it is of a compaction that
+            this very list went through, or what stands for its beginning.
+        parent_session_id: The session that started this one.
     """
 
     seqs: tuple[int, ...]
@@ -55,6 +58,8 @@ class AppendResult:
     heads: tuple[str, ...] = ()
     forks_at: int | None = None
     standing: "StandingContext | None" = None
+    receipts: tuple[bool, ...] = ()
+    parent_session_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +317,7 @@ class Archive(Protocol):
         parent_session_id: str | None = None,
         after: str = "",
         dry_run: bool = False,
+        least_shared: int = 0,
     ) -> AppendResult:
         """Keep what is new of `messages`; durable (survives power loss) when this returns.
 
@@ -322,7 +328,8 @@ class Archive(Protocol):
         becomes a branch. Each
         message is rendered by its `source` (the host's object). With `after`, the `head` of an
         earlier result, the messages go on from there, and what stands before is not handed over
-        again. With `dry_run` nothing is written and the numbers are those that it would get.
+        again. With `dry_run` nothing is written and the numbers are those that it would get; nor
+        where the list shares fewer than `least_shared` messages with the session (`forks_at`).
         """
         ...
 

@@ -1,8 +1,4 @@
-"""A plan with its summary put in: files restored, void thinking gone, and whether it fits.
-
-Also what the summary, the checkpoint and the pins beside them may come to at a cut. Pure but for
-the count.
-"""
+"""A plan with its summary put in: files restored, void thinking gone, and whether it fits. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +11,7 @@ from context_compaction.context import (
     span_of,
 )
 from context_compaction.layers.base import FileText
-from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
+from context_compaction.layers.cut_point import CutPoint
 from context_compaction.layers.repair import label_misplaced_system, open_with_user
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.layers.summary_message import (
@@ -24,28 +20,21 @@ from context_compaction.layers.summary_message import (
     summary_message,
     with_turn_context,
 )
-from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import keep_cache_markers
 from context_compaction.messages.model import Message, Messages
-from context_compaction.messages.pins import Pin, block_of, fit_to_budget
+from context_compaction.messages.pins import block_of
 
 # Files may be put back up to this part of the whole: a list that was to be made smaller must come
 # out smaller, however short it was.
 _RESTORED_SHARE = 0.95
 
 
-def without_summary(context: CompactionContext, plan: Plan) -> Messages:
-    """What `plan` comes to before any word is written or file put back."""
-    return finish(context, plan, summary="", checkpoint="", files=()).messages
-
-
-def finish(
+def assemble(
     context: CompactionContext,
     plan: Plan,
-    *,
-    summary: str,
-    checkpoint: str,
-    files: Sequence[FileText],
+    summary: str = "",
+    checkpoint: str = "",
+    files: Sequence[FileText] = (),
 ) -> EditedMessages:
     """The list with its summary put in, files restored and void thinking taken out."""
     edited = plan.edited
@@ -78,20 +67,17 @@ def fits(context: CompactionContext, messages: Messages, *, spare_tokens: int = 
 
 def excess_tokens(context: CompactionContext, plan: Plan, summary: str, checkpoint: str) -> int:
     """How far `plan` with this summary is above the limit; 0 and less where it fits."""
-    done = finish(context, plan, summary=summary, checkpoint=checkpoint, files=())
-    return -context.room_tokens(done.messages)
+    return -context.room_tokens(assemble(context, plan, summary, checkpoint).messages)
 
 
 def _replaced(
     context: CompactionContext, plan: Plan, where: CutPoint, summary: str, checkpoint: str
 ) -> EditedMessages:
-    edited = plan.edited
-    history = history_of(edited.messages, where)
-    prefix = turn_prefix_of(edited.messages, where)
+    history, prefix = plan.history, plan.prefix
     made: Message | None = None
-    block = block_of(pins_at(context, plan, where), context.pins.unpinned)
+    block = block_of(plan.pins, context.pins.unpinned)
     if where.folds_request:
-        span = span_of(context, (*history, *prefix))
+        span = span_of(context, plan.replaced)
         made = summary_message(span, with_turn_context(summary, checkpoint), block)
         return _summarized(context, plan, where, made, None)
     if history or block:
@@ -158,59 +144,3 @@ def _without_subsumed(edited: EditedMessages) -> EditedMessages:
     wanted = {pointer for edit in edits for pointer in edit.pointers}
     blobs = tuple(blob for blob in edited.blobs if blob.output_id in wanted)
     return EditedMessages(edited.messages, edits, blobs, edited.layers)
-
-
-# Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
-_LEAST_SHARE = 0.25
-
-
-# Words may come to this part of what they stand for: a list that was to be made smaller must come
-# out smaller, however short it was.
-_SUMMARY_SHARE = 0.2
-
-
-def with_cut(context: CompactionContext, plan: Plan, where: CutPoint, tokens: int) -> Plan:
-    """`plan` cut at `where`, `tokens` shared between the summary of history and the checkpoint."""
-    parts = history_of(plan.edited.messages, where), turn_prefix_of(plan.edited.messages, where)
-    history_size, prefix_size = (sum(map(context.count.message, part)) for part in parts)
-    pinned_tokens = rules_tokens(context, plan, where)
-    tokens = min(tokens, max(0, _bound_tokens(context, plan, where) - pinned_tokens))
-    of_prefix = prefix_size / max(1, history_size + prefix_size)
-    if all(parts):
-        of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
-    checkpoint_tokens = int(tokens * of_prefix)
-    summary_tokens = tokens - checkpoint_tokens if parts[0] else 0
-    return Plan(plan.edited, plan.level, where, summary_tokens, checkpoint_tokens)
-
-
-def rules_tokens(context: CompactionContext, plan: Plan, where: CutPoint) -> int:
-    """What the rules come to that are pinned unasked at `where`."""
-    return sum(pin.tokens for pin in pins_at(context, plan, where) if pin.is_automatic)
-
-
-def _bound_tokens(context: CompactionContext, plan: Plan, where: CutPoint) -> int:
-    """What the summary of all that a cut at `where` replaces may come to."""
-    source = plan.edited.messages
-    gone = (*history_of(source, where), *turn_prefix_of(source, where))
-    kept_tokens = context.count.messages(source) - sum(map(context.count.message, gone))
-    replaced_tokens = max(0, context.count.messages(context.messages) - kept_tokens)
-    # Earlier summaries stand for far more than they count: what they said may be said again.
-    made_tokens = sum(
-        context.count.message(message) for message in gone if placeholders.is_synthetic(message)
-    )
-    return made_tokens + int(max(0, replaced_tokens - made_tokens) * _SUMMARY_SHARE)
-
-
-def pins_at(context: CompactionContext, plan: Plan, where: CutPoint) -> tuple[Pin, ...]:
-    """What a summary at `where` carries: all pins but those of messages that stay in full."""
-    source = plan.edited.messages
-    gone = {m.index for m in (*history_of(source, where), *turn_prefix_of(source, where))}
-    gone |= {edit.index for edit in plan.edited.edits if edit.layer == "request"}
-    leaving = [pin for pin in context.pins.candidates if pin.index is None or pin.index in gone]
-    settings = plan.level.settings
-    bound_tokens = _bound_tokens(context, plan, where) if leaving else 0
-    return fit_to_budget(
-        leaving,
-        limit_tokens=settings.pinned_tokens,
-        automatic_tokens=min(settings.automatic_pin_tokens, bound_tokens),
-    )

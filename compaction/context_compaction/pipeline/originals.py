@@ -1,20 +1,58 @@
 """What a summary stands for in the original words, from the list that came in or the archive."""
 
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
 from context_compaction import formats
 from context_compaction.archive import Archive
-from context_compaction.context import CompactionContext, OriginalMessages, Originals, Plan, is_ours
+from context_compaction.context import (
+    CompactionContext,
+    OriginalMessages,
+    Originals,
+    Plan,
+    ReceivedInput,
+    is_ours,
+)
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
-from context_compaction.layers.cut_point import history_of, turn_prefix_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import attributed
-from context_compaction.messages.model import Message, Messages, text_of
+from context_compaction.messages.model import JsonObject, Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
-from context_compaction.pipeline.assemble import pins_at
+from context_compaction.messages.placeholders import Span
+from context_compaction.session.load import Stored
+
+# By what an earlier summary stands for, the originals that the archive has of it.
+Archived: TypeAlias = Mapping[Span, Messages]
 
 
-async def read_originals(
-    context: CompactionContext, plan: Plan, parsed: Messages, archive: Archive, format: str
-) -> Originals:
+def needs_archive(given: ReceivedInput, stored: Stored) -> bool:
+    """Whether the list may hold a summary of ours, whose originals the archive has."""
+    return bool(given.claims.messages) or stored.appended.standing is not None
+
+
+def spans_in(context: CompactionContext, plan: Plan) -> list[Span]:
+    """What earlier summaries of ours stand for in the part that `plan` replaces."""
+    found = (_span_of_ours(context, message) for message in plan.replaced)
+    return [span for span in found if span is not None]
+
+
+async def read_span(span: Span, archive: Archive, format: str) -> list[JsonObject]:
+    """The originals in `span`; none where the summary's text must do."""
+    try:
+        found = await archive.read_messages(
+            span.session_id, span.start_seq, span.stop_seq, head=span.head
+        )
+    except (NotFoundError, ArchiveDamagedError):
+        return []
+    return [item.raw for item in found if item.format == format]
+
+
+def parsed_originals(raws: Mapping[Span, Sequence[JsonObject]], format: str) -> Archived:
+    """What was read, parsed."""
+    return {span: attributed(formats.parse(raw, format=format)) for span, raw in raws.items()}
+
+
+def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> Originals:
     """The originals of what `plan` replaces.
 
     Results that the clearing layers replaced are taken from the list that came in, and what an
@@ -22,49 +60,43 @@ async def read_originals(
     """
     if plan.cut is None:
         return Originals()
-    staying = plan.edited.messages[plan.cut.goes_on_at :]
     later = tuple(
-        parsed[message.index] if message.index is not None else message
-        for message in staying
+        _as_it_came(context, message)
+        for message in plan.edited.messages[plan.cut.goes_on_at :]
         if placeholders.is_request(message)
     )
-    pinned = tuple(pin.text for pin in pins_at(context, plan, plan.cut))
+    pinned = tuple(pin.text for pin in plan.pins)
 
-    async def record_of(messages: Messages) -> OriginalMessages:
+    def record_of(messages: Messages) -> OriginalMessages:
         originals: list[Message] = []
         since: list[Message] = []
         earlier: list[str] = []
         lost: list[str] = []
         for message in messages:
-            span = placeholders.originals_of(message)
-            if span is None:
-                since.append(parsed[message.index] if message.index is not None else message)
+            if placeholders.originals_of(message) is None:
+                since.append(_as_it_came(context, message))
                 originals.append(since[-1])
                 continue
-            is_known = is_ours(context, message) and span.session_id == context.session_id
-            found = await _archived(span, archive, format) if is_known else ()
+            span = _span_of_ours(context, message)
+            found = archived.get(span, ()) if span is not None else ()
             originals.extend(found)
             ours = carried_by(message)
             earlier.append(ours.body if ours else text_of(message.blocks))
             if not found:
-                lost.append(earlier[-1])
+                lost.append(earlier[-1])  # what the summary says of them goes on
         texts = "\n".join(earlier), "\n".join(lost)
         return OriginalMessages(tuple(originals), tuple(since), *texts, later, pinned)
 
-    return Originals(
-        await record_of(history_of(plan.edited.messages, plan.cut)),
-        await record_of(turn_prefix_of(plan.edited.messages, plan.cut)),
-    )
+    return Originals(record_of(plan.history), record_of(plan.prefix))
 
 
-async def _archived(span: placeholders.Span, archive: Archive, format: str) -> Messages:
-    if not span.head:
-        return ()  # numbers alone, as earlier versions wrote them, may be those of another branch
-    try:
-        found = await archive.read_messages(
-            span.session_id, span.start_seq, span.stop_seq, head=span.head
-        )
-    except (NotFoundError, ArchiveDamagedError):
-        return ()  # what the summary says of them goes on then
-    raws = [item.raw for item in found if item.format == format]
-    return attributed(formats.parse(raws, format=format))
+def _as_it_came(context: CompactionContext, message: Message) -> Message:
+    return context.parsed[message.index] if message.index is not None else message
+
+
+def _span_of_ours(context: CompactionContext, message: Message) -> Span | None:
+    """What a summary of this session stands for; numbers without a head may be another branch's."""
+    span = placeholders.originals_of(message)
+    if span is None or not span.head or span.session_id != context.session_id:
+        return None
+    return span if is_ours(context, message) else None

@@ -1,16 +1,15 @@
 """The plan of a call: what its mode does, which effort level fits, where history is cut.
 
 First what each mode does: which layers run, how hard, and whether history may be replaced. Then
-from a valid list to the `Plan` that fits: which level, which cut, how long the summary may be. Pure
-but for the count. Everything is decided here but the summary's text, so that a slow summarizer is
-asked once at most; `assemble` puts the text in.
+from a valid list to the `Plan` that fits: which level, which cut, what is pinned beside the
+summary, how long that may be. Pure. Everything is decided here but the summary's text, so that a
+slow summarizer is asked once at most; `assemble` puts the text in.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from context_compaction.budget import TokenBudget
 from context_compaction.context import (
     CompactionContext,
     EditedMessages,
@@ -18,18 +17,12 @@ from context_compaction.context import (
     Plan,
     layer_context_of,
 )
-from context_compaction.layers.base import FileText
-from context_compaction.layers.cut_point import CutPoint
+from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.restore_files import RecentFile, not_shown, recent_files
-from context_compaction.messages.pins import restore_pinned
-from context_compaction.pipeline.assemble import (
-    finish,
-    fits,
-    rules_tokens,
-    with_cut,
-    without_summary,
-)
+from context_compaction.messages import placeholders
+from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
+from context_compaction.pipeline.assemble import assemble, fits
 from context_compaction.pipeline.effort import (
     clear,
     clear_below_trigger,
@@ -39,8 +32,19 @@ from context_compaction.pipeline.effort import (
     reactive_escalation,
     summary_reserve_tokens,
 )
-from context_compaction.pipeline.shorten_request import shorten_request
-from context_compaction.request import CompactRequest
+from context_compaction.pipeline.shorten_request import (
+    REQUEST_LAYER,
+    is_of_request,
+    shorten_request,
+)
+from context_compaction.session.earlier_calls import (
+    EarlierCalls,
+    KnownFiles,
+    files_for,
+    known_files,
+)
+from context_compaction.session.load import Session
+from context_compaction.session.prepared import applied_plan
 
 # What the model has just asked for stays while two more of its size would find place below the
 # trigger: by then it has been seen. In an empty window of 200K that is 57K, a little above the 40K
@@ -48,21 +52,24 @@ from context_compaction.request import CompactRequest
 _FRESH_SHARE = 1 / 3
 
 
-def make_plan(
-    context: CompactionContext, goal: TokenBudget, request: CompactRequest, skipped_levels: int = 0
-) -> Plan:
-    """What the mode asks for, everything decided but the words.
+def make_plan(context: CompactionContext, session: Session) -> tuple[Plan, KnownFiles | None]:
+    """What the call asks for, everything decided but the words; and the files it concerns."""
+    if session.applied is not None:
+        plan = applied_plan(context, session.applied)
+    elif session.rejections.is_spent or session.is_answered:
+        plan = Plan(EditedMessages(context.messages), EffortLevel(context.settings, 0.0))
+    else:
+        plan = _plan_of_mode(context, session.rejections.harder_levels)
+    return plan, known_files(context, plan, session.states)
 
-    Args:
-        context: The call.
-        goal: Its figures.
-        request: What is wished.
-        skipped_levels: After a refusal: so many of the gentlest levels have been tried in vain.
-    """
+
+def _plan_of_mode(context: CompactionContext, skipped_levels: int) -> Plan:
+    """What the mode asks for; after a refusal without the levels that were tried in vain."""
+    goal, request = context.goal, context.request
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds
     # After a pause the prompt cache is cold, and after a refusal it is of no use.
     needs_minimum = not is_idle and request.mode != "reactive"
-    fresh_tokens = 0 if request.mode == "reactive" else _fresh_tokens(context, goal, request)
+    fresh_tokens = 0 if request.mode == "reactive" else _fresh_tokens(context)
     gentle = replace(
         first_level(context.settings), needs_minimum=needs_minimum, fresh_tokens=fresh_tokens
     )
@@ -97,14 +104,15 @@ def make_plan(
             return plan_that_fits(context, harder, cleared=cleared)
 
 
-def _fresh_tokens(context: CompactionContext, goal: TokenBudget, request: CompactRequest) -> int:
+def _fresh_tokens(context: CompactionContext) -> int:
     """What the newest results may count before the model has seen them.
 
     A paper's limit is the paper's, and one that the caller names is the caller's.
     """
-    named = {"persist_result_tokens", "persist_newest_chars"} & set(request.settings)
+    named = {"persist_result_tokens", "persist_newest_chars"} & set(context.request.settings)
     if named or not context.settings.scale_to_budget:
         return 0
+    goal = context.goal
     left_tokens = (goal.trigger_tokens - goal.before.upper) / context.count.margin
     room_tokens = fresh_result_tokens(context.messages, context.count) + left_tokens
     return max(0, int(room_tokens * _FRESH_SHARE))
@@ -112,7 +120,7 @@ def _fresh_tokens(context: CompactionContext, goal: TokenBudget, request: Compac
 
 def _is_enough(context: CompactionContext, plan: Plan) -> bool:
     """Whether `plan` fits with no summary at all."""
-    return fits(context, without_summary(context, plan))
+    return fits(context, assemble(context, plan).messages)
 
 
 def _collapsed(context: CompactionContext, cleared: Plan) -> Plan:
@@ -138,6 +146,11 @@ def _below_trigger(context: CompactionContext, level: EffortLevel, *, is_idle: b
 _FILLED_SHARE = 0.9
 _EARLIER_CUTS = 12
 _MORE_CLEARINGS = 2
+# Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
+_LEAST_SHARE = 0.25
+# Words may come to this part of what they stand for: a list that was to be made smaller must come
+# out smaller, however short it was.
+_SUMMARY_SHARE = 0.2
 
 
 def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
@@ -156,7 +169,7 @@ def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
         most_tokens = int(context.limits.tokens * level.request_fraction)
         step = shorten_request(edited.messages, count=context.count, max_tokens=most_tokens)
         step = restore_pinned(edited.messages, step, context.pins.marked)
-        edited = edited.then("request", step, context.count)
+        edited = edited.then(REQUEST_LAYER, step, context.count)
     return Plan(edited, level)
 
 
@@ -193,42 +206,87 @@ def plan_that_fits(
             if fits(context, plan.edited.messages):
                 return plan
             continue
+        plan = _cut_at(context, plan, where)
         # Rules that are pinned unasked summarise history too, and take the summary's room.
-        pinned_tokens = rules_tokens(context, plan, where)
+        pinned_tokens = _rules_tokens(plan)
         reserved = max(0, summary_reserve_tokens(level, context.limits.tokens) - pinned_tokens)
-        plan = with_cut(context, plan, where, reserved)
-        bare = without_summary(context, plan)
-        if fits(context, bare, spare_tokens=reserved):
+        plan = _with_room(context, plan, reserved)
+        if fits(context, plan.bare, spare_tokens=reserved):
             # What the cut leaves free is the summary's too, up to its bound.
-            free_tokens = context.room_tokens(bare)
+            free_tokens = context.room_tokens(plan.bare)
             words_tokens = min(max(0, level.settings.summary_tokens - pinned_tokens), free_tokens)
-            plan = with_cut(context, plan, where, words_tokens)
-            files = _files_to_restore(context)
-            return _less_cleared(context, plan, files)
+            plan = _with_room(context, plan, words_tokens)
+            return _less_cleared(context, plan, _files_to_restore(context))
     return plan
 
 
-def filled(
-    context: CompactionContext, plan: Plan, files_at: Callable[[Plan], Sequence[FileText]]
-) -> Plan:
+def _cut_at(context: CompactionContext, cleared: Plan, where: CutPoint) -> Plan:
+    """`cleared` with all that its cut at `where` decides but the length of what is written."""
+    source = cleared.edited.messages
+    history, prefix = history_of(source, where), turn_prefix_of(source, where)
+    plan = Plan(cleared.edited, cleared.level, where, history, prefix)
+    plan = replace(plan, bound_tokens=_bound_tokens(context, plan))
+    plan = replace(plan, pins=_pins_of(context, plan))
+    return replace(plan, bare=assemble(context, plan).messages)
+
+
+def _with_room(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
+    """`plan` with `tokens` shared between the summary of history and the checkpoint."""
+    history_size = sum(map(context.count.message, plan.history))
+    prefix_size = sum(map(context.count.message, plan.prefix))
+    tokens = min(tokens, max(0, plan.bound_tokens - _rules_tokens(plan)))
+    of_prefix = prefix_size / max(1, history_size + prefix_size)
+    if plan.history and plan.prefix:
+        of_prefix = min(max(of_prefix, _LEAST_SHARE), 1 - _LEAST_SHARE)
+    checkpoint_tokens = int(tokens * of_prefix)
+    summary_tokens = tokens - checkpoint_tokens if plan.history else 0
+    return replace(plan, summary_tokens=summary_tokens, checkpoint_tokens=checkpoint_tokens)
+
+
+def _rules_tokens(plan: Plan) -> int:
+    """What the rules come to that are pinned unasked."""
+    return sum(pin.tokens for pin in plan.pins if pin.is_automatic)
+
+
+def _bound_tokens(context: CompactionContext, plan: Plan) -> int:
+    """What the summary of all that is replaced may come to."""
+    count, gone = context.count, plan.replaced
+    kept_tokens = count.messages(plan.edited.messages) - sum(map(count.message, gone))
+    replaced_tokens = max(0, count.messages(context.messages) - kept_tokens)
+    # Earlier summaries stand for far more than they count: what they said may be said again.
+    made_tokens = sum(count.message(m) for m in gone if placeholders.is_synthetic(m))
+    return made_tokens + int(max(0, replaced_tokens - made_tokens) * _SUMMARY_SHARE)
+
+
+def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
+    """What the summary carries: all pins but those of messages that stay in full."""
+    gone = {message.index for message in plan.replaced}
+    gone |= {edit.index for edit in plan.edited.edits if is_of_request(edit)}
+    leaving = [pin for pin in context.pins.candidates if pin.index is None or pin.index in gone]
+    settings = plan.level.settings
+    return fit_to_budget(
+        leaving,
+        limit_tokens=settings.pinned_tokens,
+        automatic_tokens=min(settings.automatic_pin_tokens, plan.bound_tokens),
+    )
+
+
+def filled(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
     """`plan` with as much of what is recent as its target allows, where the caller named that.
 
-    A policy's own target is met with room to spare, since more will come. `files_at` are the files
-    that a shape puts back.
+    A policy's own target is met with room to spare, since more will come.
     """
     settings = plan.level.settings
     keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
     if not context.limits.is_named or plan.cut is None or not keeps_recent:
         return plan
-    longest = _with_longest_tail(context, plan, plan.cut, files_at)
-    return _with_least_cleared(context, longest, files_at)
+    longest = _with_longest_tail(context, plan, plan.cut, past)
+    return _with_least_cleared(context, longest, past)
 
 
-def has_slack(
-    context: CompactionContext, plan: Plan, files_at: Callable[[Plan], Sequence[FileText]]
-) -> bool:
+def has_slack(context: CompactionContext, plan: Plan, past: EarlierCalls) -> bool:
     """Whether more than a tenth of the target stands empty."""
-    room_tokens = _room_beside(context, plan, files_at)
+    room_tokens = _room_beside(context, plan, past)
     return room_tokens > context.limits.tokens * (1 - _FILLED_SHARE)
 
 
@@ -236,10 +294,10 @@ def _with_longest_tail(
     context: CompactionContext,
     plan: Plan,
     where: CutPoint,
-    files_at: Callable[[Plan], Sequence[FileText]],
+    past: EarlierCalls,
 ) -> Plan:
     """`plan` cut as early as it fits; `where` is its cut."""
-    step_tokens = _room_beside(context, plan, files_at)
+    step_tokens = _room_beside(context, plan, past)
     for _ in range(_EARLIER_CUTS):
         kept_tokens = sum(map(context.count.message, plan.edited.messages[where.first_kept :]))
         earlier = cut(
@@ -252,9 +310,9 @@ def _with_longest_tail(
         )
         if step_tokens <= 0 or earlier is None or earlier.first_kept >= where.first_kept:
             break
-        longer = with_cut(context, plan, earlier, plan.summary_tokens + plan.checkpoint_tokens)
+        longer = _with_room(context, _cut_at(context, plan, earlier), plan.text_tokens)
         # Words come to a part of what they replace: the less is replaced, the less they need.
-        room_tokens = _room_beside(context, longer, files_at)
+        room_tokens = _room_beside(context, longer, past)
         if room_tokens < 0:
             step_tokens //= 2
         else:
@@ -262,25 +320,22 @@ def _with_longest_tail(
     return plan
 
 
-def _with_least_cleared(
-    context: CompactionContext, plan: Plan, files_at: Callable[[Plan], Sequence[FileText]]
-) -> Plan:
+def _with_least_cleared(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
     """`plan` with as much less cleared of what stays as there is room for."""
-    more_tokens = _room_beside(context, plan, files_at)
+    more_tokens = _room_beside(context, plan, past)
     while more_tokens > context.limits.tokens * (1 - _FILLED_SHARE):
         fuller = _less_cleared_by(context, plan, more_tokens)
-        if fuller is not None and _room_beside(context, fuller, files_at) >= 0:
+        if fuller is not None and _room_beside(context, fuller, past) >= 0:
             return fuller
         more_tokens //= 2
     return plan
 
 
-def _room_beside(
-    context: CompactionContext, plan: Plan, files_at: Callable[[Plan], Sequence[FileText]]
-) -> int:
+def _room_beside(context: CompactionContext, plan: Plan, past: EarlierCalls) -> int:
     """What is left beside the summary at its largest and the files that `plan` puts back."""
-    done = finish(context, plan, summary="", checkpoint="", files=files_at(plan))
-    return context.room_tokens(done.messages) - plan.summary_tokens - plan.checkpoint_tokens
+    files = files_for(past, plan)
+    done = assemble(context, plan, files=files).messages if files else plan.bare
+    return context.room_tokens(done) - plan.text_tokens
 
 
 def _less_cleared(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> Plan:
@@ -289,16 +344,14 @@ def _less_cleared(context: CompactionContext, plan: Plan, files: Sequence[Recent
     Clearing was not enough, so all that may be cleared is; then the cut took so much history away
     that the newest of it has room after all.
     """
-    bare = without_summary(context, plan)
     filled_tokens = int(context.limits.tokens * _FILLED_SHARE)
-    room_tokens = filled_tokens - context.count.messages(bare) - _spare_tokens(context, plan, files)
+    bare_tokens = context.count.messages(plan.bare)
+    room_tokens = filled_tokens - bare_tokens - _spare_tokens(context, plan, files)
     fuller = _less_cleared_by(context, plan, room_tokens) if room_tokens > 0 else None
     if fuller is None:
         return plan
-    bare = without_summary(context, fuller)
-    return (
-        fuller if fits(context, bare, spare_tokens=_spare_tokens(context, fuller, files)) else plan
-    )
+    spare_tokens = _spare_tokens(context, fuller, files)
+    return fuller if fits(context, fuller.bare, spare_tokens=spare_tokens) else plan
 
 
 def _less_cleared_by(context: CompactionContext, plan: Plan, more_tokens: int) -> Plan | None:
@@ -309,7 +362,7 @@ def _less_cleared_by(context: CompactionContext, plan: Plan, more_tokens: int) -
     grown_tokens = context.count.messages(plan.edited.messages) + more_tokens
     grown = replace(context, limits=replace(context.limits, tokens=grown_tokens))
     fuller = plan_by_clearing(grown, replace(plan.level, needs_minimum=False))
-    return with_cut(context, fuller, plan.cut, plan.summary_tokens + plan.checkpoint_tokens)
+    return _with_room(context, _cut_at(context, fuller, plan.cut), plan.text_tokens)
 
 
 def _files_to_restore(context: CompactionContext) -> list[RecentFile]:
@@ -323,16 +376,15 @@ def _files_to_restore(context: CompactionContext) -> list[RecentFile]:
 
 def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> int:
     """What is still to come at most: the words, and those of `files` that are put back."""
-    words_tokens = plan.summary_tokens + plan.checkpoint_tokens
     if plan.cut is None:
-        return words_tokens
+        return plan.text_tokens
     settings = plan.level.settings
     most = settings.restore_file_tokens
     sizes = (
         most if file.seen_text is None else min(most, context.count.text(file.seen_text))
         for file in not_shown(files, plan.cut.first_kept)[: settings.restore_files]
     )
-    return words_tokens + min(sum(sizes), settings.restore_total_tokens)
+    return plan.text_tokens + min(sum(sizes), settings.restore_total_tokens)
 
 
 def full_levels(context: CompactionContext) -> tuple[EffortLevel, ...]:

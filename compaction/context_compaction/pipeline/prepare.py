@@ -1,50 +1,41 @@
 """One call, read and checked: its messages, made valid, and what they are to come to. Pure."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from context_compaction import formats
-from context_compaction.budget import TokenBudget, check_goal, token_budget_of
-from context_compaction.context import CompactionContext, Places, span_of
+from context_compaction.budget import check_goal, token_budget_of
+from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
 from context_compaction.layers.repair import label_misplaced_system, open_with_user, repair
 from context_compaction.layers.snip import snip_chosen
 from context_compaction.layers.strip_thinking import strip_void_thinking
-from context_compaction.messages.attribution import NOTHING, Ours, attributed
+from context_compaction.messages.attribution import attributed, claims_in
 from context_compaction.messages.cache_control import keep_cache_markers
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
-from context_compaction.messages.pins import Pins
 from context_compaction.messages.provider_rules import ProviderRules
-from context_compaction.policies import Policy, policy_named
+from context_compaction.pipeline.redaction_gates import gates_of
+from context_compaction.policies import policy_named
+from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
+from context_compaction.session import prepared
+from context_compaction.session.load import Session
 from context_compaction.settings import Settings, override
-from context_compaction.summarizers.instructions.collect_pins import gather_pins
+from context_compaction.summarizers.instructions.collect_pins import check_pins, gather_pins
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedInput:
-    """One call after everything that cannot fail later has been checked."""
-
-    parsed: Messages
-    format: str
-    repaired: Step
-    policy: Policy
-    settings: Settings
-    count: MessageCounter
-    goal: TokenBudget
-
-
-def parse_payload(payload: Sequence[JsonObject], request: CompactRequest) -> tuple[Messages, str]:
-    """The messages of `payload` and their format, after all that can be refused was looked at.
+def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> ReceivedInput:
+    """The messages of `payload`, after all that can be refused was looked at.
 
     Raises:
         InvalidMessageError: A message is malformed.
         UnknownFormatError: The format cannot be found.
-        SettingsError: An option is out of range.
+        SettingsError: An option is out of range, or contradicts another.
     """
+    prepared.check(request)
     settings = override(policy_named(request.policy).settings, request.settings)
     format_name = request.format or (formats.detect(payload) if payload else "anthropic")
     parsed = formats.parse(payload, format=format_name)
@@ -55,57 +46,59 @@ def parse_payload(payload: Sequence[JsonObject], request: CompactRequest) -> tup
                 f"snip_messages names message {at}, but the list has {len(parsed)}, counted "
                 "from 0. Give places in this very list."
             )
-    return parsed, format_name
-
-
-def prepare(
-    parsed: Messages, format_name: str, request: CompactRequest, ours: Ours = NOTHING
-) -> PreparedInput:
-    """The call that `request` makes for messages that were read, in which `ours` is from us."""
-    policy = policy_named(request.policy)
-    settings = override(policy.settings, request.settings)
-    parsed = attributed(parsed, ours)
-    count = counter_for(request.model, estimator=settings.estimator).for_one_call()
-    goal = token_budget_of(request, settings, parsed, count)
-    replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
-    rules = formats.FORMATS[format_name].rules
-    repaired = _repaired(parsed, rules, count, settings, unique_ids=goal.is_over or replaces)
-    scaled = settings.scaled(goal.target_tokens, goal.trigger_tokens)
-    return PreparedInput(parsed, format_name, repaired, policy, scaled, count, goal)
+    check_pins(request, parsed)
+    return ReceivedInput(payload, request, parsed, format_name, claims_in(parsed))
 
 
 def context_of(
-    call: PreparedInput,
-    request: CompactRequest,
-    session_id: str,
-    seqs: tuple[int, ...],
-    heads: tuple[str, ...],
-    places: Places | None = None,
+    given: ReceivedInput, session: Session, redaction: RedactionMode
 ) -> CompactionContext:
-    """What the layers need to know of `call`, whose messages are archived as `seqs` and `heads`."""
-    return CompactionContext(
-        call.repaired.messages,
-        session_id,
-        seqs,
-        heads,
-        call.policy,
-        call.settings,
-        call.goal.limits,
-        call.count,
-        call.goal.request_count,
-        formats.FORMATS[call.format].rules,
-        _pins_of(call, request, session_id, seqs),
-        request.instructions,
-        places,
+    """What the stages need to know of the call, its list made valid and counted."""
+    start, request = session.start, session.start.request
+    policy, rules = policy_named(request.policy), formats.FORMATS[given.format].rules
+    settings = override(policy.settings, request.settings)
+    parsed = attributed(session.messages, session.ours)
+    count = counter_for(request.model, estimator=settings.estimator).for_one_call()
+    goal = token_budget_of(session.rejections.harder(request), settings, parsed, count)
+    replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
+    repaired = _repaired(parsed, rules, count, settings, unique_ids=goal.is_over or replaces)
+    settings = settings.scaled(goal.target_tokens, goal.trigger_tokens)
+    # A message that is left out must not take a rule of the user with it either.
+    may_replace = goal.is_over or request.mode in ("full", "reactive") or request.snip_messages
+    context = CompactionContext(
+        messages=repaired.messages,
+        parsed=parsed,
+        repairs=repaired.edits,
+        format=given.format,
+        rules=rules,
+        request=request,
+        session_id=session.stored.session_id,
+        seqs=start.seqs,
+        heads=start.heads,
+        policy=policy,
+        settings=settings,
+        count=count,
+        goal=goal,
+        limits=goal.limits,
+        pins=gather_pins(
+            request,
+            parsed,
+            session_id=session.stored.session_id,
+            seqs=start.seqs,
+            count=count,
+            finds_rules=bool(may_replace) and settings.automatic_pin_tokens > 0,
+        ),
+        gates=gates_of(redaction, parsed),
+        places=start.places,
     )
+    return _without_snipped(context)
 
 
-def without_snipped(
-    call: PreparedInput, context: CompactionContext, request: CompactRequest
-) -> tuple[PreparedInput, CompactionContext]:
-    """Both without the messages that `request` names, and over the trigger only if still above."""
+def _without_snipped(context: CompactionContext) -> CompactionContext:
+    """Without the messages that the request names, and over the trigger only if still above."""
+    request = context.request
     if not request.snip_messages or request.mode == "record":
-        return call, context
+        return context
     step = snip_chosen(
         context.messages,
         request.snip_messages,
@@ -115,8 +108,8 @@ def without_snipped(
         pinned={*context.pins.marked, *(pin.index for pin in context.pins.candidates)},
     )
     if step.messages is context.messages:
-        return call, context
-    edits = (*call.repaired.edits, *step.edits)
+        return context
+    edits = (*context.repairs, *step.edits)
     messages = step.messages
     # What stood beside the gap must be legal where it stands now.
     if context.rules.system_follows_user:
@@ -127,31 +120,15 @@ def without_snipped(
         edits, messages = (*edits, *opened.edits), opened.messages
     if context.rules.thinking_is_bound:
         rule = context.settings.thinking
-        stripped = strip_void_thinking(call.parsed, messages, count=context.count, rule=rule)
+        stripped = strip_void_thinking(context.parsed, messages, count=context.count, rule=rule)
         edits, messages = (*edits, *stripped.edits), stripped.messages
-    messages = keep_cache_markers(call.parsed, messages)
+    messages = keep_cache_markers(context.parsed, messages)
     is_over = (
-        call.goal.request_count.estimate(messages).upper > call.goal.trigger_tokens
+        context.request_count.estimate(messages).upper > context.goal.trigger_tokens
         or context.count.request_bytes(messages) > context.limits.bytes
     )
-    goal = replace(call.goal, is_over=is_over)
-    call = replace(call, repaired=Step(messages, edits), goal=goal)
-    return call, replace(context, messages=messages)
-
-
-def _pins_of(
-    call: PreparedInput, request: CompactRequest, session_id: str, seqs: tuple[int, ...]
-) -> Pins:
-    # A message that is left out must not take a rule of the user with it either.
-    acts = call.goal.is_over or request.mode in ("full", "reactive") or request.snip_messages
-    return gather_pins(
-        request,
-        call.parsed,
-        session_id=session_id,
-        seqs=seqs,
-        count=call.count,
-        finds_rules=bool(acts) and call.settings.automatic_pin_tokens > 0,
-    )
+    goal = replace(context.goal, is_over=is_over)
+    return replace(context, messages=messages, repairs=edits, goal=goal)
 
 
 def _repaired(

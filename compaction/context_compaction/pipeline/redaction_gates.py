@@ -6,18 +6,17 @@ the context is looked at. With "warn" nothing is altered, and everything is coun
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from context_compaction.archive import AppendResult
 from context_compaction.context import EditedMessages, Originals, SummaryText
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.redaction import (
+    Gates,
     RedactionMode,
     count_secrets,
     redact_message,
     secret_values,
-    without,
 )
 from context_compaction.result import CompactResult
 from context_compaction.summarizers.llm.model import (
@@ -28,41 +27,26 @@ from context_compaction.summarizers.llm.model import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Gates:
-    """What may pass in one call.
+def safe_words(gates: Gates, words: SummaryText) -> SummaryText:
+    """A summary's text as it may stand in the context."""
+    if gates.mode != "on":
+        return words
+    return replace(
+        words,
+        summary=gates.json(words.summary),
+        checkpoint=gates.json(words.checkpoint),
+        prose=gates.json(words.prose),
+        memory=gates.json(words.memory),
+    )
 
-    Attributes:
-        mode: What becomes of secrets.
-        secrets: Those of the conversation with their kinds, where they are taken out.
-    """
 
-    mode: RedactionMode
-    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-
-    def words(self, words: SummaryText) -> SummaryText:
-        """A summary's text as it may stand in the context."""
-        if self.mode != "on":
-            return words
-        return replace(
-            words,
-            summary=self.json(words.summary),
-            checkpoint=self.json(words.checkpoint),
-            prose=self.json(words.prose),
-            memory=self.json(words.memory),
-        )
-
-    def edited(self, edited: EditedMessages) -> EditedMessages:
-        """A list with what we wrote or edited in it as it may stand in the context."""
-        if self.mode != "on":
-            return edited
-        messages = tuple(redact_message(message, self.json) for message in edited.messages)
-        changed = any(new is not old for new, old in zip(messages, edited.messages, strict=True))
-        return replace(edited, messages=messages) if changed else edited
-
-    def json(self, value: Any) -> Any:
-        """A JSON value of ours as it may be shown, written or kept."""
-        return without(value, self.secrets) if self.mode == "on" else value
+def safe_edits(gates: Gates, edited: EditedMessages) -> EditedMessages:
+    """A list with what we wrote or edited in it as it may stand in the context."""
+    if gates.mode != "on":
+        return edited
+    messages = tuple(redact_message(message, gates.json) for message in edited.messages)
+    changed = any(new is not old for new, old in zip(messages, edited.messages, strict=True))
+    return replace(edited, messages=messages) if changed else edited
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +82,14 @@ class GuardedModel:
         return await self.model_behind.write(shown, tell)
 
 
-def gates_of(parsed: Messages) -> Gates:
-    """The gates of a call with this list, where secrets are taken out."""
+def gates_of(mode: RedactionMode, parsed: Messages) -> Gates:
+    """The gates of a call with this list."""
+    if mode != "on":
+        return Gates(mode)
     found: dict[str, str] = {}
     for message in parsed:
         found |= secret_values(message.source)
-    return Gates("on", found)
+    return Gates(mode, found)
 
 
 def redaction_report(

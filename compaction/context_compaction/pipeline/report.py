@@ -1,29 +1,160 @@
-"""What a compaction reports: its `CompactResult`, its receipt as JSON, the context to archive."""
+"""The outcome of a call: its `CompactResult`, its receipt as JSON, what the archive keeps. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from context_compaction import formats
 from context_compaction.activity.digest import digest
-from context_compaction.archive import ContextEntry
-from context_compaction.budget import TokenBudget, limit_tokens, reserve_warnings
-from context_compaction.context import CompactionContext, Plan, SummaryText, Validation, span_of
-from context_compaction.layers.cut_point import history_of, turn_prefix_of
+from context_compaction.budget import limit_tokens, reserve_warnings
+from context_compaction.context import (
+    CompactionContext,
+    Plan,
+    ReceivedInput,
+    SummaryText,
+    Validation,
+    span_of,
+)
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step
+from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.placeholders import summary_of
+from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
-from context_compaction.pipeline.validate import placed_pieces
-from context_compaction.request import CompactRequest, Mode
+from context_compaction.pipeline.redaction_gates import (
+    redaction_report,
+    safe_edits,
+    safe_words,
+    with_redaction,
+)
+from context_compaction.pipeline.shorten_request import is_of_request
+from context_compaction.pipeline.summarize import written
+from context_compaction.pipeline.validate import placed_pieces, validate
 from context_compaction.result import (
     Boundary,
     CompactionStats,
     CompactResult,
     LayerReport,
+    SummaryPrompt,
     TokenReport,
 )
+from context_compaction.session import prepared
+from context_compaction.session.earlier_calls import (
+    Decision,
+    files_for,
+    noted,
+    with_warnings,
+)
+from context_compaction.session.load import Session
+from context_compaction.session.recognised import answered, named
+from context_compaction.session.rejections import with_rejections
+from context_compaction.session.save import Commit, commit_of, placed
 from context_compaction.summarizers.instructions.collect_pins import pin_warnings, pins_json
 from context_compaction.tokens.counter import Estimate, MessageCounter
+
+_ACTED = ("repaired", "compacted")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one call comes to.
+
+    Attributes:
+        result: What the caller gets, once what it rests on is durable ...
+        commit: ... which is this; None where nothing is to be kept beside the messages.
+        stats: What the hooks are told; None where nothing was to be compacted.
+    """
+
+    result: CompactResult
+    commit: Commit | None = None
+    stats: CompactionStats | None = None
+
+
+def finish(
+    given: ReceivedInput,
+    session: Session,
+    context: CompactionContext,
+    decision: Decision,
+    words: SummaryText | None,
+    now_seconds: float,
+) -> Outcome:
+    """Assemble, validate, report.
+
+    Args:
+        given: What came in.
+        session: What was known of it.
+        context: The call.
+        decision: What was decided.
+        words: The summary's text; None where verbatim extracts are to stand.
+        now_seconds: The time.
+    """
+    start, request, sources = session.start, context.request, decision.originals
+    acts = decision.plan.acts and request.mode != "plan"
+    plan, words = written(context, decision, words)
+    secrets = redaction_report(
+        context.gates.mode, given.messages, session.stored.appended, sources, words
+    )
+    words = safe_words(context.gates, words)
+    files = files_for(decision.past, plan)
+    edited = safe_edits(
+        context.gates, assemble(context, plan, words.summary, words.checkpoint, files)
+    )
+    validation = validate(context, edited, is_repeated=start.is_repeated)
+    validation, past = noted(validation, decision.past, context)
+    decision = replace(decision, plan=plan, past=past)
+    messages = validation.edited.messages
+    rendered = [formats.FORMATS[context.format].render_message(m) for m in messages]
+    raws = [raw for raws in rendered for raw in raws]
+    result = build_result(start.payload, raws, context, plan, validation, words)
+    if session.applied is not None:
+        result = prepared.applied_result(result, validation, session.applied)
+    result = with_redaction(named(with_warnings(result, past, context), start), secrets)
+    if request.mode == "plan":
+        return Outcome(_planned(answered(result, start, context), given))
+    result = with_rejections(result, start.payload, session.rejections)
+    if request.prepare:
+        repairs = len(context.repairs)
+        result = prepared.prepared_result(
+            result, given.payload, start, repairs, validation, rendered, now_seconds
+        )
+    result = placed(result, session)
+    commit = commit_of(
+        result,
+        context,
+        session,
+        decision,
+        words,
+        validation,
+        rendered,
+        wishes=given.request,
+        now_seconds=now_seconds,
+    )
+    stats = stats_of(context, plan, messages) if acts else None
+    return Outcome(answered(result, start, context), commit, stats)
+
+
+def needs_summary(
+    given: ReceivedInput, context: CompactionContext, prompt: SummaryPrompt
+) -> CompactResult:
+    """The host is asked for the summary; nothing but the originals was written."""
+    tokens = token_report(context, context.goal.before)
+    return CompactResult(
+        session_id=context.session_id,
+        format=context.format,
+        status="needs_summary",
+        messages=list(given.payload),
+        changed=False,
+        fits=tokens.upper <= tokens.limit,
+        tokens=tokens,
+        summary_prompt=prompt,
+    )
+
+
+def _planned(result: CompactResult, given: ReceivedInput) -> CompactResult:
+    """`result` as a plan: what would happen, and the list as it came in."""
+    status = "planned" if result.status in _ACTED else result.status
+    receipt = {**result.receipt, "status": status}
+    messages = list(given.payload)
+    return replace(result, status=status, messages=messages, changed=False, receipt=receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +172,9 @@ class CacheEffect:
     saved_tokens: int
 
 
-def token_report(goal: TokenBudget, after: Estimate, mode: Mode) -> TokenReport:
+def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
     """The figures of one call."""
+    goal = context.goal
     return TokenReport(
         goal.before.tokens,
         goal.before.upper,
@@ -50,7 +182,7 @@ def token_report(goal: TokenBudget, after: Estimate, mode: Mode) -> TokenReport:
         after.upper,
         goal.trigger_tokens,
         goal.target_tokens,
-        limit_tokens(goal, mode),
+        limit_tokens(goal, context.request.mode),
         goal.before.method,
     )
 
@@ -59,10 +191,8 @@ def boundary_of(context: CompactionContext, plan: Plan) -> Boundary | None:
     """Where the summary stands, if history was replaced."""
     if plan.cut is None:
         return None
-    source = plan.edited.messages
-    replaced = (*history_of(source, plan.cut), *turn_prefix_of(source, plan.cut))
-    span = span_of(context, replaced)
-    kept = source[plan.cut.first_kept :]
+    span = span_of(context, plan.replaced)
+    kept = plan.edited.messages[plan.cut.first_kept :]
     places = (context.place_of(message.index) for message in kept)
     end = context.place_of(len(context.seqs)) or 0
     first_kept = next((place for place in places if place is not None), end)
@@ -117,23 +247,6 @@ def receipt_of(
     return receipt
 
 
-def context_entries(
-    messages: Messages, raws: Sequence[Sequence[JsonObject]], seqs: Sequence[int]
-) -> list[ContextEntry]:
-    """The result as the archive keeps it: by number where untouched, else in its own words."""
-    entries: list[ContextEntry] = []
-    for message, rendered in zip(messages, raws, strict=True):
-        seq = seqs[message.index] if message.index is not None else -1
-        untouched = message.source is not None and not message.edited and seq >= 0
-        span = placeholders.left_by(message) if message.index is None or seq == -1 else None
-        head = span.head if span is not None else ""
-        entries.extend(
-            ContextEntry(seq if untouched else -1, raw, source_seq=seq, stands_for=head)
-            for raw in rendered
-        )
-    return entries
-
-
 def _edit_json(edit: Edit) -> JsonObject:
     return {
         **asdict(edit),
@@ -144,55 +257,49 @@ def _edit_json(edit: Edit) -> JsonObject:
 def build_result(
     payload: Sequence[JsonObject],
     rendered: list[JsonObject],
-    *,
     context: CompactionContext,
-    goal: TokenBudget,
-    parsed: Messages,
-    repaired: Step,
     plan: Plan,
     validation: Validation,
     words: SummaryText,
-    format_name: str,
-    request: CompactRequest,
 ) -> CompactResult:
     """The answer of the whole call, with its receipt."""
-    edited = validation.edited
+    edited, parsed, count = validation.edited, context.parsed, context.count
     changed = edited.messages is not parsed
     went_through = validation.status == "compacted" and plan.cut is not None
-    replaced = _replaced(plan) if went_through else ()
+    replaced = plan.replaced if went_through else ()
     result = CompactResult(
         session_id=context.session_id,
-        format=format_name,
+        format=context.format,
         status=validation.status,
         messages=rendered if changed else list(payload),
         changed=changed,
         fits=validation.fits,
-        tokens=token_report(goal, goal.request_count.estimate(edited.messages), request.mode),
-        layers=(*_given_layers(parsed, repaired, context.count), *edited.layers),
-        edits=_placed(_with_pointers((*repaired.edits, *edited.edits), context), context),
+        tokens=token_report(context, context.request_count.estimate(edited.messages)),
+        layers=(*_given_layers(context), *edited.layers),
+        edits=_placed(_with_pointers((*context.repairs, *edited.edits), context), context),
         boundary=boundary_of(context, plan) if went_through else None,
         restored=tuple(edit.note for edit in edited.edits if edit.action == "restored"),
-        irreducible=() if validation.fits else placed_pieces(context, goal, edited.messages),
+        irreducible=() if validation.fits else placed_pieces(context, edited.messages),
         warnings=(
-            *_repair_warnings(_placed(repaired.edits, context)),
-            *_snip_warnings(request, repaired, context),
+            *_repair_warnings(_placed(context.repairs, context)),
+            *_snip_warnings(context),
             *validation.warnings,
             *_request_warnings(edited.edits),
             *words.warnings,
-            *reserve_warnings(request, context.settings),
-            *pin_warnings(request, context.pins, parsed, edited.messages, was_cut=went_through),
+            *reserve_warnings(context.request, context.settings),
+            *pin_warnings(
+                context.request, context.pins, parsed, edited.messages, was_cut=went_through
+            ),
         ),
         summary=summary_of(edited.messages) if went_through else None,
     )
-    snips = [edit for edit in repaired.edits if edit.action == "dropped"]
-    cache = cache_effect(parsed, edited.messages, context.count) if changed else None
-    writer = words.writer if went_through else ""
+    snips = [edit for edit in context.repairs if edit.action == "dropped"]
     return replace(
         result,
         receipt=receipt_of(
             result,
-            cache=cache,
-            writer=writer,
+            cache=cache_effect(parsed, edited.messages, count) if changed else None,
+            writer=words.writer if went_through else "",
             model=words.model,
             memory=words.memory if went_through else None,
             replaced=replaced,
@@ -218,48 +325,37 @@ def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
     }
 
 
-def stats_of(
-    context: CompactionContext, goal: TokenBudget, plan: Plan, after: Messages | None
-) -> CompactionStats:
+def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> CompactionStats:
     """What the hooks are told: before the writer begins (`after` is None), and at the end."""
     cleared = sum(1 for edit in plan.edited.edits if edit.action != "dropped")
-    replaced = sum(len(message.blocks) for message in _replaced(plan))
+    replaced = sum(len(message.blocks) for message in plan.replaced)
     shown = context.messages if after is None else after
-    tokens = goal.before.tokens
+    tokens = context.goal.before.tokens
     return CompactionStats(
         tokens,
-        tokens if after is None else goal.request_count.estimate(after).tokens,
+        tokens if after is None else context.request_count.estimate(after).tokens,
         replaced or cleared,
         sum(1 for message in shown if placeholders.span_replaced_by(message) is not None),
     )
 
 
-def _replaced(plan: Plan) -> Messages:
-    if plan.cut is None:
-        return ()
-    source = plan.edited.messages
-    return (*history_of(source, plan.cut), *turn_prefix_of(source, plan.cut))
-
-
-def _given_layers(
-    parsed: Messages, repaired: Step, count: MessageCounter
-) -> tuple[LayerReport, ...]:
+def _given_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
     """What was done before any layer ran: repairs, and the leaving out of named messages."""
-    snips = [edit for edit in repaired.edits if edit.action == "dropped"]
-    left = count.messages(repaired.messages)
+    count = context.count
+    snips = [edit for edit in context.repairs if edit.action == "dropped"]
+    left = count.messages(context.messages)
     middle = left + sum(edit.tokens_before - edit.tokens_after for edit in snips)
-    repairs = len(repaired.edits) - len(snips)
+    repairs = len(context.repairs) - len(snips)
     reports = (
-        LayerReport("repair", count.messages(parsed), middle, repairs),
+        LayerReport("repair", count.messages(context.parsed), middle, repairs),
         LayerReport("snip", middle, left, len(snips)),
     )
     return tuple(report for report in reports if report.edit_count)
 
 
-def _snip_warnings(
-    request: CompactRequest, repaired: Step, context: CompactionContext
-) -> tuple[str, ...]:
-    gone = {edit.index for edit in repaired.edits if edit.action == "dropped"}
+def _snip_warnings(context: CompactionContext) -> tuple[str, ...]:
+    request = context.request
+    gone = {edit.index for edit in context.repairs if edit.action == "dropped"}
     stay = [context.place_of(index) for index in sorted(set(request.snip_messages) - gone)]
     if not stay or request.mode == "record":
         return ()
@@ -287,7 +383,7 @@ def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
         f"extract of {edit.tokens_after} tokens stands in its place. read_persisted_output has "
         f"the whole at {edit.pointers[0]}."
         for edit in edits
-        if edit.layer == "request"
+        if is_of_request(edit)
     )
 
 

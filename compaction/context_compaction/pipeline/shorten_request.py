@@ -9,7 +9,7 @@ lines that carry its names.
 from context_compaction.activity.digest import Digest
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Step, make_blob
+from context_compaction.messages.edits import Edit, Step, make_blob
 from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.messages.speakers import author_of
 from context_compaction.summarizers import SummaryInput
@@ -18,6 +18,7 @@ from context_compaction.tokens.counter import MessageCounter
 
 # For a text that its host hands over in the user's name.
 _POSED_TOOL = "text in the user's name"
+REQUEST_LAYER = "request"
 
 
 def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: int) -> Step:
@@ -46,4 +47,9 @@ def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: in
     if saved_tokens <= 0:
         return Step(messages)
     done = Replacement(marker, (blob,), saved_tokens, "persisted", note="the newest request")
-    return replace_blocks(messages, {Place(places[-1], at): done}, count, layer="request")
+    return replace_blocks(messages, {Place(places[-1], at): done}, count, layer=REQUEST_LAYER)
+
+
+def is_of_request(edit: Edit) -> bool:
+    """Whether `edit` put an extract in the place of the newest request."""
+    return edit.layer == REQUEST_LAYER

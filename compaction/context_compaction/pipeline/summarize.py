@@ -5,7 +5,7 @@ the host or from a model; where it cannot be had, extracts stand in its place. A
 written earlier is used again where it reaches the cut.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,17 +19,23 @@ from context_compaction.context import (
     Originals,
     Plan,
     SummaryText,
-    history_span,
+    span_of,
 )
 from context_compaction.errors import NotFoundError, SummaryError
+from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
 from context_compaction.pipeline.assemble import excess_tokens
+from context_compaction.pipeline.originals import originals_of, parsed_originals
+from context_compaction.pipeline.plan import filled, has_slack
+from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
 from context_compaction.session import breaker, continuation
-from context_compaction.session.saved_summary import SummaryMatch
+from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
+from context_compaction.session.load import Session
+from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
 from context_compaction.session.state import SessionState
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
@@ -58,12 +64,120 @@ _SINCE_SHARE = 0.6
 _SINCE_TITLE = "# Since that was written, word for word"
 
 
+# "plan" costs nothing, and what a provider refused is mended without asking another.
+_MODES_WITHOUT_MODEL = ("plan", "reactive")
+# A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
+# more than a tenth. A list that is full to the brim would be compacted again by its next message.
+_REFILLS = 2
+
+
+def decide(
+    context: CompactionContext,
+    session: Session,
+    plan: Plan,
+    known: KnownFiles | None,
+    on_disk: Mapping[str, DiskFile],
+    raws: Mapping[Span, Sequence[JsonObject]],
+) -> Decision:
+    """All that is settled before a text is written: `plan` filled, and what the text stands for.
+
+    Args:
+        context: The call.
+        session: What is known of its session.
+        plan: What is cleared, and where history is cut.
+        known: What is known of files; None where nobody asks.
+        on_disk: Those that may be read, by path.
+        raws: What the archive has of what earlier summaries stand for.
+    """
+    archived = parsed_originals(raws, context.format)
+    past = earlier_calls_of(context, known, on_disk)
+    plan = filled(context, plan, past)
+    memory = summary_that_reaches(context, plan, session.states)
+    return Decision(plan, past, originals_of(context, plan, archived), archived, memory)
+
+
+def brings_text(request: CompactRequest) -> bool:
+    """Whether the host writes the summary, or has."""
+    return request.summary is not None or request.summarizer == "host"
+
+
+def asks_host(context: CompactionContext, decision: Decision) -> bool:
+    """Whether the host's own model is to write the summary now."""
+    request = context.request
+    if request.summarizer != "host" or request.mode in _MODES_WITHOUT_MODEL:
+        return False
+    is_missing = request.summary is None and decision.memory is None
+    return is_missing and decision.plan.summary_tokens > 0
+
+
+async def summarize(
+    context: CompactionContext,
+    session: Session,
+    decision: Decision,
+    archive: Archive,
+    model: SummaryModel | None,
+    *,
+    now_seconds: float,
+    tell: TellChars,
+) -> SummaryText | None:
+    """The summary by whoever is asked for it; None where nobody is, and extracts are to stand.
+
+    Raises:
+        SettingsError: The `continuation` does not belong to this conversation.
+    """
+    request, plan = context.request, decision.plan
+    if decision.memory is not None or (request.summary is not None and request.mode == "record"):
+        return None
+    if request.summary is not None:
+        notes = await _continuation_warnings(context, plan, archive, now_seconds)
+        host_text = partial(summarize_with_host_text, context, plan, decision.originals)
+        words = await to_thread.run_sync(host_text)
+        return replace(words, warnings=(*notes, *words.warnings))
+    if request.summarizer != "auto" or request.mode in _MODES_WITHOUT_MODEL:
+        return None
+    if model is None or plan.cut is None:
+        return None
+    return await _summarize_with_model(
+        context,
+        decision,
+        GuardedModel(model, context.gates),
+        states=session.all_states,
+        now_seconds=now_seconds,
+        tell=tell,
+    )
+
+
+def written(
+    context: CompactionContext, decision: Decision, words: SummaryText | None
+) -> tuple[Plan, SummaryText]:
+    """The text that stands in the list, and the plan with the room that it leaves filled."""
+    plan, originals = decision.plan, decision.originals
+    if words is None and decision.memory is not None:
+        words = reuse_summary(context, plan, originals, decision.memory)
+    elif words is None and context.request.summary is not None:
+        words = summary_to_record(context)
+    elif words is None:
+        words = extracts(context, plan, originals)
+    if words.writer != "extractive" or words.model is not None or plan.cut is None:
+        return plan, words
+    # Extracts that left room free are written anew, for the longer tail that fills it.
+    for refill in range(_REFILLS):
+        told = spent(context, plan, words)
+        if refill and not has_slack(context, told, decision.past):
+            break
+        fuller = filled(context, told, decision.past)
+        if fuller.cut == plan.cut:
+            break
+        originals = originals_of(context, fuller, decision.archived)
+        plan, words = fuller, extracts(context, fuller, originals, words.warnings)
+    return plan, words
+
+
 def job_of(
     context: CompactionContext,
     record: OriginalMessages,
     max_tokens: int,
     is_prefix: bool,
-    request: CompactRequest,
 ) -> SummaryJob:
     """What a model is asked to write for `record`: at most half of what it stands for."""
     record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
@@ -74,7 +188,7 @@ def job_of(
         has_originals=not record.lost,
         max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
         pinned=tuple(pin.shown for pin in context.pins.candidates),
-        instructions=request.instructions,
+        instructions=context.request.instructions,
         language=speaker_language(_requests(context)),
         is_turn_prefix=is_prefix,
         outline=context.settings.summary_outline,
@@ -83,12 +197,10 @@ def job_of(
     )
 
 
-def grounding_source(
-    context: CompactionContext, record: OriginalMessages, request: CompactRequest
-) -> check.GroundingSource:
+def grounding_source(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
     """What prose for `record` is held against."""
     # What the user says in the part that stays is no invention either.
-    user_texts = (*_requests(context), *context.pins.texts, request.instructions)
+    user_texts = (*_requests(context), *context.pins.texts, context.request.instructions)
     messages = (*previous_of(record).messages, *record.messages)
     return check.source_of(messages, user_texts=user_texts, previous=record.earlier)
 
@@ -170,7 +282,7 @@ def extract_of(
         max_tokens,
         previous=before.rest,
         later=record.later,
-        instructions=context.instructions,
+        instructions=context.request.instructions,
         pinned=record.pinned,
         is_turn_prefix=is_prefix,
     )
@@ -183,16 +295,18 @@ def previous_of(record: OriginalMessages) -> Previous:
 
 
 def summarize_with_host_text(
-    context: CompactionContext, plan: Plan, sources: Originals, request: CompactRequest
+    context: CompactionContext, plan: Plan, sources: Originals
 ) -> SummaryText:
     """The summary for `plan` with the prose that the host gave, if it may be used."""
     plain = extracts(context, plan, sources)
     if not plan.summary_tokens:
         warning = "The summary that was given is not used: no history had to be replaced."
         return replace(plain, warnings=(warning,))
-    source = grounding_source(context, sources.history, request)
+    source = grounding_source(context, sources.history)
     try:
-        prose = host.accept(request.summary or "", source, plan.summary_tokens, context.count)
+        prose = host.accept(
+            context.request.summary or "", source, plan.summary_tokens, context.count
+        )
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return replace(plain, warnings=(warning,))
@@ -200,41 +314,38 @@ def summarize_with_host_text(
     return replace(plain, summary=text, writer="host", warnings=prose.warnings, prose=prose.text)
 
 
-def prompt_for(
-    context: CompactionContext, sources: Originals, plan: Plan, request: CompactRequest, token: str
+async def ask_host(
+    context: CompactionContext, decision: Decision, archive: Archive, now_seconds: float
 ) -> SummaryPrompt:
-    """What a host's model needs to write the summary of `plan`."""
-    assignment = job_of(context, sources.history, plan.summary_tokens, False, request)
+    """What a host's model needs to write the summary, and what ties it to the history."""
+    span = span_of(context, decision.plan.history)
+    token = continuation.issue(span, await _raws(span, archive), now_seconds)
+    return await to_thread.run_sync(_prompt_for, context, decision, token)
+
+
+def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> SummaryPrompt:
+    history = decision.originals.history
+    assignment = job_of(context, history, decision.plan.summary_tokens, False)
     record = render_messages(clip(parts_of(assignment.messages)))
-    prompt = summary_prompt(assignment, record, sources.history.lost)
-    return SummaryPrompt(prompt.system, prompt.user, prompt.max_tokens, token)
+    prompt = summary_prompt(assignment, record, history.lost)
+    user = context.gates.json(prompt.user)
+    return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 
 
-async def issue_continuation(
+async def _continuation_warnings(
     context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
-) -> str:
-    """The token that ties the host's summary to the history of `plan`."""
-    span = history_span(context, plan)
-    return continuation.issue(span, await _raws(span, archive), now_seconds)
-
-
-async def continuation_warnings(
-    context: CompactionContext,
-    plan: Plan,
-    request: CompactRequest,
-    archive: Archive,
-    now_seconds: float,
 ) -> tuple[str, ...]:
     """What to say of the token that came with the host's summary.
 
     Raises:
         SettingsError: It is none of ours, has expired, or belongs to another conversation.
     """
-    if request.continuation is None:
+    token = context.request.continuation
+    if token is None:
         return ()
-    given = continuation.parse_continuation(request.continuation, context.session_id, now_seconds)
+    given = continuation.parse_continuation(token, context.session_id, now_seconds)
     continuation.verify(given, await _raws(given.span, archive))
-    stop = history_span(context, plan).stop_seq
+    stop = span_of(context, plan.history).stop_seq
     if not plan.summary_tokens or stop <= given.span.stop_seq:
         return ()
     return (
@@ -253,35 +364,32 @@ async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
     return [item.raw for item in found]
 
 
-async def summarize_with_model(
+async def _summarize_with_model(
     context: CompactionContext,
-    plan: Plan,
-    sources: Originals,
-    request: CompactRequest,
+    decision: Decision,
     model: SummaryModel,
     *,
     states: Sequence[SessionState],
     now_seconds: float,
     tell: TellChars,
-) -> SummaryText:
-    """The summary for `plan` with the prose of `model`; extracts where that fails, and why.
+) -> SummaryText | None:
+    """The summary with the prose of `model`; extracts where that fails, and why.
 
     Args:
         context: The call.
-        plan: What is replaced.
-        sources: The originals of that.
-        request: What the caller wants.
+        decision: What is replaced.
         model: Who writes.
         states: What the session's calls left, oldest first: how the model has done.
         now_seconds: The time.
         tell: Hears of the text's growth.
     """
+    plan, sources = decision.plan, decision.originals
     jobs = (
-        _job(context, sources.history, plan.summary_tokens, False, request),
-        _job(context, sources.prefix, plan.checkpoint_tokens, True, request),
+        _job(context, sources.history, plan.summary_tokens, False),
+        _job(context, sources.prefix, plan.checkpoint_tokens, True),
     )
     if not any(job.has_room_for_prose for job in jobs):
-        return await to_thread.run_sync(extracts, context, plan, sources)
+        return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     settings = context.settings
     if wait := breaker.wait_seconds(
@@ -329,7 +437,6 @@ class _Job:
     max_tokens: int
     is_prefix: bool
     assignment: SummaryJob
-    request: CompactRequest
 
     @property
     def has_room_for_prose(self) -> bool:
@@ -350,17 +457,16 @@ def _job(
     record: OriginalMessages,
     max_tokens: int,
     is_prefix: bool,
-    request: CompactRequest,
 ) -> _Job:
-    assignment = job_of(context, record, max_tokens, is_prefix, request)
-    return _Job(record, max_tokens, is_prefix, assignment, request)
+    assignment = job_of(context, record, max_tokens, is_prefix)
+    return _Job(record, max_tokens, is_prefix, assignment)
 
 
 async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Written:
     """The text of one job: a model's where that can be had, else extracts."""
     failure = ""
     if job.has_room_for_prose:
-        source = await to_thread.run_sync(grounding_source, context, job.record, job.request)
+        source = await to_thread.run_sync(grounding_source, context, job.record)
         try:
             prose = await write_prose(job.assignment, source, calls, context.count)
         except SummaryError as error:
@@ -399,12 +505,12 @@ def reuse_summary(
     return replace(plain, summary=text, writer="memory", memory=used)
 
 
-def summary_to_record(context: CompactionContext, request: CompactRequest) -> SummaryText:
+def summary_to_record(context: CompactionContext) -> SummaryText:
     """What the host hands in while it goes on, as a summary that only the archive gets."""
-    source = grounding_source(context, OriginalMessages(context.messages), request)
+    source = grounding_source(context, OriginalMessages(context.messages))
     room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
     try:
-        prose = host.accept(request.summary or "", source, room_tokens, context.count)
+        prose = host.accept(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
         return SummaryText("", "", warnings=(f"The summary that was given is not kept. {error}.",))
     return SummaryText("", "", "host", prose.warnings, prose=prose.text)

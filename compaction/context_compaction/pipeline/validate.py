@@ -5,7 +5,6 @@ from dataclasses import replace
 from context_compaction.budget import TokenBudget, limit_tokens
 from context_compaction.context import CompactionContext, EditedMessages, Validation
 from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Message, Messages, ToolResult, tool_calls
 from context_compaction.messages.speakers import user_texts
 from context_compaction.messages.tool_pairs import problems
@@ -17,75 +16,62 @@ _MAX_PIECES = 8
 
 
 def validate(
-    context: CompactionContext,
-    goal: TokenBudget,
-    repaired: Step,
-    edited: EditedMessages,
-    mode: Mode,
-    *,
-    is_repeated: bool = False,
+    context: CompactionContext, edited: EditedMessages, *, is_repeated: bool = False
 ) -> Validation:
     """Let `edited` pass, or fall back to the repaired input and say why.
 
     Where the call repeats the one that had this very outcome, nothing is wrong with its having
     nothing left to do.
     """
-    count = context.count
-    is_same = edited.messages is repaired.messages
-    if is_same and is_repeated and not repaired.edits:
-        fits = _fits(goal, edited.messages, count, "auto")
-        warnings = () if fits else (_too_large(context, goal, edited.messages, mode),)
+    count, mode, valid = context.count, context.request.mode, context.messages
+    is_same = edited.messages is valid
+    if is_same and is_repeated and not context.repairs:
+        fits = _fits(context, edited.messages, "auto")
+        warnings = () if fits else (_too_large(context, edited.messages),)
         return Validation(edited, "unchanged", fits, warnings)
     if is_same:
-        return _nothing_done(context, goal, repaired, mode)
+        return _nothing_done(context)
     faults = problems(edited.messages, context.rules)
     if faults:
         reason = f"the result would have been refused ({'; '.join(faults[:3])})"
-        return _fallback(context, goal, repaired, mode, reason)
-    before, after = count.messages(repaired.messages), count.messages(edited.messages)
-    fits = _fits(goal, edited.messages, count, mode)
+        return _fallback(context, reason)
+    before, after = count.messages(valid), count.messages(edited.messages)
+    fits = _fits(context, edited.messages, mode)
     needed = before * context.settings.min_progress_fraction
-    if after >= before and not _fewer_bytes(repaired.messages, edited.messages, count):
-        return _fallback(context, goal, repaired, mode, "nothing could be made smaller")
+    if after >= before and not _fewer_bytes(valid, edited.messages, count):
+        return _fallback(context, "nothing could be made smaller")
     if not fits and before - after < needed:
         saved = f"{before - after} of {before} tokens could be saved"
-        return _fallback(context, goal, repaired, mode, f"only {saved}, and that does not fit")
-    warnings = () if fits else (_too_large(context, goal, edited.messages, mode),)
+        return _fallback(context, f"only {saved}, and that does not fit")
+    warnings = () if fits else (_too_large(context, edited.messages),)
     return Validation(edited, "compacted", fits, warnings)
 
 
-def _nothing_done(
-    context: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode
-) -> Validation:
-    fits = _fits(goal, repaired.messages, context.count, mode)
-    edited = EditedMessages(repaired.messages)
-    warnings = () if fits else (_too_large(context, goal, repaired.messages, mode),)
-    if repaired.edits:
-        return Validation(edited, "repaired", fits, warnings)
+def _nothing_done(context: CompactionContext) -> Validation:
+    messages, mode = context.messages, context.request.mode
+    fits = _fits(context, messages, mode)
+    warnings = () if fits else (_too_large(context, messages),)
+    if context.repairs:
+        return Validation(EditedMessages(messages), "repaired", fits, warnings)
     if mode == "record" or (fits and mode not in ("full", "micro")):
-        return Validation(edited, "unchanged", fits, warnings)
-    return _fallback(
-        context, goal, repaired, mode, "there is nothing left to clear or to summarise"
-    )
+        return Validation(EditedMessages(messages), "unchanged", fits, warnings)
+    return _fallback(context, "there is nothing left to clear or to summarise")
 
 
-def _fallback(
-    context: CompactionContext, goal: TokenBudget, repaired: Step, mode: Mode, reason: str
-) -> Validation:
-    fits = _fits(goal, repaired.messages, context.count, mode)
+def _fallback(context: CompactionContext, reason: str) -> Validation:
+    fits = _fits(context, context.messages, context.request.mode)
     warnings = [f"No progress: {reason}. The conversation comes back as it came, repairs aside."]
     if not fits:
-        warnings.append(_too_large(context, goal, repaired.messages, mode))
-    return Validation(EditedMessages(repaired.messages), "no_progress", fits, tuple(warnings))
+        warnings.append(_too_large(context, context.messages))
+    return Validation(EditedMessages(context.messages), "no_progress", fits, tuple(warnings))
 
 
-def _fits(goal: TokenBudget, messages: Messages, count: MessageCounter, mode: Mode) -> bool:
+def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:
     if not messages:
         return True
-    total_bytes = count.request_bytes(messages)
     return (
-        goal.request_count.estimate(messages).upper <= limit_tokens(goal, mode)
-        and total_bytes <= goal.limits.bytes
+        context.request_count.estimate(messages).upper <= limit_tokens(context.goal, mode)
+        and context.count.request_bytes(messages) <= context.goal.limits.bytes
     )
 
 
@@ -93,28 +79,25 @@ def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bo
     return count.request_bytes(after) < count.request_bytes(before) * 0.99
 
 
-def _too_large(
-    context: CompactionContext, goal: TokenBudget, messages: Messages, mode: Mode
-) -> str:
-    upper = goal.request_count.estimate(messages).upper
-    limit = limit_tokens(goal, mode)
+def _too_large(context: CompactionContext, messages: Messages) -> str:
+    mode = context.request.mode
+    upper = context.request_count.estimate(messages).upper
+    limit = limit_tokens(context.goal, mode)
     wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
     if mode in ("micro", "record"):
         return f"{wanted}Mode {mode} replaces no history: choose auto or full."
     if not context.policy.replaces_history:
         return f"{wanted}Policy {context.policy.name} replaces no history: choose another."
-    pieces = placed_pieces(context, goal, messages)[:3]
+    pieces = placed_pieces(context, messages)[:3]
     named = ", ".join(f"{piece.description} ({piece.tokens} tokens)" for piece in pieces)
     return (
         f"{wanted}What is left cannot be made smaller: {named}. Raise the target, or shorten these."
     )
 
 
-def placed_pieces(
-    context: CompactionContext, goal: TokenBudget, messages: Messages
-) -> tuple[Piece, ...]:
+def placed_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece, ...]:
     """The pieces that cannot be made smaller, with positions in the list that came in."""
-    pieces = irreducible_pieces(messages, goal, context.count)
+    pieces = irreducible_pieces(messages, context.goal, context.count)
     return tuple(replace(piece, index=context.place_of(piece.index)) for piece in pieces)
 
 

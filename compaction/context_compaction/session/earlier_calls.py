@@ -12,24 +12,28 @@ from context_compaction.activity.read_state import (
     FileUse,
     changed_warning,
     checked,
-    refreshed,
     tracked_paths,
     untold,
     uses_of,
 )
-from context_compaction.context import CompactionContext, Plan, SummaryText, Validation
+from context_compaction.context import CompactionContext, Originals, Plan, Validation
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
-from context_compaction.layers.restore_files import file_texts, not_shown, recent_files, shown_file
+from context_compaction.layers.restore_files import (
+    RecentFile,
+    file_texts,
+    not_shown,
+    recent_files,
+)
 from context_compaction.messages import placeholders
-from context_compaction.messages.attribution import made_in, unknown_warning
+from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Messages, make_message, text_of
-from context_compaction.request import CompactRequest
+from context_compaction.messages.model import Messages, make_message
+from context_compaction.messages.placeholders import Span
 from context_compaction.result import CompactResult
-from context_compaction.session.identify import repeat_key, stop_seq_of
-from context_compaction.session.saved_summary import summary_to_save
-from context_compaction.session.state import Filling, ModelCall, Rejection, SessionState
+from context_compaction.session.identify import stop_seq_of
+from context_compaction.session.saved_summary import SummaryMatch
+from context_compaction.session.state import SessionState, before
 from context_compaction.session.thrash import RefillStats, refill_stats, thrash_warning
 
 
@@ -41,19 +45,28 @@ class EarlierCalls:
         states: The files that the conversation used, by path.
         on_disk: Those of them that lie inside the roots, as they are now.
         refill: How the context got above its trigger; None where it is below.
+        recent: Files that may be put back after some cut, newest use first.
     """
 
     states: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
     on_disk: Mapping[str, DiskFile] = field(default_factory=dict[str, DiskFile])
     refill: RefillStats | None = None
+    recent: Sequence[RecentFile] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """The files that the list and earlier calls tell of, before anybody looked at the disk."""
+    """The files that the list and earlier calls tell of, before anybody looked at the disk.
+
+    Attributes:
+        uses: What the list tells, by path ...
+        states: ... and what earlier calls did.
+        earlier: What the calls with shorter lists than this one left, oldest first.
+    """
 
     uses: Mapping[str, FileUse]
     states: Mapping[str, FileState]
+    earlier: Sequence[SessionState]
 
     @property
     def paths(self) -> list[str]:
@@ -61,59 +74,78 @@ class KnownFiles:
         return tracked_paths(self.uses, self.states)
 
 
-def known_files(context: CompactionContext, states: Sequence[SessionState]) -> KnownFiles:
-    """What `context.messages` and the newest of `states` tell of files."""
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """All that is settled before a text is written.
+
+    Attributes:
+        plan: What is cleared, and where history is cut.
+        past: What earlier calls tell of files.
+        originals: What the text is to stand for.
+        archived: What the archive has of what earlier summaries stand for.
+        memory: A summary written earlier that can stand in for a new one.
+    """
+
+    plan: Plan
+    past: EarlierCalls
+    originals: Originals
+    archived: Mapping[Span, Messages]
+    memory: SummaryMatch | None = None
+
+
+def known_files(
+    context: CompactionContext, plan: Plan, states: Sequence[SessionState]
+) -> KnownFiles | None:
+    """What the list and the newest of `states` tell of files; None where this call is none's."""
+    if not (plan.acts or context.goal.is_over or _tells(context)):
+        return None
+    earlier = before(states, stop_seq_of(context.seqs))
     uses = uses_of(context.messages, context.seqs, context.settings.tool_kinds)
-    newest = next((s.files for s in reversed(states) if s.files is not None), ())
-    return KnownFiles(uses, {file.path: file for file in newest})
+    newest = next((s.files for s in reversed(earlier) if s.files is not None), ())
+    return KnownFiles(uses, {file.path: file for file in newest}, earlier)
 
 
 def earlier_calls_of(
-    context: CompactionContext,
-    earlier: Sequence[SessionState],
-    known: KnownFiles,
-    on_disk: Mapping[str, DiskFile],
-    *,
-    is_over: bool,
+    context: CompactionContext, known: KnownFiles | None, on_disk: Mapping[str, DiskFile]
 ) -> EarlierCalls:
-    """The state as `earlier` calls left it, and what `context.messages` say beyond them.
+    """The state as earlier calls left it, and what `context.messages` say beyond them.
 
     Args:
         context: The call.
-        earlier: What the calls with shorter lists than this one left, oldest first.
-        known: What the two tell of files.
+        known: What both tell of files; None where nobody asks.
         on_disk: Those that may be read, by path.
-        is_over: Whether the list is above its trigger.
     """
-    states = checked(known.uses, known.states, on_disk)
-    if not is_over:
-        return EarlierCalls(states, on_disk)
-    refill = refill_stats(
-        context.messages, context.seqs, earlier, count=context.count, settings=context.settings
-    )
-    return EarlierCalls(states, on_disk, refill)
-
-
-def files_for(past: EarlierCalls, context: CompactionContext, plan: Plan) -> list[FileText]:
-    """What `restore` may put back, most wanted first; nothing where no history is replaced."""
-    if plan.cut is None or not context.policy.restores_files:
-        return []
+    if known is None:
+        return EarlierCalls()
     settings = context.settings
-    used = recent_files(context.messages, settings.tool_kinds, settings.restore_kinds)
-    recent = not_shown(used, plan.cut.first_kept)
-    most = plan.level.settings.restore_files
-    return file_texts(recent[:most], past.states, past.on_disk)
+    refill, recent = None, list[RecentFile]()
+    # What is only prepared empties no context yet.
+    if context.goal.is_over and not context.request.prepare:
+        refill = refill_stats(
+            context.messages, context.seqs, known.earlier, count=context.count, settings=settings
+        )
+    if context.policy.restores_files:
+        recent = recent_files(context.messages, settings.tool_kinds, settings.restore_kinds)
+    return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
+
+
+def files_for(past: EarlierCalls, plan: Plan) -> list[FileText]:
+    """What `restore` may put back, most wanted first; nothing where no history is replaced."""
+    if plan.cut is None:
+        return []
+    recent = not_shown(past.recent, plan.cut.first_kept)
+    return file_texts(recent[: plan.level.settings.restore_files], past.states, past.on_disk)
 
 
 def noted(
-    validation: Validation, past: EarlierCalls, context: CompactionContext, *, may_tell: bool
+    validation: Validation, past: EarlierCalls, context: CompactionContext
 ) -> tuple[Validation, EarlierCalls]:
     """`validation` with a note of files that changed since they were read, each change once.
 
     It stands before the newest request, or after the newest results: nothing there is cached yet.
     """
     messages = validation.edited.messages
-    changed = untold(past.states, past.on_disk) if may_tell else {}
+    changed = untold(past.states, past.on_disk) if _tells(context) else {}
     warning = changed_warning(changed)
     if warning is None or validation.status == "no_progress":
         return validation, past
@@ -141,61 +173,7 @@ def with_warnings(
     return replace(result, warnings=warnings, receipt={**receipt, "warnings": list(warnings)})
 
 
-def state_after(
-    past: EarlierCalls,
-    context: CompactionContext,
-    plan: Plan,
-    words: SummaryText,
-    result: CompactResult,
-    messages: Messages,
-    *,
-    wishes: CompactRequest,
-    rejection: Rejection | None,
-    now_seconds: float,
-) -> SessionState:
-    """What this call leaves for later ones.
-
-    Args:
-        past: What it knew of the earlier ones.
-        context: The call.
-        plan: What was decided.
-        words: What was written.
-        result: The outcome.
-        messages: Those that go out.
-        wishes: The request as it came in.
-        rejection: What the provider had refused.
-        now_seconds: The time.
-    """
-    memory = summary_to_save(context, plan, words, wishes, now_seconds)
-    model = _model_call(words)
-    if not result.changed and result.prepared is None and model is None and rejection is None:
-        # A summary for later; it is no compaction, so nothing else of this call is remembered.
-        return SessionState(memory=memory)
-    made = made_in(messages)
-    if result.prepared is not None:
-        # The context stays as it is until this is applied; what was written serves before.
-        return SessionState(memory=memory, model=model, made=made)
-    put_back = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
-    shown = [
-        path
-        for path, file in past.on_disk.items()
-        if f"\n{shown_file(path, file.text)}" in put_back
-    ]
-    free_tokens = result.tokens.trigger - result.tokens.after
-    return SessionState(
-        stop_seq=stop_seq_of(context.seqs),
-        files=refreshed(past.states, shown, past.on_disk),
-        filling=Filling(past.refill.streak, free_tokens) if past.refill else None,
-        rejection=rejection,
-        memory=memory,
-        model=model,
-        made=made,
-        repeat_key=repeat_key(result.messages, wishes),
-    )
-
-
-def _model_call(words: SummaryText) -> ModelCall | None:
-    report = words.model or {}
-    if not report.get("requested"):
-        return None
-    return ModelCall(float(report.get("at_seconds", 0)), failed=bool(report.get("failure")))
+def _tells(context: CompactionContext) -> bool:
+    """Whether this call hands back a list that may tell of files which changed."""
+    is_now = context.request.mode in ("auto", "micro", "full") and not context.request.prepare
+    return context.settings.tell_changed_files and is_now

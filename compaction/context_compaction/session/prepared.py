@@ -24,7 +24,7 @@ from context_compaction.context import (
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.attribution import Ours, attributed
 from context_compaction.messages.cache_control import without_cache_markers
-from context_compaction.messages.edits import Edit, Step
+from context_compaction.messages.edits import Edit
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Message, Messages, Thinking
 from context_compaction.messages.placeholders import summary_of
@@ -96,7 +96,7 @@ def prepared_result(
     result: CompactResult,
     given: Sequence[JsonObject],
     start: Start,
-    repaired: Step,
+    repair_count: int,
     validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
     now_seconds: float,
@@ -107,7 +107,7 @@ def prepared_result(
         result: The outcome for the settled messages.
         given: The whole list that came in.
         start: What was compacted: the first messages, which nothing will change.
-        repaired: What was repaired of those.
+        repair_count: How many edits repaired those.
         validation: The draft that the outcome was made from.
         rendered: Its messages in the provider's form.
         now_seconds: The time.
@@ -130,7 +130,7 @@ def prepared_result(
         **asdict(kept_as),
         "messages": entries,
         # A repair is made again when it is applied, so its edits are not told twice.
-        "repair_edits": len(repaired.edits),
+        "repair_edits": repair_count,
     }
     return replace(
         result,
@@ -186,12 +186,12 @@ def find(
     return receipt
 
 
-def applied_plan(context: CompactionContext, receipt: JsonObject, format: str) -> Plan:
+def applied_plan(context: CompactionContext, receipt: JsonObject) -> Plan:
     """The messages of `context` with those that `receipt` was prepared for replaced."""
     kept = receipt["prepared"]
     present = {m.index: m for m in context.messages if m.index is not None}
     raws = [entry["raw"] for entry in kept["messages"] if not isinstance(entry, int)]
-    made = iter(attributed(formats.parse(raws, format=format), _ours_by(receipt)))
+    made = iter(attributed(formats.parse(raws, format=context.format), _ours_by(receipt)))
     first: list[Message] = []
     for entry in kept["messages"]:
         if isinstance(entry, int):

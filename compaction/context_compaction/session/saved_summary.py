@@ -10,8 +10,7 @@ way, before it asks a model. Pure: the archive's receipts hold the texts.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from context_compaction.context import CompactionContext, Plan, SummaryText, history_span, span_of
-from context_compaction.layers.cut_point import history_of
+from context_compaction.context import CompactionContext, Plan, SummaryText, span_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
 from context_compaction.request import CompactRequest
@@ -35,18 +34,18 @@ class SummaryMatch:
 
 
 def summary_that_reaches(
-    context: CompactionContext, plan: Plan, request: CompactRequest, states: Sequence[SessionState]
+    context: CompactionContext, plan: Plan, states: Sequence[SessionState]
 ) -> SummaryMatch | None:
     """The memory whose end lies nearest to the cut of `plan`; None where none can be used.
 
     It must stand for the whole history in this very conversation, fit, dwell on what is asked for,
     and leave at most `memory_gap_tokens` before the cut untold.
     """
-    if plan.cut is None or not plan.summary_tokens or request.summary is not None:
+    request, history = context.request, plan.history
+    if request.mode == "plan" or not plan.summary_tokens or request.summary is not None:
         return None
     if request.summarizer == "extractive":
         return None
-    history = history_of(plan.edited.messages, plan.cut)
     first = span_of(context, history).start_seq
     room_tokens = int(plan.summary_tokens * PROSE_SHARE)
     found = [
@@ -71,7 +70,7 @@ def summary_to_save(
     """What is left for later compactions; None where nobody wrote anything."""
     if not words.prose:
         return None
-    span = span_of(context, context.messages) if plan.cut is None else history_span(context, plan)
+    span = span_of(context, context.messages if plan.cut is None else plan.history)
     return SavedSummary(
         words.prose,
         span.start_seq,

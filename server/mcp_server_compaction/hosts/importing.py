@@ -26,7 +26,7 @@ from context_compaction.formats.session_files.histories import READERS, needs_wh
 from context_compaction.formats.session_files.hosts import kind_of
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.messages.edits import Blob, output_id_of
-from context_compaction.session.identify import identify
+from context_compaction.session.identify import append_to_session
 
 from mcp_server_compaction.hosts.import_batches import (
     Batch,
@@ -201,10 +201,9 @@ async def _import_whole(
         outcome.notes += cut.notes
         return
     found = await to_thread.run_sync(partial(read_conversation, data, name=name))
-    session_id = await identify(
+    session_id, result = await append_to_session(
         found.messages, format=found.format, named=found.session_id, archive=archive
     )
-    result = await archive.append(session_id, found.messages, format=found.format)
     outcome.sessions.add(session_id)
     outcome.written += result.written
     outcome.notes += found.notes

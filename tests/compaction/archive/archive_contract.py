@@ -284,6 +284,29 @@ async def a_dry_run_gives_the_numbers_and_writes_nothing(archive: Archive) -> No
 
 
 @promise
+async def a_list_that_shares_too_little_with_the_session_is_not_written(archive: Archive) -> None:
+    await archive.append("s", parsed(user("one"), assistant("two"), user("three")), format=FORMAT)
+    other = parsed(user("one"), assistant("TWO"))
+    refused = await archive.append("s", other, format=FORMAT, least_shared=2)
+    assert refused.forks_at == 1
+    assert await transcript(archive, "s") == [user("one"), assistant("two"), user("three")]
+    kept = await archive.append("s", other, format=FORMAT, least_shared=1)
+    assert (kept.forks_at, kept.seqs) == (1, (0, 3))
+
+
+@promise
+async def an_append_says_which_receipts_are_of_compactions_of_this_list(archive: Archive) -> None:
+    one = await archive.append("s", parsed(user("one")), format=FORMAT)
+    other = await archive.append("s", parsed(user("other")), format=FORMAT)
+    assert one.receipts == other.receipts == ()
+    await archive.commit("s", receipt={"of": "one"}, head=one.head)
+    await archive.commit("s", receipt={"of": "other"}, head=other.head)
+    on = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
+    assert on.receipts == (True, False)
+    assert [r["of"] for r in await archive.receipts("s", heads=on.heads)] == ["one"]
+
+
+@promise
 async def a_list_may_go_on_from_where_an_earlier_call_ended(archive: Archive) -> None:
     first = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
     on = await archive.append("s", parsed(user("three")), format=FORMAT, after=first.head)

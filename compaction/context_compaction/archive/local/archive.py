@@ -104,6 +104,7 @@ class LocalArchive:
         parent_session_id: str | None = None,
         after: str = "",
         dry_run: bool = False,
+        least_shared: int = 0,
     ) -> AppendResult:
         """See `Archive.append`.
 
@@ -123,6 +124,7 @@ class LocalArchive:
                 parent_session_id=parent_session_id,
                 after=after,
                 dry_run=dry_run,
+                least_shared=least_shared,
                 now_seconds=time.time(),
             ),
         )

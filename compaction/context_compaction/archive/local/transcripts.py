@@ -74,6 +74,7 @@ class TranscriptStore:
         parent_session_id: str | None,
         after: str,
         dry_run: bool,
+        least_shared: int = 0,
         now_seconds: float,
     ) -> AppendResult:
         """See `Archive.append`."""
@@ -96,14 +97,16 @@ class TranscriptStore:
         placed = state.tree.place(contents, chain, lead)
         result = _result(state, placed, chain, after)
         standing = self._standing(state, messages, contents, result)
-        if dry_run:
-            return replace(result, standing=standing)
+        if dry_run or _shares_too_little(result, least_shared):
+            return _answer(state, result, standing)
         if None not in placed.seqs and not placed.repeats:
             self._sessions.sync_history(state, result.head)
-            return replace(result, standing=standing)
+            return _answer(state, result, standing)
         with self._sessions.writing(session_id) as state:
             placed = state.tree.place(contents, chain, lead)
             result = _result(state, placed, chain, after)
+            if _shares_too_little(result, least_shared):
+                return _answer(state, result, standing)
             self._sync_before(state, placed, chain, after)
             first = placed.seqs.index(None) if None in placed.seqs else len(chain)
             tools = tools_of(messages, first)
@@ -139,7 +142,7 @@ class TranscriptStore:
                 records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
                 self._sessions.write(state, session_id, parent_session_id, records)
         state.durable.add(result.head)
-        return replace(result, standing=standing)
+        return _answer(state, result, standing)
 
     def _standing(
         self,
@@ -380,6 +383,24 @@ def _result(
         heads=tuple(chain),
         forks_at=placed.forks_at,
     )
+
+
+def _answer(
+    state: TranscriptState, result: AppendResult, standing: StandingContext | None
+) -> AppendResult:
+    """`result` with what the session holds beside messages that concerns the list."""
+    heads = (*result.heads, *(standing.heads if standing else ()))
+    own = set(map(id, state.receipts_of(heads) if state.receipts else ()))
+    return replace(
+        result,
+        standing=standing,
+        receipts=tuple(id(record) in own for _, record in sorted(state.receipts.items())),
+        parent_session_id=state.parent_session_id,
+    )
+
+
+def _shares_too_little(result: AppendResult, least_shared: int) -> bool:
+    return result.forks_at is not None and result.forks_at < least_shared
 
 
 def _hash_source(index: int, source: JsonObject | None) -> str:

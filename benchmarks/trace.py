@@ -1,0 +1,132 @@
+"""How far a reader walks to follow one call: functions, files, changes of file, thread hops.
+
+Run: python benchmarks/trace.py [--names] [--tree FOLDER]
+
+Two calls of `compact()` are traced, each with a new archive after one that warmed up: a small list
+that fits, and eighty messages that are brought down to 5,000 tokens.
+
+- functions: distinct functions of the library that ran; what Python makes of a comprehension or a
+  generator expression belongs to the function around it.
+- files: those that they stand in.
+- changes of file: the functions in the order in which each ran for the first time; how often the
+  next one stands in another file. So often the reader turns a page, who reads each function once.
+- thread hops: calls of `anyio.to_thread.run_sync`, the archive's included.
+
+Only public names are used, so `--tree` may name the folder of any version.
+"""
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import CodeType, FrameType
+from typing import Any
+
+import anyio
+from anyio import to_thread
+
+CALLS = {"small": (3, 100_000), "compaction": (20, 5_000)}
+_PACKAGE = "/context_compaction/"
+
+
+@dataclass(slots=True)
+class Trace:
+    """What ran."""
+
+    code: dict[CodeType, None] = field(default_factory=dict[CodeType, None])
+    calls: Counter[str] = field(default_factory=Counter[str])
+    hops: int = 0
+
+    def on_event(self, frame: FrameType, event: str, _arg: Any) -> None:
+        code = frame.f_code
+        if event != "call" or _PACKAGE not in code.co_filename or _is_part(code):
+            return
+        self.code[code] = None
+        self.calls[_named(code)] += 1
+
+    def figures(self) -> dict[str, int]:
+        files = [code.co_filename for code in self.code]
+        return {
+            "functions": len(files),
+            "files": len(set(files)),
+            "changes of file": sum(a != b for a, b in pairwise(files)),
+            "thread hops": self.hops,
+        }
+
+
+def _is_part(code: CodeType) -> bool:
+    return code.co_name in {"<listcomp>", "<genexpr>", "<setcomp>", "<dictcomp>", "<module>"}
+
+
+def _named(code: CodeType) -> str:
+    return f"{code.co_filename.rpartition(_PACKAGE)[2]}:{code.co_qualname}"
+
+
+def conversation(turns: int) -> list[dict[str, Any]]:
+    """`turns` of four messages: a request, a call, its result, an answer."""
+    messages: list[dict[str, Any]] = []
+    for turn in range(turns):
+        name, output = f"t{turn}", "line of output\n" * 200
+        call = {"type": "tool_use", "id": name, "name": "Bash", "input": {"command": f"run {turn}"}}
+        result = {"type": "tool_result", "tool_use_id": name, "content": output}
+        messages += [
+            {"role": "user", "content": f"do step {turn} " + "word " * 200},
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": "done " * 50},
+        ]
+    return messages
+
+
+async def traced(turns: int, target_tokens: int) -> Trace:
+    """One call in a new archive, after one in another."""
+    from context_compaction import CompactRequest, compact, open_archive
+
+    payload, request = conversation(turns), CompactRequest(target_tokens=target_tokens)
+    with TemporaryDirectory() as folder:
+        async with open_archive(Path(folder)) as archive:
+            await compact(payload, request, archive=archive)
+    trace, run_sync = Trace(), to_thread.run_sync
+
+    async def watched(work: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        def profiled() -> Any:
+            sys.setprofile(trace.on_event)
+            try:
+                return work(*given)
+            finally:
+                sys.setprofile(None)
+
+        trace.hops += 1
+        return await run_sync(profiled, **options)
+
+    with TemporaryDirectory() as folder:
+        async with open_archive(Path(folder)) as archive:
+            to_thread.run_sync = watched
+            sys.setprofile(trace.on_event)
+            try:
+                await compact(payload, request, archive=archive)
+            finally:
+                sys.setprofile(None)
+                to_thread.run_sync = run_sync
+    return trace
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--names", action="store_true", help="every function, in its order")
+    parser.add_argument("--tree", type=Path, default=Path(__file__).resolve().parent.parent)
+    given = parser.parse_args()
+    sys.path.insert(0, str(given.tree / "compaction"))
+    for name, (turns, target_tokens) in CALLS.items():
+        trace = anyio.run(traced, turns, target_tokens)
+        told = ", ".join(f"{value} {what}" for what, value in trace.figures().items())
+        print(f"{name} ({turns * 4} messages, target {target_tokens}): {told}")
+        for code in trace.code if given.names else ():
+            print(f"{trace.calls[_named(code)]:>8} x {_named(code)}")
+
+
+main()

@@ -1,0 +1,235 @@
+"""What the archive knows of a call's list: where it stands, what earlier calls left, what is ours.
+
+A call goes on from the list that came in, or from what a compaction left of its beginning. The
+session's receipts are read once, and only where it has any.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from anyio import to_thread
+
+from context_compaction import formats
+from context_compaction.archive import AppendResult, Archive, OutputInfo
+from context_compaction.context import ReceivedInput
+from context_compaction.errors import NotFoundError
+from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
+from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.policies import policy_named
+from context_compaction.request import CompactRequest
+from context_compaction.session import prepared
+from context_compaction.session.identify import (
+    MOST_CLAIMS,
+    append_to_session,
+    repeat_key,
+    states_in,
+)
+from context_compaction.session.recognised import Start, asks_anew, start_of
+from context_compaction.session.rejections import PromptTooLongRejections, rejections_of
+from context_compaction.session.state import SessionState, made_by, states_of
+from context_compaction.settings import override
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A list in the archive: all of it is durable, but with the mode "plan"."""
+
+    session_id: str
+    appended: AppendResult
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What is known of the session of a list.
+
+    Attributes:
+        start: The list that the call goes on from ...
+        messages: ... parsed.
+        stored: Where the list that came in stands.
+        states: What calls for this very list and what it came from left, oldest first.
+        all_states: The same of all branches: for what names its own list or tells no text.
+        rejections: What the provider refused, where this call tells of that.
+        applied: The receipt of what is to be applied, if anything is.
+        is_answered: Whether these wishes were met before by this list, or by what it became.
+        ours: What in the list the archive vouches for.
+    """
+
+    start: Start
+    messages: Messages
+    stored: Stored
+    states: Sequence[SessionState]
+    all_states: Sequence[SessionState]
+    rejections: PromptTooLongRejections
+    applied: JsonObject | None
+    is_answered: bool
+    ours: Ours = NOTHING
+
+
+async def store(given: ReceivedInput, archive: Archive) -> Stored:
+    """Keep the list durably in the session it belongs to; with the mode "plan", only look it up."""
+    session_id, appended = await append_to_session(
+        given.messages,
+        format=given.format,
+        archive=archive,
+        named=given.request.session_id,
+        claims=given.claims,
+        parent_session_id=given.request.parent_session_id,
+        dry_run=given.request.mode == "plan",
+    )
+    return Stored(session_id, appended)
+
+
+async def load(
+    given: ReceivedInput, stored: Stored, archive: Archive, now_seconds: float
+) -> Session:
+    """What the archive knows of the call.
+
+    Raises:
+        NotFoundError: The session holds nothing prepared under the name that `apply` gives.
+        SettingsError: That has expired, or was prepared for another list.
+    """
+    has_receipts = bool(stored.appended.receipts)
+    receipts = await archive.receipts(stored.session_id) if has_receipts else []
+    if receipts or stored.appended.standing is not None or given.request.prepare:
+        session, claims = await to_thread.run_sync(_begun, given, stored, receipts, now_seconds)
+    else:  # nothing that would take its time
+        session, claims = _begun(given, stored, receipts, now_seconds)
+    return replace(session, ours=await _ours(claims, session, archive))
+
+
+def _begun(
+    given: ReceivedInput, stored: Stored, receipts: Sequence[JsonObject], now_seconds: float
+) -> tuple[Session, Claims]:
+    """The session as its receipts tell of it, and what the list claims that it goes on from."""
+    all_states = states_of(receipts)
+    is_own = zip(all_states, stored.appended.receipts, strict=False)  # others may have come since
+    states = tuple(state for state, own in is_own if own)
+    start = _start(given, stored.appended, receipts, states)
+    messages, claims = given.messages, given.claims
+    if start.recognised is not None:
+        messages = formats.parse(start.payload, format=given.format)
+    if start.request.prepare:
+        start = _settled(start, messages, given.format)
+        messages = formats.parse(start.payload, format=given.format)
+    if messages is not given.messages:
+        claims = claims_in(messages)
+    session = Session(
+        start,
+        messages,
+        stored,
+        states,
+        all_states,
+        rejections=_rejections(start, all_states),
+        applied=_applied(start, receipts, stored.session_id, now_seconds),
+        is_answered=_is_answered(start, given.request, stored.appended, states),
+    )
+    return session, claims
+
+
+def _start(
+    given: ReceivedInput,
+    appended: AppendResult,
+    receipts: Sequence[JsonObject],
+    states: Sequence[SessionState],
+) -> Start:
+    """What this call goes on from: the list itself, or what a compaction left of its beginning."""
+    payload, request, standing = given.payload, given.request, appended.standing
+    plain = Start(payload, appended.seqs, appended.heads, request, appended.head)
+    if standing is None or request.mode == "record":
+        return plain
+    if request.apply is not None and prepared.is_prepared_for(receipts, request.apply, payload):
+        return plain
+    start = start_of(payload, given.messages, appended, request, standing)
+    if standing.message_count < len(payload):
+        return start
+    is_repeated = _is_outcome(start.payload, request, states)
+    if asks_anew(request) and not is_repeated:
+        return plain
+    return replace(start, is_repeated=is_repeated)
+
+
+def _settled(start: Start, messages: Messages, format: str) -> Start:
+    """`start` with those of its messages that nothing will change."""
+    count = prepared.settled_message_count(messages, formats.FORMATS[format].rules)
+    return replace(
+        start,
+        payload=start.payload[:count],
+        seqs=start.seqs[:count],
+        heads=start.heads[:count],
+        history=start.heads[count - 1] if count else "",
+        request=prepared.settled_request(start.request, count, format),
+        # Positions are kept as those of the list in which this will be found again.
+        places=None,
+    )
+
+
+def _rejections(start: Start, states: Sequence[SessionState]) -> PromptTooLongRejections:
+    """What is known of a refusal, where this call tells of one."""
+    request = start.request
+    if request.mode != "reactive" or not start.payload or start.is_repeated:
+        return PromptTooLongRejections()
+    settings = override(policy_named(request.policy).settings, request.settings)
+    return rejections_of(start.payload, states, settings.reactive_retries)
+
+
+def _applied(
+    start: Start, receipts: Sequence[JsonObject], session_id: str, now_seconds: float
+) -> JsonObject | None:
+    prepared_id = start.request.apply
+    if prepared_id is None:
+        return None
+    return prepared.find(receipts, prepared_id, start.payload, session_id, now_seconds)
+
+
+def _is_answered(
+    start: Start, wishes: CompactRequest, appended: AppendResult, states: Sequence[SessionState]
+) -> bool:
+    """Whether this call was answered before, or hands in that answer; not one that was refused."""
+    if start.is_repeated:
+        return True
+    if not start.payload or appended.written or wishes.mode == "reactive":
+        return False
+    return _is_outcome(start.payload, wishes, states)
+
+
+def _is_outcome(
+    payload: Sequence[JsonObject], request: CompactRequest, states: Sequence[SessionState]
+) -> bool:
+    """Whether this very list is what the session's last compaction gave for the same wishes."""
+    keys = (state.repeat_key for state in reversed(states))
+    last = next(filter(None, keys), None)
+    return last is not None and last == repeat_key(payload, request)
+
+
+async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
+    """What of `claims` the archive vouches for.
+
+    Another session may have made what stands in the list, where a host goes on with a compacted
+    list under a new name.
+    """
+    session_id = session.stored.session_id
+    hashes = set(made_by(session.all_states)) if claims.messages else set[str]()
+    for other in claims.session_ids[:MOST_CLAIMS]:
+        if other != session_id:
+            hashes |= made_by(await states_in(other, archive)) & claims.hashes_of(other)
+    known: set[str] = set()
+    if claims.output_ids:
+        kept = {info.output_id for info in await _outputs(session_id, archive)}
+        known = kept.intersection(claims.output_ids)
+        for output_id in sorted(claims.output_ids - known)[:MOST_CLAIMS]:
+            known |= await _known_output(output_id, archive)
+    return Ours(frozenset(hashes), frozenset(known))
+
+
+async def _outputs(session_id: str, archive: Archive) -> Sequence[OutputInfo]:
+    try:
+        return await archive.outputs(session_id)
+    except NotFoundError:
+        return ()
+
+
+async def _known_output(output_id: str, archive: Archive) -> set[str]:
+    try:
+        return {(await archive.output_info(output_id)).output_id}
+    except NotFoundError:
+        return set()

@@ -1,0 +1,175 @@
+"""What is kept of a call beside its messages: outputs, context, receipt, and the state. Pure.
+
+The state is what later calls read; the receipt is a report.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from context_compaction.activity.read_state import refreshed
+from context_compaction.archive import Archive, ContextEntry
+from context_compaction.context import CompactionContext, SummaryText, Validation
+from context_compaction.layers.restore_files import shown_file
+from context_compaction.messages import placeholders
+from context_compaction.messages.attribution import made_in
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
+from context_compaction.messages.model import JsonObject, Messages, text_of
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from context_compaction.session.earlier_calls import Decision, EarlierCalls
+from context_compaction.session.identify import repeat_key, stop_seq_of
+from context_compaction.session.load import Session
+from context_compaction.session.rejections import rejection_of
+from context_compaction.session.saved_summary import summary_to_save
+from context_compaction.session.state import Filling, ModelCall, SessionState, with_state
+from context_compaction.summarizers.instructions.collect_pins import pin_blobs
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """What the archive keeps of a call in one step; see `Archive.commit`."""
+
+    receipt: JsonObject
+    head: str
+    blobs: Sequence[Blob] = ()
+    context: Sequence[ContextEntry] = ()
+    listed: str = ""
+
+
+async def save(archive: Archive, session_id: str, commit: Commit | None) -> None:
+    """Make durable what a result rests on; its context stands for the list from now on."""
+    if commit is not None:
+        await archive.commit(
+            session_id,
+            blobs=commit.blobs,
+            receipt=commit.receipt,
+            context=commit.context,
+            head=commit.head,
+            listed=commit.listed,
+        )
+
+
+def placed(result: CompactResult, session: Session) -> CompactResult:
+    """`result` with its place in the receipt: the branch, and the session that started its own."""
+    if not result.changed and result.prepared is None:
+        return result
+    head = session.start.history[:HEAD_CHARS]
+    parent = session.stored.appended.parent_session_id
+    return replace(result, receipt={**result.receipt, "head": head, "parent_session_id": parent})
+
+
+def commit_of(
+    result: CompactResult,
+    context: CompactionContext,
+    session: Session,
+    decision: Decision,
+    words: SummaryText,
+    validation: Validation,
+    rendered: Sequence[Sequence[JsonObject]],
+    *,
+    wishes: CompactRequest,
+    now_seconds: float,
+) -> Commit | None:
+    """What the archive keeps of `result`; mostly None, no more than the messages.
+
+    Args:
+        result: The outcome.
+        context: The call.
+        session: What was known before.
+        decision: What was decided.
+        words: What was written.
+        validation: The messages that go out ...
+        rendered: ... in the provider's form.
+        wishes: The request as it came in.
+        now_seconds: The time.
+    """
+    is_told = result.changed or result.prepared is not None or bool(session.rejections.key)
+    if not (is_told or words.model is not None or words.prose):
+        return None
+    start, messages, model = session.start, validation.edited.messages, _model_call(words)
+    memory = summary_to_save(context, decision.plan, words, wishes, now_seconds)
+    if result.prepared is not None:
+        # The context stays as it is until this is applied; what was written serves before.
+        state = SessionState(memory=memory, model=model, made=made_in(messages))
+    elif is_told or model is not None:
+        state = _whole_state(result, context, decision.past, messages, wishes)
+        rejection = rejection_of(result, session.rejections)
+        state = replace(state, rejection=rejection, memory=memory, model=model)
+    else:
+        # A summary for later; it is no compaction, so nothing else of this call is remembered.
+        state = SessionState(memory=memory)
+    receipt = context.gates.json(with_state(result.receipt, state))
+    blobs = (*_dated(validation, context), *pin_blobs(context.pins.candidates))
+    if result.prepared is not None:
+        receipt = {**receipt, "prepared": result.receipt["prepared"]}
+        return Commit(receipt, start.history, blobs)
+    if result.changed:
+        entries = context_entries(messages, rendered, context.seqs)
+        listed = history_hash(start.payload) if start.recognised is not None else ""
+        return Commit(receipt, start.history, blobs, entries, listed)
+    if not is_told and words.model is None:
+        names = ("session_id", "format", "status", "tokens", "state")
+        receipt = {name: receipt[name] for name in names}
+    # What a model took is told even where nothing came of it, and the same list is not sent to it
+    # again; a refusal is a fact whatever came of it.
+    return Commit(receipt, start.history)
+
+
+def _whole_state(
+    result: CompactResult,
+    context: CompactionContext,
+    past: EarlierCalls,
+    messages: Messages,
+    wishes: CompactRequest,
+) -> SessionState:
+    """What stands after `result`, whoever wrote what."""
+    put_back = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
+    shown = [
+        path
+        for path, file in past.on_disk.items()
+        if f"\n{shown_file(path, file.text)}" in put_back
+    ]
+    free_tokens = result.tokens.trigger - result.tokens.after
+    return SessionState(
+        stop_seq=stop_seq_of(context.seqs),
+        files=refreshed(past.states, shown, past.on_disk),
+        filling=Filling(past.refill.streak, free_tokens) if past.refill else None,
+        made=made_in(messages),
+        repeat_key=repeat_key(result.messages, wishes),
+    )
+
+
+def context_entries(
+    messages: Messages, raws: Sequence[Sequence[JsonObject]], seqs: Sequence[int]
+) -> list[ContextEntry]:
+    """The result as the archive keeps it: by number where untouched, else in its own words."""
+    entries: list[ContextEntry] = []
+    for message, rendered in zip(messages, raws, strict=True):
+        seq = seqs[message.index] if message.index is not None else -1
+        untouched = message.source is not None and not message.edited and seq >= 0
+        span = placeholders.left_by(message) if message.index is None or seq == -1 else None
+        head = span.head if span is not None else ""
+        entries.extend(
+            ContextEntry(seq if untouched else -1, raw, source_seq=seq, stands_for=head)
+            for raw in rendered
+        )
+    return entries
+
+
+def _dated(validation: Validation, context: CompactionContext) -> list[Blob]:
+    """The draft's blobs, each with the archived message that held it."""
+    seqs = {
+        pointer: context.seqs[edit.index]
+        for edit in validation.edited.edits
+        if edit.index is not None
+        for pointer in edit.pointers
+    }
+    return [replace(blob, seq=seqs.get(blob.output_id)) for blob in validation.edited.blobs]
+
+
+def _model_call(words: SummaryText) -> ModelCall | None:
+    report = words.model or {}
+    if not report.get("requested"):
+        return None
+    return ModelCall(float(report.get("at_seconds", 0)), failed=bool(report.get("failure")))
