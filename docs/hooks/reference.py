@@ -12,10 +12,9 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, cast, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 import context_compaction
@@ -47,7 +46,7 @@ from describe import (
     table,
     value_text,
 )
-from mcp_server_compaction import config
+from mcp_server_compaction import cli, config
 from observed import Surface, Written, budgets, server_surface, written
 
 __all__ = ["FRAGMENTS", "UndescribedError", "check_names", "filled", "fragment", "schema_rows"]
@@ -180,9 +179,7 @@ def _environment() -> str:
 
 
 def _command_line() -> str:
-    (script,) = entry_points(group="console_scripts", name=PROGRAM)
-    main = cast("click.Group", script.load())
-    return "\n\n".join(_help(command, names) for names, command in _commands(main))
+    return "\n\n".join(_help(command, names) for names, command in _commands(cli.main))
 
 
 def _commands(main: click.Group) -> Iterator[tuple[list[str], click.Command]]:

@@ -7,12 +7,12 @@ import subprocess
 import sys
 from collections.abc import Generator
 from dataclasses import make_dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
+from mcp_server_compaction.cli import main
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -132,10 +132,9 @@ def commands() -> list[str]:
 
 @pytest.mark.parametrize("line", commands())
 def test_every_command_that_is_printed_is_one_that_the_command_line_takes(line: str) -> None:
-    (script,) = entry_points(group="console_scripts", name="mcp-server-compaction")
     # --help ends a call before it does anything, and after its options were read.
     arguments = [*shlex.split(line.replace("…", "X"))[1:], "--help"]
-    result = CliRunner().invoke(script.load(), arguments)
+    result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
 
 

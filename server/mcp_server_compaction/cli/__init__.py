@@ -13,8 +13,9 @@ from typing import Any
 import click
 from context_compaction.errors import CompactionError, SettingsError
 
-from mcp_server_compaction.cli.terminal import shown
+from mcp_server_compaction.cli.terminal import say, shown
 from mcp_server_compaction.config import Config, load_config
+from mcp_server_compaction.hosts.catalog import HOSTS, Scope
 
 
 class _Failure(click.ClickException):
@@ -36,7 +37,8 @@ class _Failure(click.ClickException):
 def main(context: click.Context, /, **flags: Any) -> None:
     """Make conversations fit their context window: nothing lost, always valid, no LLM needed.
 
-    Without a command it serves MCP over standard input and output.
+    Hosts start it without a command: it then serves MCP over standard input and output. To
+    register it in one: install HOST --hooks.
     """
     # Texts and file names may hold half a surrogate pair, which UTF-8 cannot carry: spelt out.
     for stream in (sys.stdout, sys.stderr):
@@ -44,6 +46,10 @@ def main(context: click.Context, /, **flags: Any) -> None:
             stream.reconfigure(errors="backslashreplace")
     context.obj = flags
     if context.invoked_subcommand is None:
+        # A person who types the bare name waits for words; a host holds both ends of a pipe.
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            say(context.get_help())
+            return
         context.invoke(serve)
 
 
@@ -295,13 +301,67 @@ def delete(context: click.Context, sessions: tuple[str, ...]) -> None:
 
 
 @main.command()
+@click.argument("host", required=False, type=click.Choice(tuple(HOSTS)))
 @click.pass_context
-def doctor(context: click.Context) -> None:
-    """Check versions, vocabulary, archive, roots and summary writers."""
+def doctor(context: click.Context, host: str | None) -> None:
+    """Check versions, vocabulary, archive, roots and summary writers.
+
+    With HOST, start the server as that host would, and say what is missing there.
+    """
     from mcp_server_compaction.cli.doctor import run_doctor
+    from mcp_server_compaction.cli.install import run_doctor_of_host
 
     config = _config(context)
-    _run(lambda: run_doctor(config))
+    if host is not None:
+        _run(lambda: _finish(run_doctor_of_host(host)))
+    else:
+        _run(lambda: run_doctor(config))
+
+
+@main.command()
+@click.argument("host", type=click.Choice(tuple(HOSTS)))
+@click.option(
+    "--scope", type=click.Choice(["user", "project"]), default="user", show_default=True,
+    help="For every project, or for the one in this folder.",
+)  # fmt: skip
+@click.option("--hooks", is_flag=True, help="Archive outputs and sessions without being asked.")
+@click.option(
+    "--root", "roots", multiple=True, metavar="DIR", type=click.Path(path_type=Path),
+    help="A folder that the server's tools may read files in.",
+)  # fmt: skip
+@click.option("--print", "print_only", is_flag=True, help="Show what to write; write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+@click.pass_context
+def install(context: click.Context, /, **options: Any) -> None:
+    """Register the server in HOST, with its absolute path.
+
+    What else the host's file holds stays as it is, comments too, and `uninstall` takes back what
+    was written. Again at any time: it changes what is not yet so.
+    """
+    from mcp_server_compaction.cli.install import InstallOptions, run_install
+
+    _run(lambda: run_install(InstallOptions(**options), context.obj))
+
+
+@main.command()
+@click.argument("host", type=click.Choice(tuple(HOSTS)))
+@click.option("--scope", type=click.Choice(["user", "project"]), default="user", show_default=True)
+@click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
+def uninstall(host: str, scope: Scope, dry_run: bool) -> None:
+    """Take the server and its hooks out of HOST's configuration. The archive stays."""
+    from mcp_server_compaction.cli.install import run_uninstall
+
+    _run(lambda: run_uninstall(host, scope, dry_run=dry_run))
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("event")
+@click.argument("rest", nargs=-1, type=click.UNPROCESSED)
+def hook(event: str, rest: tuple[str, ...]) -> None:
+    """Answer EVENT of a host, as `install --hooks` registers it; its JSON on standard input."""
+    from mcp_server_compaction.hosts.hook import run_hook
+
+    run_hook([event, *rest])
 
 
 def _header(text: str) -> tuple[str, str]:

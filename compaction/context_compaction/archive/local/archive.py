@@ -41,7 +41,16 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 # What this package puts into an archive's folder.
-_OURS = frozenset({"blobs", "http-token", "imports", "lock", "sessions", "trash", "writers"})
+_OURS = frozenset({
+    "blobs",
+    "hooks",
+    "http-token",
+    "imports",
+    "lock",
+    "sessions",
+    "trash",
+    "writers",
+})
 
 _logger = logging.getLogger(__name__)
 

@@ -1,0 +1,181 @@
+"""What hosts say to their hooks, and what they take for an answer.
+
+Nothing here is imported but the standard library: a host starts a hook anew for every call of a
+tool, and waits for it.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, cast
+
+Json: TypeAlias = Any
+Payload: TypeAlias = Mapping[str, Json]
+Kind: TypeAlias = Literal["tool", "prompt", "start", "compacting", "archive", "ending"]
+# Given a text, what is to stand in its place.
+Put: TypeAlias = Callable[[str], str]
+
+# Some 5,000 tokens. Claude Code warns of results over 10,000 tokens; a quarter of that is a log or
+# a page that nobody reads whole, while a source file of 500 lines stays as it is.
+LARGE_CHARS = 20_000
+
+_CLAUDE: Mapping[str, Kind] = {
+    "PostToolUse": "tool",
+    "UserPromptSubmit": "prompt",
+    "SessionStart": "start",
+    "PreCompact": "compacting",
+    "Stop": "archive",
+    "SubagentStop": "archive",
+    "SessionEnd": "ending",
+}
+KINDS: Mapping[str, Mapping[str, Kind]] = {
+    "claude-code": _CLAUDE,
+    "codex": _CLAUDE,
+    "gemini-cli": {
+        "AfterTool": "tool",
+        "BeforeAgent": "prompt",
+        "SessionStart": "start",
+        "PreCompress": "compacting",
+        "AfterAgent": "archive",
+        "SessionEnd": "ending",
+    },
+    "cursor": {
+        "postToolUse": "tool",
+        "beforeSubmitPrompt": "prompt",
+        "preCompact": "compacting",
+        "stop": "archive",
+        "sessionEnd": "ending",
+    },
+    "opencode": {
+        "tool.execute.after": "tool",
+        "session.compacting": "compacting",
+        "session.idle": "archive",
+    },
+}
+# After a compaction these start no session: what is to be told waits for the next prompt.
+TELLS_AT_PROMPT = frozenset({"cursor", "gemini-cli"})
+
+_OUR_TOOLS = (
+    "compact_messages", "persist_large_output", "read_persisted_output", "search_transcript",
+)  # fmt: skip
+# A read of a part that the model named is just what it wants to see.
+_PART_OF_A_FILE = ("offset", "limit", "start_line", "end_line", "pages", "head_limit")
+_MEDIA = frozenset({"image", "audio", "document", "pdf", "resource_link"})
+
+
+def as_object(value: Json) -> dict[str, Json]:
+    """A JSON object; an empty one for anything else."""
+    return cast("dict[str, Json]", value) if isinstance(value, dict) else {}
+
+
+def as_list(value: Json) -> list[Json]:
+    """A JSON array; an empty one for anything else."""
+    return list(cast("Sequence[Json]", value)) if isinstance(value, list) else []
+
+
+def session_of(payload: Payload) -> str:
+    """The session's id; empty where the host names none."""
+    named = payload.get("session_id") or payload.get("conversation_id")
+    return named if isinstance(named, str) else ""
+
+
+def is_foreign(host: str, payload: Payload) -> bool:
+    """Whether another host runs this: Cursor runs the hooks of Claude Code beside its own."""
+    return host == "claude-code" and "cursor_version" in payload
+
+
+def shortened(host: str, payload: Payload, put: Put) -> Json:
+    """The answer that puts pointers where the host's tool printed much; None where it did not.
+
+    Each tool's result keeps the shape that the host gave it: only long texts in it change.
+    """
+    name = str(payload.get("tool_name") or "")
+    arguments = payload.get("tool_input")
+    if name.endswith(_OUR_TOOLS) or _names_a_part(arguments):
+        return None
+    if host == "cursor":
+        return _for_cursor(name, payload, put)
+    response = payload.get("tool_response")
+    if host == "gemini-cli":
+        response = as_object(response).get("llmContent")
+    if host in {"codex", "gemini-cli"}:
+        return _instead(host, response, put)
+    changed = _with_pointers(response, put)
+    if changed is None:
+        return None
+    if host == "opencode":
+        return {"output": changed}
+    if name.startswith("mcp__"):
+        blocks = [{"type": "text", "text": changed}] if isinstance(changed, str) else changed
+        return _specific("PostToolUse", updatedMCPToolOutput=blocks)
+    return _specific("PostToolUse", updatedToolOutput=changed)
+
+
+def told(host: str, event: str, text: str) -> Json:
+    """The answer that adds `text` to what the model sees."""
+    if host == "cursor":
+        return {"additional_context": text}
+    if host == "opencode":
+        return {"context": text}
+    return _specific(event, additionalContext=text)
+
+
+def _specific(event: str, **fields: Json) -> Json:
+    return {"hookSpecificOutput": {"hookEventName": event, **fields}}
+
+
+def _names_a_part(arguments: Json) -> bool:
+    given = as_object(arguments)
+    return any(given.get(name) is not None for name in _PART_OF_A_FILE)
+
+
+def _with_pointers(value: Json, put: Put) -> Json:
+    """`value` with its long texts replaced; None where it has none."""
+    if isinstance(value, str):
+        return put(value) if len(value) > LARGE_CHARS else None
+    items = as_list(value)
+    new = [_with_pointers(item, put) for item in items]
+    if any(item is not None for item in new):
+        return [old if item is None else item for old, item in zip(items, new, strict=True)]
+    members = as_object(value)
+    if members.get("type") in _MEDIA:
+        return None
+    fields = {key: _with_pointers(item, put) for key, item in members.items()}
+    found = {key: item for key, item in fields.items() if item is not None}
+    return {**members, **found} if found else None
+
+
+def _for_cursor(name: str, payload: Payload, put: Put) -> Json:
+    """Cursor takes another result from tools of MCP servers only."""
+    if not name.startswith("MCP:"):
+        return None
+    output = payload.get("tool_output")
+    try:
+        value = json.loads(output) if isinstance(output, str) else output
+    except ValueError:
+        return None
+    changed = None if as_object(value).get("isError") else _with_pointers(value, put)
+    return {"updated_mcp_tool_output": changed} if as_object(changed) else None
+
+
+def _instead(host: str, response: Json, put: Put) -> Json:
+    """Codex and Gemini CLI show the reason of a refusal in the place of the whole result."""
+    text = _text_of(response)
+    if text is None or len(text) <= LARGE_CHARS:
+        return None
+    reason = f"Not an error: the call succeeded, and its output is kept whole.\n{put(text)}"
+    return {"decision": "block" if host == "codex" else "deny", "reason": reason}
+
+
+def _text_of(response: Json) -> str | None:
+    """The text of a result; None where it holds anything but text."""
+    if isinstance(response, str):
+        return response
+    if isinstance(response, list):
+        texts = [_text_of(item) for item in as_list(response)]
+        return "\n".join(filter(None, texts)) if None not in texts else None
+    members = as_object(response)
+    if isinstance(text := members.get("text"), str):
+        return text
+    if isinstance(members.get("content"), list) and not members.get("isError"):
+        return _text_of(members["content"])
+    return _text_of(members["output"]) if "output" in members else None

@@ -1,0 +1,386 @@
+"""`install HOST`, `uninstall HOST`, `doctor HOST`: hosts' files in a home of the test's own."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from mcp_server_compaction.cli import main
+from mcp_server_compaction.hosts.catalog import HOSTS, Places
+from mcp_server_compaction.hosts.installing import this_program
+from ruamel.yaml import YAML
+
+Run = Callable[..., str]
+
+JSON_TEXT = """{
+  // what I set myself
+  "theme": "dark", /* kept */
+  "SECTION": {
+    "other": {"command": "npx", "args": ["-y", "x"]} // mine
+  },
+}
+"""
+TOML_TEXT = """# what I set myself
+model = "gpt-5"   # kept
+
+[mcp_servers.other]
+command = 'npx'
+args = [
+  "-y", # yes
+]
+
+[tui]
+notifications = true
+"""
+YAML_TEXT = """# what I set myself
+GOOSE_MODEL: "a model"   # kept
+extensions:
+    # mine
+    developer:
+        enabled: true
+        args: ['a',   "b"]
+
+GOOSE_MODE: auto
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """Where a host looks, below the home or the project, and what it calls its servers."""
+
+    name: str
+    file: str
+    section: str
+    project_file: str = ""
+    hook_file: str = ""
+
+
+CASES = [
+    Case("claude-desktop", ".config/Claude/claude_desktop_config.json", "mcpServers"),
+    Case("claude-code", ".claude.json", "mcpServers", ".mcp.json", ".claude/settings.json"),
+    Case("codex", ".codex/config.toml", "mcp_servers", ".codex/config.toml", ".codex/hooks.json"),
+    Case("cursor", ".cursor/mcp.json", "mcpServers", ".cursor/mcp.json", ".cursor/hooks.json"),
+    Case("vscode", ".config/Code/User/mcp.json", "servers", ".vscode/mcp.json"),
+    Case(
+        "gemini-cli",
+        ".gemini/settings.json",
+        "mcpServers",
+        ".gemini/settings.json",
+        ".gemini/settings.json",
+    ),
+    Case(
+        "opencode",
+        ".config/opencode/opencode.json",
+        "mcp",
+        "opencode.json",
+        ".config/opencode/plugins/mcp-server-compaction.js",
+    ),
+    Case("zed", ".config/zed/settings.json", "context_servers", ".zed/settings.json"),
+    Case("windsurf", ".codeium/windsurf/mcp_config.json", "mcpServers"),
+    Case("goose", ".config/goose/config.yaml", "extensions"),
+]
+every_host = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+WITH_HOOKS = [case for case in CASES if case.hook_file]
+hooked_host = pytest.mark.parametrize("case", WITH_HOOKS, ids=lambda case: case.name)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with nothing in it; the working folder is a project in it."""
+    for name in list(os.environ):
+        if name.startswith("XDG_") or name in {"CLAUDE_CONFIG_DIR", "CODEX_HOME", "APPDATA"}:
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("MCP_COMPACTION_ARCHIVE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "platform", "linux")
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    def run(*arguments: object, code: int = 0) -> str:
+        done = CliRunner().invoke(main, [str(one) for one in arguments], catch_exceptions=False)
+        assert done.exit_code == code, done.output
+        return done.stderr if code else done.stdout
+
+    return run
+
+
+def sample(case: Case) -> str:
+    """What a user has in that file, comments and all."""
+    texts = {".toml": TOML_TEXT, ".yaml": YAML_TEXT}
+    return texts.get(Path(case.file).suffix, JSON_TEXT.replace("SECTION", case.section))
+
+
+def value_of(path: Path) -> Any:
+    text = path.read_text("utf-8")
+    if path.suffix == ".toml":
+        return tomllib.loads(text)
+    if path.suffix == ".yaml":
+        reader: Any = YAML(typ="safe", pure=True)
+        return reader.load(text)
+    lines = [line.partition("//")[0].partition("/*")[0] for line in text.splitlines()]
+    return json.loads("\n".join(lines).replace(",\n}", "\n}"))
+
+
+def put(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode("utf-8"))
+    return path
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    found = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def test_every_host_of_the_catalogue_is_tried_here() -> None:
+    assert [case.name for case in CASES] == list(HOSTS)
+
+
+@every_host
+def test_the_server_comes_to_what_is_there_and_goes_without_a_trace(
+    case: Case, home: Path, run: Run
+) -> None:
+    file = put(home / case.file, sample(case))
+    before = files_below(home)
+    run("install", case.name, "--root", home / "project")
+    value = value_of(file)
+    entry = value[case.section]["compaction"]
+    words = entry.get("command", entry.get("cmd"))
+    command = words if isinstance(words, list) else [words, *entry["args"]]
+    assert command == [*this_program(), "--root", str(home / "project")]
+    assert Path(command[0]).is_absolute()
+    solid = iter(file.read_text("utf-8"))
+    assert all(sign in solid for sign in sample(case) if not sign.isspace())  # comments too
+    after = files_below(home)
+    assert run("install", case.name).endswith("nothing was changed.\n")
+    assert files_below(home) == after
+    run("uninstall", case.name)
+    assert files_below(home) == before
+    assert run("uninstall", case.name).endswith("nothing was changed.\n")
+
+
+@every_host
+def test_a_file_that_install_made_goes_with_uninstall(case: Case, home: Path, run: Run) -> None:
+    run("install", case.name)
+    assert (home / case.file).exists()
+    run("uninstall", case.name)
+    assert files_below(home) == {}
+
+
+@hooked_host
+def test_hooks_are_registered_beside_those_of_others(case: Case, home: Path, run: Run) -> None:
+    foreign = {"type": "command", "command": "notify.sh"}
+    events = HOSTS[case.name].hooks.events  # type: ignore[union-attr]
+    if events:
+        groups = {next(iter(events)): [{"hooks": [foreign]}], "Other": []}
+        put(home / case.hook_file, json.dumps({"version": 1, "hooks": groups}, indent=4))
+    before = files_below(home)
+    run("install", case.name, "--hooks")
+    text = (home / case.hook_file).read_text("utf-8")
+    program = json.dumps(this_program()[0])[1:-1]
+    assert program in text
+    if events:
+        hooks = json.loads(text)["hooks"]
+        assert {event for event in hooks if event != "Other"} == set(events)
+        assert hooks[next(iter(events))][0] == {"hooks": [foreign]}
+        assert all(f" hook {event} --host {case.name}" in text for event in events)
+    after = files_below(home)
+    run("install", case.name, "--hooks")
+    assert files_below(home) == after
+    run("uninstall", case.name)
+    assert files_below(home) == before
+
+
+@every_host
+def test_a_file_changed_since_loses_only_what_is_ours(case: Case, home: Path, run: Run) -> None:
+    file = put(home / case.file, sample(case))
+    run("install", case.name, *(["--hooks"] if case.hook_file else []))
+    text = file.read_text("utf-8")
+    changed = text.replace("what I set myself", "what I changed since")
+    put(file, changed)
+    run("uninstall", case.name)
+    left = file.read_text("utf-8")
+    assert "what I changed since" in left
+    assert "compaction" not in left
+    original = put(home / f"original{file.suffix}", sample(case))
+    assert value_of(file) == value_of(original)
+
+
+@every_host
+def test_a_file_that_cannot_be_parsed_is_refused_and_left(case: Case, home: Path, run: Run) -> None:
+    file = put(home / case.file, sample(case) + "\n}{ : [\n")
+    before = files_below(home)
+    said = run("install", case.name, code=1)
+    assert str(file) in said
+    assert "line" in said
+    assert "Nothing was written" in said
+    assert "Traceback" not in said
+    assert files_below(home) == before
+
+
+@pytest.mark.parametrize("content", [b'["a"]', b"\xff\xfe{}", b'{"mcpServers": []}', b"3"])
+def test_a_file_of_another_sort_is_refused_and_left(home: Path, run: Run, content: bytes) -> None:
+    (home / ".claude.json").write_bytes(content)
+    before = files_below(home)
+    assert "Nothing was written" in run("install", "claude-code", "--hooks", code=1)
+    assert files_below(home) == before
+
+
+def test_no_file_is_written_when_the_second_one_is_broken(home: Path, run: Run) -> None:
+    put(home / ".claude/settings.json", "{ nonsense")
+    before = files_below(home)
+    run("install", "claude-code", "--hooks", code=1)
+    assert files_below(home) == before
+
+
+def test_another_server_of_the_same_name_is_not_overwritten(home: Path, run: Run) -> None:
+    put(home / ".cursor/mcp.json", '{"mcpServers": {"compaction": {"command": "other"}}}')
+    before = files_below(home)
+    assert "another server" in run("install", "cursor", code=1)
+    assert run("uninstall", "cursor").endswith("nothing was changed.\n")
+    assert files_below(home) == before
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.project_file], ids=lambda case: case.name)
+def test_a_project_has_a_file_of_its_own(case: Case, home: Path, run: Run) -> None:
+    run("install", case.name, "--scope", "project")
+    assert list(files_below(home)) == [f"project/{case.project_file}"]
+    run("uninstall", case.name, "--scope", "project")
+    assert files_below(home) == {}
+
+
+def test_a_host_without_a_project_file_or_hooks_says_so(run: Run, home: Path) -> None:
+    assert "none for a project" in run("install", "goose", "--scope", "project", code=1)
+    assert "has no hooks" in run("install", "zed", "--hooks", code=1)
+    assert files_below(home) == {}
+
+
+@every_host
+def test_print_and_dry_run_write_nothing(case: Case, home: Path, run: Run) -> None:
+    put(home / case.file, sample(case))
+    before = files_below(home)
+    hooks = ["--hooks"] if case.hook_file else []
+    diff = run("install", case.name, *hooks, "--dry-run")
+    assert f"+++ {(home / case.file)}" in diff
+    assert all(line[:1] in {" ", "+", "-", "@"} for line in diff.splitlines())
+    printed = run("install", case.name, *hooks, "--print")
+    assert this_program()[0] in printed
+    assert files_below(home) == before
+
+
+def test_what_was_chosen_stays_until_something_else_is_chosen(home: Path, run: Run) -> None:
+    entry = lambda: value_of(home / ".cursor/mcp.json")["mcpServers"]["compaction"]  # noqa: E731
+    run("--redaction", "on", "install", "cursor", "--root", home)
+    chosen = ["--redaction", "on", "--root", str(home)]
+    value = value_of(home / ".cursor/mcp.json")
+    value["mcpServers"]["compaction"]["env"] = {"A": "b"}
+    put(home / ".cursor/mcp.json", json.dumps(value))
+    run("install", "cursor", "--hooks")
+    assert (entry()["args"], entry()["env"]) == (chosen, {"A": "b"})
+    run("install", "cursor", "--root", home / "project")
+    assert (entry()["args"], entry()["env"]) == (["--root", str(home / "project")], {"A": "b"})
+
+
+def test_a_link_to_the_file_stays_a_link(home: Path, run: Run) -> None:
+    real = put(home / "dotfiles/cursor.json", "{}")
+    real.chmod(0o640)
+    (home / ".cursor").mkdir()
+    (home / ".cursor/mcp.json").symlink_to(real)
+    run("install", "cursor")
+    assert (home / ".cursor/mcp.json").is_symlink()
+    assert "compaction" in real.read_text("utf-8")
+    assert real.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_root_that_is_no_folder_is_refused(home: Path, run: Run) -> None:
+    assert "is not a folder" in run("install", "codex", "--root", home / "absent", code=1)
+    assert files_below(home) == {}
+
+
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [
+        ("linux", "/h/.config/Claude/claude_desktop_config.json"),
+        ("darwin", "/h/Library/Application Support/Claude/claude_desktop_config.json"),
+        ("win32", "/roaming/Claude/claude_desktop_config.json"),
+    ],
+)
+def test_a_desktop_program_keeps_its_settings_where_its_system_does(
+    platform: str, expected: str
+) -> None:
+    places = Places(Path("/h"), Path("/p"), {"APPDATA": "/roaming"}, platform)
+    assert str(HOSTS["claude-desktop"].file(places, "user")) == expected
+
+
+def test_a_host_that_was_moved_is_found(home: Path, run: Run) -> None:
+    moved = CliRunner(env={"CODEX_HOME": str(home / "cx"), "CLAUDE_CONFIG_DIR": str(home / "cc")})
+    for host in ("codex", "claude-code"):
+        assert moved.invoke(main, ["install", host, "--hooks"]).exit_code == 0
+    assert {"cx/config.toml", "cx/hooks.json", "cc/.claude.json", "cc/settings.json"} == set(
+        files_below(home)
+    )
+
+
+def process(home: Path, *arguments: str, code: int = 0) -> str:
+    """The program in a process of its own, as a person or a host starts it."""
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mcp_server_compaction", *arguments],
+        capture_output=True,
+        cwd=home,
+        env=environment,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_doctor_starts_the_server_as_the_host_would(tmp_path: Path) -> None:
+    assert "install codex --hooks" in process(tmp_path, "doctor", "codex", code=1)
+    process(tmp_path, "install", "codex")
+    said = process(tmp_path, "doctor", "codex", code=1)
+    assert "search_transcript" in said
+    assert "PROBLEM  no hooks" in said
+    process(tmp_path, "install", "codex", "--hooks")
+    assert "PROBLEM" not in process(tmp_path, "doctor", "codex")
+    path = tmp_path / ".codex/config.toml"
+    path.write_text(path.read_text("utf-8").replace(this_program()[0], "/nowhere/program"), "utf-8")
+    assert "/nowhere/program cannot be started" in process(tmp_path, "doctor", "codex", code=1)
+    path.write_text("[", "utf-8")
+    assert "PROBLEM" in process(tmp_path, "doctor", "codex", code=1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_the_bare_name_on_a_terminal_shows_help_and_ends(tmp_path: Path) -> None:
+    import pty
+
+    leader, follower = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "mcp_server_compaction"],
+            stdin=follower,
+            stdout=follower,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "HOME": str(tmp_path), "TERM": "dumb"},
+            timeout=30,
+            check=False,
+        )
+        assert done.returncode == 0
+        assert b"install" in os.read(leader, 65_536)
+    finally:
+        os.close(leader)
+        os.close(follower)

@@ -1,0 +1,112 @@
+"""JSON with comments, changed member by member: what nobody changed stays byte for byte."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_server_compaction.hosts import jsonc
+
+KEYS = st.sampled_from(["a", "b", "servers", "x//y", 'quo"te', "ü", ""])
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-9, 9_999),
+    st.sampled_from(["", "text", "// no comment", "/* nor this */", "{", "},\n", "\\", "\u2028"]),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(KEYS, inner, max_size=3)),
+    max_leaves=8,
+)
+DOCUMENTS = st.dictionaries(KEYS, VALUES, max_size=4)
+
+
+@st.composite
+def written(draw: st.DrawFn, value: Any, depth: int = 0) -> str:
+    """A text of `value` in some hand: any blanks, comments and trailing commas."""
+
+    def gap() -> str:
+        return draw(
+            st.sampled_from(["", " ", "\n" + "  " * depth, "\r\n\t", " // c\n", "/* c\nd */", "\t"])
+        )
+
+    if isinstance(value, dict):
+        opening, closing = "{", "}"
+        parts = [
+            json.dumps(key, ensure_ascii=draw(st.booleans()))
+            + gap()
+            + ":"
+            + gap()
+            + draw(written(item, depth + 1))
+            for key, item in value.items()
+        ]
+    elif isinstance(value, list):
+        opening, closing = "[", "]"
+        parts = [draw(written(item, depth + 1)) for item in value]
+    else:
+        return json.dumps(value, ensure_ascii=draw(st.booleans()))
+    comma = "," if parts and draw(st.booleans()) else ""
+    body = ("," + gap()).join(gap() + part + gap() for part in parts)
+    return opening + gap() + body + comma + gap() + closing
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    value = draw(DOCUMENTS)
+    head = draw(st.sampled_from(["", "\ufeff", "// head\n", "\n\n"]))
+    return head + draw(written(value)) + draw(st.sampled_from(["", "\n", " // end"])), value
+
+
+@given(texts())
+def test_any_hand_is_read_and_the_same_value_changes_nothing(case: tuple[str, Any]) -> None:
+    text, value = case
+    assert jsonc.parse(text) == value
+    assert jsonc.rewritten(text, value) == text
+
+
+@given(texts(), DOCUMENTS)
+def test_any_text_can_be_made_to_hold_any_value(case: tuple[str, Any], value: Any) -> None:
+    assert jsonc.parse(jsonc.rewritten(case[0], value)) == value
+
+
+@given(texts(), KEYS.map("new-{}".format), VALUES)
+def test_adding_a_member_keeps_every_comment_and_every_other_byte(
+    case: tuple[str, Any], key: str, item: Any
+) -> None:
+    text, value = case
+    new = jsonc.rewritten(text, {**value, key: item})
+    rest = iter(new)
+    solid = [sign for sign in text if not sign.isspace()]
+    assert all(sign in rest for sign in solid), new  # what stood there, in its order
+    assert jsonc.parse(jsonc.rewritten(new, value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ('{"a": 1', "line 1, column 8"),
+        ('{\n  "a" 1\n}', "line 2, column 7"),
+        ('{"a": 1} x', "line 1, column 10"),
+        ("{'a': 1}", "line 1, column 2"),
+        ('{"a": tru}', "line 1, column 7"),
+        ('{"a": 1, "a": 2}', "twice"),
+        ('{"a": "x}', "line 1, column 7"),
+        ("[" * 100_000, "deeply"),
+        ('{"a": 01}', "line 1"),
+    ],
+)
+def test_what_is_no_json_is_refused_with_its_place(text: str, place: str) -> None:
+    with pytest.raises(ValueError, match=place):
+        jsonc.parse(text)
+
+
+def test_a_member_is_added_in_the_style_of_its_neighbours() -> None:
+    text = '{\n\t// mine\n\t"servers": {\n\t\t"x": {"command": "y"} // keep\n\t},\n}\n'
+    value = jsonc.parse(text)
+    value["servers"]["new"] = {"command": "z"}
+    assert jsonc.rewritten(text, value) == (
+        '{\n\t// mine\n\t"servers": {\n\t\t"x": {"command": "y"}, // keep\n'
+        '\t\t"new": {\n\t\t\t"command": "z"\n\t\t}\n\t},\n}\n'
+    )
