@@ -157,7 +157,7 @@ def test_the_server_comes_to_what_is_there_and_goes_without_a_trace(
     value = value_of(file)
     entry = value[case.section]["compaction"]
     words = entry.get("command", entry.get("cmd"))
-    command = words if isinstance(words, list) else [words, *entry["args"]]
+    command: list[Any] = [words, *entry["args"]] if isinstance(words, str) else words
     assert command == [*this_program(), "--root", str(home / "project")]
     assert Path(command[0]).is_absolute()
     solid = iter(file.read_text("utf-8"))

@@ -1,7 +1,7 @@
 """JSON with comments, changed member by member: what nobody changed stays byte for byte."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -40,11 +40,11 @@ def written(draw: st.DrawFn, value: Any, depth: int = 0) -> str:
             + ":"
             + gap()
             + draw(written(item, depth + 1))
-            for key, item in value.items()
+            for key, item in cast("dict[str, Any]", value).items()
         ]
     elif isinstance(value, list):
         opening, closing = "[", "]"
-        parts = [draw(written(item, depth + 1)) for item in value]
+        parts = [draw(written(item, depth + 1)) for item in cast("list[Any]", value)]
     else:
         return json.dumps(value, ensure_ascii=draw(st.booleans()))
     comma = "," if parts and draw(st.booleans()) else ""
