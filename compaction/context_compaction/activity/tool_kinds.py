@@ -29,7 +29,7 @@ _WORDS: tuple[tuple[ToolKind, frozenset[str]], ...] = (
     ("read", frozenset({"read", "view", "cat", "open", "head", "tail", "show"})),
     ("write", frozenset({"write", "create", "save", "touch", "append"})),
 )
-# Names of arguments, as `_as_mapping` spells them: hosts write file_path, filePath and FilePath.
+# Names of arguments, as `arguments_by_name` spells them: hosts write file_path and filePath.
 _PATH_KEYS = (
     "filepath", "path", "filename", "file", "notebookpath", "targetfile", "absolutepath",
     "relativepath",
@@ -82,7 +82,7 @@ def words_of(name: str) -> frozenset[str]:
 
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
     """What `call` does; `extra_kinds` (tool name to kind) is asked first."""
-    arguments = _as_mapping(call.arguments)
+    arguments = arguments_by_name(call.arguments)
     path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments, arguments)
     command = _command(call.arguments, arguments)
     kind = _kind(call.name, arguments, path, extra_kinds or {})
@@ -90,7 +90,7 @@ def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> To
         command = None
     named = [key for key in _RANGE_KEYS if kind == "read" and arguments.get(key) is not None]
     part = ",".join(f"{key}={json.dumps(arguments[key])}" for key in named)
-    return ToolUse(kind, path and _plain_path(path), command, part)
+    return ToolUse(kind, path and plain_path(path), command, part)
 
 
 def is_steering(name: str) -> bool:
@@ -103,7 +103,7 @@ def is_recalling(name: str) -> bool:
     return name.lower().endswith(_RECALLING_TOOLS)
 
 
-def _plain_path(path: str) -> str:
+def plain_path(path: str) -> str:
     """`path` without "./" and doubled slashes: two spellings of a file are one file."""
     return path if "://" in path else posixpath.normpath(path)
 
@@ -131,8 +131,8 @@ def _settled(kind: ToolKind, path: str | None) -> ToolKind:
     return "other" if kind in ("read", "write") and path is None else kind
 
 
-def _as_mapping(arguments: Any) -> Mapping[str, Any]:
-    """The arguments by their names without case and underscores; empty where they have none."""
+def arguments_by_name(arguments: object) -> Mapping[str, Any]:
+    """Arguments by their names without case and underscores; empty where they have none."""
     if not isinstance(arguments, dict):
         return {}
     named = cast(Mapping[str, Any], arguments)

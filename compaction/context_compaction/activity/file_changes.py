@@ -1,0 +1,205 @@
+"""What a call changes in files, read from its arguments, in every vocabulary that hosts use.
+
+Whole texts, replacements of an old text by a new one, lines put in, and patches in Codex's format
+or as search and replace blocks. A change that the arguments do not tell exactly is `Unclear`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, plain_path, words_of
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import ToolCall
+
+_TEXT_KEYS = ("content", "filetext", "contents", "text")
+_OLD_KEYS = ("oldstring", "oldtext", "oldstr", "search", "find")
+_NEW_KEYS = ("newstring", "newtext", "newstr", "replace", "replacement")
+_INSERTED_KEYS = ("inserttext", "newstr", "newtext", "text")
+_PATCH = re.compile(r"\*\*\* Begin Patch\n(.*?)\n\*\*\* End Patch", re.DOTALL)
+_PATCHED_FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
+_UNIFIED_FILE = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
+_SEARCH_BLOCK = re.compile(
+    r"^(?:<{7}|-{7}) SEARCH>?\n(.*?)^={7}\n(.*?)^(?:>{7}|\+{7}) REPLACE>?$",
+    re.DOTALL | re.MULTILINE,
+)
+_MOVED = "*** Move to: "
+_AT_END = "*** End of File"
+ALL = 0  # times that a text is replaced: wherever it stands
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """The file has this text now; or, with `appends`, this text after its own."""
+
+    path: str
+    text: str
+    appends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replaces:
+    """`old` stood in the file `times` times (`ALL`: at least once), and `new` stands there now."""
+
+    path: str
+    old: str
+    new: str
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Inserts:
+    """Lines stand after line `after_line` that did not."""
+
+    path: str
+    after_line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """Lines of a patch: where to look, what stood there, what stands there now."""
+
+    anchors: tuple[str, ...]
+    old: tuple[str, ...]
+    new: tuple[str, ...]
+    is_at_end: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Patches:
+    """The hunks were applied in order; the file may have another name since."""
+
+    path: str
+    hunks: tuple[Hunk, ...]
+    moved_to: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletes:
+    """The file is no more."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unclear:
+    """The file was changed, and the call does not tell how."""
+
+    path: str
+
+
+FileChange: TypeAlias = Writes | Replaces | Inserts | Patches | Deletes | Unclear
+
+
+def changes_of(call: ToolCall, use: ToolUse) -> list[FileChange]:
+    """What `call`, which does `use`, changes in files where it succeeds; "" is a path not told."""
+    patch = patch_in(call.arguments, use.command)
+    if patch is not None:
+        return list(patched(patch))
+    if use.kind not in ("write", "edit", "notebook"):
+        return []
+    arguments = arguments_by_name(call.arguments)
+    path = use.path or ""
+    if arguments.get("dryrun") is True:
+        return []
+    if any(isinstance(v, str) and placeholders.is_clipped(v) for v in arguments.values()):
+        return [Unclear(path)]
+    if use.kind == "write":
+        text = _string(arguments, _TEXT_KEYS)
+        appends = "append" in words_of(call.name) or arguments.get("append") is True
+        return [Unclear(path) if text is None else Writes(path, text, appends)]
+    if use.kind == "notebook":
+        return [Unclear(path)]
+    return _edits(path, arguments)
+
+
+def patch_in(arguments: object, command: str | None) -> str | None:
+    """The patch in Codex's format that a call hands over, by itself or inside a command."""
+    texts = [command, arguments if isinstance(arguments, str) else None]
+    texts += [v for v in arguments_by_name(arguments).values() if isinstance(v, str)]
+    found = next((m for text in texts if text and (m := _PATCH.search(text))), None)
+    return found[1] if found else None
+
+
+def patched(patch: str) -> Iterator[FileChange]:
+    """What the lines between `*** Begin Patch` and `*** End Patch` change."""
+    heads = list(_PATCHED_FILE.finditer(patch))
+    for head, following in zip(heads, [*heads[1:], None], strict=True):
+        path = plain_path(head[2].strip())
+        lines = patch[head.end() : following.start() if following else len(patch)].split("\n")[1:]
+        if following and lines and not lines[-1]:
+            lines.pop()
+        if head[1] == "Delete":
+            yield Deletes(path)
+        elif head[1] == "Add":
+            added = [line[1:] for line in lines if line.startswith("+")]
+            yield Writes(path, "".join(f"{line}\n" for line in added))
+        else:
+            yield _updated(path, lines)
+
+
+def _updated(path: str, lines: Sequence[str]) -> FileChange:
+    moved_to = ""
+    if lines and lines[0].startswith(_MOVED):
+        moved_to = plain_path(lines[0].removeprefix(_MOVED).strip())
+        lines = lines[1:]
+    hunks: list[Hunk] = []
+    anchors: list[str] = []
+    held: list[str] = []
+    for line in (*lines, "@@"):
+        if line.startswith("@@") or line == _AT_END:
+            if held:
+                hunks.append(_hunk(anchors, held, is_at_end=line == _AT_END))
+                anchors, held = [], []
+            if line[2:].strip() and line != _AT_END:
+                anchors.append(line[3:])
+        elif line and line[0] not in " +-":
+            return Unclear(path)
+        else:
+            held.append(line or " ")
+    return Patches(path, tuple(hunks), moved_to)
+
+
+def _hunk(anchors: Sequence[str], lines: Sequence[str], *, is_at_end: bool) -> Hunk:
+    old = tuple(line[1:] for line in lines if line[0] != "+")
+    new = tuple(line[1:] for line in lines if line[0] != "-")
+    return Hunk(tuple(anchors), old, new, is_at_end)
+
+
+def _edits(path: str, arguments: Mapping[str, Any]) -> list[FileChange]:
+    edits = arguments.get("edits")
+    if isinstance(edits, list):
+        found: list[FileChange] = []
+        for edit in cast("list[object]", edits):
+            found += _edits(path, arguments_by_name(edit))
+        return found or [Unclear(path)]
+    old, new = _string(arguments, _OLD_KEYS), _string(arguments, _NEW_KEYS)
+    line = arguments.get("insertline")
+    if isinstance(line, int):
+        text = _string(arguments, _INSERTED_KEYS)
+        return [Unclear(path) if text is None else Inserts(path, line, text)]
+    if old is not None:
+        return [Replaces(path, old, new or "", _times(arguments))]
+    diff = _string(arguments, ("diff",))
+    if diff is not None and (blocks := _SEARCH_BLOCK.findall(diff)):
+        return [Replaces(path, before, after) for before, after in blocks]
+    whole = _string(arguments, ("filetext",))
+    if whole is not None:
+        return [Writes(path, whole)]
+    named = [plain_path(name) for text in arguments.values() if isinstance(text, str)
+             for name in _UNIFIED_FILE.findall(text)]  # fmt: skip
+    return [Unclear(name) for name in (named if named and not path else [path])]
+
+
+def _times(arguments: Mapping[str, Any]) -> int:
+    if arguments.get("replaceall") or arguments.get("allowmultiple"):
+        return ALL
+    expected = arguments.get("expectedreplacements")
+    return expected if isinstance(expected, int) and expected > 0 else 1
+
+
+def _string(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
+    found = (arguments.get(key) for key in keys)
+    return next((value for value in found if isinstance(value, str)), None)

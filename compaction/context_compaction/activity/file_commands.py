@@ -1,0 +1,373 @@
+"""What a shell command does to files, as far as its text tells for certain.
+
+A few forms are followed exactly: `cat FILE`, `sed -n '1,20p' FILE`, `cat > FILE <<'EOF'`,
+`rm FILE`. Of all others it is said which files they may have changed: better one too many than a
+text that is no longer true.
+"""
+
+import posixpath
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import TypeAlias
+
+from context_compaction.activity.file_changes import Deletes, Writes
+
+_HEREDOC = re.compile(
+    r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)(?:\n|\A|(?<=\n))[ \t]*\2[ \t]*(?=\n|\Z|\)|;|&)",
+    re.DOTALL,
+)
+_DOCUMENT = "HEREDOC"
+_SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
+_BEFORE_PROGRAM = frozenset({
+    "sudo", "env", "time", "nohup", "command", "exec", "nice", "then", "do", "else", "{", "(", "!",
+})  # fmt: skip
+# They change no file that they are given.
+_READERS = frozenset({
+    "awk", "basename", "cat", "cd", "cmp", "column", "comm", "cut", "date", "diff", "dirname",
+    "echo", "egrep", "exit", "export", "false", "fgrep", "file", "find", "fold", "gawk", "grep",
+    "head", "hexdump", "jq", "kill", "less", "ls", "md5sum", "mkdir", "more", "nl", "od", "open",
+    "paste", "printf", "ps", "pwd", "readlink", "realpath", "rev", "rg", "sed", "set", "sha256sum",
+    "shasum", "sleep", "sort", "source", "stat", "strings", "tac", "tail", "test", "tr",
+    "tree", "true", "type", "uniq", "wait", "wc", "which", "xxd", "yq", "zcat", "[", "[[", "fi",
+    "done", "esac", "}", ")", "for", "if", "while", "perl", "code", "chmod", "bat", "ag",
+})  # fmt: skip
+_INTERPRETERS = frozenset({
+    "python", "python3", "node", "ruby", "deno", "php", "perl", "tsx", "ts-node", "Rscript",
+    "pytest", "bash", "sh", "zsh", "uv", "poetry", "npx", "bunx", "pnpx", "npm", "pnpm", "yarn",
+    "bun", "make", "just", "cargo", "go", "tsc", "tsgo", "mypy", "pyright", "pylint", "flake8",
+    "vitest", "jest", "tox", "nox", "docker", "gcc", "g++", "clang", "rustc", "javac", "java",
+    "dotnet", "gradle", "mvn", "swift", "ctest", "cmake",
+})  # fmt: skip
+# With -i, and sort with -o, they change what they read.
+_EDITORS = frozenset({"sed", "perl", "awk", "gawk", "yq", "sort"})
+_GIT_CHANGES = frozenset({
+    "am", "apply", "checkout", "cherry-pick", "clean", "merge", "mv", "pull", "rebase", "reset",
+    "restore", "revert", "rm", "stash", "switch", "bisect", "submodule", "worktree",
+})  # fmt: skip
+_REWRITES = re.compile(
+    r"\b(?:black|isort|autopep8|yapf|gofmt|goimports|rustfmt|clang-format|prettier|biome|dprint|"
+    r"rubocop|codemod|jscodeshift|pre-commit|lint-staged|standard)\b"
+    r"|\b(?:format|fmt|fix|rewrite|codegen|generate|gen|migrate)\b"
+    r"|--(?:fix|write|in-place|apply)\b|\bpatch\s|\bfind\b.*-(?:exec|delete|ok)"
+)
+_INSTALLS = re.compile(
+    r"\b(?:add|install|i|remove|uninstall|update|upgrade|init|get|tidy|ci|sync"
+    r"|version|release|bump)\b"
+)
+_MANIFESTS = (
+    "package.json", "*lock*", "pyproject.toml", "requirements*.txt", "Cargo.toml", "go.mod",
+    "go.sum", "Gemfile", "composer.json", "npm-shrinkwrap.json", "setup.cfg", "CHANGELOG*",
+    "*version*",
+)  # fmt: skip
+_RUNNERS = re.compile(r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m|npm exec) ")
+_CHECKS_ONLY = re.compile(r"--(?:check|diff|list-different|dry-run)\b|\s-l\b")
+_REWROTE = re.compile(
+    r"\bFixed [1-9]\d* files?\b|[1-9]\d* files? (?:were |was )?(?:reformatted|fixed|changed by)"
+    r"|\breformatted \S+|files were modified by this hook|\bFormatted [1-9]\d* files?"
+)
+_LINES_WANTED = re.compile(r"(\d+)(?:,(\d+|\$))?p;?\Z")
+_CODE_WRITES = re.compile(r"write|open\(|replace|rename|unlink|remove|>|sed |copy|move|\bmv\b|dump")
+_GLOB = re.compile(r"[*?\[{$`]")
+
+
+@dataclass(frozen=True, slots=True)
+class Shows:
+    """The command prints a file, or lines of it: from `start` on, `count` of them or all."""
+
+    path: str
+    start: int | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MayChange:
+    """The command may change the files that `words` name; all where there are none."""
+
+    words: tuple[str, ...] = ()
+
+    def concerns(self, path: str) -> bool:
+        """Whether the file at `path` may be one of them."""
+        return not self.words or any(_may_name(word, path) for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The command runs the script at `path`, which may do anything that its text says."""
+
+    path: str
+
+
+CommandEffect: TypeAlias = Shows | Writes | Deletes | MayChange | Runs
+
+
+def rewrote_files(output: str) -> bool:
+    """Whether a command says that it has changed files on its own account, as formatters do."""
+    return _REWROTE.search(output) is not None
+
+
+def changes_folder(command: str) -> bool:
+    """Whether relative paths after `command` may start from another folder."""
+    return re.search(r"(?:^|[;&|(\n]\s*)(?:cd|pushd|popd)\b", command) is not None
+
+
+def command_effects(command: str, *, relative_is_sure: bool = True) -> list[CommandEffect]:
+    """What `command` does to files, in order.
+
+    Args:
+        command: The command line.
+        relative_is_sure: Whether relative paths start from where those of other calls do.
+    """
+    inner = _inner_line(command)
+    if inner is not None:
+        return command_effects(inner, relative_is_sure=relative_is_sure)
+    documents: list[str] = []
+
+    def kept(found: re.Match[str]) -> str:
+        # What the shell would expand in it is not known.
+        body = found[4] + ("\n" if found[4] else "")
+        is_plain = bool(found[1]) or not re.search(r"[$`\\]", body)
+        documents.append(body if is_plain else "\0" + body)
+        return f"<< {_DOCUMENT}{len(documents) - 1} {found[3]}"
+
+    bare = _HEREDOC.sub(kept, command)
+    try:
+        line = bare.replace("\\\n", " ").replace("\n", " ; ")
+        lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
+        lexer.whitespace_split = True
+        lexer.commenters = ""
+        words = list(lexer)
+    except ValueError:
+        return [MayChange(tuple(_words_in(command)))] if _words_in(command) else [MayChange()]
+    return _effects(words, documents, relative_is_sure=relative_is_sure)
+
+
+def _effects(
+    words: Sequence[str], documents: Sequence[str], *, relative_is_sure: bool
+) -> list[CommandEffect]:
+    found: list[CommandEffect] = []
+    folder = "" if relative_is_sure else None
+    commands = list(_split(words))
+    shows = 0
+    for pipeline in commands:
+        program, arguments = _program(pipeline[0])
+        if program == "cd" and len(pipeline) == 1:
+            target = arguments[0] if arguments else ""
+            folder = target if target.startswith("/") else None
+            continue
+        made = [effect for part in pipeline for effect in _of_command(part, documents, folder)]
+        shown = _shown(pipeline, folder)
+        shows += 1
+        found += [shown] if shown else []
+        found += made
+    # The output belongs to one file only where nothing else prints.
+    if shows != 1 or any("&" in word and word != "&&" for word in words if word.startswith("&")):
+        found = [effect for effect in found if not isinstance(effect, Shows)]
+    return found
+
+
+def _split(words: Sequence[str]) -> Iterator[list[list[str]]]:
+    """The pipelines of a command line, each as its commands."""
+    pipeline: list[list[str]] = [[]]
+    for word in (*words, ";"):
+        if word in (";", "&&", "||", "&", ";;"):
+            if any(pipeline):
+                yield [part for part in pipeline if part]
+            pipeline = [[]]
+        elif word in ("|", "|&"):
+            pipeline.append([])
+        else:
+            pipeline[-1].append(word)
+
+
+def _program(words: Sequence[str]) -> tuple[str, list[str]]:
+    at = 0
+    words = [word for word in (words[0].lstrip("("), *words[1:]) if word] if words else []
+    while at < len(words) and (words[at] in _BEFORE_PROGRAM or re.match(r"\w+=", words[at])):
+        at += 1
+    rest = list(words[at:])
+    if runner := _RUNNERS.match(" ".join(rest)):
+        rest = [word for word in rest[runner[0].count(" ") :] if word not in ("-y", "--yes", "--")]
+    return (posixpath.basename(rest[0]), rest[1:]) if rest else ("", [])
+
+
+def _inner_line(command: str) -> str | None:
+    """The line that a shell is given with `-c`, `-lc` and the like, where that is all."""
+    if posixpath.basename(command.partition(" ")[0]) not in _SHELLS:
+        return None
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    has_line = len(words) == 3 and re.match(r"-\w*c\Z", words[1])
+    return words[2] if has_line else None
+
+
+def _placed(path: str, folder: str | None) -> str | None:
+    """`path` as seen from where other calls' paths start; None where that is not known."""
+    if _GLOB.search(path) or path in ("-", ""):
+        return None
+    if path.startswith("/"):
+        return posixpath.normpath(path)
+    return None if folder is None else posixpath.normpath(posixpath.join(folder, path))
+
+
+def _redirects(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """`words` without redirections, and these: operator and target."""
+    kept: list[str] = []
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word and set(word) <= set("<>&|") and at + 1 < len(words) and set(word) & set("<>"):
+            if kept and kept[-1] in ("1", "2") and ">" in word:
+                kept.pop()
+            found.append((word, words[at + 1]))
+            at += 2
+            continue
+        kept.append(word)
+        at += 1
+    return kept, found
+
+
+def _of_command(
+    words: Sequence[str], documents: Sequence[str], folder: str | None
+) -> Iterator[CommandEffect]:
+    """What one simple command changes."""
+    kept, redirects = _redirects(words)
+    program, arguments = _program(kept)
+    bodies = (_document(to, documents) for op, to in redirects if op == "<<")
+    body = next((text for text in bodies if text is not None), None)
+    for operator, target in redirects:
+        copies_stream = "&" in operator and (target.isdigit() or target == "-")
+        if ">" not in operator or copies_stream or target.startswith("/dev/"):
+            continue
+        path = _placed(target, folder)
+        is_copied = program == "cat" and not arguments and body is not None
+        if is_copied and body is not None and path and not body.startswith("\0"):
+            yield Writes(path, body, appends=operator == ">>")
+        else:
+            yield MayChange((target,))
+    yield from _changed(program, arguments, body, folder, " ".join(kept))
+
+
+def _changed(
+    program: str, arguments: Sequence[str], body: str | None, folder: str | None, line: str
+) -> Iterator[CommandEffect]:
+    names = [word for word in arguments if word and not word.startswith("-")]
+    code = body or next((names[0] for flag in ("-c", "-e") if flag in arguments and names), None)
+    edits = any(re.match(r"-\w*[io]|--in-place", word) for word in arguments)
+    if program == "rm":
+        for name in names:
+            path = _placed(name, folder)
+            yield Deletes(path) if path and "-r" not in line else MayChange((name,))
+    elif program == "git":
+        yield from _changed_by_git(names)
+    elif program in _EDITORS and edits:
+        yield MayChange(tuple(names))
+    elif program == "xargs" and names and names[0] in _READERS and not edits:
+        return
+    elif program not in _READERS - {"find"} and _REWRITES.search(line):
+        is_told = program not in _INTERPRETERS and _only_files(names)
+        if not _CHECKS_ONLY.search(line):
+            yield MayChange(tuple(names) if is_told else ())
+    elif program in _INTERPRETERS:
+        yield from _run(names, code, folder)
+    elif program and program not in _READERS and names:
+        yield MayChange(
+            () if program == "xargs" else tuple(names[-1:] if program == "cp" else names)
+        )
+
+
+def _changed_by_git(names: Sequence[str]) -> Iterator[MayChange]:
+    if set(names[:1]) & _GIT_CHANGES:
+        paths = [name for name in names[1:] if "." in posixpath.basename(name)]
+        yield MayChange(tuple(paths) if len(paths) == len(names) - 1 else ())
+
+
+def _run(names: Sequence[str], code: str | None, folder: str | None) -> Iterator[CommandEffect]:
+    if code is not None:
+        yield from changed_by_code(code)
+        return
+    if _INSTALLS.search(" ".join(names[:2])):
+        yield MayChange(_MANIFESTS)
+    script = _placed(names[0], folder) if names and "." in names[0] else None
+    if script:
+        yield Runs(script)
+
+
+def changed_by_code(code: str) -> Iterator[MayChange]:
+    """What a script may change: the files that it names, where it writes anything at all."""
+    words = tuple(_words_in(code))
+    if words and _CODE_WRITES.search(code):
+        yield MayChange(words)
+
+
+def _only_files(names: Sequence[str]) -> bool:
+    """Whether all but the first words are names of files."""
+    files = [name for name in names if re.search(r"\w\.\w+\Z", name) and not _GLOB.search(name)]
+    return bool(files) and len(names) - len(files) <= 1
+
+
+def _shown(pipeline: Sequence[Sequence[str]], folder: str | None) -> Shows | None:
+    """What of a file a pipeline prints, and nothing but that."""
+    first, redirects = _redirects(pipeline[0])
+    program, arguments = _program(first)
+    if any(">" in operator and "&" not in operator for operator, _ in redirects):
+        return None
+    if len(pipeline) == 2 and program in ("cat", "nl"):
+        second, _ = _program(pipeline[1])
+        given = _program(pipeline[1])[1]
+        names = [word for word in arguments if not word.startswith("-") and word != "a"]
+        if second in ("sed", "head") and len(names) == 1:
+            return _lines_of(second, [*given, names[0]], folder)
+        return None
+    if len(pipeline) != 1:
+        return None
+    if program in ("cat", "nl"):
+        names = [word for word in arguments if not word.startswith("-") and word != "a"]
+        path = _placed(names[0], folder) if len(names) == 1 else None
+        return Shows(path) if path else None
+    return _lines_of(program, arguments, folder)
+
+
+def _lines_of(program: str, arguments: Sequence[str], folder: str | None) -> Shows | None:
+    path = _placed(arguments[-1], folder) if arguments else None
+    if path is None:
+        return None
+    if program == "sed" and list(arguments[:-2]) == ["-n"]:
+        wanted = _LINES_WANTED.match(arguments[-2])
+        if wanted is None:
+            return None
+        start = int(wanted[1])
+        if wanted[2] == "$":
+            return Shows(path, start)
+        return Shows(path, start, int(wanted[2] or start) - start + 1)
+    if program == "head":
+        count = re.match(r"(?:-n ?|-|--lines=)(\d+)\Z", " ".join(arguments[:-1]) or "-10")
+        return Shows(path, 1, int(count[1])) if count else None
+    return None
+
+
+def _document(word: str, documents: Sequence[str]) -> str | None:
+    number = word.removeprefix(_DOCUMENT)
+    is_ours = number != word and number.isdigit() and int(number) < len(documents)
+    return documents[int(number)] if is_ours else None
+
+
+def _words_in(text: str) -> list[str]:
+    """What may be names of files in a text of code."""
+    return list(dict.fromkeys(re.findall(r"[\w./*-]*[\w*]\.\w+", text)))
+
+
+def _may_name(word: str, path: str) -> bool:
+    word = word.rstrip("/")
+    name = posixpath.basename(word)
+    if word in ("", ".", "..", "*", "./*") or "$" in name or "`" in name:
+        return True
+    if fnmatch(posixpath.basename(path), name):
+        return True
+    folder = posixpath.normpath(word).lstrip("./")
+    return bool(folder) and f"/{folder}/" in f"/{path}"

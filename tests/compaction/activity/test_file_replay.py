@@ -1,0 +1,219 @@
+"""Files as the calls leave them: replayed exactly, or said not to be known."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from context_compaction.activity.file_replay import ReplayedFile, replay_files
+from context_compaction.messages.model import Messages
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.small import answered, read, user
+from tests.support.working_folder import WorkingFolder
+
+NAMES = ("a.py", "b.md", "c.txt")
+# Few lines, so that many are alike; and some that look like what tools put around a text.
+LINES = st.sampled_from((
+    "x = 1", "    y = 2", "", "def f():", "- [ ] task", "1: one", "2\ttwo", "return x", "  ",
+    "… more lines", "[truncated]", "end",
+))  # fmt: skip
+TEXTS = st.lists(LINES, max_size=8).flatmap(
+    lambda rows: st.sampled_from(["\n".join(rows), "".join(f"{row}\n" for row in rows)])
+)
+READERS = ("read_claude", "read_tabs", "read_opencode", "read_pi", "read_shell")
+COMMANDS = (
+    "sed -i 's/x/z/' {0}", "echo more >> {0}", "cat > {0} <<'EOF'\nnew\ntext\nEOF",
+    "cat >> {0} <<'EOF'\nadded\nEOF", "rm -f {0}", "mv {0} {1}", "cp {1} {0}", "wc -l {0}",
+    "head -n 2 {0}", "cat {0} | head -3", "sed -n 2,3p {0}", "cat {0} {1}", "grep x {0}",
+    "sort -o {0} {0}", "for f in *.py *.md; do echo '#' >> $f; done", "tac {0} > {1}",
+    "printf 'one\\ntwo\\n' > {0} && cat {0}", "ls; cat {0}",
+    "mkdir -p sub && cd sub && cat > {0} <<E\nq\nE",
+    "truncate -s 3 {0}", "python3 -c \"open('{0}', 'a').write('py')\"", "tee {0} < {1}",
+    "awk 1 {0} > t && mv t {0}", "perl -pi -e 's/1/2/' {0}", "cat <<< hello > {0}", "nl -ba {0}",
+)  # fmt: skip
+
+
+@st.composite
+def work(draw: st.DrawFn) -> list[tuple[str, tuple[object, ...]]]:
+    """Steps of a session: what is done, and to what."""
+    names, size = st.sampled_from(NAMES), st.integers(1, 4)
+    part = st.one_of(st.just((None, None)), st.tuples(st.integers(1, 6), size))
+    readers = draw(st.lists(st.sampled_from(READERS), min_size=1, max_size=2, unique=True))
+    step = st.one_of(
+        st.tuples(st.sampled_from(readers), st.tuples(names, part)),
+        st.tuples(st.just("write"), st.tuples(names, TEXTS)),
+        st.tuples(
+            st.sampled_from(("edit", "edit_pi", "everywhere", "interrupted")),
+            st.tuples(names, st.integers(0, 8), size, TEXTS, st.booleans()),
+        ),
+        st.tuples(st.just("patch"), st.tuples(names, st.integers(0, 8), size, TEXTS)),
+        st.tuples(st.just("run"), st.tuples(st.sampled_from(COMMANDS), names, names)),
+    )
+    return draw(st.lists(step, min_size=6, max_size=16))
+
+
+def do(folder: WorkingFolder, step: str, given: tuple[object, ...]) -> None:
+    name = str(given[0])
+    if step.startswith("read_"):
+        offset, limit = given[1]  # type: ignore[misc]
+        getattr(folder, step)(name, offset, limit)
+    elif step == "run":
+        folder.run(str(given[0]).format(given[1], given[2]))
+    elif step == "write":
+        folder.write(name, str(given[1]))
+    else:
+        at, size, text = int(given[1]), int(given[2]), str(given[3])  # type: ignore[call-overload]
+        rows = (folder.text(name) or "").splitlines(keepends=True)
+        old = "".join(rows[at : at + size])
+        if step == "patch":
+            lines = [row.rstrip("\n") for row in rows[at : at + size]]
+            folder.patch(name, at, lines, text.splitlines())
+            return
+        old = old.rstrip("\n") if given[4] else old
+        if step == "everywhere":
+            folder.edit(name, old, text, everywhere=True)
+        else:
+            getattr(folder, step)(name, old, text)
+
+
+def check(found: dict[str, ReplayedFile], disk: dict[str, str], messages: Messages) -> None:
+    for path, file in found.items():
+        if "/" in path:
+            continue
+        what = f"{path} at {len(messages)}: {file}"
+        if file.is_sure:
+            # Whether a last line is ended, not every tool shows.
+            assert file.text is not None
+            assert path in disk, what
+            assert file.text.rstrip("\n") == disk[path].rstrip("\n"), what
+        if file.is_deleted and not file.doubt:
+            assert path not in disk, what
+        if file.parts and not file.doubt:
+            rows = disk[path].split("\n")
+            for part in file.parts:
+                there = rows[part.start_line - 1 : part.stop_line]
+                assert "\n".join(there).rstrip("\n") == part.text.rstrip("\n"), what
+
+
+@settings(max_examples=60)
+@given(steps=work(), texts=st.tuples(TEXTS, TEXTS), until=st.integers(0, 30))
+def test_replaying_gives_the_file_or_says_that_it_does_not_know(
+    steps: list[tuple[str, tuple[object, ...]]], texts: tuple[str, str], until: int
+) -> None:
+    with tempfile.TemporaryDirectory() as top:
+        folder = WorkingFolder(Path(top), dict(zip(NAMES, texts, strict=False)))
+        for step, given_ in steps:
+            do(folder, step, given_)
+        messages = read(folder.payload)
+        check(replay_files(messages), folder.states[-1], messages)
+        at = min(until, len(messages) - 1)
+        check(replay_files(messages, until=at), folder.states[at], messages[: at + 1])
+
+
+def replayed(*parts: list[Json], path: str = "a.py") -> ReplayedFile:
+    return replay_files(read([user("Go."), *(message for part in parts for message in part)]))[path]
+
+
+def test_an_edit_after_a_read_gives_the_file_with_what_was_edited_last() -> None:
+    file = replayed(
+        answered("1", "Read", "     1\tone\n     2\ttwo\n", file_path="a.py"),
+        answered("2", "Edit", "updated", file_path="a.py", old_string="two", new_string="2\n3"),
+    )
+    assert (file.text, file.is_sure, file.edits) == ("one\n2\n3\n", True, 1)
+    assert (file.seen_at, file.changed_at, file.touched) == (2, 4, ((2, 3),))
+
+
+def test_reads_in_parts_are_joined_once_they_meet() -> None:
+    more = "\n\n... (2 more lines not shown. Use offset=3 to continue reading)"
+    first = answered("1", "read", f"one\ntwo{more}", path="a.py", offset=1, limit=2)
+    rest = answered("2", "read", "three\n", path="a.py", offset=3, limit=9)
+    assert replayed(first).text is None
+    assert [(p.start_line, p.text) for p in replayed(first).parts] == [(1, "one\ntwo")]
+    assert replayed(first, rest).text == "one\ntwo\nthree\n"
+
+
+def test_an_old_text_that_is_not_there_ends_what_is_known_and_says_since_when() -> None:
+    file = replayed(
+        answered("1", "Write", "ok", file_path="a.py", content="one\n"),
+        answered("2", "Edit", "updated", file_path="a.py", old_string="two", new_string="2"),
+    )
+    assert (file.text, file.lost_at) == (None, 4)
+    assert "old text of an edit" in file.lost
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("git checkout a.py", ""),
+        ("npx prettier --write .", ""),
+        ("git commit -m done", "Checked 9 files in 12ms. Fixed 2 files."),
+        ("cd sub && sed -i '' 's/1/2/' ../a.py", ""),
+        ("python3 - <<'E'\nopen('a.py', 'w').write('')\nE", ""),
+    ],
+)
+def test_what_a_command_may_have_changed_is_given_with_a_doubt(command: str, output: str) -> None:
+    written = answered("1", "Write", "ok", file_path="a.py", content="one\n")
+    file = replayed(written, answered("2", "Bash", output, command=command))
+    assert (file.text, file.is_sure, file.doubt_at) == ("one\n", False, 4)
+    assert command.split()[0] in file.doubt
+
+
+@pytest.mark.parametrize(
+    "command", ["git status", "cat a.py | wc -l", "pytest -q", "grep one a.py"]
+)
+def test_what_only_looks_leaves_no_doubt(command: str) -> None:
+    written = answered("1", "Write", "ok", file_path="a.py", content="one\n")
+    assert replayed(written, answered("2", "Bash", "", command=command)).is_sure
+
+
+def test_a_file_is_told_as_of_any_message() -> None:
+    messages = read([
+        user("Go."),
+        *answered("1", "Write", "ok", file_path="a.py", content="one\n"),
+        *answered("2", "Write", "ok", file_path="a.py", content="two\n"),
+    ])
+    assert replay_files(messages, until=2)["a.py"].text == "one\n"
+    assert replay_files(messages)["a.py"].text == "two\n"
+    assert replay_files(messages, until=1) == {}
+
+
+def test_a_note_of_the_host_that_somebody_else_changed_the_file_is_a_doubt() -> None:
+    note = "<system-reminder>\nNote: a.py was modified, either by the user or by a linter.\n"
+    written = answered("1", "Write", "ok", file_path="a.py", content="one\n")
+    assert not replayed(written, [user(note)]).is_sure
+
+
+def test_several_edits_in_one_call_are_all_replayed() -> None:
+    edits = [{"oldText": "one", "newText": "1"}, {"oldText": "two", "newText": "2"}]
+    file = replayed(
+        answered("1", "Write", "ok", file_path="a.py", content="one\ntwo\n"),
+        answered("2", "edit", "Successfully replaced", path="a.py", edits=edits),
+    )
+    assert (file.text, file.edits) == ("1\n2\n", 2)
+
+
+def test_a_patch_finds_its_lines_and_may_move_the_file() -> None:
+    patch = (
+        "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n@@ def g():\n"
+        "-    return 1\n+    return 2\n*** End Patch"
+    )
+    text = "def f():\n    return 1\ndef g():\n    return 1\n"
+    files = replay_files(
+        read([
+            user("Go."),
+            *answered("1", "Write", "ok", file_path="a.py", content=text),
+            *answered("2", "apply_patch", "Success. Updated the following files:", input=patch),
+        ])
+    )
+    assert files["b.py"].text == "def f():\n    return 1\ndef g():\n    return 2\n"
+    assert files["a.py"].is_deleted
+
+
+def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
+    cleared = (
+        "[Old tool result cleared: Read, 9000 chars; "
+        "read_persisted_output o_0123456789abcdef01234567]"
+    )
+    assert replayed(answered("1", "Read", cleared, file_path="a.py")).text is None

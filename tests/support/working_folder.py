@@ -1,0 +1,213 @@
+"""A real folder that an agent works in, with the tools of several hosts, and what they answer."""
+
+import subprocess
+from pathlib import Path
+
+from .json_types import Json
+from .small import assistant, call, result, user
+
+
+class WorkingFolder:
+    """Files on disk, the messages of the work on them, and the files after each message.
+
+    Attributes:
+        payload: The messages, in Anthropic's format.
+        states: By number of messages so far, what each file says; missing files are not there.
+    """
+
+    def __init__(self, folder: Path, texts: dict[str, str]) -> None:
+        self.folder = folder
+        self.payload: list[Json] = [user("Go on.")]
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        self.states = [self.files()]
+
+    def files(self) -> dict[str, str]:
+        """What stands on disk now."""
+        return {
+            path.name: path.read_text(encoding="utf-8")
+            for path in sorted(self.folder.iterdir())
+            if path.is_file()
+        }
+
+    def text(self, name: str) -> str | None:
+        """What the file says; None where it is not there."""
+        return self.files().get(name)
+
+    def say(
+        self, tool: str, answer: str | None, /, *, is_error: bool = False, **given: object
+    ) -> None:
+        """Put a call and its answer at the end; no answer at all for None."""
+        call_id = f"c{len(self.payload)}"
+        self.states.append(self.states[-1])
+        self.payload.append(assistant(call(call_id, tool, **given)))
+        if answer is not None:
+            self.payload.append(user([result(call_id, answer, is_error=is_error)]))
+        else:
+            self.payload.append(user("Go on."))
+        self.states.append(self.files())
+
+    # Reading, as hosts number, frame and cut.
+
+    def read_claude(self, name: str, offset: int | None, limit: int | None) -> None:
+        """Claude Code: numbers and an arrow, the first 2,000 lines."""
+        self._read_numbered("Read", "file_path", name, offset, limit, "{0:6d}→{1}")
+
+    def read_tabs(self, name: str, offset: int | None, limit: int | None) -> None:
+        """Anthropic's text editor: numbers and a tab under a line of its own."""
+        text = self.text(name)
+        given: Json = {"command": "view", "path": name}
+        if text is None:
+            self.say("str_replace_based_edit_tool", "no such file", is_error=True, **given)
+            return
+        rows = text.splitlines()
+        if offset is not None:
+            last = min(len(rows), offset + (limit or 5) - 1)
+            if offset > last:
+                return
+            given["view_range"] = [offset, last]
+            rows = rows[offset - 1 : last]
+        numbered = "\n".join(f"{n:6d}\t{row}" for n, row in enumerate(rows, offset or 1))
+        head = f"Here's the result of running `cat -n` on {name}:\n"
+        self.say("str_replace_based_edit_tool", head + numbered, **given)
+
+    def read_opencode(self, name: str, offset: int | None, limit: int | None) -> None:
+        """Opencode: five digits and a bar, inside a tag, with a notice at the end."""
+        text = self.text(name)
+        if text is None:
+            self.say("read", "File not found", is_error=True, filePath=name)
+            return
+        rows = text.split("\n")
+        start, count = offset or 0, limit or 2_000
+        shown = rows[start : start + count]
+        if not shown:
+            return
+        last = start + len(shown)
+        notice = (
+            f"(File has more lines. Use 'offset' parameter to read beyond line {last})"
+            if last < len(rows)
+            else f"(End of file - total {len(rows)} lines)"
+        )
+        numbered = "\n".join(f"{n:05d}| {row}" for n, row in enumerate(shown, start + 1))
+        given: Json = {"filePath": name}
+        given |= {} if offset is None else {"offset": offset}
+        given |= {} if limit is None else {"limit": limit}
+        self.say("read", f"<file>\n{numbered}\n\n{notice}\n</file>", **given)
+
+    def read_pi(self, name: str, offset: int | None, limit: int | None) -> None:
+        """pi: plain lines, and a notice where there are more."""
+        text = self.text(name)
+        if text is None:
+            self.say("read", "ENOENT: no such file", is_error=True, path=name)
+            return
+        rows = text.split("\n")
+        start = (offset or 1) - 1
+        stop = min(len(rows), start + limit) if limit else len(rows)
+        shown = "\n".join(rows[start:stop])
+        if start >= len(rows):
+            return
+        if stop < len(rows):
+            more = len(rows) - stop
+            shown += (
+                f"\n\n... ({more} more lines not shown. Use offset={stop + 1} to continue reading)"
+            )
+        given: Json = {"path": name}
+        given |= {} if offset is None else {"offset": offset}
+        given |= {} if limit is None else {"limit": limit}
+        self.say("read", shown, **given)
+
+    def read_shell(self, name: str, offset: int | None, limit: int | None) -> None:
+        """Codex: a command, whose output is framed."""
+        if offset is None:
+            self.run(f"cat {name}")
+        else:
+            self.run(f"sed -n '{offset},{offset + (limit or 3) - 1}p' {name}")
+
+    def _read_numbered(
+        self, tool: str, key: str, name: str, offset: int | None, limit: int | None, form: str
+    ) -> None:
+        text = self.text(name)
+        given: Json = {key: name}
+        if text is None:
+            self.say(tool, "<tool_use_error>File does not exist.</tool_use_error>",
+                     is_error=True, **given)  # fmt: skip
+            return
+        rows = text.splitlines()[(offset or 1) - 1 :][: limit or 2_000]
+        if not rows:
+            return
+        given |= {} if offset is None else {"offset": offset}
+        given |= {} if limit is None else {"limit": limit}
+        shown = "\n".join(form.format(n, row) for n, row in enumerate(rows, offset or 1))
+        self.say(tool, shown + "\n\n<system-reminder>\nBe careful.\n</system-reminder>\n", **given)
+
+    # Changing.
+
+    def write(self, name: str, text: str) -> None:
+        """A whole text."""
+        (self.folder / name).write_text(text, encoding="utf-8")
+        self.say("Write", f"File created successfully at: {name}", file_path=name, content=text)
+
+    def edit(self, name: str, old: str, new: str, *, everywhere: bool = False) -> None:
+        """Claude Code: an old text that stands there once, or everywhere."""
+        text = self.text(name)
+        given: Json = {
+            "file_path": name,
+            "old_string": old,
+            "new_string": new,
+            "replace_all": everywhere,
+        }
+        found = text.count(old) if text is not None and old else 0
+        if not found or (found > 1 and not everywhere):
+            self.say("Edit", "String to replace not found in file.", is_error=True, **given)
+            return
+        assert text is not None
+        (self.folder / name).write_text(text.replace(old, new), encoding="utf-8")
+        self.say("Edit", f"The file {name} has been updated.", **given)
+
+    def edit_pi(self, name: str, old: str, new: str) -> None:
+        """pi: an old text that stands there once."""
+        text = self.text(name)
+        found = text.count(old) if text is not None and old else 0
+        if found != 1:
+            # As some formats have it: no sign but the words.
+            self.say(
+                "edit", "Error: could not find the exact text.", path=name, oldText=old, newText=new
+            )
+            return
+        assert text is not None
+        (self.folder / name).write_text(text.replace(old, new), encoding="utf-8")
+        self.say(
+            "edit", f"Successfully replaced text in {name}.", path=name, oldText=old, newText=new
+        )
+
+    def patch(self, name: str, at: int, old: list[str], new: list[str]) -> None:
+        """Codex: a patch with the lines around, applied at the first place where they stand."""
+        text = self.text(name)
+        rows = text.splitlines() if text is not None else []
+        place = next(
+            (n for n in range(len(rows) - len(old) + 1) if rows[n : n + len(old)] == old), None
+        )
+        body = "".join(f"-{row}\n" for row in old) + "".join(f"+{row}\n" for row in new)
+        patch = f"*** Begin Patch\n*** Update File: {name}\n@@\n{body}*** End Patch"
+        if not old or place is None:
+            self.say("apply_patch", "Failed to find expected lines", is_error=True, input=patch)
+            return
+        rows[place : place + len(old)] = new
+        (self.folder / name).write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+        self.say("apply_patch", f"Success. Updated the following files:\nM {name}", input=patch)
+
+    def run(self, command: str) -> None:
+        """A command in the shell."""
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, timeout=20,
+            check=False,
+        )  # fmt: skip
+        out = f"Exit code: {done.returncode}\nWall time: 0.1 seconds\nOutput:\n{done.stdout}"
+        self.say("shell", out, command=["bash", "-lc", command])
+
+    def interrupted(self, name: str, old: str, new: str) -> None:
+        """An edit that was made, and whose answer never came."""
+        text = self.text(name)
+        if text is not None and old and text.count(old) == 1:
+            (self.folder / name).write_text(text.replace(old, new), encoding="utf-8")
+        self.say("Edit", None, file_path=name, old_string=old, new_string=new)
