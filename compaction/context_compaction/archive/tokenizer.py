@@ -22,6 +22,8 @@ from importlib import import_module
 from itertools import chain, pairwise
 from typing import Any
 
+from context_compaction.messages.names import STOP_WORDS
+
 _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 
 TERMS_VERSION = f"5-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
@@ -69,17 +71,6 @@ _AMERICAN = {word: word.replace("our", "or") for word in _BRITISH_OUR.split()} |
     "offence": "offense", "programme": "program", "theatre": "theater", "tyre": "tire",
 }  # fmt: skip
 _BRITISH_ENDING = re.compile("(?<=[a-z]{3})([iy])s(e[ds]?|ers?|ing|ations?)$")
-
-_STOP_WORDS = (
-    "a about after all also am an and any are as at be because been before being between but "
-    "by can could did do does doing done for from get got had has have having he her here him "
-    "his how i if in into is it its just let like made make may me might more most my no not "
-    "now of off on one or our out over own said same say see she should so some such than "
-    "that the their them then there these they this those through to too under up us use used "
-    "using very want was we were what when where which while who whom why will with would you "
-    "your "
-)
-STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True, slots=True)

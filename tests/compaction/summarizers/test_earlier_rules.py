@@ -24,11 +24,13 @@ RESTATED = [
     # The same words with another value, but nothing says that it takes the place of the first.
     ("Always indent the YAML files with four spaces.", "The YAML files get two-space indentation."),
     ("超时时间必须是30秒。", "超时时间改为90秒。"),
+    # A correction, but nothing says that English and German are values of one kind.
+    ("Der Bericht muss auf Englisch sein.", "Der Bericht muss doch auf Deutsch sein."),
 ]  # fmt: skip
 REPLACED = [
+    ("Der Bericht muss 10 Seiten haben.", "Der Bericht muss doch 20 Seiten haben."),
     ("Always indent with tabs.", "No, indent with spaces instead of tabs."),
     ("The service must listen on port 8080.", "Actually, the service must listen on port 9191."),
-    ("Der Bericht muss auf Englisch sein.", "Der Bericht muss doch auf Deutsch sein."),
     ("Siempre usa la rama develop.", "Mejor usa siempre la rama release, no develop."),
 ]
 

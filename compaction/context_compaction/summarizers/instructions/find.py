@@ -19,45 +19,24 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_texts
 from context_compaction.summarizers.instructions import typed_text
-from context_compaction.summarizers.instructions.patterns import (
-    ABOUT_ONESELF,
-    AGREEMENT,
-    ALL_OR_NONE,
-    CORRECTION,
-    ERRAND,
-    IMPERATIVE,
-    LASTING,
-    LIMIT,
-    RULE,
-    STRONG,
-    TELLING,
-    WISH,
-)
+from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.superseded import Statement, replaced
 from context_compaction.summarizers.instructions.typed_text import Sentence
 from context_compaction.summarizers.line_index import LineIndex, names_of
 
 # A sentence with at least this rank is a rule by its words, wherever it stands.
 SURE_RANK = 2.0
-_SHORT_CHARS = 16
-_LONG_CHARS = 240
 # A sentence that stands word for word in so many messages is a frame, not speech.
 _FRAME_TIMES = 3
 # Of what its words are worth, a sentence shares this less with its neighbours in a short paragraph.
 _NEIGHBOUR_LOSS = 0.6
 _SHORT_PARAGRAPH = 3
-_LATELY_WEIGHT = 0.1
 # Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
 _REMEMBERED = 4_096
-_SIGNS = (
-    (STRONG, 1.0),
-    (ALL_OR_NONE, 0.75),
-    (LIMIT, 0.4),
-    (WISH, 0.5),
-    (IMPERATIVE, 0.25),
-    (CORRECTION, 0.5),
-    (ERRAND, -0.75),
-)
+_SURE_WEIGHT = 1.0
+_ALL_OR_NONE_WEIGHT = 0.75
+_CORRECTION_WEIGHT = 0.5
+_ERRAND_WEIGHT = -0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +150,7 @@ def find_instructions(
     differing = _differing(system, candidates)
     for text in differing:
         found[text] = replace(found[text], rank=max(found[text].rank, SURE_RANK))
-    standing = [
-        replace(said, rank=said.rank + _LATELY_WEIGHT * said.order / max(1, order))
-        for said in found.values()
-        if said.text not in older.gone
-    ]
+    standing = [said for said in found.values() if said.text not in older.gone]
     standing.sort(key=lambda binding: (-binding.rank, -binding.order))
     stands = {said.text for said in standing}
 
@@ -251,12 +226,6 @@ def _rank(sentence: Sentence, times: Mapping[str, int]) -> float:
         rank -= 2.0
     if sentence.is_last:
         rank += 0.25
-    # Letters of other scripts say more each.
-    chars = len(text) + 2 * sum(char > "\u2e80" for char in text)
-    if chars < _SHORT_CHARS:
-        rank -= 0.75
-    elif chars > _LONG_CHARS:
-        rank -= 0.5
     return rank
 
 
@@ -264,34 +233,43 @@ def _rank(sentence: Sentence, times: Mapping[str, int]) -> float:
 def is_lasting(text: str) -> bool:
     """Whether a sentence lays something down for good: no telling, no wish and no question."""
     said = typed_text.without_list_mark(text)
-    sign = LASTING.search(said)
+    sign = signs().lasting.search(said)
     return sign is not None and _states(said, sign.start())
 
 
 def _states(text: str, stop: int) -> bool:
     """Whether `text` asks for nothing, and up to `stop` tells nothing of the speaker."""
-    if text.endswith(("?", "？")) or AGREEMENT.match(text) or ERRAND.search(text):
+    known = signs()
+    if text.endswith(("?", "？")) or known.agreement.search(text) or known.errand.search(text):
         return False
-    return TELLING.search(text, 0, stop) is None
+    return known.telling.search(text, 0, stop) is None
 
 
 def _leads_to(before: UserInstruction, rule: UserInstruction) -> bool:
     """Whether the rule may need the sentence before it to be understood."""
     is_near = (before.order + 1, before.paragraph) == (rule.order, rule.paragraph)
-    states = RULE.search(before.text) and _states(before.text, len(before.text))
+    states = signs().rule.search(before.text) and _states(before.text, len(before.text))
     return is_near and bool(states)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _words_rank(text: str) -> float:
-    """What the words themselves say, in the languages of patterns.py."""
+    """What the words themselves say, in the languages that signs.py knows."""
     text = typed_text.without_list_mark(text)
-    rules = len({match[0].lower() for match in RULE.finditer(text)})
+    known = signs()
+    rules = len({match[0].lower() for match in known.rule.finditer(text)})
     rank = min(rules, 3) * 0.75
-    rank += sum(weight for sign, weight in _SIGNS if sign.search(text))
-    if ABOUT_ONESELF.search(text):
+    if known.lasting.search(text) or known.sure.search(text):
+        rank += _SURE_WEIGHT
+    if known.all_or_none.search(text):
+        rank += _ALL_OR_NONE_WEIGHT
+    if known.correction.search(text):
+        rank += _CORRECTION_WEIGHT
+    if known.errand.search(text):
+        rank += _ERRAND_WEIGHT
+    if known.about_oneself.search(text):
         rank -= 1.0 if rules else 0.5
-    if AGREEMENT.match(text):
+    if known.agreement.search(text):
         rank -= 0.5 if rules else 1.25
     return rank - 1.25 if text.endswith(("?", "？")) else rank
 

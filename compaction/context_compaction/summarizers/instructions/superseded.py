@@ -17,14 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from context_compaction.summarizers.instructions.patterns import (
-    CORRECTION,
-    ERRAND,
-    NEGATION,
-    NOW,
-    RULE,
-    WISH,
-)
+from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.topics import Topic, topic_of
 from context_compaction.summarizers.instructions.typed_text import without_list_mark
 
@@ -33,14 +26,10 @@ from context_compaction.summarizers.instructions.typed_text import without_list_
 _SAME_SUBJECT_WEIGHT = 1.0
 _SAME_SUBJECT_SHARE = 0.2
 _CLOSE_WEIGHT = 2.0
-# Where the newer one corrects or negates, so many shared words do.
-_MIN_SHARED_WORDS = 2
+# Less does where both name a value of one kind, and another one.
 _SAME_KIND_WEIGHT = 0.5
-_CORRECTION_WEIGHT = 0.5
 # Of the words of a sentence that corrects a value, so many are those of the corrected one.
 _CORRECTED_SHARE = 0.34
-# What ranks lower replaces nothing, unless it corrects in words and is not pasted.
-_STATEMENT_RANK = 0.5
 # A sentence is compared with the newest of those that have one of its rarest words: so many of each
 # of so many words, so that the cost stays linear.
 _NEAREST = 20
@@ -98,8 +87,7 @@ def replaced(said: Sequence[Statement]) -> Replaced:
             key=lambda word: (times[word], word),
         )
         near = {other for word in shared[:_RAREST] for other in by_word.get(word, ())[-_NEAREST:]}
-        states = said[at].rank >= (0 if newer.corrects else _STATEMENT_RANK)
-        if newer.is_question or not states:
+        if newer.is_question or said[at].rank < 0:
             near.clear()
         for other in sorted(near):
             older = known[other]
@@ -136,7 +124,6 @@ class _Known:
         negated: What it negates: for each negation the rest of its clause, where that says much.
         is_negative: Whether it negates anything.
         corrects: Whether it corrects in words.
-        says_now: Whether it has a weaker sign of a correction.
         is_request: Whether it asks for something to be done now, and lays nothing down.
         is_question: Whether it asks; who asks has decided nothing.
     """
@@ -148,7 +135,6 @@ class _Known:
     negated: tuple[Topic, ...]
     is_negative: bool
     corrects: bool
-    says_now: bool
     is_request: bool
     is_question: bool
 
@@ -156,10 +142,11 @@ class _Known:
 @lru_cache(maxsize=_REMEMBERED)
 def _known(text: str) -> _Known:
     said = without_list_mark(text)
+    known = signs()
     subject = topic_of(said)
-    negations = [found.end() for found in NEGATION.finditer(said)]
+    negations = [found.end() for found in known.negation.finditer(said)]
     clauses = (topic_of(_CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
-    asks = WISH.search(said) is not None or ERRAND.search(said) is not None
+    asks = known.wish.search(said) is not None or known.errand.search(said) is not None
     return _Known(
         text,
         subject,
@@ -167,9 +154,8 @@ def _known(text: str) -> _Known:
         tuple(match[0].rstrip(".:") for match in _TOKEN.finditer(said.lower())),
         tuple(clause for clause in clauses if clause.words or _values(clause)),
         bool(negations),
-        CORRECTION.search(said) is not None,
-        NOW.search(said) is not None,
-        asks and RULE.search(said) is None,
+        known.correction.search(said) is not None,
+        asks and known.rule.search(said) is None,
         said.endswith(("?", "？")),
     )
 
@@ -208,19 +194,13 @@ def _competes(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
     has_other = _has_other_of_a_kind(newer, older)
     if newer.is_negative and older.is_negative and not (newer.corrects and has_other):
         return False
-    if newer.is_request and older.is_request and not newer.corrects:
-        return False
     if _are_of_a_series(newer, older):
         return False
     shorter = min(len(newer.subject.words), len(older.subject.words))
     if shared < shorter * _SAME_SUBJECT_SHARE:
         return False
-    if (newer.corrects or newer.says_now or newer.negated) and shared >= _MIN_SHARED_WORDS:
-        return True
     if has_other:
         weight += _SAME_KIND_WEIGHT
-    if newer.corrects or newer.says_now:
-        weight += _CORRECTION_WEIGHT
     return weight >= _SAME_SUBJECT_WEIGHT
 
 

@@ -11,7 +11,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from context_compaction.summarizers.instructions.stop_words import STOP_WORDS, VALUE_KINDS
+from context_compaction.messages.names import STOP_WORDS
+from context_compaction.summarizers.instructions.signs import sign_words
 
 # So many letters of a word are compared: of Latin ones after English stemming, which takes the
 # commonest endings of other languages too, of others as it stands.
@@ -34,21 +35,8 @@ _HAN_STOP = re.compile(
 
 _stem: Any = import_module("Stemmer").Stemmer("english", 0)  # PyStemmer, which has no types
 
-# Values that are no words: a number is also a time where it is written as one.
-_TIME = re.compile(
-    r"\b\d{1,2}(?::\d\d|[.:]\d\d (?:uhr|h)\b| ?(?:am|pm|h|uhr)\b|h\d\d)"
-    r"|[上下]午|午[前後]|오[전후] ?\d",
-    re.IGNORECASE,
-)
+# Values.
 _NUMBER = re.compile(r"\d[\d.,']*\d|\d")
-_NUMERAL = "[一二两三四五六七八九十百千]"
-_EAST_ASIAN_VALUES = (
-    ("day", re.compile("(?:周|星期|礼拜)[一二三四五六日天]|[月火水木金土日]曜|.요일")),
-    ("month", re.compile(r"\d{1,2}[月월]")),
-    ("language", re.compile("[中英日德法俄韩韓]文|(?:英|日本|中国|韓国)語|(?:영|한국)어")),
-    ("colour", re.compile("[红蓝绿黑白黄灰赤青緑]色?")),
-    ("number", re.compile(f"(?<!{_NUMERAL}){_NUMERAL}++(?=[个個小天秒分年月周人次页頁份章条])")),
-)  # fmt: skip
 _LITERAL = re.compile(
     r"`[^`]+`|\"[^\"]+\"|(?<![\w-])[\w-]+(?:[._/-][\w-]+)+(?<![.:])|\b[A-Za-z]+\d\w*", re.ASCII
 )
@@ -61,8 +49,8 @@ class Topic:
 
     Attributes:
         words: Its subject words, cut down.
-        values: Its values by kind: "number", "time", "day", "month", "language", "colour",
-            "literal" (what is quoted, paths, identifiers), "name".
+        values: Its values by kind: "number", "literal" (what is quoted, paths, identifiers),
+            "name".
     """
 
     words: frozenset[str]
@@ -75,20 +63,16 @@ def topic_of(sentence: str) -> Topic:
     values: dict[str, set[str]] = {}
     for match in _WORD.finditer(sentence):
         word = match[0].lower()
-        if kind := VALUE_KINDS.get(word):
-            values.setdefault(kind, set()).add(word)
         if len(word) == 1 and match.start() and match[0].isupper() and word != "i":
             words.add(word)  # server A, plan B
         words.update(_cut(word, is_name=match[0].isupper()))
     left = sentence
-    for kind, pattern in (("time", _TIME), ("literal", _LITERAL), ("number", _NUMBER)):
+    for kind, pattern in (("literal", _LITERAL), ("number", _NUMBER)):
         if found := pattern.findall(left):
-            values.setdefault(kind, set()).update(found)
-            left = pattern.sub(" ", left)  # the 10 of 10:30 is no value of its own
-    patterns = [("name", _NAME), *(() if sentence.isascii() else _EAST_ASIAN_VALUES)]
-    for kind, pattern in patterns:
-        if found := pattern.findall(sentence):
-            values.setdefault(kind, set()).update(found)
+            values[kind] = set(found)
+            left = pattern.sub(" ", left)  # the 2 of v2.1 is no value of its own
+    if names := _NAME.findall(sentence):
+        values["name"] = set(names)
     return Topic(frozenset(words), {kind: frozenset(found) for kind, found in values.items()})
 
 
@@ -99,8 +83,8 @@ def _cut(word: str, *, is_name: bool) -> tuple[str, ...]:
         return _east_asian_words(word)
     if _HANGUL.search(word):
         start = word[:_KOREAN_CHARS]
-        return () if len(word) < _KOREAN_CHARS or start in STOP_WORDS else (start,)
-    if word in STOP_WORDS or VALUE_KINDS.get(word) == "number":
+        return () if len(word) < _KOREAN_CHARS or start in sign_words() else (start,)
+    if word in STOP_WORDS or word in sign_words():
         return ()
     if len(word) < (_MIN_NAME_CHARS if is_name else _MIN_WORD_CHARS):
         return ()
@@ -116,4 +100,4 @@ def _east_asian_words(text: str) -> tuple[str, ...]:
         for part in _HAN_STOP.split(run)
         for at in range(len(part) - 1)
     ]
-    return (*_KATAKANA.findall(text), *(pair for pair in pairs if pair not in STOP_WORDS))
+    return (*_KATAKANA.findall(text), *(pair for pair in pairs if pair not in sign_words()))

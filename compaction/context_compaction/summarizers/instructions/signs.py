@@ -1,0 +1,94 @@
+"""The signs of a rule, a wish, a correction: patterns of many languages, for find.py.
+
+They only rank what the user said; nothing depends on their being complete. Each language has a file
+in data/ with a table for each sign: `words` stand as whole words, `anywhere` also within one (of
+scripts without blanks), `starts` at the beginning of the sentence, where `before` may come first;
+`examples` have the sign by this language alone.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What each sign is found by in a sentence.
+
+    Attributes:
+        rule: A rule, a preference, a decision.
+        lasting: It holds for all time: no wish of the moment.
+        sure: The other sure signs of a rule.
+        telling: Who tells what he did or saw before that sign reports, and lays nothing down.
+        wish: Politeness goes with rules and with every other wish.
+        correction: It corrects something.
+        negation: Stands before a name or value that is not to be, or not any more.
+        agreement: It begins with a yes, with thanks, a greeting.
+        all_or_none: What holds of all or of none is said once and meant always.
+        errand: The business of the moment: what is asked for now, or told of oneself, holds until
+            it is done.
+        about_oneself: Told of oneself and of now ("I don't have the number at hand"), unlike what
+            somebody is or never does ("I'm vegetarian").
+    """
+
+    rule: re.Pattern[str]
+    lasting: re.Pattern[str]
+    sure: re.Pattern[str]
+    telling: re.Pattern[str]
+    wish: re.Pattern[str]
+    correction: re.Pattern[str]
+    negation: re.Pattern[str]
+    agreement: re.Pattern[str]
+    all_or_none: re.Pattern[str]
+    errand: re.Pattern[str]
+    about_oneself: re.Pattern[str]
+
+
+@cache
+def signs() -> Signs:
+    """The signs in all languages together, read when a sentence is first looked at."""
+    return signs_of(list(languages().values()))
+
+
+@cache
+def languages() -> Mapping[str, Any]:
+    """By language what its file says."""
+    found = (file for file in (files(__package__ or "") / "data").iterdir())
+    by_name = {file.name: file.read_text("utf-8") for file in found if file.name.endswith(".toml")}
+    # English first, then by the alphabet: of two alternatives the first is found.
+    order = sorted(by_name, key=lambda name: (name != "english.toml", name))
+    return {name.removesuffix(".toml"): tomllib.loads(by_name[name]) for name in order}
+
+
+@cache
+def sign_words() -> frozenset[str]:
+    """The plain words among the signs of a rule, a negation and a correction: on no subject."""
+    return frozenset(
+        word
+        for language in languages().values()
+        for sign in ("lasting", "negation", "correction")
+        for kind in ("words", "anywhere")
+        for word in language.get(sign, {}).get(kind, ())
+        if word.isalpha()
+    )
+
+
+def signs_of(chosen: Sequence[Mapping[str, Any]]) -> Signs:
+    """The signs in some languages."""
+    return Signs(*(_pattern(sign.name, chosen) for sign in fields(Signs)))
+
+
+def _pattern(sign: str, chosen: Sequence[Mapping[str, Any]]) -> re.Pattern[str]:
+    def any_of(kind: str) -> str:
+        found = [one for language in chosen for one in language.get(sign, {}).get(kind, ())]
+        return "|".join(found) or "(?!)"
+
+    return re.compile(
+        rf"\A(?:{any_of('before')})*(?:{any_of('starts')})\b"
+        rf"|\b(?:{any_of('words')})\b|{any_of('anywhere')}",
+        re.IGNORECASE,
+    )
