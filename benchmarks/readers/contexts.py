@@ -2,7 +2,7 @@
 
     python benchmarks/readers/contexts.py FILE CUT CONDITION --target N [--words FILE] [--archive D]
 
-FILE is any session that the product reads; CUT how many of its messages have happened (0: all). The
+FILE is any session that the product reads; CUT how many of its lines have happened (0: all). The
 text goes to standard output, its size in tokens of o200k_base to standard error.
 
 - `all`: the whole transcript, from which questions and answers are written.
@@ -25,7 +25,7 @@ from pathlib import Path
 
 import anyio
 from context_compaction import CompactRequest, CompactResult, compact, formats, open_archive
-from context_compaction.formats.session_files.read import read_conversation
+from context_compaction.formats.session_files.read import decompress, read_conversation
 from context_compaction.messages.model import (
     Block,
     JsonObject,
@@ -94,8 +94,10 @@ async def compacted(
 
 async def context(args: argparse.Namespace, folder: Path) -> str:
     """The text of one condition."""
-    conversation = read_conversation(args.file.read_bytes(), name=args.file.name)
-    payload = conversation.payload[: args.cut or None]
+    lines = decompress(args.file.read_bytes(), args.file.name).splitlines(keepends=True)
+    happened = b"".join(lines[: args.cut or None])
+    conversation = read_conversation(happened, name=args.file.name)
+    payload = conversation.payload
     parsed = formats.parse(payload, format=conversation.format)
     if args.condition == "all":
         return shown(parsed)

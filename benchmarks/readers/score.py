@@ -2,10 +2,11 @@
 
     python benchmarks/readers/score.py
 
-Beside this file, for each session and cut: `questions/NAME.json` (a list of id, kind, question,
-answer) and `answers/NAME.CONDITION.json` (for each id the reader's answer, and what somebody else
-who did not know the condition gave for it: `points` 0, 0.5 or 1, `is_wrong` where the reader told
-as a fact what is not so). `held_back.json` names the sessions that nobody looked at before the end.
+Beside this file, for each session and cut: `questions/NAME.json` (`cut_lines`, how many lines of
+the transcript had happened, and a list of id, kind, question, answer) and
+`answers/NAME.CONDITION.json` (for each id the reader's answer, and what somebody else who did not
+know the condition gave for it: `points` 0, 0.5 or 1, `is_wrong` where the reader told as a fact
+what is not so). `held_back.json` names the sessions that nobody looked at before the end.
 """
 
 import json
@@ -27,7 +28,7 @@ def tables() -> dict[str, dict[str, list[Row]]]:
     found: dict[str, dict[str, list[Row]]] = defaultdict(dict)
     for path in sorted((HERE / "answers").glob("*.json")):
         name, condition = path.stem.rsplit(".", 1)
-        asked = {row["id"] for row in read(HERE / "questions" / f"{name}.json")}
+        asked = {row["id"] for row in read(HERE / "questions" / f"{name}.json")["questions"]}
         rows: list[Row] = read(path)
         if {row["id"] for row in rows} != asked:
             raise SystemExit(f"{path.name} does not answer the questions of {name}.")
