@@ -18,9 +18,9 @@ FORM_WEIGHT = 0.8  # the same word with another ending
 class Locator:
     """Finds the place in a text where most of a query stands together."""
 
-    def __init__(self, units: Sequence[QueryTerm]) -> None:
-        self._asked = _Finder(units)
-        self._smaller = [piece for unit in units for piece in unit.pieces]
+    def __init__(self, terms: Sequence[QueryTerm]) -> None:
+        self._asked = _Finder(terms)
+        self._smaller = [piece for term in terms for piece in term.pieces]
 
     @cached_property
     def _pieces(self) -> "_Finder":
@@ -41,11 +41,11 @@ class Locator:
         for count, (start, _, _) in enumerate(places):
             found: dict[int, float] = {}
             stop = start
-            for at, unit, weight in places[count:]:
+            for at, term, weight in places[count:]:
                 if at - start > SNIPPET_CHARS - CHARS_BEFORE_MATCH:
                     break
-                if weight > found.get(unit, 0.0):
-                    found[unit], stop = weight, at
+                if weight > found.get(term, 0.0):
+                    found[term], stop = weight, at
             worth = sum(found.values()), start - stop
             if worth > best_worth:
                 best, best_worth = start, worth
@@ -53,12 +53,12 @@ class Locator:
 
 
 class _Finder:
-    """One pass over a text for several units."""
+    """One pass over a text for several terms."""
 
-    def __init__(self, units: Sequence[QueryTerm]) -> None:
+    def __init__(self, terms: Sequence[QueryTerm]) -> None:
         # Longer first: a phrase is preferred to its words where both begin.
-        self._units = sorted(units, key=lambda unit: -sum(map(len, unit.runs)))
-        groups = [_pattern_of(unit) for unit in self._units]
+        self._terms = sorted(terms, key=lambda term: -sum(map(len, term.runs)))
+        groups = [_pattern_of(term) for term in self._terms]
         self._pattern = re.compile("|".join(f"({group})" for group in groups), re.IGNORECASE)
 
     def starts(self, text: str) -> list[int]:
@@ -66,14 +66,14 @@ class _Finder:
         return [match.start() for match in islice(self._pattern.finditer(text), MAX_PLACES)]
 
     def places(self, text: str) -> list[tuple[int, int, float]]:
-        """The first `MAX_PLACES` matches: where, which unit, and how much it counts."""
+        """The first `MAX_PLACES` matches: where, which term, and how much it counts."""
         places: list[tuple[int, int, float]] = []
-        if not self._units:
+        if not self._terms:
             return places
         for match in islice(self._pattern.finditer(text), MAX_PLACES):
-            unit = (match.lastindex or 1) - 1
-            weight = self._units[unit].weight * _closeness(self._units[unit], text, match)
-            places.append((match.start(), unit, weight))
+            term = (match.lastindex or 1) - 1
+            weight = self._terms[term].weight * _closeness(self._terms[term], text, match)
+            places.append((match.start(), term, weight))
         return places
 
 
@@ -84,13 +84,13 @@ def snippet_span(length_chars: int, at: int, max_chars: int = SNIPPET_CHARS) -> 
     return start, start + max_chars
 
 
-def _pattern_of(unit: QueryTerm) -> str:
-    """Where a unit may stand: as it was written, or with another ending."""
-    *before, last = unit.runs
+def _pattern_of(term: QueryTerm) -> str:
+    """Where a term may stand: as it was written, or with another ending."""
+    *before, last = term.runs
     runs = [*map(re.escape, before), re.escape(last)]
     if last.isascii() and last.isalpha():
-        stem = _common_start(unit.words[-1], last.lower())
-        runs[-1] = f"{last if unit.is_prefix else stem}[a-z]*"
+        stem = _common_start(term.words[-1], last.lower())
+        runs[-1] = f"{last if term.is_prefix else stem}[a-z]*"
     return r"[\W_]*".join(runs)
 
 
@@ -101,14 +101,14 @@ def _common_start(one: str, other: str) -> str:
     return one[: min(len(one), len(other)) if end is None else end]
 
 
-def _closeness(unit: QueryTerm, text: str, match: "re.Match[str]") -> float:
+def _closeness(term: QueryTerm, text: str, match: "re.Match[str]") -> float:
     """How much a match is what was asked for: the same, another form of it, a part of a word."""
     if _is_inner(text, match.start(), match.end()):
         return INNER_WEIGHT
     found = match[0].lower()
-    if unit.is_prefix or found.endswith(unit.runs[-1].lower()):
+    if term.is_prefix or found.endswith(term.runs[-1].lower()):
         return 1.0
-    return FORM_WEIGHT if phrase_words(found)[-1:] == list(unit.words[-1:]) else INNER_WEIGHT
+    return FORM_WEIGHT if phrase_words(found)[-1:] == list(term.words[-1:]) else INNER_WEIGHT
 
 
 def _is_inner(text: str, start: int, end: int) -> bool:

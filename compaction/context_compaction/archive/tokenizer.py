@@ -3,8 +3,7 @@
 - Words are runs of letters and digits, in lower case: `src/x/bar_baz17.py:17` gives `src x bar
   baz17 py 17`, and is found as that phrase or by any of its words. Words of ASCII letters are
   indexed by their English stem, so that `rotates` finds `rotate`; FACTS part 4 measured what that
-  gains for questions in one's own words. British and American spelling are one: people write
-  `colour` of code that says `color`.
+  gains for questions in one's own words.
 - Parts of an identifier are its camelCase and letter/digit pieces: `ZXPlant17QuirkError` is one
   word with the parts `zx plant 17 quirk error`. They go into a column of their own, as they are
   and stemmed, so that they do not disturb phrases.
@@ -15,7 +14,7 @@ A change here needs a new `TERMS_VERSION`: indexes of another version are rebuil
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -26,9 +25,9 @@ from context_compaction.messages.names import STOP_WORDS
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 
-TERMS_VERSION = f"5-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
+TERMS_VERSION = f"6-{_stemmer.version()}"  # another version of the stemmer may stem otherwise
 MAX_TERM_CHARS = 64  # longer runs are base64 and the like; their beginning is enough to find them
-MAX_QUERY_UNITS = 24
+MAX_QUERY_TERMS = 24
 MAX_QUERY_WORDS = 64  # that a phrase is looked for by, and that a text is read for
 MIN_STEMMED_CHARS = 3  # the stemmer leaves shorter words as they are
 MAX_SHORT_PIECES = 4  # what falls into more than these, of below 2 characters each, is no name
@@ -58,19 +57,6 @@ _ASCII_WORDS = "".join(chr(code) if chr(code).isalnum() else " " for code in ran
 _MEMO_ENTRIES = 200_000  # runs whose terms are remembered while indexing: some 40 MB
 # Without its own cache, which is slower than ours.
 _stem: Callable[[str], str] = _stemmer.Stemmer("english", 0).stemWord
-
-# Words of which the two spellings have two stems. Those in -ise and -yse follow a rule instead.
-_BRITISH_OUR = (
-    "armour behaviour colour endeavour favour flavour glamour harbour honour humour labour "
-    "neighbour odour rumour savour splendour tumour vapour vigour"
-)
-_AMERICAN = {word: word.replace("our", "or") for word in _BRITISH_OUR.split()} | {
-    "analogue": "analog", "calibre": "caliber", "catalogue": "catalog", "centre": "center",
-    "cheque": "check", "defence": "defense", "dialogue": "dialog", "fibre": "fiber",
-    "fulfil": "fulfill", "grey": "gray", "licence": "license", "litre": "liter", "metre": "meter",
-    "offence": "offense", "programme": "program", "theatre": "theater", "tyre": "tire",
-}  # fmt: skip
-_BRITISH_ENDING = re.compile("(?<=[a-z]{3})([iy])s(e[ds]?|ers?|ing|ations?)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,15 +136,15 @@ def _runs(text: str) -> list[str]:
     return text.translate(_ASCII_WORDS).split() if text.isascii() else _WORD.findall(text)
 
 
-def query_units(text: str) -> list[QueryTerm]:
+def query_terms(text: str) -> list[QueryTerm]:
     """What a query in somebody's own words looks for; empty where it holds no word at all.
 
     Each run of characters between blanks is one phrase. Stop words are dropped unless there is
     nothing else. `name*` finds every word that begins so.
     """
     text = _ENDING.sub(" ", text)
-    units = list(_units(text, STOP_WORDS)) or list(_units(text, frozenset()))
-    return list(dict.fromkeys(units))[:MAX_QUERY_UNITS]
+    terms = list(_query_terms(text, STOP_WORDS)) or list(_query_terms(text, frozenset()))
+    return list(dict.fromkeys(terms))[:MAX_QUERY_TERMS]
 
 
 def likely_names(text: str) -> list[QueryTerm]:
@@ -179,13 +165,9 @@ def likely_names(text: str) -> list[QueryTerm]:
     return names + [QueryTerm((run,), (run,)) for run in stemmed if run not in STOP_WORDS]
 
 
-def word_places(text: str, words: Collection[str]) -> dict[str, list[int]]:
-    """At which words of a text the `words` stand, as they are indexed; counted from 0."""
-    places: dict[str, list[int]] = {word: [] for word in words}
-    for place, word in enumerate(" ".join(map(_memo.__getitem__, _runs(text))).split(" ")):
-        if word in places:
-            places[word].append(place)
-    return places
+def words_of(text: str) -> set[str]:
+    """The words of a text, as they are indexed."""
+    return set(" ".join(map(_memo.__getitem__, _runs(text))).split(" "))
 
 
 def stems_of_prefix(prefix: str) -> list[str]:
@@ -193,9 +175,7 @@ def stems_of_prefix(prefix: str) -> list[str]:
     if not (prefix.isascii() and prefix.isalpha()):
         return []
     shorter = [prefix[:end] for end in range(max(4, len(prefix) - MAX_ENDING_CHARS), len(prefix))]
-    stem = _stemmed(prefix)
-    american = [found for british, found in _AMERICAN_STEMS.items() if british.startswith(prefix)]
-    stems = dict.fromkeys([*shorter, stem, *american])
+    stems = dict.fromkeys([*shorter, _stemmed(prefix)])
     return [found for found in stems if not found.startswith(prefix)]
 
 
@@ -204,7 +184,7 @@ def phrase_words(text: str) -> list[str]:
     return [word for run in _WORD.findall(text) for word in _run_words(run)]
 
 
-def phrase_unit(text: str) -> QueryTerm | None:
+def phrase_term(text: str) -> QueryTerm | None:
     """`text` as one phrase, by its first `MAX_QUERY_WORDS` words; None where it holds none."""
     every = _WORD.findall(text)
     runs = tuple(run[:MAX_QUERY_WORDS] if _is_unspaced(run) else run for run in every)
@@ -218,17 +198,17 @@ def phrase_unit(text: str) -> QueryTerm | None:
     return QueryTerm(tuple(words), runs, is_prefix or _is_lone(runs[-1]))
 
 
-def _units(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:
+def _query_terms(text: str, dropped: frozenset[str]) -> Iterator[QueryTerm]:
     for chunk in _NON_BLANK.findall(text):
         runs = [run for run in _WORD.findall(chunk) if run.lower() not in dropped]
-        whole = phrase_unit(chunk) if runs else None
+        whole = phrase_term(chunk) if runs else None
         if whole is not None:
             words = runs if len(whole.runs) > 1 else []
             smaller = [_weighed(word, WORD_WEIGHT) for word in words]
             for run in runs:
                 pieces = _pairs(run) if _is_unspaced(run) else _identifier_pieces(run)
                 smaller += [_weighed(piece, PIECE_WEIGHT) for piece in pieces]
-            yield replace(whole, pieces=tuple(smaller[:MAX_QUERY_UNITS]))
+            yield replace(whole, pieces=tuple(smaller[:MAX_QUERY_TERMS]))
 
 
 def _weighed(run: str, weight: float) -> QueryTerm:
@@ -264,15 +244,8 @@ def _prefix_words(run: str) -> list[str]:
 
 
 def _stemmed(word: str) -> str:
-    if len(word) < MIN_STEMMED_CHARS or not (word.isascii() and word.isalpha()):
-        return word
-    if "is" in word or "ys" in word:
-        word = _BRITISH_ENDING.sub(r"\1z\2", word)
-    stem = _stem(word)
-    return _AMERICAN_STEMS.get(stem, stem)
-
-
-_AMERICAN_STEMS = {_stem(british): _stem(american) for british, american in _AMERICAN.items()}
+    is_plain = len(word) >= MIN_STEMMED_CHARS and word.isascii() and word.isalpha()
+    return _stem(word) if is_plain else word
 
 
 def _is_lone(run: str) -> bool:

@@ -819,21 +819,6 @@ async def an_answer_beside_the_question_comes_before_chance_likeness(archive: Ar
 
 
 @promise
-async def british_and_american_spelling_are_one(archive: Archive) -> None:
-    await add(
-        archive, "s", user("the background color is gray"), user("we serialise in the centre")
-    )
-    for text in ("colour", "grey", "colours grey", "colo*", "Background colour is grey"):
-        assert await found(archive, text) == pointers("s", 0), text
-    for text in ("serialize", "center", "serializes"):
-        assert await found(archive, text) == pointers("s", 1), text
-    (hit,) = (await archive.search(Query("which colour?"))).hits
-    assert "the background color is gray"[hit.offset_chars :].startswith("color")
-    await add(archive, "t", user("what colour?"))
-    assert await found(archive, "colou*") == pointers("t", 0), "a beginning is meant as written"
-
-
-@promise
 async def a_day_that_a_query_names_finds_what_was_said_then(archive: Archive) -> None:
     noon = 1_772_366_400.0  # 2026-03-01T12:00:00Z
     raws = [user(f"the deploy went well, number {count}") for count in range(8)]

@@ -11,13 +11,10 @@ from collections.abc import Sequence
 
 from context_compaction.archive.snippets import CHARS_BEFORE_MATCH, SNIPPET_CHARS
 
-READ_ROWS = 48  # of the best
+READ_ROWS = 48  # of the best; 24 show 1 of 80 names less in the pi session
 MAX_PLACES = 60  # of one text that are weighed
 MAX_NAME_CHARS = 80
-# Among rows that show about equally many new names, the better one.
-RANK_WEIGHT = 0.01
-
-OTHER_FORM_WORTH = 0.3  # of a name that has the word in another form, or within a longer word
+OTHER_FORM_WEIGHT = 0.3  # of a name that has the word in another form, or within a longer word
 
 _MARKS = "._$@/\\-"  # within a name, not around it
 _NAME_CHARS = string.ascii_letters + string.digits + _MARKS
@@ -39,10 +36,10 @@ def diversify(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dic
     """
     windows = [(row, _windows(text, places)) for row, text, places in texts]
     shown: set[str] = set()
-    worth: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for _, candidates in windows:
         for name in frozenset[str]().union(*candidates.values()):
-            worth[name] = 1.0 if word.lower() in _pieces(name) else OTHER_FORM_WORTH
+            weights[name] = 1.0 if word.lower() in _pieces(name) else OTHER_FORM_WEIGHT
     chosen: dict[int, int] = {}
     # What a row shows anew only ever shrinks, so a row that leads after another look is the best.
     queue = [(-float("inf"), rank) for rank in range(len(windows))]
@@ -50,12 +47,13 @@ def diversify(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dic
         _, rank = heapq.heappop(queue)
         row, candidates = windows[rank]
         gains = {
-            place: sum(worth[name] for name in names - shown) for place, names in candidates.items()
+            place: sum(weights[name] for name in names - shown)
+            for place, names in candidates.items()
         }
         place = max(gains, key=gains.__getitem__, default=0)
         if not gains.get(place):
             continue
-        key = (RANK_WEIGHT * rank - gains[place], rank)
+        key = (-gains[place], rank)
         if chosen and queue and key > queue[0]:
             heapq.heappush(queue, key)
             continue

@@ -1,4 +1,4 @@
-"""The full-text tables: one for every `SHARD_DOCS` rows, so that no query walks the whole archive.
+"""The full-text tables: one for every `PARTITION_ROWS` rows, so that no query walks all rows.
 
 BM25 counts how many rows hold a word by walking all of them (FACTS part 2, 2.3b). A table of its
 own for each share of the rows bounds that walk: a common word is answered by the newest table, a
@@ -14,7 +14,7 @@ from math import inf
 
 from context_compaction.archive.tokenizer import QueryTerm, stems_of_prefix
 
-SHARD_DOCS = 131_072
+PARTITION_ROWS = 131_072
 # BM25 would put a text of three words before any longer one; a text counts as this long at least.
 # Measured: LoCoMo's MRR rises from .45 to .48 with 30, own questions stay the same.
 MIN_DOC_TERMS = 30
@@ -34,8 +34,8 @@ IN_HISTORY = "(?4 IS NULL OR rowid IN (SELECT value FROM json_each(?4)))"
 
 TermsRow = tuple[int, str, str, str, str]
 
-SHARD_SCHEMA = """
-CREATE TABLE shard (
+PARTITION_SCHEMA = """
+CREATE TABLE fts_partition (
     id INTEGER PRIMARY KEY, doc_count INTEGER NOT NULL, min_seconds REAL, max_seconds REAL
 );
 """
@@ -134,23 +134,18 @@ def time_range_tokens(since_seconds: float, until_seconds: float) -> tuple[str, 
     return tuple(tokens)
 
 
-def expression_of(unit: QueryTerm) -> str:
-    """The FTS5 expression of a unit; its words are letters and digits only, so quotes are safe."""
-    columns = "words" if len(unit.words) > 1 else "{words parts}"
-    if not unit.is_prefix:
-        return f'({columns} : "{" ".join(unit.words)}")'
-    *before, last = list(unit.words)
-    expressions = [f'({columns} : "{" ".join(unit.words)}" *)']
+def expression_of(term: QueryTerm) -> str:
+    """The FTS5 expression of a term; its words are letters and digits only, so quotes are safe."""
+    columns = "words" if len(term.words) > 1 else "{words parts}"
+    if not term.is_prefix:
+        return f'({columns} : "{" ".join(term.words)}")'
+    *before, last = list(term.words)
+    expressions = [f'({columns} : "{" ".join(term.words)}" *)']
     # What is indexed is the stem, which may be shorter than the prefix, or end otherwise.
     expressions += [
         f'({columns} : "{" ".join([*before, stem])}")' for stem in stems_of_prefix(last)
     ]
     return f"({' OR '.join(expressions)})"
-
-
-def expression_of_any(words: Sequence[str]) -> str:
-    """The FTS5 expression of rows that hold one of `words`, as they are indexed."""
-    return "{words parts} : (" + " OR ".join(f'"{word}"' for word in words) + ")"
 
 
 def path_expression(path: QueryTerm) -> str:
@@ -161,7 +156,7 @@ def path_expression(path: QueryTerm) -> str:
 def load_partitions(connection: sqlite3.Connection) -> list[Partition]:
     """All tables that hold rows, the newest first."""
     rows = connection.execute(
-        "SELECT id, doc_count, min_seconds, max_seconds FROM shard WHERE doc_count > 0"
+        "SELECT id, doc_count, min_seconds, max_seconds FROM fts_partition WHERE doc_count > 0"
         " ORDER BY id DESC"
     )
     return [Partition(*row) for row in rows]
@@ -173,9 +168,9 @@ def insert_terms(
     """Add rows (id, words, parts, meta, paths), ids rising, to the newest table or a new one."""
     if not rows:
         return
-    found = connection.execute("SELECT max(id), doc_count FROM shard").fetchone()
-    number, count = (0, SHARD_DOCS) if found[0] is None else found
-    if count >= SHARD_DOCS:
+    found = connection.execute("SELECT max(id), doc_count FROM fts_partition").fetchone()
+    number, count = (0, PARTITION_ROWS) if found[0] is None else found
+    if count >= PARTITION_ROWS:
         if number:
             # One segment answers a rare word with one look-up.
             connection.execute(f"INSERT INTO fts_{number} (fts_{number}) VALUES ('optimize')")  # noqa: S608
@@ -188,14 +183,14 @@ def insert_terms(
             f"INSERT INTO fts_{number} (fts_{number}, rank) VALUES ('hashsize', ?)",  # noqa: S608
             (UNWRITTEN_BYTES,),
         )
-        connection.execute("INSERT INTO shard VALUES (?, 0, NULL, NULL)", (number,))
+        connection.execute("INSERT INTO fts_partition VALUES (?, 0, NULL, NULL)", (number,))
     connection.executemany(
         f"INSERT INTO fts_{number} (rowid, words, parts, meta, paths)"  # noqa: S608
         " VALUES (?, ?, ?, ?, ?)",
         rows,
     )
     connection.execute(
-        "UPDATE shard SET doc_count = doc_count + ?,"
+        "UPDATE fts_partition SET doc_count = doc_count + ?,"
         " min_seconds = min(coalesce(min_seconds, ?2), ?2),"
         " max_seconds = max(coalesce(max_seconds, ?3), ?3) WHERE id = ?4",
         (len(rows), min(seconds), max(seconds), number),
@@ -204,25 +199,29 @@ def insert_terms(
 
 def newest_ids(
     connection: sqlite3.Connection,
-    shards: Sequence[Partition],
+    partitions: Sequence[Partition],
     allowed: Filter,
     expression: str,
     limit: int,
 ) -> list[int]:
     """The last `limit` rows that match, last first; `allowed.in_time` is still to be asked."""
     ids: list[int] = []
-    for shard in shards:
-        ids += _ids(connection, shard, allowed, expression, limit - len(ids))
+    for partition in partitions:
+        ids += _ids(connection, partition, allowed, expression, limit - len(ids))
         if len(ids) >= limit:
             break
     return ids
 
 
 def _ids(
-    connection: sqlite3.Connection, shard: Partition, allowed: Filter, expression: str, limit: int
+    connection: sqlite3.Connection,
+    partition: Partition,
+    allowed: Filter,
+    expression: str,
+    limit: int,
 ) -> Iterator[int]:
     rows = connection.execute(
-        f"SELECT rowid FROM {shard.table} WHERE {shard.table} MATCH ?1 AND rowid <= ?2"  # noqa: S608
+        f"SELECT rowid FROM {partition.table} WHERE {partition.table} MATCH ?1 AND rowid <= ?2"  # noqa: S608
         f" AND {IN_HISTORY} ORDER BY rowid DESC LIMIT ?3",
         (allowed.match(expression), allowed.last_id, limit, allowed.ids),
     )

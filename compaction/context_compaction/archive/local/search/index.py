@@ -55,7 +55,7 @@ from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
 from context_compaction.messages.history_hash import chain_hash
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
 
 # A folder's time stamp is trusted to show later changes only when it is older than this: some

@@ -27,7 +27,7 @@ from context_compaction.archive.local.search.fts_tables import (
     FILLER,
     MIN_DOC_TERMS,
     OWN,
-    SHARD_SCHEMA,
+    PARTITION_SCHEMA,
     TermsRow,
     insert_terms,
     role_token,
@@ -43,7 +43,7 @@ NO_SEGMENT = 0
 NO_SEQ = -1  # of an output's rows
 
 SCHEMA = (
-    SHARD_SCHEMA
+    PARTITION_SCHEMA
     + """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE session (

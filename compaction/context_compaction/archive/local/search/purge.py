@@ -43,10 +43,10 @@ def remove_dead_rows(connection: sqlite3.Connection) -> None:
 
     Their bytes are overwritten only when the file is written anew.
     """
-    for (number,) in connection.execute("SELECT id FROM shard").fetchall():
+    for (number,) in connection.execute("SELECT id FROM fts_partition").fetchall():
         count = _forget_words(connection, f"fts_{number}")
         connection.execute(
-            "UPDATE shard SET doc_count = doc_count - ? WHERE id = ?", (count, number)
+            "UPDATE fts_partition SET doc_count = doc_count - ? WHERE id = ?", (count, number)
         )
     connection.execute(
         "DELETE FROM part WHERE id IN (SELECT id FROM doc WHERE segment = ?)", (NO_SEGMENT,)

@@ -23,7 +23,7 @@ from context_compaction.archive.local.search.fts_tables import (
 from context_compaction.archive.local.search.hits import Groups, hit_at
 from context_compaction.archive.local.search.index import Doc, DocText, SearchIndex
 from context_compaction.archive.patterns import Matcher, open_matcher, too_slow
-from context_compaction.archive.tokenizer import phrase_unit
+from context_compaction.archive.tokenizer import phrase_term
 
 SCAN_BYTES = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
@@ -73,8 +73,8 @@ async def scan(
     Raises:
         QueryError: The pattern is no regular expression, or too slow.
     """
-    words = [phrase_unit(words) for words in required_words(query.text)]
-    expression = " AND ".join(expression_of(unit) for unit in words if unit is not None)
+    words = [phrase_term(words) for words in required_words(query.text)]
+    expression = " AND ".join(expression_of(term) for term in words if term is not None)
     first_id = Filter(()).last_id if cursor is None else cursor[1]
     found = _Scan([], Groups(), first_id)
 
@@ -136,7 +136,7 @@ def _newest_docs(
     index: SearchIndex, connection: sqlite3.Connection, allowed: Filter, expression: str
 ) -> Iterator[Doc]:
     """Every row that `allowed` and `expression` let through, the last one first."""
-    shards = load_partitions(connection)
+    partitions = load_partitions(connection)
     is_open = not allowed.match(expression)
     while True:
         if is_open:
@@ -146,7 +146,7 @@ def _newest_docs(
             )
             ids = [doc_id for (doc_id,) in rows]
         else:
-            ids = newest_ids(connection, shards, allowed, expression, _DOCS_A_READ)
+            ids = newest_ids(connection, partitions, allowed, expression, _DOCS_A_READ)
         yield from index.docs(connection, allowed.in_time(connection, ids))
         if not ids:
             return

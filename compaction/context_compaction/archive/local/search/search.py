@@ -26,10 +26,10 @@ from context_compaction.archive.local.search.fts_tables import (
 from context_compaction.archive.local.search.hits import grouped, hit_at, next_hit
 from context_compaction.archive.local.search.index import FAMILY, Doc, SearchIndex
 from context_compaction.archive.local.search.ingest import tool_token
-from context_compaction.archive.local.search.ranking import Ranker
 from context_compaction.archive.local.search.regex_search import SCAN_SECONDS, OnIndex, scan
+from context_compaction.archive.local.search.word_search import Ranker
 from context_compaction.archive.snippets import Locator
-from context_compaction.archive.tokenizer import QueryTerm, phrase_unit, query_units
+from context_compaction.archive.tokenizer import QueryTerm, phrase_term, query_terms
 from context_compaction.errors import NotFoundError, QueryError
 from context_compaction.request import check_session_id
 
@@ -64,8 +64,8 @@ def search(
     """
     _check(query)
     cursor = decode_cursor(query.cursor) if query.cursor else None
-    units = _units(query)
-    is_prefix = all(unit.is_prefix for unit in units)
+    terms = _terms(query)
+    is_prefix = all(term.is_prefix for term in terms)
 
     def work(connection: sqlite3.Connection) -> SearchPage:
         with _limited(connection, query, check) as still_allowed:
@@ -77,18 +77,18 @@ def search(
             allowed = replace(allowed, last_id=cursor[1])
         ranker = Ranker(index, connection, allowed, still_allowed)
         ranking = (
-            ranker.newest(units) if query.order == "recent" else ranker.best(units, query.text)
+            ranker.newest(terms) if query.order == "recent" else ranker.best(terms, query.text)
         )
         everything = Filter(without_own=allowed.without_own)
         anywhere = Ranker(index, connection, everything, still_allowed)
-        elsewhere = [unit for unit in ranking.absent if anywhere.is_found(unit)]
+        elsewhere = [term for term in ranking.missing_terms if anywhere.is_found(term)]
         offset = max(0, int(cursor[0])) if cursor else 0
-        locator = Locator(units)
+        locator = Locator(terms)
         ids = ranking.ids
         chosen: dict[int, int] = {}
-        if query.order == "relevance" and len(units) == 1 and len(units[0].runs) == 1:
+        if query.order == "relevance" and len(terms) == 1 and len(terms[0].runs) == 1:
             chosen = _varied(
-                units[0].runs[0], ranker, locator, index.docs(connection, ids[:READ_ROWS])
+                terms[0].runs[0], ranker, locator, index.docs(connection, ids[:READ_ROWS])
             )
             ids = [*chosen, *(doc_id for doc_id in ids if doc_id not in chosen)]
         docs = list(grouped(index, connection, ids, offset + query.limit + 1))
@@ -110,8 +110,8 @@ def search(
             len(ranking.ids),
             ranking.is_exact,
             encode_cursor([offset + query.limit, newest]) if has_more else None,
-            tuple(" ".join(unit.runs) for unit in ranking.absent if unit not in elsewhere),
-            tuple(" ".join(unit.runs) for unit in elsewhere),
+            tuple(" ".join(term.runs) for term in ranking.missing_terms if term not in elsewhere),
+            tuple(" ".join(term.runs) for term in elsewhere),
             ranking.has_any,
         )
 
@@ -183,7 +183,7 @@ def _check(query: Query) -> None:
         check_session_id(query.session_id)
     elif query.head is not None:
         raise QueryError(f"The history {query.head!r} is of no session. Give session_id as well.")
-    if query.path is not None and phrase_unit(query.path) is None:
+    if query.path is not None and phrase_term(query.path) is None:
         raise QueryError(f"The path {query.path[:80]!r} holds no letter or digit.")
 
 
@@ -204,11 +204,11 @@ def _filter(connection: sqlite3.Connection, query: Query, within: History | None
     since = -inf if query.since_seconds is None else query.since_seconds
     until = inf if query.until_seconds is None else query.until_seconds + _MILLISECOND
     if since > -inf or until < inf:
-        shards = load_partitions(connection)
-        first = max([since, min((shard.min_seconds for shard in shards), default=0.0)])
-        last = min([until, max((shard.max_seconds for shard in shards), default=0.0)])
+        partitions = load_partitions(connection)
+        first = max([since, min((partition.min_seconds for partition in partitions), default=0.0)])
+        last = min([until, max((partition.max_seconds for partition in partitions), default=0.0)])
         tokens.append(time_range_tokens(first, last) or _NOTHING)
-    path = None if query.path is None else phrase_unit(query.path)
+    path = None if query.path is None else phrase_term(query.path)
     expression = "" if path is None else path_expression(path)
     wants_own = query.tool is not None and is_own_tool(query.tool)
     return Filter(
@@ -233,15 +233,15 @@ def _rows_of(connection: sqlite3.Connection, session_id: str, history: History) 
     return json.dumps([doc_id for (doc_id,) in rows])
 
 
-def _units(query: Query) -> list[QueryTerm]:
+def _terms(query: Query) -> list[QueryTerm]:
     if query.kind == "phrase":
-        phrase = phrase_unit(query.text)
-        units = [] if phrase is None else [phrase]
+        phrase = phrase_term(query.text)
+        terms = [] if phrase is None else [phrase]
     else:
-        units = query_units(query.text)
-    if not units:
+        terms = query_terms(query.text)
+    if not terms:
         raise QueryError(
             f"The query {query.text[:80]!r} holds no letter or digit. "
             "Give a word, or use kind='regex' to look for other characters."
         )
-    return units
+    return terms
