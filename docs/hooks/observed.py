@@ -122,7 +122,7 @@ async def _work(archive: LocalArchive) -> None:
     messages = parse(payload, format=conversation.format)
     await archive.append("slid", messages[:40], format=conversation.format)
     await archive.append("slid", messages[20:50], format=conversation.format)
-    await archive.pin("s")
+    await archive.retain("s")
 
 
 def _look(root: Path) -> Written:

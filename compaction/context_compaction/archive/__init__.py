@@ -262,7 +262,7 @@ class SessionUsage:
     Attributes:
         session_id: The session.
         parent_session_id: The session that started it.
-        is_pinned: Whether retention must leave it.
+        is_retained: Whether retention must leave it.
         message_count: Its messages.
         last_seconds: When it was last written to, in Unix time.
         log_bytes: Its transcript, receipts and small outputs.
@@ -271,7 +271,7 @@ class SessionUsage:
 
     session_id: str
     parent_session_id: str | None
-    is_pinned: bool
+    is_retained: bool
     message_count: int
     last_seconds: float
     log_bytes: int
@@ -427,7 +427,7 @@ class Archive(Protocol):
         """One session."""
         ...
 
-    async def pin(self, session_id: str, *, pinned: bool = True) -> None:
+    async def retain(self, session_id: str, *, retained: bool = True) -> None:
         """Keep a session, and those that it started, from retention; or no longer."""
         ...
 

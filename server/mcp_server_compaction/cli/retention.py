@@ -42,7 +42,7 @@ def run_usage(config: Config, *, as_json: bool) -> None:
         say(
             f"{_shown(room.log_bytes):>10} + {_shown(room.own_bytes):>10} outputs  "
             f"{iso_time(room.session.last_seconds)}  {room.session.session_id}"
-            f"{'  pinned' if room.session.is_pinned else ''}"
+            f"{'  pinned' if room.session.is_retained else ''}"
         )
     say(f"{_shown(usage.total_bytes)} in {len(rooms)} sessions.")
     if unnamed_bytes:
@@ -73,7 +73,7 @@ def _document(room: _Room) -> JsonObject:
     return {
         "session_id": room.session.session_id,
         "parent_session_id": room.session.parent_session_id,
-        "pinned": room.session.is_pinned,
+        "pinned": room.session.is_retained,
         "messages": room.session.message_count,
         "last_time": iso_time(room.session.last_seconds),
         "log_bytes": room.log_bytes,
@@ -151,7 +151,7 @@ async def _delete(config: Config, session_ids: Sequence[str]) -> int:
 async def _pin(config: Config, session_ids: Sequence[str], pinned: bool) -> None:
     async with open_archive(config.archive_folder) as archive:
         for session_id in session_ids:
-            await archive.pin(session_id, pinned=pinned)
+            await archive.retain(session_id, retained=pinned)
 
 
 def _freed(usage: Usage, chosen: Sequence[SessionUsage]) -> int:

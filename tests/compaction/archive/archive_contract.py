@@ -1065,13 +1065,13 @@ async def a_pin_keeps_a_session_and_what_it_started_until_it_is_taken_off(
     for name, parent in (("one", None), ("sub", "one"), ("two", None)):
         await archive.append(name, parsed(user(name)), format=FORMAT, parent_session_id=parent)
     info = await archive.session_info("one")
-    await archive.pin("one")
+    await archive.retain("one")
     assert await archive.session_info("one") == info, "a pin does not make a session newer"
     usage = await archive.usage()
     assert [session.session_id for session in choose(usage, max_bytes=0)] == ["two"]
-    await archive.pin("one", pinned=False)
+    await archive.retain("one", retained=False)
     chosen = choose(await archive.usage(), before_seconds=1e12)
     assert [session.session_id for session in chosen] == ["one", "sub", "two"]
     assert choose(await archive.usage(), before_seconds=0.0, max_bytes=10**9) == []
     with pytest.raises(NotFoundError):
-        await archive.pin("gone")
+        await archive.retain("gone")

@@ -331,7 +331,7 @@ def test_a_read_only_archive_is_read_and_searched_and_says_why_it_cannot_be_writ
                 for change in (
                     add(archive, "s", *RAWS, user("more")),
                     add(archive, "new", user("more")),
-                    archive.pin("s"),
+                    archive.retain("s"),
                     archive.delete(["s"]),
                 ):
                     with pytest.raises(ArchiveError, match=r"Permission denied.*may be read and"):

@@ -24,7 +24,7 @@ _SESSIONS = st.lists(
         SessionUsage,
         session_id=st.uuids().map(str),
         parent_session_id=st.none(),
-        is_pinned=st.booleans(),
+        is_retained=st.booleans(),
         message_count=st.just(1),
         last_seconds=st.floats(0, 100),
         log_bytes=st.integers(0, 50),
@@ -42,19 +42,19 @@ def test_what_is_chosen_brings_the_size_down_and_nothing_more_goes_than_must(
     used = {digest for session in ordered for digest in session.blobs}
     usage = Usage(ordered, dict.fromkeys(used, 20))
     chosen = choose(usage, before_seconds=before_seconds, max_bytes=max_bytes)
-    assert not [session for session in chosen if session.is_pinned]
+    assert not [session for session in chosen if session.is_retained]
     kept = [session for session in ordered if session not in chosen]
     assert not [
         session
         for session in kept
-        if session.last_seconds < before_seconds and not session.is_pinned
+        if session.last_seconds < before_seconds and not session.is_retained
     ]
 
     def size(left: list[SessionUsage]) -> int:
         blobs = {digest for session in left for digest in session.blobs}
         return sum(session.log_bytes for session in left) + 20 * len(blobs)
 
-    if [session for session in kept if not session.is_pinned]:
+    if [session for session in kept if not session.is_retained]:
         assert size(kept) <= max_bytes
     young = [session for session in chosen if session.last_seconds >= before_seconds]
     if young:

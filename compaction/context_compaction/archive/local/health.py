@@ -6,10 +6,9 @@ from pathlib import Path
 from context_compaction.archive import Health
 from context_compaction.archive.local.durable_files import explaining
 from context_compaction.archive.local.log import (
-    list_sessions,
-    list_shards,
     read_segment,
     segment_sizes,
+    session_folders,
 )
 from context_compaction.archive.local.search.sqlite_file import FIRST_SAFE_SQLITE, index_bytes
 
@@ -25,26 +24,25 @@ def examine(root: Path, index_folder: Path) -> Health:
     problems: list[str] = []
     sessions: set[str] = set()
     log_bytes = 0
-    for shard in list_shards(root):
-        for folder in list_sessions(shard):
-            for segment, size in segment_sizes(folder).items():
-                log_bytes += size
-                part = read_segment(folder, segment)
-                problems += [
-                    f"{folder / segment}: line {line} does not match its checksum and is left out."
-                    for line in part.damaged
-                ]
-                if part.end < size:
-                    problems.append(
-                        f"{folder / segment}: the last {size - part.end} bytes are a call that "
-                        "was cut off; they are left out, and nothing that was acknowledged is lost."
-                    )
-                heads = [record.head for record in part.records]
-                sessions.update(folder.name for head in heads if head["kind"] == "session")
-                messages.update(
-                    (folder.name, head["seq"]) for head in heads if head["kind"] == "message"
+    for folder in session_folders(root):
+        for segment, size in segment_sizes(folder).items():
+            log_bytes += size
+            part = read_segment(folder, segment)
+            problems += [
+                f"{folder / segment}: line {line} does not match its checksum and is left out."
+                for line in part.damaged
+            ]
+            if part.end < size:
+                problems.append(
+                    f"{folder / segment}: the last {size - part.end} bytes are a call that "
+                    "was cut off; they are left out, and nothing that was acknowledged is lost."
                 )
-                outputs.update(head["id"] for head in heads if head["kind"] == "output")
+            heads = [record.head for record in part.records]
+            sessions.update(folder.name for head in heads if head["kind"] == "session")
+            messages.update(
+                (folder.name, head["seq"]) for head in heads if head["kind"] == "message"
+            )
+            outputs.update(head["id"] for head in heads if head["kind"] == "output")
     if sqlite3.sqlite_version_info < FIRST_SAFE_SQLITE:
         problems.append(
             f"Note: SQLite {sqlite3.sqlite_version} has a bug (3.7.0 to 3.51.2) that can damage "

@@ -13,7 +13,7 @@ import os
 import platform
 import time
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -181,28 +181,18 @@ def last_told(root: Path) -> int:
             return 0
 
 
-def list_shards(root: Path) -> list[Path]:
-    """The folders that sessions are spread over, in order.
+def session_folders(root: Path, prefixes: Iterable[str] | None = None) -> list[Path]:
+    """The folders of all sessions, or of those in the outer folders `prefixes`, in order.
 
     Raises:
-        ArchiveError: The folder cannot be read.
+        ArchiveError: A folder cannot be read.
     """
-    folder = root / "sessions"
-    with explaining(folder, "Listing"):
-        try:
-            return sorted(folder.iterdir())
-        except FileNotFoundError:
-            return []
-
-
-def list_sessions(shard: Path) -> list[Path]:
-    """The folders of the sessions of one shard, in order.
-
-    Raises:
-        ArchiveError: The folder cannot be read.
-    """
-    with explaining(shard, "Listing"):
-        return sorted(path for path in shard.iterdir() if path.is_dir())
+    outer = root / "sessions"
+    with explaining(outer, "Listing"):
+        if prefixes is None:
+            prefixes = sorted(path.name for path in outer.iterdir()) if outer.is_dir() else []
+        groups = (sorted((outer / prefix).iterdir()) for prefix in prefixes)
+        return [folder for group in groups for folder in group if folder.is_dir()]
 
 
 def append_records(
@@ -263,7 +253,7 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
         if with_names:
             sync_folders(folder, root)
         # A file's growth does not show in any folder. In nanoseconds, as the kernel's own stamps
-        # are only as fine as its ticks. The shard's first: whoever sees the outer one sees it too.
+        # are only as fine as its ticks. The inner one first: whoever sees the outer one sees both.
         now = time.time_ns()
         for told in (folder.parent, folder.parent.parent):
             os.utime(told, ns=(now, now))

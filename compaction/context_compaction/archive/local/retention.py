@@ -23,10 +23,9 @@ from context_compaction.archive.local.durable_files import (
     try_lock,
 )
 from context_compaction.archive.local.log import (
-    list_sessions,
-    list_shards,
     segment_sizes,
     session_folder,
+    session_folders,
 )
 from context_compaction.archive.local.session_state import TranscriptState, refresh
 
@@ -51,11 +50,10 @@ class References:
         Raises:
             ArchiveError: The log cannot be read.
         """
-        for shard in list_shards(self._root):
-            for folder in list_sessions(shard):
-                named = self.by_session.setdefault(folder.name, set())
-                for segment, size in segment_sizes(folder).items():
-                    named |= self._read(folder / segment, size)
+        for folder in session_folders(self._root):
+            named = self.by_session.setdefault(folder.name, set())
+            for segment, size in segment_sizes(folder).items():
+                named |= self._read(folder / segment, size)
 
     def _read(self, path: Path, size: int) -> set[str]:
         start = self._read_to.get(path, 0)
@@ -87,7 +85,7 @@ def measure(root: Path) -> Usage:
                 SessionUsage(
                     session_id=state.session_id,
                     parent_session_id=state.parent_session_id,
-                    is_pinned=state.is_pinned,
+                    is_retained=state.is_retained,
                     message_count=len(state.messages),
                     last_seconds=state.archived_seconds,
                     log_bytes=sum(segment_sizes(state.folder).values()),
@@ -103,7 +101,7 @@ def choose(
 ) -> list[SessionUsage]:
     """The sessions that must go, oldest first.
 
-    A pinned session stays, and so do the sessions that it started.
+    A retained session stays, and so do the sessions that it started.
 
     Args:
         usage: What there is.
@@ -111,12 +109,12 @@ def choose(
             message says of its time may be mistaken.
         max_bytes: Then the oldest go until logs and blobs together take no more.
     """
-    pinned = {session.session_id for session in usage.sessions if session.is_pinned}
+    retained = {session.session_id for session in usage.sessions if session.is_retained}
     users = Counter(digest for session in usage.sessions for digest in session.blobs)
     total = usage.total_bytes
     chosen: list[SessionUsage] = []
     for session in usage.sessions:
-        if {session.session_id, session.parent_session_id} & pinned:
+        if {session.session_id, session.parent_session_id} & retained:
             continue
         is_old = before_seconds is not None and session.last_seconds < before_seconds
         if is_old or (max_bytes is not None and total > max_bytes):

@@ -1,6 +1,6 @@
 """The sessions that this process works with: what is known of each, and how it is written to.
 
-Everything blocks and runs in one thread at a time; `lanes.py` sees to that.
+Everything blocks and runs in one thread at a time; `archive.Lanes` sees to that.
 """
 
 from collections import OrderedDict

@@ -75,7 +75,7 @@ class TranscriptState:
         contexts: The newest stored context of each history.
         context_ends: The histories that stored contexts are themselves.
         parent_session_id: The session that this one was started from.
-        is_pinned: Whether retention must leave it.
+        is_retained: Whether retention must leave it.
         next_seq: Number of the next message.
         next_number: Number of the next record.
         first_seconds: Time of the earliest record; infinite where there is none.
@@ -98,8 +98,8 @@ class TranscriptState:
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
     context_ends: set[str] = field(default_factory=set[str])
-    is_pinned: bool = False
-    pinned_at: int = -1  # number of the newest record that says so
+    is_retained: bool = False
+    retained_at: int = -1  # number of the newest record that says so
     next_seq: int = 0
     next_number: int = 0
     first_seconds: float = inf
@@ -154,8 +154,8 @@ class TranscriptState:
                 self.tree.add_run(head["head"], run)
                 self.ends[number] = head["head"]
             case "pin":
-                if number > self.pinned_at:
-                    self.pinned_at, self.is_pinned = number, head["pinned"]
+                if number > self.retained_at:
+                    self.retained_at, self.is_retained = number, head["pinned"]
             case _:
                 self._learn_context(record, number)
 

@@ -1,6 +1,6 @@
 """Transcripts: what a session holds, what of a list is new, and how it is written and read.
 
-Everything blocks and runs in one thread at a time; `lanes.py` sees to that.
+Everything blocks and runs in one thread at a time; `archive.Lanes` sees to that.
 """
 
 from collections.abc import Collection, Sequence
@@ -326,15 +326,15 @@ class TranscriptStore:
         records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
         return [info_of(record.head, session_id) for record in records]
 
-    def pin(self, session_id: str, *, pinned: bool) -> None:
-        """See `Archive.pin`."""
+    def retain(self, session_id: str, *, retained: bool) -> None:
+        """See `Archive.retain`."""
         self._sessions.existing(session_id)
         with self._sessions.writing(session_id) as state:
             self._sessions.sync(state, state.unsynced())
-            if state.is_pinned != pinned:
-                # With the time of the last message: a pin does not make a session newer.
+            if state.is_retained != retained:
+                # With the time of the last message: that does not make a session newer.
                 then = state.last_seconds
-                record = Record({"kind": "pin", "ts": then, "pinned": pinned})
+                record = Record({"kind": "pin", "ts": then, "pinned": retained})
                 self._sessions.write(state, session_id, None, [record])
 
     def delete(self, session_ids: Sequence[str]) -> int:

@@ -23,10 +23,10 @@ from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, is_gone, read_at
 from context_compaction.archive.local.log import (
     last_told,
-    list_sessions,
     read_segment,
     segment_sizes,
     session_folder,
+    session_folders,
 )
 from context_compaction.archive.local.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.local.records import (
@@ -42,11 +42,9 @@ from context_compaction.archive.local.search.ingest import (
     SCHEMA,
     News,
     drop_stale_rows,
+    holds_deleted_session,
     indexed_to,
     insert_news,
-)
-from context_compaction.archive.local.search.purge import (
-    holds_deleted_session,
     is_mostly_dead,
     remove_dead_rows,
 )
@@ -62,7 +60,7 @@ BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits l
 # file systems keep whole seconds.
 STAMP_NANOSECONDS = 2_000_000_000
 # What was put there by others than writers (a session copied back from a backup) shows in no stamp
-# of the outer folder, so every shard is looked at this often, which takes about a millisecond.
+# of the outer folder, so each of these is looked at this often, which takes about a millisecond.
 FULL_LOOK_SECONDS = 10.0
 
 # A session and all that descend from it, by what they named as their parent.
@@ -279,8 +277,8 @@ class SearchIndex:
             raise
 
     def _news(self, connection: sqlite3.Connection, stamps: dict[str, int]) -> Iterator[News]:
-        """What is new in the shards whose time stamp has moved; notes the stamps to trust."""
-        changed: list[Path] = []
+        """What is new in the folders whose time stamp has moved; notes the stamps to trust."""
+        moved: list[str] = []
         sessions = self._root / "sessions"
         with explaining(sessions, "Reading"):
             try:
@@ -290,9 +288,10 @@ class SearchIndex:
                 written = {}
         for name, stamp in sorted(written.items()):
             if self._seen_stamps.get(name) != stamp:
-                changed += list_sessions(sessions / name)
+                moved.append(name)
             if time.time_ns() - stamp > STAMP_NANOSECONDS:
                 stamps[name] = stamp
+        changed = session_folders(self._root, moved)
         # A rebuilt index gets the sessions in about the order in which they were written.
         for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
             yield from self._session_news(connection, folder)
