@@ -14,6 +14,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 for variable in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "MCP_COMPACTION_SUMMARIZER"):
     os.environ.pop(variable, None)
 
+# Nor may one read the sessions of whoever runs it.
+os.environ["MCP_COMPACTION_IMPORT"] = "off"
+
 
 @pytest.fixture
 def anyio_backend() -> str:

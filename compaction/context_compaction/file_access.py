@@ -130,13 +130,18 @@ def roots_of(folders: Sequence[str | Path]) -> Roots:
     return Roots(tuple(dict.fromkeys(folder for folder in resolved if folder.is_dir())))
 
 
+def host_folders(home: Path) -> tuple[Path, ...]:
+    """Where known hosts keep the transcripts of the user whose home folder that is."""
+    return tuple(home / folder for folder in HOST_TRANSCRIPT_FOLDERS)
+
+
 def default_folders(working_folder: Path, home: Path) -> tuple[Path, ...]:
     """What a local server may read unless it is told otherwise.
 
     The working folder is left out where it is the file system's root or the home folder: hosts
     start servers there, and nobody means everything by it.
     """
-    transcripts = tuple(home / folder for folder in HOST_TRANSCRIPT_FOLDERS)
+    transcripts = host_folders(home)
     resolved = working_folder.resolve()
     if resolved == Path(resolved.anchor) or home.resolve().is_relative_to(resolved):
         return transcripts

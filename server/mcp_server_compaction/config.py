@@ -19,6 +19,7 @@ MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
 SUMMARIZER_VARIABLE = "MCP_COMPACTION_SUMMARIZER"
 SUMMARY_MODEL_VARIABLE = "MCP_COMPACTION_SUMMARY_MODEL"
 REDACTION_VARIABLE = "MCP_COMPACTION_REDACTION"
+IMPORT_VARIABLE = "MCP_COMPACTION_IMPORT"
 SUMMARY_TIMEOUT_VARIABLE = "MCP_COMPACTION_SUMMARY_TIMEOUT"
 # These two have the names that Anthropic's own programs use.
 KEY_VARIABLE = "ANTHROPIC_API_KEY"
@@ -64,6 +65,8 @@ class Config:
         model: The model of a call that names none, for its window and tokenizer.
         summaries: Who writes summaries.
         redaction: What becomes of secrets: "off", "warn" or "on".
+        imports_sessions: Whether sessions that hosts keep on disk are archived by themselves, when
+            the server starts and before each search.
     """
 
     archive_folder: Path
@@ -72,6 +75,7 @@ class Config:
     model: str | None = None
     summaries: Summaries = Summaries()
     redaction: RedactionMode = "warn"
+    imports_sessions: bool = False
 
 
 def load_config(
@@ -83,12 +87,14 @@ def load_config(
     summary_url: str | None = None,
     summary_timeout: str | None = None,
     redaction: str | None = None,
+    imports: str | None = None,
     over_http: bool = False,
     environment: Mapping[str, str] = os.environ,
 ) -> Config:
     """The configuration of this process; what is not None or empty was given as a flag.
 
-    Over HTTP no file is read unless roots are named: the caller may sit elsewhere.
+    Over HTTP no file is read unless roots are named, and no session of this user's hosts is
+    archived: the caller may sit elsewhere.
 
     Raises:
         SettingsError: A named root is no folder, the archive's place is a file, or what was said
@@ -108,6 +114,7 @@ def load_config(
             timeout_seconds=_seconds(summary_timeout or environment.get(SUMMARY_TIMEOUT_VARIABLE)),
         ),
         redaction=_redaction(redaction or environment.get(REDACTION_VARIABLE), over_http=over_http),
+        imports_sessions=_imports(imports or environment.get(IMPORT_VARIABLE)) and not over_http,
     )
 
 
@@ -198,6 +205,15 @@ def _redaction(named: str | None, *, over_http: bool) -> RedactionMode:
     raise SettingsError(
         f"There is no redaction {named!r}. Name one of {', '.join(REDACTION_MODES)} with "
         f"--redaction or {REDACTION_VARIABLE}."
+    )
+
+
+def _imports(named: str | None) -> bool:
+    if named in {None, "", "on", "off"}:
+        return named != "off"
+    raise SettingsError(
+        f"Importing sessions is {named!r}. Say on or off with --import-sessions or "
+        f"{IMPORT_VARIABLE}."
     )
 
 

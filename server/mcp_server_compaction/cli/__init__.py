@@ -32,6 +32,9 @@ class _Failure(click.ClickException):
 @click.option("--summary-model", metavar="M", help="Model of Anthropic's API that summarizes.")
 @click.option("--summary-url", metavar="URL", help="Address of that API.")
 @click.option("--redaction", metavar="R", help="Secrets: off, warn, on (warn; over HTTP on).")
+@click.option(
+    "--import-sessions", "imports", metavar="I", help="Archive hosts' sessions: on or off (on)."
+)
 @click.option("--summary-timeout", metavar="S", help="Seconds to wait for a model (120).")
 @click.pass_context
 def main(context: click.Context, /, **flags: Any) -> None:

@@ -1,7 +1,6 @@
 """`import [PATHS…]`: session files of hosts and message lists into the archive."""
 
 import json
-import os
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -11,7 +10,7 @@ import anyio
 from anyio import to_thread
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import SettingsError
-from context_compaction.file_access import HOST_TRANSCRIPT_FOLDERS
+from context_compaction.file_access import host_folders
 
 from mcp_server_compaction.cli.terminal import say
 from mcp_server_compaction.config import Config
@@ -23,9 +22,8 @@ from mcp_server_compaction.hosts.importing import (
     files_to_import,
     import_file,
     is_output,
+    session_files,
 )
-
-_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 
 def run_import(paths: Sequence[Path], config: Config, *, as_json: bool) -> bool:
@@ -35,7 +33,7 @@ def run_import(paths: Sequence[Path], config: Config, *, as_json: bool) -> bool:
         SettingsError: No path was named and no host's transcripts are there.
         ArchiveError: The archive fails.
     """
-    files = _files(paths or _host_folders(), config.archive_folder)
+    files = session_files(paths or _host_folders(), config.archive_folder)
     outcomes = anyio.run(_import, files, config)
     named = {path.absolute() for path in paths}
     failed = [one for one in outcomes if one.problem and _matters(one, named)]
@@ -72,34 +70,13 @@ def _matters(outcome: Imported, named: set[Path]) -> bool:
 
 
 def _host_folders() -> list[Path]:
-    found = [Path.home() / folder for folder in HOST_TRANSCRIPT_FOLDERS]
+    found = host_folders(Path.home())
     existing = [folder for folder in found if folder.is_dir()]
     if not existing:
         raise SettingsError(
             f"There are no transcripts in {', '.join(map(str, found))}. Name files or folders."
         )
     return existing
-
-
-def _files(paths: Sequence[Path], archive_folder: Path) -> list[Path]:
-    """The files named, and in folders those that may hold a conversation; each once, in order."""
-    found: dict[Path, None] = {}
-    for path in map(Path.absolute, paths):
-        if not path.is_dir():
-            found[path] = None
-            continue
-        for folder, folders, names in os.walk(path):
-            if Path(folder) == archive_folder:
-                folders.clear()
-                continue
-            folders.sort()
-            inner = [Path(folder, name) for name in sorted(names)]
-            found |= dict.fromkeys(filter(_may_be, inner))
-    return list(found)
-
-
-def _may_be(path: Path) -> bool:
-    return path.name.endswith(_ENDINGS) or is_output(path)
 
 
 async def _import(files: Sequence[Path], config: Config) -> list[Imported]:

@@ -26,7 +26,14 @@ from mcp_server_compaction.hosts.installing import (
 )
 
 # Flags of the program that its server is started with too, by their names in the command line.
-_SERVER_FLAGS = ("summarizer", "summary_model", "summary_url", "summary_timeout", "redaction")
+_SERVER_FLAGS = {
+    "summarizer": "--summarizer",
+    "summary_model": "--summary-model",
+    "summary_url": "--summary-url",
+    "summary_timeout": "--summary-timeout",
+    "redaction": "--redaction",
+    "imports": "--import-sessions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +87,9 @@ def _installation(options: InstallOptions, flags: Mapping[str, Any]) -> Installa
     """What is to be registered, with the flags that this program itself was given."""
     archive = flags.get("archive") or os.environ.get(ARCHIVE_VARIABLE)
     kept = ["--archive", str(Path(archive).expanduser().absolute())] if archive else []
-    for name in _SERVER_FLAGS:
+    for name, flag in _SERVER_FLAGS.items():
         if flags.get(name):
-            kept += [f"--{name.replace('_', '-')}", str(flags[name])]
+            kept += [flag, str(flags[name])]
     for root in [*map(Path, flags.get("roots") or ()), *options.roots]:
         if not root.is_dir():
             raise SettingsError(f"The root {root} is not a folder. Name an existing one.")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
@@ -91,7 +91,7 @@ def run_hook(arguments: Sequence[str]) -> None:
             sys.stdout.write(json.dumps(answer))
             sys.stdout.flush()
     # A hook that fails must leave the host as it was, whatever it was that failed.
-    except (Exception, SystemExit) as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001
         log_failure(folder, f"{' '.join(arguments)}: {type(error).__name__}: {error}")
 
 
@@ -113,8 +113,15 @@ def answer_to(call: HookCall) -> Json:
     return None
 
 
+class _QuietParser(argparse.ArgumentParser):
+    """Raises where others print and exit: a host may show what a hook prints."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mcp-server-compaction hook")
+    parser = _QuietParser(add_help=False)
     parser.add_argument("event")
     parser.add_argument("--host", default="claude-code", choices=tuple(KINDS))
     parser.add_argument("--archive")

@@ -137,7 +137,7 @@ def _with_pointers(value: Json, put: Put) -> Json:
     if any(item is not None for item in new):
         return [old if item is None else item for old, item in zip(items, new, strict=True)]
     members = as_object(value)
-    if members.get("type") in _MEDIA:
+    if str(members.get("type")) in _MEDIA:
         return None
     fields = {key: _with_pointers(item, put) for key, item in members.items()}
     found = {key: item for key, item in fields.items() if item is not None}

@@ -59,16 +59,17 @@ async def archive_session(call: HookCall) -> None:
     """Archive what is new in a session, and where its context is about to go, make notes of it."""
     async with open_archive(call.archive_folder, redaction=_redaction(call)) as archive:
         messages, format_name = await _take_in(call, archive)
-    if messages and call.kind in {"compacting", "ending"}:
-        notes = await _notes(call, messages, format_name)
-        if notes:
-            path = call.state_file(".md")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            part.write_text(notes, "utf-8")
-            part.replace(path)
-        if call.kind == "compacting":
-            call.state_file(".pending").touch()
+    if not messages or call.kind not in {"compacting", "ending"}:
+        return
+    notes = await _notes(call, messages, format_name)
+    path = call.state_file(".md")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if notes:
+        part = path.with_suffix(".part")
+        part.write_text(notes, "utf-8")
+        part.replace(path)
+    if call.kind == "compacting":
+        call.state_file(".pending").touch()
 
 
 async def _take_in(call: HookCall, archive: LocalArchive) -> tuple[Sequence[Json], str]:

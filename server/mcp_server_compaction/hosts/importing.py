@@ -8,6 +8,7 @@ Claude Code keeps a large output beside the session's file, as `SESSION/tool-res
 leaves a preview in it: such a file becomes an output of that session.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -49,6 +50,7 @@ from mcp_server_compaction.hosts.import_journal import (
 BATCH_BYTES = 8 * 1024 * 1024  # so that a file of any size is imported in bounded memory
 _FIRST_BYTES = 64 * 1024  # nearly always enough to tell what sort of file it is
 _FOLLOWED = ("claude-code", "codex")
+_ENDINGS = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 
 Report = Callable[[int], None]
 
@@ -134,6 +136,27 @@ async def _import_changed(
 def is_output(path: Path) -> bool:
     """Whether a host keeps one output of a tool in the file `path`."""
     return path.parent.name == "tool-results"
+
+
+def session_files(paths: Sequence[Path], archive_folder: Path) -> list[Path]:
+    """The files named, and in folders those that may hold a conversation; each once, in order."""
+    found: dict[Path, None] = {}
+    for path in map(Path.absolute, paths):
+        if not path.is_dir():
+            found[path] = None
+            continue
+        for folder, folders, names in os.walk(path):
+            if Path(folder) == archive_folder:
+                folders.clear()
+                continue
+            folders.sort()
+            inner = [Path(folder, name) for name in sorted(names)]
+            found |= dict.fromkeys(filter(_may_be_session, inner))
+    return list(found)
+
+
+def _may_be_session(path: Path) -> bool:
+    return path.name.endswith(_ENDINGS) or is_output(path)
 
 
 def files_to_import(journal: Journal, paths: Sequence[Path]) -> list[Path]:

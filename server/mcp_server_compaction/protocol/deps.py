@@ -3,12 +3,15 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 from context_compaction.archive import Archive
+from context_compaction.file_access import host_folders
 
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.protocol.notifications import Changes
 
 
@@ -62,11 +65,13 @@ class Deps:
         config: What the process was told.
         archives: Where the archive comes from.
         changes: Who is told when resources change.
+        imports: The sessions that hosts keep on disk.
     """
 
     config: Config
     archives: LazyArchive
     changes: Changes
+    imports: SessionImports
 
     async def archive(self) -> Archive:
         """The open archive.
@@ -82,7 +87,12 @@ async def open_deps(config: Config, changes: Changes) -> AsyncGenerator[Deps]:
     """What one run of the server works with."""
     async with anyio.create_task_group() as task_group:
         archives = LazyArchive(config, task_group)
+        folders = host_folders(Path.home()) if config.imports_sessions else ()
+        imports = SessionImports(config.archive_folder, folders, archives.get)
         try:
-            yield Deps(config, archives, changes)
+            async with anyio.create_task_group() as background:
+                background.start_soon(imports.catch_up, START_SECONDS)
+                yield Deps(config, archives, changes, imports)
+                background.cancel_scope.cancel()
         finally:
             archives.close()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from context_compaction.archive import Archive, Query
 from mcp_types import CallToolResult, ToolAnnotations
 
+from mcp_server_compaction.hosts.session_imports import SEARCH_SECONDS
 from mcp_server_compaction.protocol.reply_size import most_tokens
 from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
 from mcp_server_compaction.protocol.searching import query_of, search_answer
@@ -20,7 +21,9 @@ _SNIPPET_CHARS = (None, 210, 180, 150, 120, 90, 60, 30)
 async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
     """Run one search and answer with its page of hits."""
     query = query_of(arguments)
-    archive = await context.lifespan_context.archive()
+    deps = context.lifespan_context
+    await deps.imports.catch_up(SEARCH_SECONDS)
+    archive = await deps.archive()
     return structured(await search_briefly(archive, query))
 
 

@@ -1,0 +1,91 @@
+"""Sessions that hosts keep on disk, archived by themselves: what left a context is found later.
+
+Hosts without hooks keep their transcripts all the same. New lines of them are imported when the
+server starts and before each search, for a bounded time and newest first; what is not reached then
+comes next time.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+from context_compaction.archive import Archive
+from context_compaction.errors import CompactionError
+
+# So long a person waits for a search at most; a session that grew by a turn takes milliseconds.
+SEARCH_SECONDS = 2.0
+# In the background, once: the first start meets all the sessions that there ever were.
+START_SECONDS = 20.0
+
+_logger = logging.getLogger(__name__)
+
+
+class SessionImports:
+    """The transcripts of known hosts, and how far they are archived.
+
+    Nothing here fails a call: a session that cannot be imported is logged and left out.
+    """
+
+    def __init__(
+        self,
+        archive_folder: Path,
+        folders: Sequence[Path],
+        archive: Callable[[], Awaitable[Archive]],
+    ) -> None:
+        self._archive_folder = archive_folder
+        self._folders = folders
+        self._archive = archive
+        self._one_at_a_time = anyio.Lock()
+        # What each file was like when it was last found unchanged or imported.
+        self._stamps: dict[Path, tuple[int, int, int]] = {}
+
+    async def catch_up(self, seconds: float) -> None:
+        """Import what is new, for at most about `seconds`."""
+        if not self._folders:
+            return
+        try:
+            with anyio.move_on_after(seconds):
+                async with self._one_at_a_time:
+                    await self._import_changed()
+        except (CompactionError, OSError) as error:
+            _logger.warning("Sessions of hosts could not be imported: %s", error)
+
+    async def _import_changed(self) -> None:
+        changed = await to_thread.run_sync(self._changed)
+        if not changed:
+            return
+        from mcp_server_compaction.hosts.import_calls import Calls
+        from mcp_server_compaction.hosts.import_journal import Journal
+        from mcp_server_compaction.hosts.importing import import_file
+
+        archive = await self._archive()
+        journal, calls = Journal(self._archive_folder), Calls(archive)
+        for path, stamp in changed:
+            outcome = await import_file(archive, journal, calls, path, report_bytes=_unreported)
+            self._stamps[path] = stamp
+            if outcome.problem and outcome.is_conversation:
+                _logger.warning("%s: %s", path, outcome.problem)
+
+    def _changed(self) -> list[tuple[Path, tuple[int, int, int]]]:
+        """The files that are not as they were, newest first; outputs after their sessions."""
+        from mcp_server_compaction.hosts.import_journal import Journal, stamp_of
+        from mcp_server_compaction.hosts.importing import files_to_import, is_output, session_files
+
+        present = [folder for folder in self._folders if folder.is_dir()]
+        stamps: dict[Path, tuple[int, int, int]] = {}
+        for path in session_files(present, self._archive_folder):
+            try:
+                stamps[path] = stamp_of(path)
+            except OSError:  # gone since it was listed
+                continue
+        unknown = [path for path, stamp in stamps.items() if self._stamps.get(path) != stamp]
+        changed = set(files_to_import(Journal(self._archive_folder), unknown))
+        self._stamps |= {path: stamps[path] for path in unknown if path not in changed}
+        ordered = sorted(changed, key=lambda path: (is_output(path), -stamps[path][1]))
+        return [(path, stamps[path]) for path in ordered]
+
+
+def _unreported(_: int) -> None:
+    """Nobody watches."""

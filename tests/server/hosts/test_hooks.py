@@ -1,0 +1,459 @@
+"""`hook EVENT`, as a host runs it: JSON in, JSON or nothing out, and never any harm."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from mcp_server_compaction.hosts.hook import context_size
+from mcp_server_compaction.hosts.hook_events import KINDS, LARGE_CHARS, shortened
+
+from tests.server.helpers import Json
+
+Hook = Callable[..., Any]
+
+LARGE = "\n".join(f"line {n} of the build: step_{n} took {n * 7 % 91} ms" for n in range(2_000))
+SMALL = "ok\n"
+
+
+def text_of(values: Json, *path: str | int) -> Any:
+    value: Any = values
+    for key in path:
+        value = value[key]
+    return value
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return {
+        "HOME": str(tmp_path / "home"),
+        "PATH": "/usr/bin:/bin",
+        "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive"),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+
+
+def run(arguments: list[str], stdin: bytes, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "mcp_server_compaction", *arguments],
+        input=stdin,
+        capture_output=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert arguments[0] != "hook" or done.stderr == b""
+    return done.stdout.decode("utf-8")
+
+
+@pytest.fixture
+def hook(environment: dict[str, str]) -> Hook:
+    """One run of a hook; its answer, None where it said nothing."""
+
+    def hook(event: str, payload: Json, host: str = "claude-code") -> Any:
+        said = run(["hook", event, "--host", host], json.dumps(payload).encode(), environment)
+        return json.loads(said) if said else None
+
+    return hook
+
+
+@pytest.fixture
+def read(environment: dict[str, str]) -> Callable[[str], str]:
+    return lambda pointer: run(["read", pointer], b"", environment)
+
+
+def claude(tool: str, response: Any, **arguments: Any) -> Json:
+    return {
+        "session_id": "s-1",
+        "transcript_path": "/nowhere.jsonl",
+        "cwd": "/",
+        "hook_event_name": "PostToolUse",
+        "tool_name": tool,
+        "tool_input": arguments,
+        "tool_response": response,
+        "tool_use_id": "toolu_1",
+    }
+
+
+BASH = {"stdout": LARGE, "stderr": "warning", "interrupted": False, "isImage": False}
+READ = {
+    "type": "text",
+    "file": {"filePath": "/a", "content": LARGE, "numLines": 9, "startLine": 1, "totalLines": 9},
+}
+BLOCKS = [{"type": "text", "text": LARGE}, {"type": "image", "data": "A" * 30_000}]
+RESULTS: list[Any] = [
+    ("claude-code", "PostToolUse", claude("Bash", BASH), ("updatedToolOutput", "stdout")),
+    ("claude-code", "PostToolUse", claude("Read", READ), ("updatedToolOutput", "file", "content")),
+    (
+        "claude-code",
+        "PostToolUse",
+        claude("mcp__github__list", BLOCKS),
+        ("updatedMCPToolOutput", 0, "text"),
+    ),
+    (
+        "claude-code",
+        "PostToolUse",
+        claude("mcp__github__show", LARGE),
+        ("updatedMCPToolOutput", 0, "text"),
+    ),
+    ("codex", "PostToolUse", claude("Bash", LARGE), ("reason",)),
+    ("codex", "PostToolUse", claude("mcp__x__y", {"content": BLOCKS[:1]}), ("reason",)),
+    (
+        "gemini-cli",
+        "AfterTool",
+        claude("run_shell_command", {"llmContent": LARGE, "returnDisplay": ""}),
+        ("reason",),
+    ),
+    (
+        "gemini-cli",
+        "AfterTool",
+        claude("mcp_x_y", {"llmContent": [{"text": LARGE}]}),
+        ("reason",),
+    ),
+    (
+        "cursor",
+        "postToolUse",
+        {
+            "conversation_id": "s-1",
+            "cursor_version": "2026.09.18",
+            "tool_name": "MCP:query",
+            "tool_output": json.dumps({"content": BLOCKS}),
+        },
+        ("updated_mcp_tool_output", "content", 0, "text"),
+    ),
+    ("opencode", "tool.execute.after", claude("bash", LARGE), ("output",)),
+]
+
+
+@pytest.mark.parametrize(
+    ("host", "event", "payload", "path"),
+    RESULTS,
+    ids=[f"{host}-{payload['tool_name']}" for host, _, payload, _ in RESULTS],
+)
+def test_a_large_output_becomes_a_pointer_in_the_shape_of_its_tool(
+    hook: Hook,
+    read: Callable[[str], str],
+    host: str,
+    event: str,
+    payload: Json,
+    path: tuple[str | int, ...],
+) -> None:
+    answer = hook(event, payload, host)
+    specific = answer.get("hookSpecificOutput", answer)
+    marker = text_of(specific, *path)
+    assert len(marker) < 4_000
+    pointer = next(word for word in marker.split('"') if word.startswith("o_"))
+    assert read(pointer) == LARGE
+    if host == "claude-code":
+        assert specific["hookEventName"] == event
+    rest = json.dumps(answer).replace(json.dumps(marker), json.dumps(LARGE))
+    for unchanged in ('"stderr": "warning"', '"numLines": 9', "A" * 30_000):
+        assert (unchanged in rest) == (unchanged in json.dumps(payload).replace("\\", ""))
+
+
+@pytest.mark.parametrize(
+    ("host", "event", "payload"),
+    [
+        ("claude-code", "PostToolUse", claude("Bash", {**BASH, "stdout": SMALL})),
+        ("claude-code", "PostToolUse", claude("Read", READ, limit=2_000)),
+        ("claude-code", "PostToolUse", claude("mcp__compaction__read_persisted_output", LARGE)),
+        ("claude-code", "PostToolUse", {**claude("Bash", BASH), "cursor_version": "3"}),
+        ("claude-code", "PostToolUse", claude("Read", {"type": "image", "base64": LARGE})),
+        ("codex", "PostToolUse", claude("Bash", SMALL)),
+        ("codex", "PostToolUse", claude("mcp__x__y", {"content": BLOCKS})),
+        ("cursor", "postToolUse", {**claude("Shell", ""), "tool_output": LARGE}),
+        ("claude-code", "Notification", claude("Bash", BASH)),
+    ],
+)
+def test_what_is_small_or_asked_for_or_not_ours_is_left_alone(
+    hook: Hook, tmp_path: Path, host: str, event: str, payload: Json
+) -> None:
+    assert hook(event, payload, host) is None
+    assert not (tmp_path / "archive").exists()
+
+
+VALUES = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(),
+        st.sampled_from(["", "x", "y" * (LARGE_CHARS + 1), "\ud800" * LARGE_CHARS + "zz"]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["type", "text", "content", "llmContent", "output", "isError", "file"]),
+            inner,
+            max_size=3,
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from(sorted(KINDS)), st.sampled_from(["Bash", "MCP:x", "mcp__x__y"]), VALUES)
+def test_whatever_a_tool_answers_the_hook_fails_not_and_cuts_only_long_texts(
+    host: str, tool: str, response: Any
+) -> None:
+    stored: list[str] = []
+
+    def put(text: str) -> str:
+        stored.append(text)
+        return "pointer"
+
+    payload = {"tool_name": tool, "tool_response": response, "tool_output": response}
+    answer = shortened(host, payload, put)
+    assert (answer is None) == (not stored)
+    assert all(len(text) > LARGE_CHARS for text in stored)
+
+
+@pytest.mark.parametrize(
+    "stdin",
+    [b"", b"{", b"null", b"[1]", b'"x"', b"\xff", b'{"session_id": 3}', b"[" * 100_000],
+)
+def test_what_cannot_be_understood_is_left_alone(environment: dict[str, str], stdin: bytes) -> None:
+    for event in ("PostToolUse", "SessionStart", "UserPromptSubmit", "Stop", "Nonsense"):
+        assert run(["hook", event], stdin, environment) == ""
+
+
+def test_a_wrong_call_of_a_hook_stops_no_host(environment: dict[str, str]) -> None:
+    assert run(["hook"], b"{}", environment) == ""
+    assert run(["hook", "Stop", "--host", "nobody"], b"{}", environment) == ""
+    assert run(["hook", "Stop", "--nonsense"], b"{}", environment) == ""
+
+
+def test_an_output_that_cannot_be_stored_stays_as_it_was_and_the_log_says_why(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive/blobs").write_text("in the way", "utf-8")
+    payload = json.dumps(claude("Bash", BASH)).encode()
+    assert run(["hook", "PostToolUse"], payload, environment) == ""
+    assert "PostToolUse" in (tmp_path / "archive/hooks/log").read_text("utf-8")
+
+
+def test_an_archive_that_is_a_file_stops_no_host(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "archive").write_text("", "utf-8")
+    for event in ("PostToolUse", "Stop", "PreCompact"):
+        assert run(["hook", event], json.dumps(claude("Bash", BASH)).encode(), environment) == ""
+
+
+def transcript(path: Path, tokens: int = 0, turns: int = 3) -> Path:
+    rows: list[Json] = []
+    for turn in range(turns):
+        said = [
+            ("user", f"Step {turn}: never use tabs. Please mend src/file_{turn}.py"),
+            ("assistant", [{"type": "text", "text": f"Mended file_{turn}."}]),
+        ]
+        for role, content in said:
+            message: Json = {"role": role, "content": content}
+            if role == "assistant" and tokens:
+                message |= {"usage": {"input_tokens": 3, "cache_read_input_tokens": tokens}}
+            rows.append({
+                "type": role,
+                "uuid": f"u{len(rows)}",
+                "parentUuid": f"u{len(rows) - 1}" if rows else None,
+                "sessionId": "s-1",
+                "timestamp": "2026-11-22T10:00:00Z",
+                "message": message,
+            })  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def eventually(found: Callable[[], Any]) -> Any:
+    """What `found` gives as soon as that is something; the work is another process's."""
+    deadline = time.monotonic() + 30
+    while not (value := found()):
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+    return value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("event", ["Stop", "PreCompact", "SessionEnd"])
+def test_the_transcript_is_archived_beside_the_host(
+    hook: Hook, environment: dict[str, str], tmp_path: Path, event: str
+) -> None:
+    path = transcript(tmp_path / "s-1.jsonl")
+    payload = {"session_id": "s-1", "transcript_path": str(path), "cwd": "/"}
+    assert hook(event, payload) is None
+
+    def sessions() -> list[Json]:
+        said = run(["sessions", "--json"], b"", environment)
+        found = [json.loads(line) for line in said.splitlines()]
+        return [one for one in found if one["message_count"] == 6]
+
+    assert [one["session_id"] for one in eventually(sessions)] == ["s-1"]
+
+
+@pytest.mark.slow
+def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
+    hook: Hook, environment: dict[str, str], tmp_path: Path
+) -> None:
+    path = transcript(tmp_path / "s-1.jsonl", turns=12)
+    payload = {"session_id": "s-1", "transcript_path": str(path), "cwd": "/"}
+    assert hook("SessionStart", {**payload, "source": "startup"}) is None
+    first = hook("SessionStart", {**payload, "source": "compact"})
+    assert 'session_id "s-1"' in first["hookSpecificOutput"]["additionalContext"]
+    hook("PreCompact", {**payload, "trigger": "auto"})
+
+    def notes() -> str:
+        answer = hook("SessionStart", {**payload, "source": "compact"})
+        text = answer["hookSpecificOutput"]["additionalContext"]
+        return text if "never use tabs" in text else ""
+
+    text = eventually(notes)
+    assert len(text) < 10_000
+    found = text.partition('originals="')[2].partition('"')[0]
+    assert "never use tabs" in run(["read", found], b"", environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("host", "before", "prompt", "rows"),
+    [
+        (
+            "cursor",
+            "preCompact",
+            "beforeSubmitPrompt",
+            [
+                {"role": "user", "message": {"content": [{"type": "text", "text": "Never fry."}]}},
+                {"role": "assistant", "message": {"content": [{"type": "text", "text": "Ok."}]}},
+            ],
+        ),
+        (
+            "gemini-cli",
+            "PreCompress",
+            "BeforeAgent",
+            [
+                {"sessionId": "s-1", "projectHash": "h"},
+                {"id": "1", "type": "user", "content": [{"text": "Never fry."}]},
+                {
+                    "id": "2",
+                    "type": "gemini",
+                    "content": "",
+                    "toolCalls": [
+                        {
+                            "id": "c",
+                            "name": "read_file",
+                            "args": {"path": "a"},
+                            "status": "success",
+                            "result": [{"functionResponse": {"response": {"output": "A file."}}}],
+                        }
+                    ],
+                },
+                {"id": "2", "type": "gemini", "content": "Ok."},
+                {"$set": {"lastUpdated": "x"}},
+            ],
+        ),
+    ],
+)
+def test_hosts_that_start_no_session_after_it_tell_the_model_at_the_next_prompt(
+    hook: Hook, tmp_path: Path, host: str, before: str, prompt: str, rows: list[Json]
+) -> None:
+    path = tmp_path / "chat.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"torn', "utf-8")
+    payload = {"session_id": "s-1", "transcript_path": str(path)}
+    assert hook(prompt, payload, host) is None
+    assert hook(before, payload, host) is None
+    answer = eventually(lambda: hook(prompt, payload, host))
+    assert "s-1" in json.dumps(answer)
+    assert hook(prompt, payload, host) is None  # once
+
+
+@pytest.mark.slow
+def test_a_session_of_opencode_is_archived_from_what_its_plugin_sends(
+    hook: Hook, environment: dict[str, str]
+) -> None:
+    tool = {"status": "completed", "input": {"command": "ls"}, "output": "KANGAROO_TOKEN_5"}
+    messages = [
+        {"info": {"role": "user"}, "parts": [{"type": "text", "text": "List it."}]},
+        {
+            "info": {"role": "assistant"},
+            "parts": [
+                {"type": "step-start"},
+                {"type": "tool", "callID": "c", "tool": "bash", "state": tool},
+                {"type": "text", "text": "Done."},
+            ],
+        },
+    ]
+    payload = {"session_id": "ses_1", "cwd": "/", "messages": messages}
+    assert hook("session.idle", payload, "opencode") is None
+    found = eventually(lambda: run(["search", "KANGAROO_TOKEN_5"], b"", environment))
+    assert "ses_1" in found
+    answer = hook("session.compacting", payload, "opencode")
+    assert "ses_1" in answer["context"]
+
+
+def test_near_the_trigger_the_model_is_told_once(hook: Hook, tmp_path: Path) -> None:
+    path = transcript(tmp_path / "s-1.jsonl", tokens=140_000)
+    payload = {"session_id": "s-1", "transcript_path": str(path), "prompt": "go on"}
+    told = hook("UserPromptSubmit", payload)["hookSpecificOutput"]["additionalContext"]
+    assert "140K of 200K" in told
+    assert hook("UserPromptSubmit", payload) is None
+    transcript(path, tokens=20_000)
+    assert hook("UserPromptSubmit", payload) is None
+    transcript(path, tokens=150_000)
+    assert "150K" in json.dumps(hook("UserPromptSubmit", payload))
+
+
+def test_the_size_of_a_context_is_read_from_what_the_host_noted_last() -> None:
+    codex = {
+        "type": "event_msg",
+        "payload": {
+            "type": "token_count",
+            "info": {
+                "last_token_usage": {"total_tokens": 90_000},
+                "total_token_usage": {"total_tokens": 900_000},
+                "model_context_window": 258_400,
+            },
+        },
+    }
+    aside = {"isSidechain": True, "message": {"usage": {"input_tokens": 5}}}
+    long = {"message": {"model": "claude-x[1m]", "usage": {"input_tokens": 7}}}
+    assert context_size([json.dumps(codex)]) == (90_000, 258_400)
+    assert context_size(["torn", json.dumps(aside), json.dumps(long)]) == (7, 1_000_000)
+    assert context_size([]) == (0, 200_000)
+
+
+def cpu_seconds(arguments: list[str], stdin: bytes, environment: dict[str, str]) -> float:
+    """CPU of a process and what it waited for: the least of several runs."""
+
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    least = 60.0
+    for _ in range(5):
+        before = spent()
+        subprocess.run([sys.executable, *arguments], input=stdin, env=environment,
+                       stdout=subprocess.DEVNULL, timeout=60, check=True)  # fmt: skip
+        least = min(least, spent() - before)
+    return least
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("COVERAGE_PROCESS_START" in os.environ, reason="coverage costs CPU itself")
+def test_a_hook_costs_next_to_nothing_and_a_large_output_little(
+    environment: dict[str, str],
+) -> None:
+    started = cpu_seconds(["-c", "pass"], b"", environment)
+    command = ["-m", "mcp_server_compaction", "hook"]
+    small = json.dumps(claude("Bash", {**BASH, "stdout": SMALL})).encode()
+    for event in ("PostToolUse", "Stop", "UserPromptSubmit", "SessionStart"):
+        assert cpu_seconds([*command, event], small, environment) - started < 0.060, event
+    large = json.dumps(claude("Bash", {**BASH, "stdout": LARGE * 60})).encode()
+    assert len(large) > 5_000_000
+    assert cpu_seconds([*command, "PostToolUse"], large, environment) < 0.400

@@ -1,0 +1,90 @@
+"""Sessions of hosts are archived by themselves: by a real server, in a home of the test's own."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+from mcp import Client
+
+from tests.server.helpers import Json, answer_of, spawned
+
+pytestmark = pytest.mark.slow
+
+
+def line(number: int, role: str, text: str, session: str) -> str:
+    return json.dumps({
+        "type": role,
+        "uuid": f"{session}-{number}",
+        "parentUuid": f"{session}-{number - 1}" if number else None,
+        "sessionId": session,
+        "timestamp": "2026-11-22T10:00:00Z",
+        "message": {"role": role, "content": text},
+    }) + "\n"  # fmt: skip
+
+
+@pytest.fixture
+def own(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The environment of a server as a host starts it."""
+    environment = {**environment, "HOME": str(tmp_path / "home"), "MCP_COMPACTION_IMPORT": ""}
+    (tmp_path / "home/.claude/projects/p").mkdir(parents=True)
+    return environment
+
+
+@pytest.fixture
+def session(own: dict[str, str]) -> Path:
+    path = Path(own["HOME"], ".claude/projects/p/s-1.jsonl")
+    path.write_text(
+        line(0, "user", "The password of the printer is ZEBRA_TOKEN_99.", "s-1")
+        + line(1, "assistant", "I have noted it.", "s-1"),
+        "utf-8",
+    )
+    return path
+
+
+async def hits(client: Client, query: str) -> list[Json]:
+    return answer_of(await client.call_tool("search_transcript", {"query": query}))["hits"]
+
+
+async def test_what_was_said_in_a_hosts_session_is_found_without_an_import(
+    own: dict[str, str], session: Path
+) -> None:
+    async with spawned(own) as client:
+        assert "printer" in (await hits(client, "ZEBRA_TOKEN_99"))[0]["snippet"]
+        with session.open("a", encoding="utf-8") as file:
+            file.write(line(2, "user", "And GIRAFFE_TOKEN_7 is the scanner's.", "s-1"))
+        assert "scanner" in (await hits(client, "GIRAFFE_TOKEN_7"))[0]["snippet"]
+
+
+async def test_it_can_be_turned_off(own: dict[str, str], session: Path) -> None:
+    async with spawned({**own, "MCP_COMPACTION_IMPORT": "off"}) as client:
+        assert await hits(client, "ZEBRA_TOKEN_99") == []
+    assert not await anyio.Path(own["MCP_COMPACTION_ARCHIVE"], "imports").exists()
+
+
+async def test_a_broken_session_fails_no_search(own: dict[str, str], session: Path) -> None:
+    (session.parent / "torn.jsonl").write_bytes(b'{"type": "user", "message"\xff')
+    (session.parent / "folder.jsonl").mkdir()
+    (session.parent / "locked.jsonl").write_text("{}", "utf-8")
+    (session.parent / "locked.jsonl").chmod(0)
+    (session.parent / "gone.jsonl").symlink_to(session.parent / "nowhere")
+    async with spawned(own) as client:
+        assert await hits(client, "ZEBRA_TOKEN_99")
+
+
+async def test_many_sessions_hold_up_no_search(own: dict[str, str], session: Path) -> None:
+    """The newest are there at once; the search waits a bounded time for all the others."""
+    filler = "word " * 20_000
+    for number in range(60):
+        name = f"old-{number}"
+        rows = [line(row, "user", f"{name} {row} {filler}", name) for row in range(20)]
+        path = session.parent / f"{name}.jsonl"
+        path.write_text("".join(rows), "utf-8")
+        old = time.time() - 10_000 - number
+        os.utime(path, (old, old))
+    async with spawned(own) as client:
+        started = time.monotonic()
+        assert await hits(client, "ZEBRA_TOKEN_99")
+        assert time.monotonic() - started < 20
