@@ -33,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a list of messages stands in its transcript.
+    """Where a list of messages belongs in its transcript.
 
     Attributes:
         seqs: One sequence number for each message given, in order. A message that the session
@@ -194,12 +194,12 @@ class Hit:
 
     Attributes:
         pointer: What to read: `transcript://{session}/messages/{seq}-{seq}` or an output id.
-        kind: Whether it stands in a message or in a stored output.
+        kind: Whether it is in a message or in a stored output.
         head: Of a message, names the history that ends with it, and so its branch.
         snippet: The text around the match, verbatim, cut at about 240 characters.
         line: For an output, the line of the match, from 1.
         offset_chars: Where the match begins in the message's text or in the output.
-        snippet_chars_before: How much of the snippet stands before the match.
+        snippet_chars_before: How much of the snippet is before the match.
         next: The message that follows in the same history, where this one ends with a question;
             not for a pattern, whose matches are wanted by themselves.
     """
@@ -225,8 +225,8 @@ class SearchPage:
     """Hits, best or newest first. `total_is_exact` is False when counting stopped early.
 
     A pattern's page may hold no hit and yet a cursor: the search stopped at its limits, and goes on
-    from there. `absent` are the words asked for that stand nowhere, `elsewhere` those that stand
-    only where the filters do not allow. `has_any` tells that no row has all the words, so that
+    from there. `absent` are the words asked for that no row contains, `elsewhere` those that are
+    only where the filters do not allow. `has_any` means that no row has all the words, so that
     those with any of them are listed; only where newest come first, since ranking weighs that.
 
     What our own tools were asked and answered is found only by the name of the tool.
@@ -322,12 +322,12 @@ class Archive(Protocol):
         """Keep what is new of `messages`; durable (survives power loss) when this returns.
 
         The list is matched with what the session holds, by a chain of hashes: its longest prefix
-        that stands in the transcript, or in a context stored by `commit`, is not written again,
-        nor a longer part that stands in another history of the session (the host slides a window,
+        that the transcript contains, or in a context stored by `commit`, is not written again,
+        nor a longer part that another of its histories contains (the host slides a window,
         or changed a message before it). The rest is written; an edited or forked history thereby
         becomes a branch. Each
         message is rendered by its `source` (the host's object). With `after`, the `head` of an
-        earlier result, the messages go on from there, and what stands before is not handed over
+        earlier result, the messages go on from there, and what is before it is not handed over
         again. With `dry_run` nothing is written and the numbers are those that it would get; nor
         where the list shares fewer than `least_shared` messages with the session (`forks_at`).
         """
@@ -351,7 +351,7 @@ class Archive(Protocol):
         ...
 
     async def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
-        """The format and the raw messages that now stand in the context of the session.
+        """The format and the raw messages that the session's context now contains.
 
         That is the newest context stored by `commit`, or else the transcript, with everything
         appended after it.

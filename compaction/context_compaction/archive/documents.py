@@ -130,16 +130,16 @@ def read_stored(raw: JsonObject, format: str, tools: Sequence[str] = ()) -> Stor
         message = FORMATS[format].parse_message(raw, 0)
     except (KeyError, InvalidMessageError):
         return StoredText("\n".join(_strings(raw))[:MAX_INDEXED_CHARS], {}, ())
-    said: list[str] = []
+    texts: list[str] = []
     own: list[str] = []
     for block in message.blocks:
-        parts = own if _is_own(block, answers_own) else said
+        parts = own if _is_own(block, answers_own) else texts
         parts += filter(None, _block_texts(block))
     return StoredText(
-        "\n".join(said or own)[:MAX_INDEXED_CHARS],
+        "\n".join(texts or own)[:MAX_INDEXED_CHARS],
         {call.call_id: tuple(_paths(call.arguments)) for call in tool_calls(message)},
         tuple(result.call_id for result in tool_results(message)),
-        is_own=bool(own) and not said,
+        is_own=bool(own) and not texts,
     )
 
 

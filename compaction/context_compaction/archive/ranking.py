@@ -3,12 +3,12 @@
 An archive gives the rows that contain each word, as `Matches`; nothing here reads or stores.
 
 1. BM25 adds what each word contributes, weighted by how rare it is in the whole archive.
-2. What stands in the messages around a row counts in part: an answer seldom repeats the words of
+2. What the messages around a row contain counts in part: an answer seldom repeats the words of
    its question.
 3. The best rows are read, and small words ("how", "before") contribute there; they find no row.
 
 benchmarks/results/search_ablation.md has what each of these is worth on questions that nobody
-tuned on, and what was dropped: synonyms, words that stand close together, a least share of the
+tuned on, and what was dropped: synonyms, words close together, a least share of the
 query, other weights for parts of identifiers, British spelling.
 """
 

@@ -1,4 +1,4 @@
-"""Where a query stands in a text, and the piece of the text to show."""
+"""Where a text contains a query, and the piece of the text to show."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ FORM_WEIGHT = 0.8  # the same word with another ending
 
 
 class Locator:
-    """Finds the place in a text where most of a query stands together."""
+    """Finds the place in a text that contains most of a query close together."""
 
     def __init__(self, terms: Sequence[QueryTerm]) -> None:
         self._asked = _Finder(terms)
@@ -28,7 +28,7 @@ class Locator:
         return _Finder(self._smaller)
 
     def places(self, text: str) -> list[int]:
-        """Where the query, or part of it, stands in `text`: the first `MAX_PLACES` matches."""
+        """Where the query, or part of it, is in `text`: the first `MAX_PLACES` matches."""
         return self._asked.starts(text)
 
     def find(self, text: str) -> int | None:
@@ -37,7 +37,7 @@ class Locator:
         Of pieces that show the same the shortest is the best: a snippet may be cut further.
         """
         places = self._asked.places(text) or self._pieces.places(text)
-        best, best_worth = None, (0.0, 0)
+        best, best_weight = None, (0.0, 0)
         for count, (start, _, _) in enumerate(places):
             found: dict[int, float] = {}
             stop = start
@@ -46,9 +46,9 @@ class Locator:
                     break
                 if weight > found.get(term, 0.0):
                     found[term], stop = weight, at
-            worth = sum(found.values()), start - stop
-            if worth > best_worth:
-                best, best_worth = start, worth
+            total = sum(found.values()), start - stop
+            if total > best_weight:
+                best, best_weight = start, total
         return best
 
 
@@ -85,7 +85,7 @@ def snippet_span(length_chars: int, at: int, max_chars: int = SNIPPET_CHARS) -> 
 
 
 def _pattern_of(term: QueryTerm) -> str:
-    """Where a term may stand: as it was written, or with another ending."""
+    """How a term may be written: as it was written, or with another ending."""
     *before, last = term.runs
     runs = [*map(re.escape, before), re.escape(last)]
     if last.isascii() and last.isalpha():

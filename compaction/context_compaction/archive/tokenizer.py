@@ -80,7 +80,7 @@ class QueryTerm:
 
     Attributes:
         words: The words of the phrase, as they are indexed.
-        runs: The same as they stand in a text, to find the place again.
+        runs: The same as a text contains them, to find the place again.
         is_prefix: Whether the last word may go on.
         weight: How much a match counts; parts of what was asked for count less.
         pieces: What to look for where the whole is found nowhere.

@@ -69,7 +69,7 @@ async def open_archive(
         root: Holds the logs and blobs. Several processes may open it at once.
         index_root: A folder on a local disk for search indexes, by default the user's cache folder.
         redaction: What becomes of secrets: "off" looks for none, "warn" keeps everything as it is
-            and has compactions tell of them, "on" takes them out of whatever is written.
+            and has compactions report them, "on" takes them out of whatever is written.
 
     Raises:
         ArchiveError: The folder cannot be made.
@@ -376,7 +376,7 @@ class LocalArchive:
         return self._index
 
     def _index_folder(self) -> Path:
-        """Where indexes stand; a folder of this process alone where the usual one is read-only."""
+        """Where indexes are kept; a folder of this process where the usual one is read-only."""
         folder = self._index_root or user_cache_path("mcp-server-compaction") / "index"
         try:
             make_folder(folder)

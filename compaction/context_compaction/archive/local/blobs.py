@@ -45,7 +45,7 @@ _ENTRY = _ENTRIES[_FOOTER_MAGIC]
 
 @dataclass(frozen=True, slots=True)
 class FrameTable:
-    """Where the frames of a blob stand. The last element of each tuple is the end.
+    """Where the frames of a blob begin. The last element of each tuple is the end.
 
     Attributes:
         content_at: Offset of each frame's content.
@@ -112,7 +112,7 @@ class BlobStore:
 
         Raises:
             ArchiveFullError: The disk is full.
-            ArchiveDamagedError: Something else already stands under this name.
+            ArchiveDamagedError: Something else already has this name.
             ArchiveError: The folder cannot be written.
         """
         digest = sha256(data).hexdigest()
@@ -171,7 +171,7 @@ class BlobStore:
         return data
 
     def newlines_before(self, digest: str, position: int, table_hash: str = "") -> int:
-        """How many newlines stand before byte `position`; see `read` for the hash."""
+        """How many newlines are before byte `position`; see `read` for the hash."""
         table = self.table(digest)
         frame = bisect_right(table.content_at, position) - 1
         base = table.content_at[frame]

@@ -1,4 +1,4 @@
-"""Durable files: folders and files that survive power loss, locks, and errors that say what to do.
+"""Durable files: folders and files that survive power loss, locks, and errors that name the remedy.
 
 Everything blocks; `archive.py` calls it in a thread. Folders are 0700 and files 0600, since
 transcripts hold whatever the host's tools have read.

@@ -17,9 +17,9 @@ from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_has
 
 NO_SEQ = -1
 
-# A text may stand in a session often; so many of its newest places are tried as the end of a run.
+# A session may contain a text often; so many of its newest places are tried as the end of a run.
 _CANDIDATES = 4
-# Fewer messages than these that stand elsewhere as well may do so by chance ("go on", "done").
+# Fewer messages than these that are elsewhere as well may be so by chance ("go on", "done").
 _SURE_RUN = 3
 
 
@@ -32,7 +32,7 @@ class Node:
         parent: Chain hash of the history without its last message.
         content: Content hash of the message.
         number: That of its record.
-        place: Where the message's record stands; None for an entry of a context.
+        place: Where the message's record is; None for an entry of a context.
         stands_for: Of a message of ours, the head of the history that it took the place of.
     """
 
@@ -65,11 +65,11 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a list stands in its session.
+    """Where a list belongs in its session.
 
     Attributes:
         seqs: For each message its number; None where it is new.
-        repeats: The parts that stand in other histories, and are to be named as such.
+        repeats: The parts that other histories contain, and are to be named as such.
         forks_at: The first new message before which the session goes on otherwise; None where the
             list only goes on from where a history ended.
     """
@@ -222,7 +222,7 @@ class HistoryTree:
         return [*reversed(found)]
 
     def place(self, contents: Sequence[str], chain: Sequence[str], lead: int = 0) -> Placed:
-        """Where a list stands: what of it is known, what repeats another history, what is new.
+        """Where a list belongs: what of it is known, what repeats another history, what is new.
 
         Args:
             contents: Its content hashes.

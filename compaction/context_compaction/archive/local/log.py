@@ -46,12 +46,12 @@ WRITER_SLOTS = 4096
 
 
 def session_key(session_id: str) -> str:
-    """The hash that stands for a session in paths and in the index: 32 hex digits."""
+    """The hash that names a session in paths and in the index: 32 hex digits."""
     return blake2b(session_id.encode("ascii"), digest_size=16).hexdigest()
 
 
 def session_folder(root: Path, key: str) -> Path:
-    """Where the segments of a session stand, given its key."""
+    """The folder of a session's segments, given its key."""
     return root.joinpath("sessions", key[:2], key)
 
 
@@ -75,7 +75,7 @@ def segment_sizes(folder: Path) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class LoggedRecord:
-    """The head of a record and where its line stands."""
+    """The head of a record and where its line is."""
 
     head: JsonObject
     place: LinePlace
@@ -138,7 +138,7 @@ def read_segment(
                 pending.append(LoggedRecord(head, LinePlace(segment, offset, len(line))))
                 if with_lines:
                     lines.append(line)
-            # A damaged line may have been the last of its call: what stands before it is whole.
+            # A damaged line may have been the last of its call: what is before it is whole.
             if head is None or head.get("last"):
                 records += pending
                 pending = []
@@ -167,8 +167,8 @@ def read_body(folder: Path, place: LinePlace, get_blob: Callable[[str], bytes]) 
     return internalise(body, get_blob) if BLOB_MARK in line else body
 
 
-def last_told(root: Path) -> int:
-    """When a writer last told searchers of news, in nanoseconds; 0 where nothing was written yet.
+def last_notice(root: Path) -> int:
+    """When a writer last gave notice to searchers, Unix nanoseconds; 0 where none ever did.
 
     Raises:
         ArchiveError: The folder cannot be read.
@@ -234,7 +234,7 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
     """Bring to the device what was written to a session; `with_names` for a segment that is new.
 
     A process may have been killed, or be waiting, between its write and its sync; what it wrote can
-    be read already, so whoever builds upon it makes it durable first. Searchers are told then, so
+    be read already, so whoever builds upon it makes it durable first. Searchers get notice then, so
     that whatever was acknowledged is found.
 
     Raises:
@@ -255,8 +255,8 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
         # A file's growth does not show in any folder. In nanoseconds, as the kernel's own stamps
         # are only as fine as its ticks. The inner one first: whoever sees the outer one sees both.
         now = time.time_ns()
-        for told in (folder.parent, folder.parent.parent):
-            os.utime(told, ns=(now, now))
+        for noticed in (folder.parent, folder.parent.parent):
+            os.utime(noticed, ns=(now, now))
 
 
 def cut_segment(folder: Path, segment: str, size: int) -> None:

@@ -38,7 +38,7 @@ def describe_blob(blob: Blob) -> JsonObject:
 
 
 def figures_of(blob: Blob) -> JsonObject:
-    """What the record's head says of the bytes themselves."""
+    """The part of a record's head that describes the bytes themselves."""
     text = decode_text(blob.data)
     return {
         "sha256": sha256(blob.data).hexdigest(),

@@ -3,7 +3,7 @@ r"""One line of the log: JSON with a checksum, a small head and a body.
     {"crc":"1a2b3c4d","kind":"message","n":7,...,"body":{...}}\n
 
 `crc` is the CRC-32 of everything after it (from `"kind"` to the last brace). The head is small and
-holds all that a scan needs, so the body, which stands last, is parsed only when it is read. The
+holds all that a scan needs, so the body, which is last, is parsed only when it is read. The
 last record of a call has `"last":true`; readers take whole calls only, so that a call that was cut
 off (by a kill, a full disk) is absent, not half there.
 
@@ -62,7 +62,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class LinePlace:
-    """Where a line stands: the segment's file name in its session folder, and its bytes."""
+    """Where a line is: the segment's file name in its session folder, and its bytes."""
 
     segment: str
     offset: int

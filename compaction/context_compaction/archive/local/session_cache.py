@@ -51,7 +51,7 @@ class OpenSessions:
         self._states.pop(key, None)
 
     def state(self, session_id: str) -> TranscriptState:
-        """What the log now says of a session, which need not be there."""
+        """What the log now contains of a session, which need not be there."""
         return self.of_key(session_key(session_id))
 
     def of_key(self, key: str) -> TranscriptState:
@@ -78,7 +78,7 @@ class OpenSessions:
 
     @contextmanager
     def writing(self, session_id: str) -> Generator[TranscriptState]:
-        """Hold the session's lock, with what the log says now; what was written is durable then.
+        """Hold the session's lock; gives its state now, and what was written is durable after it.
 
         Others write to the session while this process waits for the device.
         """

@@ -133,11 +133,11 @@ class TranscriptState:
         head = record.head
         number: int = head["n"]
         self.next_number = max(self.next_number, number + 1)
-        said: float = head["ts"]
-        self.first_seconds = min(self.first_seconds, said)
-        self.last_seconds = max(self.last_seconds, said)
-        # What older versions wrote says only when it was said.
-        archived: float = head.get("at") or said
+        seconds: float = head["ts"]
+        self.first_seconds = min(self.first_seconds, seconds)
+        self.last_seconds = max(self.last_seconds, seconds)
+        # What older versions wrote has only the time of the message.
+        archived: float = head.get("at") or seconds
         self.archived_seconds = max(self.archived_seconds, archived)
         match head["kind"]:
             case "session":

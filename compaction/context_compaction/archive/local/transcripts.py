@@ -373,7 +373,7 @@ class TranscriptStore:
 def _result(
     state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
 ) -> AppendResult:
-    """The answer for a list that stands where `placed` says; what is new gets the next numbers."""
+    """The answer for a list that belongs where `placed` says; what is new gets the next numbers."""
     numbers = count(state.next_seq)
     seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
     return AppendResult(

@@ -1,6 +1,6 @@
 """What a search for one word shows first: as many different names with it as there is room for.
 
-`context` may stand in hundreds of messages, as `contextWindow`, as `contextTokens`, in a path. Who
+`context` may be in hundreds of messages, as `contextWindow`, as `contextTokens`, in a path. Who
 asks for it by itself wants one of these, and lines that repeat the first one say nothing new.
 """
 
@@ -32,7 +32,7 @@ def diversify(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dic
 
     Args:
         word: The word asked for, as it was written.
-        texts: Row, text, and where the word stands in it, rising; the best row first.
+        texts: Row, text, and where the word is in it, rising; the best row first.
     """
     windows = [(row, _windows(text, places)) for row, text, places in texts]
     shown: set[str] = set()

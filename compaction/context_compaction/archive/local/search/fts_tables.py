@@ -22,7 +22,7 @@ DAY_SECONDS = 86_400
 DAYS_A_BLOCK = 32
 MAX_DAY = 1 << 17  # the year 2328; a time filter past it means no limit
 
-# Words that FTS5 gathers before it writes them, 1 MB unless told. Room for a whole transaction
+# Words that FTS5 gathers before it writes them, 1 MB by default. Room for a whole transaction
 # saves a quarter of its time, which goes into merging, and a tenth of the size (measured).
 UNWRITTEN_BYTES = 16 * 1024 * 1024
 

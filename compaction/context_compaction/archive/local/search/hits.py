@@ -1,4 +1,4 @@
-"""Hits: which rows of a ranking are shown, and what is said of each."""
+"""Hits: which rows of a ranking are shown, and what a hit contains."""
 
 import re
 import sqlite3
@@ -52,38 +52,38 @@ def next_hit(
     index: SearchIndex,
     connection: sqlite3.Connection,
     doc: Doc,
-    said: DocText,
+    content: DocText,
     read: Callable[[Doc], DocText | None],
     within: History | None,
 ) -> Hit | None:
     """The message after one that ends with a question, in the same history: the answer, mostly."""
-    if doc.output_id is not None or not _QUESTION.search(said.text[-_LAST_CHARS:]):
+    if doc.output_id is not None or not _QUESTION.search(content.text[-_LAST_CHARS:]):
         return None
     following = index.next_doc(connection, doc)
     if following is not None and within is not None and following.seq not in within.seqs:
         return None
     answer = None if following is None else read(following)
-    if following is None or answer is None or answer.is_own or answer.before != said.history:
+    if following is None or answer is None or answer.is_own or answer.before != content.history:
         return None
     return hit_at(following, answer, 0, 0.0)
 
 
-def hit_at(doc: Doc, said: DocText, at: int, score: float) -> Hit:
+def hit_at(doc: Doc, content: DocText, at: int, score: float) -> Hit:
     """The hit at character `at` of a row's text."""
     is_message = doc.output_id is None
-    start, stop = snippet_span(len(said.text), at)
+    start, stop = snippet_span(len(content.text), at)
     return Hit(
         pointer=doc.output_id or f"transcript://{doc.session_id}/messages/{doc.seq}-{doc.seq}",
         kind="message" if is_message else "output",
         session_id=doc.session_id,
-        head=said.history[:HEAD_CHARS],
+        head=content.history[:HEAD_CHARS],
         seq=doc.seq,
-        role=said.role,
-        tool_name=said.tool,
+        role=content.role,
+        tool_name=content.tool,
         timestamp_seconds=doc.seconds,
-        snippet=said.text[start:stop],
+        snippet=content.text[start:stop],
         offset_chars=doc.start_char + at,
-        line=None if is_message else doc.start_line + said.text.count("\n", 0, at),
+        line=None if is_message else doc.start_line + content.text.count("\n", 0, at),
         score=score,
         snippet_chars_before=at - start,
     )

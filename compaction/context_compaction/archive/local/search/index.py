@@ -1,7 +1,7 @@
 """The search index: what the log holds, by words, derived and thrown away when in doubt.
 
-It stands on a local disk, keyed by the archive's path, and holds no text: each row says where a
-record's line stands, and the full-text tables are contentless. Before each search it catches up
+It stands on a local disk, keyed by the archive's path, and holds no text: each row names where a
+record's line is, and the full-text tables are contentless. Before each search it catches up
 with what any process has logged since.
 """
 
@@ -22,7 +22,7 @@ from context_compaction.archive.documents import is_own_tool, read_stored
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, is_gone, read_at
 from context_compaction.archive.local.log import (
-    last_told,
+    last_notice,
     read_segment,
     segment_sizes,
     session_folder,
@@ -81,11 +81,11 @@ class Doc:
     Attributes:
         doc_id: Row id; larger is newer, as far as things were indexed in the order of their time.
         session_key: The hash that names the session's folder.
-        place: Where the record's line stands.
+        place: Where the record's line is.
         seq: The message's number; -1 for an output.
         output_id: The output's id; None for a message.
         seconds: When it was said.
-        start_byte: Where the part begins in the output; size_bytes, start_char and start_line say
+        start_byte: Where the part begins in the output; size_bytes, start_char and start_line mean
             likewise what `IndexedPart` does.
     """
 
@@ -104,11 +104,11 @@ class Doc:
 
 @dataclass(frozen=True, slots=True)
 class DocText:
-    """What a row's line says.
+    """What a row's line contains.
 
     Attributes:
         text: What was said.
-        role: Who said it.
+        role: Who wrote it.
         tool: The tool that was called or answered.
         is_own: Whether our own tools were asked it or answered it.
         history: Names the history that ends with a message ...
@@ -132,7 +132,7 @@ class SearchIndex:
         self._blobs = BlobStore(root / "blobs")
         version = f"{SCHEMA_VERSION}.{TERMS_VERSION}"
         self._file = IndexFile(index_root / key, root, SCHEMA, version, self._verify)
-        self._last_told: int | None = None
+        self._last_notice: int | None = None
         self._look_until_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}
         self._torn_sizes: dict[tuple[str, str], int] = {}
@@ -142,7 +142,7 @@ class SearchIndex:
 
     @property
     def folder(self) -> Path:
-        """Where the index stands."""
+        """Where the index is kept."""
         return self._file.folder
 
     def close(self) -> None:
@@ -237,15 +237,15 @@ class SearchIndex:
 
     def _catch_up(self, connection: sqlite3.Connection) -> None:
         """Index whatever any process has logged and the index does not hold."""
-        told = last_told(self._root)
-        is_told_long_ago = time.time_ns() - told > STAMP_NANOSECONDS
+        noticed = last_notice(self._root)
+        is_long_ago = time.time_ns() - noticed > STAMP_NANOSECONDS
         if connection is not self._caught_up:
-            self._last_told = None
+            self._last_notice = None
             self._seen_stamps = {}
             self._torn_sizes = {}
             self.counts = {}
             self._caught_up = connection
-        if told == self._last_told and time.monotonic() < self._look_until_seconds:
+        if noticed == self._last_notice and time.monotonic() < self._look_until_seconds:
             return
         stamps: dict[str, int] = {}
         is_whole = False
@@ -262,7 +262,7 @@ class SearchIndex:
                     batch, size_bytes = [], 0
             is_whole &= self._insert(connection, batch)
         self._seen_stamps = stamps
-        self._last_told = told if is_told_long_ago else None
+        self._last_notice = noticed if is_long_ago else None
         self._look_until_seconds = time.monotonic() + FULL_LOOK_SECONDS
 
     def _insert(self, connection: sqlite3.Connection, batch: Sequence[News]) -> bool:

@@ -2,7 +2,7 @@
 
 A row's id is its place in the order of indexing, by time within a transaction.
 
-A full-text table without contents forgets a row only when it is told every word of it again. The
+A full-text table without contents forgets a row only when it is given every word of it again. The
 text is gone by then, and to derive the words anew would have to give exactly what an older version
 or another cut of the log gave. So they are read from the table itself: `fts5vocab` lists every
 word of every row. One session of 40 costs a quarter to a third of making the index anew (measured
@@ -270,7 +270,7 @@ def _body(line: bytes, blobs: BlobStore) -> Any:
 
 
 def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str, Any]:
-    """What the records of `news` say of their session."""
+    """The columns of their session that the records of `news` give."""
     row: dict[str, Any] = {"key": news.session_key, "session_id": "", "parent": None, "format": ""}
     row |= {"title": "", "title_seq": _NO_TITLE}
     for record, parts in zip(news.part.records, texts, strict=True):

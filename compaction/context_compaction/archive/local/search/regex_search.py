@@ -1,6 +1,6 @@
 """Regular expressions, matched with the texts themselves, newest first.
 
-A scan keeps to a byte budget and a deadline, and says where to go on. Where the pattern cannot
+A scan keeps to a byte budget and a deadline, and reports where to go on. Where the pattern cannot
 match without certain whole words, only rows with those words are read. The index is asked for a
 batch of texts at a time, so that other searches come in between.
 """
@@ -105,14 +105,14 @@ async def scan(
 
 async def _match_batch(found: _Scan, batch: _Batch, matcher: Matcher, limit: int) -> None:
     """Take in the hits of a batch, up to `limit` of them."""
-    starts = await matcher.first_matches([said.text for _, said in batch.rows])
-    for (doc, said), at in zip(batch.rows, starts, strict=True):
+    starts = await matcher.first_matches([content.text for _, content in batch.rows])
+    for (doc, content), at in zip(batch.rows, starts, strict=True):
         if len(found.hits) == limit:
             found.next_id = doc.doc_id
             return
-        found.scanned_bytes += len(said.text)
+        found.scanned_bytes += len(content.text)
         if at >= 0 and found.groups.has_room(doc):
-            found.hits.append(hit_at(doc, said, at, 0.0))
+            found.hits.append(hit_at(doc, content, at, 0.0))
     found.next_id = batch.next_id
 
 
@@ -125,10 +125,10 @@ def _read_batch(
     for doc in _newest_docs(index, connection, allowed, expression):
         if size_chars >= min(_BATCH_CHARS, SCAN_BYTES):
             return _Batch(rows, doc.doc_id)
-        said = index.read(doc)
-        if said is not None and not (said.is_own and allowed.without_own):
-            rows.append((doc, said))
-            size_chars += len(said.text)
+        content = index.read(doc)
+        if content is not None and not (content.is_own and allowed.without_own):
+            rows.append((doc, content))
+            size_chars += len(content.text)
     return _Batch(rows, -1)
 
 

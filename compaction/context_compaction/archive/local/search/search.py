@@ -94,14 +94,14 @@ def search(
         docs = list(grouped(index, connection, ids, offset + query.limit + 1))
         hits: list[Hit] = []
         for doc in docs[offset : offset + query.limit]:
-            said = ranker.read(doc)
+            content = ranker.read(doc)
             at = chosen.get(doc.doc_id)
-            if said is not None and at is None:
-                at = locator.find(said.text)
+            if content is not None and at is None:
+                at = locator.find(content.text)
             # A prefix is looked for by stems, which other words may share.
-            if said is not None and (at is not None or not is_prefix):
-                hit = hit_at(doc, said, at or 0, ranking.scores.get(doc.doc_id, 0.0))
-                following = next_hit(index, connection, doc, said, ranker.read, within)
+            if content is not None and (at is not None or not is_prefix):
+                hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
+                following = next_hit(index, connection, doc, content, ranker.read, within)
                 hits.append(replace(hit, next=following))
         has_more = len(docs) > offset + query.limit
         newest = max(ranking.ids) if cursor is None and has_more else allowed.last_id
@@ -151,8 +151,8 @@ def _limited(
 
 def _varied(word: str, ranker: Ranker, locator: Locator, docs: Sequence[Doc]) -> dict[int, int]:
     """The rows that show different names with the one word asked for, and which place of each."""
-    said = [(doc.doc_id, ranker.read(doc)) for doc in docs]
-    texts = [(row, text.text, locator.places(text.text)) for row, text in said if text is not None]
+    read = [(doc.doc_id, ranker.read(doc)) for doc in docs]
+    texts = [(row, text.text, locator.places(text.text)) for row, text in read if text is not None]
     return diversify(word, texts)
 
 

@@ -41,7 +41,7 @@ class IndexFile:
     """The database that `CURRENT` names. Every method blocks; one thread at a time.
 
     Attributes:
-        folder: Where the databases stand.
+        folder: Where the databases are kept.
     """
 
     def __init__(
