@@ -29,6 +29,7 @@ from context_compaction.messages.model import (
     ToolResult,
     named_arguments,
 )
+from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.messages.tool_results import result_text
 
@@ -41,7 +42,6 @@ _COMMAND_CHARS = 160
 # Of a result that is searched for what it names, and how many names of it are told.
 _SEARCHED_CHARS = 100_000
 _NAMES_FOUND = 20
-_PATH = re.compile(r"(?<![\w/.:-])(?:~?/)?(?:[\w.-]{1,80}/){0,20}[\w-]{1,80}\.[A-Za-z]\w{0,7}\b")
 _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,80}\"|[\w.-]{1,80})")
 # Under these names hosts say where an artifact is, of what kind, who sees it, and what it is from.
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
@@ -361,7 +361,7 @@ def _first(told: Mapping[str, Any], keys: Sequence[str]) -> str:
 def _memory_read(call: str, result: ToolResult | None) -> MemoryRead:
     text = result_text(result)[:_SEARCHED_CHARS] if result else ""
     turns = (name for found in _TURN_IDS.findall(text) for name in re.findall(r"[\w.-]+", found))
-    paths = dict.fromkeys(_PATH.findall(text))
+    paths = dict.fromkeys(name for name in names_in(text) if kind_of(name) == "path")
     return MemoryRead(call, tuple(paths)[:_NAMES_FOUND], tuple(dict.fromkeys(turns))[:_NAMES_FOUND])
 
 

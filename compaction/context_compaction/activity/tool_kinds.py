@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, cast, get_args
 
 from context_compaction.messages.model import ToolCall
+from context_compaction.messages.names import pieces_of
 from context_compaction.settings import ToolKind
 
 TOOL_KINDS: tuple[str, ...] = get_args(ToolKind)
@@ -47,7 +48,6 @@ _STEERING_WORDS = frozenset({"skill", "ask", "question", "todo", "todos", "plan"
 # Our own tools that give what left the context back, as every host's name for them ends.
 _RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
 _SEGMENT = re.compile(r"__|[.:/]")
-_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _PATCH_PATH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 
 
@@ -77,7 +77,7 @@ class ToolUse:
 def words_of(name: str) -> frozenset[str]:
     """The lower-case words of a tool's name, without the prefixes that hosts add."""
     segment = _SEGMENT.split(name)[-1] or name
-    return frozenset(word.lower() for word in _WORD.findall(segment))
+    return frozenset(word.lower() for word in pieces_of(segment))
 
 
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:

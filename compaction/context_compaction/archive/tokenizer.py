@@ -21,7 +21,7 @@ from importlib import import_module
 from itertools import chain, pairwise
 from typing import Any
 
-from context_compaction.messages.names import STOP_WORDS
+from context_compaction.messages.names import STOP_WORDS, pieces_of
 
 _stemmer: Any = import_module("Stemmer")  # PyStemmer, which has no types
 
@@ -45,7 +45,6 @@ _UNSPACED = (
     "\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
 )
 _WORD = re.compile(rf"[{_UNSPACED}]+|[^\W_{_UNSPACED}]+")
-_PIECE = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _HASH = re.compile("[0-9a-f]{12,}|[0-9A-F]{12,}")  # commits, request ids, digests
 _FIRST_UNSPACED = re.compile(rf"[{_UNSPACED}]")
 _NON_BLANK = re.compile(r"\S+")
@@ -226,7 +225,7 @@ def _identifier_pieces(run: str) -> list[str]:
     """The pieces of an identifier; none where it has only one, or is a hash or the like."""
     if not run.isascii() or (run.isalpha() and run.islower()) or _HASH.fullmatch(run):
         return []
-    pieces = _PIECE.findall(run[:MAX_TERM_CHARS])
+    pieces = pieces_of(run[:MAX_TERM_CHARS])
     is_hash = len(pieces) > MAX_SHORT_PIECES and len(run) < 2 * len(pieces)
     return pieces if len(pieces) > 1 and not is_hash else []
 

@@ -5,7 +5,6 @@ found by search, since the archive has everything. It must cost next to nothing:
 word by word, and only words that are gone are looked at more closely. Pure.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,34 +21,16 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
 )
+from context_compaction.messages.names import NameKind, kind_of, may_hold_name, names_in
 from context_compaction.messages.tool_results import result_text
 
-Kind: TypeAlias = Literal["error", "url", "path", "identifier", "number"]
+Kind: TypeAlias = NameKind | Literal["error"]
 
 # So many of each kind are named: a receipt is read by people and models.
 SHOWN: Mapping[Kind, int] = {"error": 6, "url": 6, "path": 12, "identifier": 12, "number": 6}
-# What is longer is data, not a name.
-MAX_NAME_CHARS = 100
 MAX_ERROR_CHARS = 160
 # A word of this length is no word: only its two ends are looked at.
 _MAX_WORD_CHARS = 20_000
-
-_NAME = re.compile(r"https?://[^\s\"'<>()\[\]{}\\,;`]+|[~/.]?\w[\w./:@#+-]*\w", re.ASCII)
-_PLACE = re.compile(r":\d+(?::\d+)?\Z")  # src/main.py:17:3
-# A path has a folder, or an ending of its own: `lines.push` is none.
-_ENDINGS = (
-    "[chm]|[cm]?[jt]sx?|cc|cfg|conf|cpp|cs|css|csv|db|env|go|gz|hpp|html?|ini|ipynb|java|jsonl?|kt|"
-    "lock|log|lua|md|pdf|php|png|pyi?|rb|rs|rst|scss|sh|sql|sqlite|svg|swift|toml|txt|vue|xml|"
-    "ya?ml|zip"
-)
-_KIND = re.compile(
-    r"(?P<ours>o_[0-9a-f]{24}|transcript:.*|p_[0-9a-f]{8})"
-    r"|(?P<url>https?://\w.*)"
-    r"|(?P<number>(?=(?:\D*\d){3})[\d.,:]+)"
-    rf"|(?P<path>(?=.*[A-Za-z]{{2}})(?:[~/.]*[\w@+.-]+(?:/[\w@+.-]+)+|[\w.-]+\.(?:{_ENDINGS})))"
-    r"|(?P<identifier>(?=.*[A-Za-z]{2})(?=.*(?:[a-z][A-Z]|[_\d#]|::))[A-Za-z_][\w.:#-]*)",
-    re.ASCII,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +71,14 @@ def dropped_names(before: Messages, after: Messages) -> DroppedNames:
     kept_words = set(chain.from_iterable(map(str.split, kept_texts)))
     left_texts = [text for message in left for text in _texts(message)]
     times = Counter(chain.from_iterable(map(set, map(str.split, left_texts))))
-    gone = sorted(filter(_may_hold_name, times.keys() - kept_words))
+    gone = sorted(filter(may_hold_name, times.keys() - kept_words))
     gone.sort(key=times.__getitem__, reverse=True)
     by_kind: dict[Kind, list[str]] = {kind: [] for kind in SHOWN}
-    kept_names = set(_names(filter(_may_hold_name, kept_words)))
+    kept_names = set(_names(filter(may_hold_name, kept_words)))
     for name in dict.fromkeys(_names(gone)):
-        found = None if name in kept_names else _KIND.fullmatch(name)
-        if found is not None and found.lastgroup in by_kind:
-            by_kind[found.lastgroup].append(name)
+        kind = None if name in kept_names else kind_of(name)
+        if kind is not None:
+            by_kind[kind].append(name)
     kept_text = "\n".join(kept_texts)
     by_kind["error"] = [line for line in _errors(left) if line not in kept_text]
     return DroppedNames(
@@ -119,14 +100,7 @@ def _unseen(names: Iterable[str], text: str, most: int) -> tuple[str, ...]:
 
 def _names(words: Iterable[str]) -> Iterator[str]:
     """The names in `words`, in their order."""
-    for name in _NAME.findall("\n".join(word[:_MAX_WORD_CHARS] for word in words)):
-        if len(name) <= MAX_NAME_CHARS and _may_hold_name(name):
-            yield _PLACE.sub("", name) if ":" in name else name
-
-
-def _may_hold_name(word: str) -> bool:
-    """Whether `word` is more than a word of a language."""
-    return not word.isalpha() or not (word.islower() or word.istitle() or word.isupper())
+    return names_in("\n".join(word[:_MAX_WORD_CHARS] for word in words))
 
 
 def _errors(messages: Iterable[Message]) -> list[str]:

@@ -11,15 +11,11 @@ from dataclasses import dataclass
 
 from context_compaction.activity.error_line import error_line
 from context_compaction.messages.model import Messages, ToolResult, text_of
+from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.speakers import user_text
 
-# Paths and dotted names, identifiers with inner structure, numbers, what stands in backticks. A
-# hyphen alone makes no name: "follow-up".
-_NAME = re.compile(
-    r"https?://[^\s\"'<>)\]]+|[\w.~-]{0,200}+/(?:[./-]{0,20}+\w++)++|\b\w+[._]\w[\w.-]*\w"
-    r"|\b[a-z]+[A-Z]\w*|\b[A-Z][a-z]+[A-Z]\w*|\b[A-Za-z]++-[\w-]{0,80}\d[\w-]*"
-    r"|\b\d[\d.,:]*\d\b|#\d+|`[^`\n]{2,60}`"
-)
+# What somebody marks as a name is one.
+_MARKED = re.compile(r"`([^`\n]{2,60})`")
 _MIN_NAME_CHARS = 3
 # As many as one request to mend a summary can list and a summary can hold.
 _MAX_ITEMS = 24
@@ -39,9 +35,8 @@ def salient_in(messages: Messages) -> tuple[Salient, ...]:
     """What the user named, newest first, then what failed, then what the assistant keeps naming."""
     found: dict[str, Salient] = {}
     for name, line in (*_asked(messages), *_failed(messages), *_worked_with(messages)):
-        plain = name.strip("`")
-        if len(plain) >= _MIN_NAME_CHARS:
-            found.setdefault(plain.casefold(), Salient(plain, one_line(line)))
+        if len(name) >= _MIN_NAME_CHARS:
+            found.setdefault(name.casefold(), Salient(name, one_line(line)))
     return tuple(found.values())[:_MAX_ITEMS]
 
 
@@ -68,7 +63,7 @@ def _failed(messages: Messages) -> Iterator[tuple[str, str]]:
         for block in message.blocks:
             if isinstance(block, ToolResult) and block.is_error:
                 line = error_line(text_of(block.content))
-                yield from ((name, f"tool: {line}") for name in _NAME.findall(line)[:1])
+                yield from ((name, f"tool: {line}") for name in _names(line)[:1])
 
 
 def _worked_with(messages: Messages) -> Iterator[tuple[str, str]]:
@@ -87,5 +82,9 @@ def _worked_with(messages: Messages) -> Iterator[tuple[str, str]]:
 
 def _named_lines(text: str) -> Iterator[tuple[str, list[str]]]:
     for line in text.splitlines():
-        if names := _NAME.findall(line):
+        if names := _names(line):
             yield line, names
+
+
+def _names(line: str) -> list[str]:
+    return [*_MARKED.findall(line), *filter(kind_of, names_in(line))]
