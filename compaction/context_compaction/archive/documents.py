@@ -163,9 +163,20 @@ def _paths(arguments: Any) -> Iterator[str]:
                 yield value
 
 
+# What hosts put before the user's own words: their environment, notes and instructions as elements,
+# and commands that the host itself obeys.
+_HOST_ELEMENT = re.compile(r"\s*<([a-z][a-z_-]*)>.*?</\1>", re.DOTALL)
+_HOST_COMMAND = re.compile(r"/[\w:-]+\s*(?:\n|\Z)")
+
+
 def title_of(text: str) -> str:
-    """A session's title: the first line of the user's first text."""
-    return storable(" ".join(text.strip().split("\n", 1)[0].split())[:TITLE_CHARS])
+    """A session's title: the first line of the user's first text; "" where a host wrote all."""
+    while found := _HOST_ELEMENT.match(text):
+        text = text[found.end() :]
+    text = text.strip()
+    if _HOST_COMMAND.match(text):
+        return ""
+    return storable(" ".join(text.split("\n", 1)[0].split())[:TITLE_CHARS])
 
 
 def storable(text: str) -> str:

@@ -7,12 +7,14 @@ imported before a command needs it, since hosts start the server through this fi
 import io
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import click
-from context_compaction.errors import CompactionError, SettingsError
+from context_compaction.errors import CompactionError, QueryError, SettingsError
 
+from mcp_server_compaction.cli.completion import formats_for, policies_for, sessions_for
 from mcp_server_compaction.cli.terminal import say, shown
 from mcp_server_compaction.config import Config, load_config
 from mcp_server_compaction.hosts.catalog import HOSTS, Scope
@@ -22,7 +24,17 @@ class _Failure(click.ClickException):
     """An expected failure: its text on standard error, exit code 1."""
 
 
-@click.group(invoke_without_command=True)
+class _WrongOption(_Failure):
+    """What was asked for cannot be: exit code 2, as for an option that does not exist."""
+
+    exit_code = 2
+
+
+# "-" is standard input.
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mcp-server-compaction", prog_name="mcp-server-compaction")
 @click.option("--archive", metavar="DIR", help="Where the archive lies.")
 @click.option(
@@ -117,27 +129,44 @@ def wrap(
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=_FILE)
 @click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
 @click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or P% of what it has.")
 @click.option("--model", metavar="M", help="Model, for its window and tokenizer.")
-@click.option("--policy", metavar="P", help="Name of the policy.")
+@click.option("--policy", metavar="P", shell_complete=policies_for, help="Name of the policy.")
 @click.option(
     "--mode",
     type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
     default="auto",
     show_default=True,
 )
-@click.option("--session", metavar="S", help="Name of the session in the archive.")
+@click.option(
+    "--session",
+    metavar="S",
+    shell_complete=sessions_for,
+    help="Name of the session in the archive.",
+)
 @click.option("--instructions", metavar="T", help="What the summary should keep.")
 @click.option("--pin", "pins", metavar="T", multiple=True, help="Text kept word for word.")
-@click.option("--format", "format_name", metavar="F", help="Format of the messages in FILE.")
-@click.option("--to", "to_format", metavar="FORMAT", help="Convert to this format first.")
+@click.option(
+    "--format",
+    "format_name",
+    metavar="F",
+    shell_complete=formats_for,
+    help="Format of the messages in FILE.",
+)
+@click.option(
+    "--to",
+    "to_format",
+    metavar="FORMAT",
+    shell_complete=formats_for,
+    help="Convert to this format first.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help=".json or .jsonl")
 @click.pass_context
 def compact(context: click.Context, /, file: Path, **options: Any) -> None:
-    """Compact the conversation in FILE and show what went where."""
+    """Compact the conversation in FILE (- is standard input) and show what went where."""
     from mcp_server_compaction.cli.compact import CompactFile, run_compact
 
     job = CompactFile(file=file, **options)
@@ -155,7 +184,7 @@ def policies(as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=_FILE)
 @click.option("--policies", "names", metavar="A,B", help="Names; all if left out.")
 @click.option(
     "--window", type=click.IntRange(1), metavar="N", help="Tokens; half of the file's if left out."
@@ -184,8 +213,24 @@ def compare(context: click.Context, /, file: Path, **options: Any) -> None:
 
 
 @main.command()
+@click.argument("file", type=_FILE, default="-")
+@click.option("--tool", metavar="NAME", help="The tool that printed it.")
+@click.option(
+    "--session", metavar="S", shell_complete=sessions_for, help="The session it belongs to."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def persist(context: click.Context, /, file: Path, **options: Any) -> None:
+    """Store the text of FILE, or of standard input, and print a marker with a preview of it."""
+    from mcp_server_compaction.cli.persist import run_persist
+
+    config = _config(context)
+    _run(lambda: run_persist(file, config, **options))
+
+
+@main.command()
 @click.argument("query")
-@click.option("--session", metavar="S", help="Only in this session.")
+@click.option("--session", metavar="S", shell_complete=sessions_for, help="Only in this session.")
 @click.option("--role", type=click.Choice(["system", "user", "assistant", "tool"]))
 @click.option("--tool", metavar="NAME", help="Only results of this tool.")
 @click.option("--since", metavar="TIME", help="ISO 8601 date or time.")
@@ -280,33 +325,54 @@ def prune(context: click.Context, /, **bounds: Any) -> None:
 
 
 @main.command()
-@click.argument("sessions", nargs=-1, required=True)
+@click.argument("sessions", nargs=-1, required=True, shell_complete=sessions_for)
 @click.option("--off", is_flag=True, help="Take the pin off.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def pin(context: click.Context, sessions: tuple[str, ...], off: bool) -> None:
+def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: bool) -> None:
     """Keep SESSIONS, and those that they started, from being pruned."""
     from mcp_server_compaction.cli.retention import run_pin
 
     config = _config(context)
-    _run(lambda: run_pin(config, sessions, pinned=not off))
+    _run(lambda: run_pin(config, sessions, pinned=not off, as_json=as_json))
 
 
 @main.command()
-@click.argument("sessions", nargs=-1, required=True)
+@click.argument("sessions", nargs=-1, required=True, shell_complete=sessions_for)
 @click.confirmation_option(prompt="Delete these sessions for good?")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def delete(context: click.Context, sessions: tuple[str, ...]) -> None:
+def delete(context: click.Context, sessions: tuple[str, ...], as_json: bool) -> None:
     """Delete SESSIONS with all their bytes, pinned or not."""
     from mcp_server_compaction.cli.retention import run_delete
 
     config = _config(context)
-    _run(lambda: run_delete(config, sessions))
+    _run(lambda: run_delete(config, sessions, as_json=as_json))
+
+
+@main.command("version")
+def version_() -> None:
+    """Show the version."""
+    click.echo(f"mcp-server-compaction {version('mcp-server-compaction')}")
+
+
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete commands, policies, formats and sessions.
+
+    For bash: mcp-server-compaction completion bash >> ~/.bashrc
+    """
+    from mcp_server_compaction.cli.completion import script
+
+    click.echo(script(main, shell))
 
 
 @main.command()
 @click.argument("host", required=False, type=click.Choice(tuple(HOSTS)))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def doctor(context: click.Context, host: str | None) -> None:
+def doctor(context: click.Context, host: str | None, as_json: bool) -> None:
     """Check versions, vocabulary, archive, roots and summary writers.
 
     With HOST, start the server as that host would, and say what is missing there.
@@ -316,9 +382,9 @@ def doctor(context: click.Context, host: str | None) -> None:
 
     config = _config(context)
     if host is not None:
-        _run(lambda: _finish(run_doctor_of_host(host)))
+        _run(lambda: _finish(run_doctor_of_host(host, as_json=as_json)))
     else:
-        _run(lambda: run_doctor(config))
+        _run(lambda: run_doctor(config, as_json=as_json))
 
 
 @main.command()
@@ -392,6 +458,7 @@ def _run(command: Callable[[], None]) -> None:
     try:
         command()
     except CompactionError as error:
-        raise _Failure(shown(str(error))) from error
+        kind = _WrongOption if isinstance(error, SettingsError | QueryError) else _Failure
+        raise kind(shown(str(error))) from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None

@@ -4,6 +4,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -11,7 +12,8 @@ from context_compaction.archive import SearchPage, SessionInfo
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import NotFoundError, QueryError
 
-from mcp_server_compaction.cli.terminal import say, shown
+from mcp_server_compaction.cli.short_names import short_pointer, whole_pointer, whole_session
+from mcp_server_compaction.cli.terminal import say, short_time, shown
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import ReadArguments, SearchArguments
@@ -24,6 +26,7 @@ from mcp_server_compaction.reading.text_source import TextSource, open_source
 
 _LINES = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?\Z")
 _CHUNK_CHARS = 1_000_000
+_TITLE_CHARS = 78
 
 
 def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> None:
@@ -40,7 +43,7 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
     for hit in answer.hits:
         where = f" line {hit.line}" if hit.line else ""
         who = hit.tool_name or hit.role
-        say(f"{hit.pointer}{where}  {who}  {hit.time}")
+        say(f"{short_pointer(hit.pointer)}{where}  {who}  {short_time(hit.time)}")
         say(f"    {' '.join(hit.snippet.split())}")
         if hit.next is not None:
             say(f"    then {hit.next.role}: {' '.join(hit.next.snippet.split())}")
@@ -51,8 +54,11 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
 
 
 async def _search(given: Mapping[str, Any], config: Config) -> SearchPage:
-    query = query_of(parse_arguments(SearchArguments, given))
+    arguments = parse_arguments(SearchArguments, given)
     async with open_archive(config.archive_folder) as archive:
+        query = query_of(arguments)
+        if query.session_id is not None:
+            query = replace(query, session_id=await whole_session(archive, query.session_id))
         return await archive.search(query)
 
 
@@ -95,6 +101,7 @@ async def _read(
 ) -> str:
     async with open_archive(config.archive_folder) as archive:
         as_json = as_json or json_path is not None
+        pointer = await whole_pointer(archive, pointer)
         source = await open_source(archive, pointer, as_json=as_json)
         gap = source.gap
         if json_path is not None:
@@ -149,9 +156,12 @@ def run_sessions(config: Config, *, as_json: bool) -> None:
         if as_json:
             say(json.dumps(session_document(session)))
         else:
+            # The id on a line of its own: it may be as long as its host likes.
+            say(session.title[:_TITLE_CHARS] or "(no title)")
+            say(f"    {session.session_id}")
             say(
-                f"{session.session_id}  {session.message_count} messages  "
-                f"{iso_time(session.last_seconds)}  {session.title}".rstrip()
+                f"    {session.message_count:,} messages, last "
+                f"{short_time(iso_time(session.last_seconds))}"
             )
 
 
@@ -171,10 +181,12 @@ def run_family(session_id: str, config: Config, *, as_json: bool) -> None:
         compacts = "never compacted"
         if member.trigger_tokens is not None:
             compacts = f"compacts at {member.trigger_tokens:,} to {member.target_tokens:,}"
-        parent = f"  of {member.info.parent_session_id}" if member.info.parent_session_id else ""
+        say(member.info.session_id)
+        if member.info.parent_session_id:
+            say(f"    of {member.info.parent_session_id}")
         say(
-            f"{member.info.session_id}{parent}  {member.info.message_count} messages  "
-            f"{member.context_tokens:,} tokens in context, {compacts}"
+            f"    {member.info.message_count:,} messages, {member.context_tokens:,} tokens in "
+            f"context, {compacts}"
         )
     say(
         f"{document['message_count']} messages, {document['context_tokens']:,} tokens in "
@@ -184,8 +196,7 @@ def run_family(session_id: str, config: Config, *, as_json: bool) -> None:
 
 async def _family(session_id: str, config: Config) -> list[Member]:
     async with open_archive(config.archive_folder) as archive:
-        await archive.session_info(session_id)
-        return await family_of(archive, session_id)
+        return await family_of(archive, await whole_session(archive, session_id))
 
 
 async def _sessions(config: Config) -> list[SessionInfo]:

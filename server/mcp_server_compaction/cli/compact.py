@@ -5,12 +5,10 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
 
 import anyio
 from anyio import to_thread
@@ -25,8 +23,10 @@ from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import CompactResult
 from context_compaction.summarizers.llm.model import SummaryModel
 from context_compaction.tokens.counter import counter_for
+from context_compaction.tokens.models import profile_for
 
-from mcp_server_compaction.cli.terminal import say
+from mcp_server_compaction.cli.short_names import short_pointer, short_session
+from mcp_server_compaction.cli.terminal import awaited, progress, say
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
@@ -36,11 +36,8 @@ from mcp_server_compaction.protocol.compaction_call import (
 )
 from mcp_server_compaction.protocol.writers import model_for
 
-# Below this a compaction is over before a progress bar could be read.
-_LONG_INPUT_BYTES = 2_000_000
+STANDARD_INPUT = Path("-")
 _POINTERS_SHOWN = 3
-
-Report: TypeAlias = Callable[[float, str], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +72,11 @@ def run_compact(job: CompactFile, config: Config) -> None:
     if job.as_json:
         say(json.dumps(_report(given, result), ensure_ascii=True, indent=1))
     else:
-        _print_report(given, result, job)
+        _print_report(given, result, job, config)
 
 
 async def _compact(job: CompactFile, config: Config) -> tuple[Input, CompactResult]:
-    data = await anyio.Path(job.file).read_bytes()
-    given = await input_of_file(data, job.file.name)
+    given = await read_input(job.file)
     if job.format_name:
         given = replace(given, format=job.format_name)
     request = await to_thread.run_sync(partial(_request, job, given, config))
@@ -88,19 +84,28 @@ async def _compact(job: CompactFile, config: Config) -> tuple[Input, CompactResu
         given, request = await to_thread.run_sync(
             partial(_converted, given, request, job.to_format)
         )
-    async with (
-        open_archive(config.archive_folder, redaction=config.redaction) as archive,
-        _progress(len(data)) as report_progress,
-    ):
-        result = await compact(
-            given.payload,
-            request,
-            archive=archive,
-            read_file=config.roots.reader(given.folder),
-            model=_model(config),
-            report_progress=report_progress,
-        )
+    with progress("Compacting") as tell:
+        async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
+            result = await compact(
+                given.payload,
+                request,
+                archive=archive,
+                read_file=config.roots.reader(given.folder),
+                model=_model(config),
+                report_progress=awaited(tell),
+            )
     return given, result
+
+
+async def read_input(file: Path) -> Input:
+    """The conversation in a file, or in standard input where `file` is `-`.
+
+    Raises:
+        CompactionError: It holds no conversation.
+    """
+    if file == STANDARD_INPUT:
+        return await input_of_file(await to_thread.run_sync(sys.stdin.buffer.read), "stdin")
+    return await input_of_file(await anyio.Path(file).read_bytes(), file.name)
 
 
 def _request(job: CompactFile, given: Input, config: Config) -> CompactRequest:
@@ -161,24 +166,6 @@ def _converted(
     )
 
 
-@asynccontextmanager
-async def _progress(size_bytes: int) -> AsyncGenerator[Report | None]:
-    """Reports to a progress bar on standard error, where somebody watches a long run."""
-    if size_bytes < _LONG_INPUT_BYTES or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("reading", total=1.0)
-
-        async def report(fraction: float, step: str) -> None:
-            progress.update(task, completed=fraction, description=step)
-
-        yield report
-
-
 def _check_out(job: CompactFile) -> None:
     if job.out is None:
         return
@@ -223,20 +210,29 @@ def _report(given: Input, result: CompactResult) -> JsonObject:
     }
 
 
-def _print_report(given: Input, result: CompactResult, job: CompactFile) -> None:
+def _print_report(given: Input, result: CompactResult, job: CompactFile, config: Config) -> None:
     tokens = result.tokens
+    session = short_session(result.session_id)
     say(
-        f"Session {result.session_id} ({result.format}): {result.status}. "
-        f"{len(given.payload)} -> {len(result.messages)} messages, "
-        f"{tokens.before:,} -> {tokens.after:,} tokens "
-        f"(at most {tokens.upper:,}; counted by {tokens.method})."
+        f"{result.status.capitalize()}: {len(given.payload)} -> {len(result.messages)} messages, "
+        f"{tokens.before:,} -> {tokens.after:,} tokens."
     )
-    say(f"Compaction starts at {tokens.trigger:,} and aims for {tokens.target:,} tokens.")
+    say(f"Kept whole: session {session} in {config.archive_folder}")
+    say(
+        f'Look: mcp-server-compaction search "WORDS", or read {session}/0-9'
+        + ("" if job.out else "; --out FILE writes the messages")
+    )
+    say()
+    say(
+        f"Compaction starts at {tokens.trigger:,} and aims for {tokens.target:,} tokens; the "
+        f"result has at most {tokens.upper:,}."
+    )
+    say(f"Format {result.format}, counted by {tokens.method}.")
     if result.layers:
         _print_layers(result)
     if not result.fits:
         say(_does_not_fit(result))
-    for line in [*given.notes, *result.warnings]:
+    for line in [*given.notes, *_unknown_model(job.model), *result.warnings]:
         say(f"Note: {line}")
     if writer := written_by(result.receipt):
         say(f"Summary written by: {writer}.")
@@ -245,10 +241,19 @@ def _print_report(given: Input, result: CompactResult, job: CompactFile) -> None
     if result.receipt.get("losses"):
         say(_losses_line(result.receipt["losses"]))
     _print_files(result)
-    if any(edit.pointers for edit in result.edits):
-        say("Read what left: mcp-server-compaction read POINTER")
     if job.out is not None:
         say(f"Messages written to {job.out}")
+
+
+def _unknown_model(model: str | None) -> list[str]:
+    """A warning where a model was named that is not known."""
+    if model is None or profile_for(model).name != profile_for(None).name:
+        return []
+    profile = profile_for(None)
+    return [
+        f"The model {model!r} is not known: a window of {profile.context_window:,} tokens is "
+        "assumed, and more tokens a word than most have. Name the window with --window."
+    ]
 
 
 def _print_files(result: CompactResult) -> None:
@@ -259,39 +264,32 @@ def _print_files(result: CompactResult) -> None:
 
 
 def _print_layers(result: CompactResult) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(title="Layers")
-    for heading in ("layer", "tokens before", "after", "saved", "edits"):
-        table.add_column(heading, justify="left" if heading == "layer" else "right")
-    table.add_column("what went where", overflow="fold")
+    """A line for each layer, and below it what went where: nothing is wider than 80 columns."""
+    say()
+    say(f"{'layer':<13}{'before':>10}{'after':>10}{'saved':>10}  what was done")
     for layer in result.layers:
         edits = [edit for edit in result.edits if edit.layer == layer.name]
-        table.add_row(
-            layer.name,
-            f"{layer.tokens_before:,}",
-            f"{layer.tokens_after:,}",
-            f"{layer.tokens_before - layer.tokens_after:,}",
-            str(layer.edit_count),
-            _where(edits) if edits or not layer.edit_count else "all of it replaced again below",
+        saved = layer.tokens_before - layer.tokens_after
+        done = _done(edits) if edits or not layer.edit_count else "all replaced again below"
+        say(
+            f"{layer.name:<13}{layer.tokens_before:>10,}{layer.tokens_after:>10,}{saved:>10,}"
+            f"  {done}"
         )
-    # A pipe has no width of its own: the table must not be squeezed into 80 columns.
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
+        pointers = list(dict.fromkeys(short_pointer(p) for edit in edits for p in edit.pointers))
+        for pointer in pointers[:_POINTERS_SHOWN]:
+            say(f"    {pointer}")
+        if len(pointers) > _POINTERS_SHOWN:
+            say(f"    and {len(pointers) - _POINTERS_SHOWN} more (--json names all)")
+    if any(edit.pointers for edit in result.edits):
+        say("Each of these is read by: mcp-server-compaction read POINTER")
+    say()
 
 
-def _where(edits: Sequence[Edit]) -> str:
-    """What a layer did, and the first pointers to the originals."""
-    if not edits:
-        return "-"
+def _done(edits: Sequence[Edit]) -> str:
+    """What a layer did, in the fewest words."""
     done = Counter(f"{edit.action} {edit.tool_name or ''}".strip() for edit in edits)
-    counted = ", ".join(f"{what} x{n}" if n > 1 else what for what, n in done.most_common(4))
-    others = f", {len(done) - 4} more" if len(done) > 4 else ""
-    pointers = list(dict.fromkeys(pointer for edit in edits for pointer in edit.pointers))
-    shown = " ".join(pointers[:_POINTERS_SHOWN])
-    left = len(pointers) - _POINTERS_SHOWN
-    more = f" and {left} more" if left > 0 else ""
-    return f"{counted}{others}" + (f" -> {shown}{more}" if pointers else "")
+    counted = [f"{what} x{n}" if n > 1 else what for what, n in done.most_common(2)]
+    return ", ".join(counted) + (f", {len(done) - 2} more" if len(done) > 2 else "")
 
 
 def _model_line(report: JsonObject) -> str:

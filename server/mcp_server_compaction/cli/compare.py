@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,15 +12,16 @@ from context_compaction.policies import POLICIES, policy_named
 from context_compaction.request import CompactRequest
 from context_compaction.tokens.counter import counter_for
 
-from mcp_server_compaction.cli.terminal import say
+from mcp_server_compaction.cli.compact import read_input
+from mcp_server_compaction.cli.terminal import awaited, progress, say
 from mcp_server_compaction.compare.comparison import PolicyRow, Share, compare
-from mcp_server_compaction.compare.page import page
+from mcp_server_compaction.compare.page import Table, page
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.compaction_call import input_of_file
 
-_HEADINGS = (
-    "policy", "tokens after", "saved by layer", "user turns", "results", "files", "seconds",
-    "compactions", "calls over", "recall", "in context", "cache hits", "re-billed", "cost USD",
+# Two tables, since one of all columns is wider than a terminal and a page.
+_LEFT = ("policy", "tokens after", "user turns", "results", "files", "seconds")
+_SESSION = (
+    "policy", "acts", "over", "recall", "in context", "cached", "re-billed", "cost USD",
 )  # fmt: skip
 
 
@@ -48,10 +48,13 @@ def run_compare(job: CompareFile, config: Config) -> None:
     for name in names:
         policy_named(name)
     rows, window = anyio.run(_compare, job, names, config)
-    cells = [_cells(row) for row in rows]
-    note = _note(rows[0], job, window) if rows else ""
+    note = _note(rows[0], job, window)
+    tables = [
+        Table("What one compaction of the whole leaves", _LEFT, [_left(row) for row in rows]),
+        Table("The session, replayed call by call", _SESSION, [_session(row) for row in rows]),
+    ]
     if job.html is not None:
-        _write(job.html, page(rows, _HEADINGS, cells, f"{job.file.name}: {note}"))
+        _write(job.html, page(rows, tables, f"{job.file.name}: {note}"))
     if job.as_json:
         report = {
             "file": job.file.name,
@@ -61,7 +64,12 @@ def run_compare(job: CompareFile, config: Config) -> None:
         }
         say(json.dumps(report, indent=1))
         return
-    _print_table(cells)
+    for table in tables:
+        _print_table(table)
+    say("Tokens that each layer saved in that one compaction:")
+    for row in rows:
+        saved = ", ".join(f"{name} {tokens:,}" for name, tokens in row.saved_by_layer.items())
+        say(f"  {row.policy}: {saved or 'none'}")
     say(note)
     if job.html is not None:
         say(f"Page written to {job.html}")
@@ -72,15 +80,16 @@ def _note(row: PolicyRow, job: CompareFile, window: int) -> str:
         f"{row.tokens_before:,} tokens and {row.calls} calls through a window of {window:,} "
         f"tokens. Cost: input at ${job.price:g} a million, cache reads at 0.1 and writes at 1.25 "
         "of it, without summaries of a model. Recall: of the names that the model used again, the "
-        "part that stood in its request; in context: beside words that stood near them before."
+        "part that stood in its request; in context: beside words that stood near them before. "
+        "Acts: how often it changed the list; over: calls that did not fit; cached: input read "
+        "from the cache; re-billed: tokens written to it again."
     )
 
 
 async def _compare(
     job: CompareFile, names: list[str], config: Config
 ) -> tuple[list[PolicyRow], int]:
-    data = await anyio.Path(job.file).read_bytes()
-    given = await input_of_file(data, job.file.name)
+    given = await read_input(job.file)
     model = job.model or given.model or config.model
     format_name = given.format or formats.detect(given.payload)
     count = counter_for(model)
@@ -95,19 +104,24 @@ async def _compare(
         tools=given.tools,
         summarizer="extractive",
     )
-    return await compare(given.payload, request, names, job.price), window
+    with progress("Comparing") as tell:
+        return await compare(given.payload, request, names, job.price, awaited(tell)), window
 
 
-def _cells(row: PolicyRow) -> list[str]:
-    layers = "\n".join(f"{name} {saved:,}" for name, saved in row.saved_by_layer.items())
+def _left(row: PolicyRow) -> list[str]:
     return [
         row.policy,
         f"{row.tokens_after:,}" + ("" if row.fits else " (too many)"),
-        layers or "-",
         _share(row.user_turns),
         _share(row.results),
         _share(row.files),
         f"{row.compact_seconds:.2f}",
+    ]
+
+
+def _session(row: PolicyRow) -> list[str]:
+    return [
+        row.policy,
         str(row.compactions),
         str(row.calls_over),
         f"{row.recall:.3f}",
@@ -122,17 +136,17 @@ def _share(share: Share) -> str:
     return f"{share.kept}/{share.total}"
 
 
-def _print_table(cells: Sequence[Sequence[str]]) -> None:
+def _print_table(table: Table) -> None:
+    from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as RichTable
 
-    table = Table(title="Policies compared")
-    for at, heading in enumerate(_HEADINGS):
-        table.add_column(heading, justify="left" if at in (0, 2) else "right", overflow="fold")
-    for line in cells:
-        table.add_row(*line)
-    # A pipe has no width of its own: the table must not be squeezed into 80 columns.
-    Console(width=None if sys.stdout.isatty() else 180).print(table)
+    shown = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, padding=0)
+    for at, heading in enumerate(table.headings):
+        shown.add_column(heading, justify="right" if at else "left", no_wrap=True)
+    for line in table.cells:
+        shown.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else 80).print(shown)
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,8 +1,8 @@
 """`doctor`: what a person needs to know when something does not work."""
 
+import json
 import platform
 import sqlite3
-from collections.abc import Sequence
 from importlib.metadata import version
 
 import anyio
@@ -21,27 +21,32 @@ _WAL_MENDED = (3, 51, 3)
 _MIB = 1024 * 1024
 
 
-def run_doctor(config: Config) -> None:
-    """Print one line for each thing checked; problems are named as such."""
-    for name, state in [
+def run_doctor(config: Config, *, as_json: bool) -> None:
+    """Print what was found of each thing checked; problems are named as such."""
+    checked = [
         *_versions(),
-        ("vocabulary", _vocabulary()),
+        ("vocabulary", [_vocabulary()]),
         *_archive(config),
         ("roots", _roots(config)),
-        ("summary writers", _listed(writer_lines(config))),
-    ]:
-        say(f"{name:<22} {state}")
+        ("summary writers", [*writer_lines(config)]),
+    ]
+    if as_json:
+        say(json.dumps(dict(checked), indent=1))
+        return
+    for name, lines in checked:
+        for at, line in enumerate(lines):
+            say(f"{'' if at else name:<22} {line}")
 
 
-def _versions() -> list[tuple[str, str]]:
+def _versions() -> list[tuple[str, list[str]]]:
     mended = sqlite3.sqlite_version_info >= _WAL_MENDED
     wal = "" if mended else " (has the WAL-reset bug, mended in 3.51.3)"
     return [
-        ("mcp-server-compaction", version("mcp-server-compaction")),
-        ("python", platform.python_version()),
-        ("sqlite", sqlite3.sqlite_version + wal),
-        ("mcp", version("mcp")),
-        ("tiktoken", version("tiktoken")),
+        ("mcp-server-compaction", [version("mcp-server-compaction")]),
+        ("python", [platform.python_version()]),
+        ("sqlite", [sqlite3.sqlite_version + wal]),
+        ("mcp", [version("mcp")]),
+        ("tiktoken", [version("tiktoken")]),
     ]
 
 
@@ -53,27 +58,21 @@ def _vocabulary() -> str:
     return f"ok (o200k_base, checksum verified; a test text counts {counted})"
 
 
-def _archive(config: Config) -> list[tuple[str, str]]:
+def _archive(config: Config) -> list[tuple[str, list[str]]]:
     if not config.archive_folder.exists():
-        return [("archive", f"{config.archive_folder} (empty: made when it is first used)")]
+        return [("archive", [f"{config.archive_folder} (empty: made when it is first used)"])]
     try:
         health = anyio.run(_health, config)
     except ArchiveError as error:
-        return [("archive", f"PROBLEM: {error}")]
-    return [
-        ("archive", health.location),
-        (
-            "",
-            f"{health.session_count} sessions, {health.message_count} messages, "
-            f"{health.output_count} outputs",
-        ),
-        (
-            "",
-            f"log {health.log_bytes / _MIB:.1f} MiB, outputs {health.blob_bytes / _MIB:.1f} MiB, "
-            f"index {health.index_bytes / _MIB:.1f} MiB",
-        ),
-        ("archive health", _listed(health.problems) or "ok"),
+        return [("archive", [f"PROBLEM: {error}"])]
+    figures = [
+        health.location,
+        f"{health.session_count} sessions, {health.message_count} messages, "
+        f"{health.output_count} outputs",
+        f"log {health.log_bytes / _MIB:.1f} MiB, outputs {health.blob_bytes / _MIB:.1f} MiB, "
+        f"index {health.index_bytes / _MIB:.1f} MiB",
     ]
+    return [("archive", figures), ("archive health", list(health.problems) or ["ok"])]
 
 
 async def _health(config: Config) -> Health:
@@ -81,10 +80,6 @@ async def _health(config: Config) -> Health:
         return await archive.health()
 
 
-def _roots(config: Config) -> str:
+def _roots(config: Config) -> list[str]:
     folders = [str(folder) for folder in config.roots.folders]
-    return _listed(folders) or f"none: tools read no files (set {ROOTS_VARIABLE} or --root)"
-
-
-def _listed(lines: Sequence[str]) -> str:
-    return f"\n{'':<22} ".join(lines)
+    return folders or [f"none: tools read no files (set {ROOTS_VARIABLE} or --root)"]

@@ -1,9 +1,8 @@
 """`import [PATHS…]`: session files of hosts and message lists into the archive."""
 
 import json
-import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -12,13 +11,12 @@ from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import SettingsError
 from context_compaction.file_access import host_folders
 
-from mcp_server_compaction.cli.terminal import say
+from mcp_server_compaction.cli.terminal import Tell, progress, say
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.import_calls import Calls
 from mcp_server_compaction.hosts.import_journal import Journal
 from mcp_server_compaction.hosts.importing import (
     Imported,
-    Report,
     files_to_import,
     import_file,
     is_output,
@@ -87,24 +85,29 @@ async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
         return []
     async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
         calls = Calls(archive)
-        with _progress(changed) as report:
-            return [
-                await import_file(archive, journal, calls, path, report_bytes=report)
-                for path in sorted(changed, key=is_output)  # an output after its session's calls
-            ]
+        total_bytes = sum(path.stat().st_size for path in changed if path.exists()) or 1
+        outcomes: list[Imported] = []
+        done_bytes = 0
+        with progress("Importing") as tell:
+            for path in sorted(changed, key=is_output):  # an output after its session's calls
+                reporter = _Reporter(tell, path.name, done_bytes, total_bytes)
+                outcomes.append(
+                    await import_file(archive, journal, calls, path, report_bytes=reporter.add)
+                )
+                done_bytes += path.stat().st_size if path.exists() else 0
+        return outcomes
 
 
-@contextmanager
-def _progress(files: Sequence[Path]) -> Generator[Report]:
-    """Reports to a progress bar on standard error, where somebody watches."""
-    if not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+@dataclass(slots=True)
+class _Reporter:
+    """Adds up the bytes that are read of one file, after `done_bytes` of others."""
 
-    columns = ("Importing", BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    total = sum(path.stat().st_size for path in files if path.exists())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("import", total=total)
-        yield lambda count: progress.advance(task, count)
+    tell: Tell
+    name: str
+    done_bytes: int
+    total_bytes: int
+
+    def add(self, count_bytes: int) -> None:
+        """So many more bytes were read."""
+        self.done_bytes += count_bytes
+        self.tell(self.done_bytes / self.total_bytes, self.name)

@@ -1,9 +1,10 @@
 """`install`, `uninstall` and `doctor HOST`: hosts' configurations, shown to a person."""
 
 import difflib
+import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -162,12 +163,15 @@ def _print_entry(host: Host, scope: Scope, installation: Installation) -> None:
                 say((change.after or "").rstrip("\n"))
 
 
-def run_doctor_of_host(host_name: str) -> bool:
+def run_doctor_of_host(host_name: str, *, as_json: bool) -> bool:
     """Start the server as the host would, and say what is missing; whether all is well."""
     from mcp_server_compaction.hosts.checking import Finding, check_host
 
     host = host_named(host_name)
     findings: list[Finding] = anyio.run(check_host, host, _places())
+    if as_json:
+        say(json.dumps([asdict(finding) for finding in findings], indent=1))
+        return all(finding.is_ok for finding in findings)
     for finding in findings:
         say(f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}")
     return all(finding.is_ok for finding in findings)

@@ -14,7 +14,8 @@ from context_compaction.archive.local.retention import choose
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject
 
-from mcp_server_compaction.cli.terminal import say
+from mcp_server_compaction.cli.short_names import whole_session
+from mcp_server_compaction.cli.terminal import say, short_time
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.sessions import iso_time
 
@@ -40,10 +41,11 @@ def run_usage(config: Config, *, as_json: bool) -> None:
         return
     for room in rooms:
         say(
-            f"{_shown(room.log_bytes):>10} + {_shown(room.own_bytes):>10} outputs  "
-            f"{iso_time(room.session.last_seconds)}  {room.session.session_id}"
-            f"{'  pinned' if room.session.is_retained else ''}"
+            f"{_shown(room.log_bytes):>10} + {_shown(room.own_bytes):>10} outputs, last "
+            f"{short_time(iso_time(room.session.last_seconds))}"
+            f"{', pinned' if room.session.is_retained else ''}"
         )
+        say(f"    {room.session.session_id}")
     say(f"{_shown(usage.total_bytes)} in {len(rooms)} sessions.")
     if unnamed_bytes:
         say(f"{_shown(unnamed_bytes)} of outputs belong to no session; prune removes them.")
@@ -109,7 +111,8 @@ def run_prune(
         say(json.dumps(figures | {"sessions": names}))
         return
     for session in chosen:
-        say(f"{session.session_id}  last {iso_time(session.last_seconds)}")
+        say(f"{session.session_id}")
+        say(f"    last {short_time(iso_time(session.last_seconds))}")
     done = "Would delete" if dry_run else "Deleted"
     say(
         f"{done} {len(chosen)} of {len(usage.sessions)} sessions: {_shown(freed)} freed, "
@@ -119,23 +122,30 @@ def run_prune(
         say("What is left is pinned, or belongs to a pinned session.", err=True)
 
 
-def run_pin(config: Config, session_ids: Sequence[str], *, pinned: bool) -> None:
-    """Pin sessions, or take the pins off.
+def run_pin(config: Config, session_ids: Sequence[str], *, pinned: bool, as_json: bool) -> None:
+    """Pin sessions, or take the pins off; a beginning that one session alone has is enough.
 
     Raises:
         NotFoundError: There is no such session.
     """
-    anyio.run(_pin, config, session_ids, pinned)
+    names = anyio.run(_pin, config, session_ids, pinned)
+    if as_json:
+        say(json.dumps({"sessions": names, "pinned": pinned}))
+    else:
+        say(f"{'Kept' if pinned else 'May be pruned'}: {', '.join(names)}")
 
 
-def run_delete(config: Config, session_ids: Sequence[str]) -> None:
+def run_delete(config: Config, session_ids: Sequence[str], *, as_json: bool) -> None:
     """Delete sessions, pinned or not.
 
     Raises:
         NotFoundError: There is no such session; nothing was deleted.
     """
     freed = anyio.run(_delete, config, session_ids)
-    say(f"Deleted {len(session_ids)} sessions: {_shown(freed)} freed.")
+    if as_json:
+        say(json.dumps({"sessions": list(session_ids), "freed_bytes": freed}))
+    else:
+        say(f"Deleted {len(session_ids)} sessions: {_shown(freed)} freed.")
 
 
 async def _usage(config: Config) -> Usage:
@@ -148,10 +158,12 @@ async def _delete(config: Config, session_ids: Sequence[str]) -> int:
         return await archive.delete(session_ids)
 
 
-async def _pin(config: Config, session_ids: Sequence[str], pinned: bool) -> None:
+async def _pin(config: Config, session_ids: Sequence[str], pinned: bool) -> list[str]:
     async with open_archive(config.archive_folder) as archive:
-        for session_id in session_ids:
-            await archive.retain(session_id, retained=pinned)
+        names = [await whole_session(archive, session_id) for session_id in session_ids]
+        for name in names:
+            await archive.retain(name, retained=pinned)
+        return names
 
 
 def _freed(usage: Usage, chosen: Sequence[SessionUsage]) -> int:

@@ -14,13 +14,17 @@ from tempfile import TemporaryDirectory
 from context_compaction import formats
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.hooks import ReportProgress, silent
 from context_compaction.messages.model import JsonObject, Messages, ToolCall, ToolResult
 from context_compaction.messages.placeholders import is_request
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 
-from mcp_server_compaction.compare.replay import replay
+from mcp_server_compaction.compare.replay import Report, replay
+
+# The row of the session as it would be if every call sent all of it.
+NO_COMPACTION = "no compaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +87,41 @@ async def compare(
     request: CompactRequest,
     policies: Sequence[str],
     price_usd: float,
+    report: ReportProgress = silent,
 ) -> list[PolicyRow]:
-    """A row for each policy.
+    """A row for each policy, and before them one of the session as it would be without any.
 
     Args:
         payload: The conversation.
         request: Window, format and model; its policy is replaced.
         policies: Names.
         price_usd: Of a million input tokens.
+        report: Told how far the work is.
 
     Raises:
         SettingsError: There is no such policy.
     """
-    return [
-        await _row(payload, replace(request, policy=name, session_id="whole"), price_usd)
-        for name in policies
-    ]
+    request = replace(request, session_id="whole")
+    names = [NO_COMPACTION, *policies]
+    requests = [replace(request, mode="record")]
+    requests += [replace(request, policy=name) for name in policies]
+    rows: list[PolicyRow] = []
+    for at, (name, wanted) in enumerate(zip(names, requests, strict=True)):
+
+        async def tell(part: float, at: int = at, name: str = name) -> None:
+            await report((at + part) / len(names), name)
+
+        await tell(0.0)
+        rows.append(await _row(payload, wanted, name, price_usd, tell))
+    return rows
 
 
 async def _row(
-    payload: Sequence[JsonObject], request: CompactRequest, price_usd: float
+    payload: Sequence[JsonObject],
+    request: CompactRequest,
+    name: str,
+    price_usd: float,
+    report: Report,
 ) -> PolicyRow:
     with TemporaryDirectory() as folder:
         root = Path(folder)
@@ -110,11 +129,11 @@ async def _row(
             began = time.perf_counter()
             result = await compact(payload, request, archive=archive)
             seconds = time.perf_counter() - began
-            session = await replay(payload, request, archive)
+            session = await replay(payload, request, archive, report)
     before = formats.parse(payload, format=result.format)
     after = formats.parse(result.messages, format=result.format)
     return PolicyRow(
-        policy=request.policy,
+        policy=name,
         status=result.status,
         fits=result.fits,
         tokens_before=result.tokens.before,

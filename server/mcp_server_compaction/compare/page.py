@@ -4,6 +4,7 @@ Colours and text follow the reader's light or dark scheme; nothing is fetched, n
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 from mcp_server_compaction.compare.comparison import PolicyRow, Share
@@ -24,7 +25,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem;
 td, th { padding: .3rem .5rem; text-align: right; vertical-align: top; white-space: pre; }
 th { border-bottom: 2px solid var(--line); white-space: normal; }
 tr:nth-child(even) td { background: var(--soft); }
-td:first-child, th:first-child, td:nth-child(3), th:nth-child(3) { text-align: left; }
+td:first-child, th:first-child { text-align: left; } h2 { font-size: 1.05rem; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(500px, 100%), 1fr));
   gap: 0 2rem; }
 figure { margin: 1rem 0; } figcaption { font-weight: 600; margin-bottom: .3rem; }
@@ -34,21 +35,23 @@ svg { max-width: 100%; height: auto; } svg text { fill: var(--text); }
 """
 
 
-def page(
-    rows: Sequence[PolicyRow], headings: Sequence[str], cells: Sequence[Sequence[str]], note: str
-) -> str:
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; the first cell of each line names what it is of."""
+
+    title: str
+    headings: Sequence[str]
+    cells: Sequence[Sequence[str]]
+
+
+def page(rows: Sequence[PolicyRow], tables: Sequence[Table], note: str) -> str:
     """The whole page.
 
     Args:
         rows: What was measured, for the charts.
-        headings: Of the table.
-        cells: Of the table, a list for each row; a cell may have several lines.
+        tables: The same in figures.
         note: What was measured and how, for people.
     """
-    head = "".join(f"<th>{escape(text)}</th>" for text in headings)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>" for line in cells
-    )
     names = [row.policy for row in rows]
     charts = "".join([
         _bars("Tokens after one compaction of the whole", names,
@@ -76,8 +79,19 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Policies compared</title><style>{_STYLE}</style></head><body>"
         f"<h1>Policies compared</h1><p>{escape(note)}</p>"
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead>'
-        f'<tbody>{body}</tbody></table></div><div class="charts">{charts}</div></body></html>\n'
+        f'{"".join(map(_table, tables))}<div class="charts">{charts}</div></body></html>\n'
+    )
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{escape(text)}</th>" for text in table.headings)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in line) + "</tr>"
+        for line in table.cells
+    )
+    return (
+        f'<h2>{escape(table.title)}</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

@@ -6,8 +6,9 @@ cache, the rest is written to it. Recall asks at each answer of the model which 
 in the request that it would have answered, bare or with their context (recall_metric.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from context_compaction import formats
 from context_compaction.archive import Archive
@@ -20,6 +21,8 @@ from context_compaction.tokens.counter import MessageCounter, counter_for
 from context_compaction.tokens.models import profile_for
 
 from mcp_server_compaction.compare.recall_metric import Names
+
+Report: TypeAlias = Callable[[float], Awaitable[None]]
 
 # Anthropic's prices relative to plain input, and the shortest prefix that it caches.
 READ_PRICE = 0.1
@@ -111,21 +114,29 @@ class Replay:
 
 
 async def replay(
-    payload: Sequence[JsonObject], request: CompactRequest, archive: Archive
+    payload: Sequence[JsonObject],
+    request: CompactRequest,
+    archive: Archive,
+    report: Report | None = None,
 ) -> Replay:
     """Send `payload` call by call, compacting before each call.
 
     Args:
         payload: The whole conversation.
-        request: The policy, the window and all else; `format` must be named.
+        request: The policy, the window and all else. In the mode "record" nothing is compacted;
+            any other means "auto".
         archive: One of its own: the session's name is that of the policy.
+        report: Told which part of the calls is done.
 
     Raises:
         CompactionError: As `compact` does.
     """
     format_name = request.format or formats.detect(payload)
     request = replace(
-        request, mode="auto", format=format_name, session_id=f"replay-{request.policy}"
+        request,
+        mode="record" if request.mode == "record" else "auto",
+        format=format_name,
+        session_id=f"replay-{request.policy}",
     )
     book = _Book(format_name, counter_for(request.model), _room_tokens(request))
     calls: list[ReplayedCall] = []
@@ -133,7 +144,10 @@ async def replay(
     sent: list[JsonObject] = []
     names = Names()
     at = 0
-    for stop in call_positions(payload, format_name):
+    positions = call_positions(payload, format_name)
+    for done, stop in enumerate(positions):
+        if report is not None:
+            await report(done / len(positions))
         new = list(payload[at:stop])
         result = await compact([*context, *new], request, archive=archive)
         names.learn(new)

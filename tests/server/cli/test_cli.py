@@ -71,7 +71,7 @@ def test_a_process_answers_on_its_output_alone_and_complains_beside_it(
 ) -> None:
     done = shell("compact", transcript, "--target", "12000", "--json")
     assert json.loads(done.stdout)["fits"]
-    failed = shell("compact", transcript, "--policy", "absent", code=1)
+    failed = shell("compact", transcript, "--policy", "absent", code=2)
     assert (failed.stdout, "Traceback" in failed.stderr) == ("", False)
     assert "default" in failed.stderr
 
@@ -79,7 +79,7 @@ def test_a_process_answers_on_its_output_alone_and_complains_beside_it(
 def test_compact_shows_a_table_by_layer_and_where_to_read(run: Run, transcript: Path) -> None:
     before = transcript.read_bytes()
     done = run("compact", transcript, "--target", "50%", "--session", "s")
-    assert "compacted" in done.stdout
+    assert done.stdout.startswith("Compacted: 27 -> ")
     assert "microcompact" in done.stdout
     pointer = next(word for word in done.stdout.split() if word.startswith("o_"))
     read = run("read", pointer)
@@ -130,18 +130,18 @@ def test_compact_says_when_it_cannot_fit(run: Run, transcript: Path) -> None:
 
 def test_a_conversation_that_fits_is_left_alone(run: Run, transcript: Path) -> None:
     done = run("compact", transcript, "--window", "1000000")
-    assert "unchanged" in done.stdout
+    assert done.stdout.startswith("Unchanged: ")
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["--target", "lots"], 1, "25%"),
-        (["--policy", "absent"], 1, "default"),
+        (["--target", "lots"], 2, "25%"),
+        (["--policy", "absent"], 2, "default"),
         (["--format", "absent"], 1, "anthropic"),
         (["--to", "absent"], 1, "anthropic"),
-        (["--out", "out.txt"], 1, ".jsonl"),
-        (["--out", "session.json"], 1, "input file"),
+        (["--out", "out.txt"], 2, ".jsonl"),
+        (["--out", "session.json"], 2, "input file"),
         (["--window", "0"], 2, "--window"),
         (["--nonsense"], 2, "--nonsense"),
     ],
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_conversation_is_explained(run: Run, tmp_path: Path) -
 
 def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> None:
     run("compact", transcript, "--mode", "record", "--session", "s")
-    assert "s  " in run("sessions").stdout
+    assert "\n    s\n    27 messages" in run("sessions").stdout
     found = json.loads(run("search", "value_3_17", "--json").stdout)
     pointer = found["hits"][0]["pointer"]
     assert "value_3_17" in run("read", pointer).stdout
@@ -172,7 +172,8 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
         "search", "value_3_17", "--role", "system"
     ).stderr.replace(" 3 17", "_3_17")
     shown = run("search", "value_3_17", "--limit", "1")
-    assert pointer in shown.stdout
+    assert shown.stdout.startswith("s/")
+    assert "value_3_17" in run("read", shown.stdout.split()[0]).stdout
     exact = run("read", "transcript://s/messages/0-2", "--json").stdout
     assert [json.loads(line) for line in exact.splitlines()] == conversation()[:3]
     messages = run("read", "transcript://s/messages/0-2").stdout
@@ -184,18 +185,20 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "expected"),
+    ("arguments", "code", "expected"),
     [
-        (["read", "o_0123456789abcdef01234567"], "o_0123456789abcdef01234567"),
-        (["read", "o_0123456789abcdef01234567"], "mcp-server-compaction search WORDS"),
-        (["read", "nonsense"], "no pointer"),
-        (["read", "o_0123456789abcdef01234567", "--tail", "1", "--lines", "1"], "at most one"),
-        (["search", "x", "--session", "nope"], "no session 'nope'"),
-        (["search", "x", "--since", "yesterday"], "ISO 8601"),
+        (["read", "o_0123456789abcdef01234567"], 1, "o_0123456789abcdef01234567"),
+        (["read", "o_0123456789abcdef01234567"], 1, "mcp-server-compaction search WORDS"),
+        (["read", "nonsense"], 2, "no pointer"),
+        (["read", "o_0123456789abcdef01234567", "--tail", "1", "--lines", "1"], 2, "at most one"),
+        (["search", "x", "--session", "nope"], 1, "no session 'nope'"),
+        (["search", "x", "--since", "yesterday"], 2, "ISO 8601"),
     ],
 )
-def test_a_failed_lookup_is_explained(run: Run, arguments: list[str], expected: str) -> None:
-    done = run(*arguments, code=1)
+def test_a_failed_lookup_is_explained(
+    run: Run, arguments: list[str], code: int, expected: str
+) -> None:
+    done = run(*arguments, code=code)
     assert expected in done.stderr
     assert done.stdout == ""
 
@@ -260,6 +263,7 @@ def test_compare_shows_policies_side_by_side_and_leaves_the_archive_alone(
     assert "url(" not in html
     for column in ("user turns", "results", "files", "recall", "in context", "re-billed", "cost"):
         assert f">{column}" in html
+    assert max(map(len, shown.splitlines()[:20])) <= 80
     assert not (tmp_path / "archive").exists()
 
 
@@ -267,7 +271,10 @@ def test_compare_answers_in_json(run: Run, transcript: Path) -> None:
     done = run("compare", transcript, "--policies", "default", "--window", 8_000, "--json")
     report = json.loads(done.stdout)
     assert report["window"] == 8_000
-    [row] = report["policies"]
+    without, row = report["policies"]
+    assert without["policy"] == "no compaction"
+    assert without["tokens_after"] == without["tokens_before"]
+    assert without["calls_over"] > 0
     assert row["tokens_after"] < row["tokens_before"]
     assert row["calls_over"] == 0
     assert 0 < row["recall_with_context"] <= row["recall"] <= 1
@@ -278,5 +285,118 @@ def test_compare_answers_in_json(run: Run, transcript: Path) -> None:
 
 
 def test_compare_refuses_a_policy_that_does_not_exist(run: Run, transcript: Path) -> None:
-    done = run("compare", transcript, "--policies", "defualt", code=1)
+    done = run("compare", transcript, "--policies", "defualt", code=2)
     assert "There is no policy 'defualt'" in done.stderr
+
+
+def test_what_is_printed_fits_a_terminal_and_is_accepted_back(run: Run, transcript: Path) -> None:
+    session = "0a1b2c3d-0000-4000-8000-123456789abc"
+    done = run("compact", transcript, "--target", "12000", "--session", session)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("Compacted: ")
+    assert lines[1].startswith("Kept whole: session 0a1b2c3d in ")
+    assert lines[2].startswith("Look: ")
+    table = lines[lines.index(next(line for line in lines if line.startswith("layer "))) :]
+    assert max(len(line) for line in table[: table.index("")]) <= 80
+    assert max(map(len, run("sessions").stdout.splitlines())) <= 80
+    pointer = next(line.strip() for line in table if line.strip().startswith("0a1b2c3d/"))
+    assert "checkout test fails" in run("read", pointer).stdout
+    assert "checkout" in run("read", "0a1b2c3d/0").stdout
+    found = run("search", "value_3_17", "--session", "0a1b").stdout
+    assert found.startswith("0a1b2c3d/")
+    assert "27 messages" in run("sessions", "--of", "0a1b2c3d").stdout
+    assert session in run("pin", "0a1b2c3d").stdout
+
+
+def test_a_beginning_that_two_sessions_share_is_refused_with_both(
+    run: Run, transcript: Path
+) -> None:
+    names = [f"0a1b2c3d-0000-4000-8000-12345678900{end}" for end in (1, 2)]
+    for name in names:
+        run("compact", transcript, "--mode", "record", "--session", name)
+    told = run("read", "0a1b2c3d/0", code=2).stderr
+    assert all(name in told for name in names)
+
+
+def test_standard_input_is_compacted_and_persisted(shell: Run, tmp_path: Path) -> None:
+    own = {"MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive")}
+
+    def piped(text: str, *arguments: str) -> str:
+        command = [sys.executable, "-m", "mcp_server_compaction", *arguments]
+        return subprocess.run(
+            command, input=text, capture_output=True, text=True, timeout=50, check=True,
+            env={**os.environ, **own},
+        ).stdout  # fmt: skip
+
+    receipt = json.loads(piped(json.dumps(conversation()), "compact", "-", "--json"))
+    assert receipt["message_count"]["before"] == len(conversation())
+    text = "\n".join(f"line {number}" for number in range(2_000))
+    stored = json.loads(piped(text, "persist", "-", "--tool", "make", "--json"))
+    assert stored["size_bytes"] == len(text)
+    assert shell("read", stored["output_id"]).stdout == text
+    assert stored["output_id"] in piped(text, "persist")
+
+
+def test_a_file_that_is_no_text_is_not_persisted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "image.bin").write_bytes(b"\xff\xfe\x00")
+    assert "not text" in run("persist", tmp_path / "image.bin", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("mcp-server-compaction compact --policy ec", "economy"),
+        ("mcp-server-compaction compact --to open", "openai-chat"),
+        ("mcp-server-compaction search --session my-s", "my-session"),
+        ("mcp-server-compaction ses", "sessions"),
+    ],
+)
+def test_a_shell_is_offered_what_fits(
+    run: Run, transcript: Path, monkeypatch: pytest.MonkeyPatch, words: str, offered: str
+) -> None:
+    run("compact", transcript, "--mode", "record", "--session", "my-session")
+    assert "_MCP_SERVER_COMPACTION_COMPLETE" in run("completion", "bash").stdout
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(len(words.split()) - 1))
+    monkeypatch.setenv("_MCP_SERVER_COMPACTION_COMPLETE", "bash_complete")
+    done = CliRunner().invoke(
+        main, prog_name="mcp-server-compaction", complete_var="_MCP_SERVER_COMPACTION_COMPLETE"
+    )
+    assert f"plain,{offered}" in done.stdout
+
+
+def test_help_and_version_are_found_where_people_look(run: Run) -> None:
+    assert run("-h").stdout == run("--help").stdout
+    assert run("compact", "-h").stdout == run("compact", "--help").stdout
+    assert run("version").stdout.startswith("mcp-server-compaction 0.")
+
+
+def test_a_model_that_is_not_known_is_told(run: Run, transcript: Path) -> None:
+    assert "'claud-3' is not known" in run("compact", transcript, "--model", "claud-3").stdout
+    assert "not known" not in run("compact", transcript, "--model", "gpt-4o").stdout
+
+
+def test_commands_answer_in_json(run: Run, transcript: Path) -> None:
+    run("compact", transcript, "--mode", "record", "--session", "s")
+    assert json.loads(run("doctor", "--json").stdout)["archive"][1].startswith("1 sessions")
+    assert json.loads(run("pin", "s", "--json").stdout) == {"sessions": ["s"], "pinned": True}
+    assert json.loads(run("delete", "s", "--yes", "--json").stdout)["sessions"] == ["s"]
+
+
+def test_a_title_is_what_the_person_asked_not_what_the_host_put_before_it(
+    run: Run, tmp_path: Path
+) -> None:
+    texts = [
+        "<command-name>/clear</command-name>\n<command-args></command-args>",
+        "/mode",
+        "<environment_context>\n  <cwd>/x</cwd>\n</environment_context>",
+        "<system-reminder>Be brief.</system-reminder>\nMend the <b>ledger</b>.\nThen rest.",
+    ]
+    messages: list[Json] = []
+    for text in texts:
+        messages += [{"role": "user", "content": text}, {"role": "assistant", "content": "Yes."}]
+    (tmp_path / "s.json").write_text(json.dumps(messages), encoding="utf-8")
+    run("compact", tmp_path / "s.json", "--mode", "record", "--session", "s")
+    assert run("sessions").stdout.startswith("Mend the <b>ledger</b>.\n    s\n")
+    run("search", "ledger")  # from here on the index gives the title
+    assert run("sessions").stdout.startswith("Mend the <b>ledger</b>.\n    s\n")

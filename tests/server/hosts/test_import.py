@@ -404,7 +404,7 @@ def test_without_paths_the_hosts_folders_are_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    result = imported(tmp_path / "a", exit_code=1)
+    result = imported(tmp_path / "a", exit_code=2)
     assert "Name files or folders" in result.stderr
     folder = tmp_path / ".claude" / "projects" / "-p"
     folder.mkdir(parents=True)

@@ -221,7 +221,7 @@ def test_a_file_changed_since_loses_only_what_is_ours(case: Case, home: Path, ru
 def test_a_file_that_cannot_be_parsed_is_refused_and_left(case: Case, home: Path, run: Run) -> None:
     file = put(home / case.file, sample(case) + "\n}{ : [\n")
     before = files_below(home)
-    said = run("install", case.name, code=1)
+    said = run("install", case.name, code=2)
     assert str(file) in said
     assert "line" in said
     assert "Nothing was written" in said
@@ -233,21 +233,21 @@ def test_a_file_that_cannot_be_parsed_is_refused_and_left(case: Case, home: Path
 def test_a_file_of_another_sort_is_refused_and_left(home: Path, run: Run, content: bytes) -> None:
     (home / ".claude.json").write_bytes(content)
     before = files_below(home)
-    assert "Nothing was written" in run("install", "claude-code", "--hooks", code=1)
+    assert "Nothing was written" in run("install", "claude-code", "--hooks", code=2)
     assert files_below(home) == before
 
 
 def test_no_file_is_written_when_the_second_one_is_broken(home: Path, run: Run) -> None:
     put(home / ".claude/settings.json", "{ nonsense")
     before = files_below(home)
-    run("install", "claude-code", "--hooks", code=1)
+    run("install", "claude-code", "--hooks", code=2)
     assert files_below(home) == before
 
 
 def test_another_server_of_the_same_name_is_not_overwritten(home: Path, run: Run) -> None:
     put(home / ".cursor/mcp.json", '{"mcpServers": {"compaction": {"command": "other"}}}')
     before = files_below(home)
-    assert "another server" in run("install", "cursor", code=1)
+    assert "another server" in run("install", "cursor", code=2)
     assert run("uninstall", "cursor").endswith("nothing was changed.\n")
     assert files_below(home) == before
 
@@ -261,8 +261,8 @@ def test_a_project_has_a_file_of_its_own(case: Case, home: Path, run: Run) -> No
 
 
 def test_a_host_without_a_project_file_or_hooks_says_so(run: Run, home: Path) -> None:
-    assert "none for a project" in run("install", "goose", "--scope", "project", code=1)
-    assert "has no hooks" in run("install", "zed", "--hooks", code=1)
+    assert "none for a project" in run("install", "goose", "--scope", "project", code=2)
+    assert "has no hooks" in run("install", "zed", "--hooks", code=2)
     assert files_below(home) == {}
 
 
@@ -304,7 +304,7 @@ def test_a_link_to_the_file_stays_a_link(home: Path, run: Run) -> None:
 
 
 def test_a_root_that_is_no_folder_is_refused(home: Path, run: Run) -> None:
-    assert "is not a folder" in run("install", "codex", "--root", home / "absent", code=1)
+    assert "is not a folder" in run("install", "codex", "--root", home / "absent", code=2)
     assert files_below(home) == {}
 
 

@@ -351,7 +351,8 @@ class TranscriptStore:
         for seq, record in sorted(state.messages.items()):
             if record.head["role"] == "user":
                 (raw,) = self._raws(state, [seq])
-                return title_of(message_text(raw, record.head["format"]))
+                if title := title_of(message_text(raw, record.head["format"])):
+                    return title
         return ""
 
     def _raws(self, state: TranscriptState, seqs: Sequence[int]) -> list[JsonObject]:

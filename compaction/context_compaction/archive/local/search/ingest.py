@@ -280,7 +280,8 @@ def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str
         elif head["kind"] == "message":
             row["format"] = head["format"]
             if head["role"] == "user" and head["seq"] < row["title_seq"]:
-                row |= {"title": title_of(parts[0].text), "title_seq": head["seq"]}
+                title = title_of(parts[0].text)
+                row |= {"title": title, "title_seq": head["seq"]} if title else {}
     times = [float(record.head["ts"]) for record in news.part.records]
     return row | {"first": min(times, default=0.0), "last": max(times, default=0.0)}
 

@@ -1,0 +1,68 @@
+"""What a shell offers for an option while somebody types it, and the script that asks for it."""
+
+from typing import TYPE_CHECKING
+
+import click
+from context_compaction.errors import CompactionError
+
+if TYPE_CHECKING:  # loaded by a shell that asks, not by every start
+    from click.shell_completion import CompletionItem
+
+_PROGRAM = "mcp-server-compaction"
+_VARIABLE = "_MCP_SERVER_COMPACTION_COMPLETE"
+_MOST_SESSIONS = 200
+
+
+def script(main: click.Command, shell: str) -> str:
+    """The lines that a shell's start-up file takes up."""
+    from click.shell_completion import get_completion_class
+
+    found = get_completion_class(shell)
+    if found is None:  # the command offers only those that click knows
+        raise click.UsageError(f"There is no completion for {shell}.")
+    return found(main, {}, _PROGRAM, _VARIABLE).source()
+
+
+def policies_for(_context: click.Context, _option: click.Parameter, typed: str) -> list[str]:
+    """Policies whose names begin with what was typed."""
+    from context_compaction.policies import POLICIES
+
+    return [name for name in POLICIES if name.startswith(typed)]
+
+
+def formats_for(_context: click.Context, _option: click.Parameter, typed: str) -> list[str]:
+    """Formats whose names begin with what was typed."""
+    from context_compaction.formats import FORMATS
+
+    return [name for name in FORMATS if name.startswith(typed)]
+
+
+def sessions_for(
+    context: click.Context, _option: click.Parameter, typed: str
+) -> "list[CompletionItem]":
+    """The newest sessions whose ids begin with what was typed, with their titles."""
+    import anyio
+    from click.shell_completion import CompletionItem
+    from context_compaction.archive import SessionInfo
+    from context_compaction.archive.local.archive import open_archive
+
+    from mcp_server_compaction.config import load_config
+
+    flags = context.find_root().params
+
+    async def newest() -> list[SessionInfo]:
+        async with open_archive(
+            load_config(archive=flags.get("archive")).archive_folder
+        ) as archive:
+            found, _ = await archive.sessions(limit=_MOST_SESSIONS)
+            return found
+
+    try:
+        found = anyio.run(newest)
+    except CompactionError:
+        return []  # nothing to offer: the command itself will say what is wrong
+    return [
+        CompletionItem(session.session_id, help=session.title)
+        for session in found
+        if session.session_id.startswith(typed)
+    ]

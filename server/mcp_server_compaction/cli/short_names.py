@@ -1,0 +1,78 @@
+"""Short forms of sessions and pointers, as people read and type them: `d703a1a9/30-35`.
+
+The ids that hosts give are UUIDs, and a pointer with one does not fit a line of 80 columns. What is
+printed short is accepted back, as is any beginning that only one session has.
+"""
+
+import re
+
+from context_compaction.archive import Archive
+from context_compaction.errors import NotFoundError, QueryError
+
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SHOWN_CHARS = 8
+_MIN_CHARS = 4
+_POINTER = re.compile(r"transcript://(.+)/messages/(\d+)(?:-(\d+))?(@\w+)?\Z")
+_SHORT_POINTER = re.compile(r"([^/\s]+)/(\d+)(?:-(\d+))?(@\w+)?\Z")
+_PAGE_SIZE = 500
+
+
+def short_session(session_id: str) -> str:
+    """The first eight characters of a UUID; any other id as it is."""
+    return session_id[:_SHOWN_CHARS] if _UUID.fullmatch(session_id) else session_id
+
+
+def short_pointer(pointer: str) -> str:
+    """`SESSION/3-7` for a range of messages; any other pointer as it is."""
+    found = _POINTER.match(pointer)
+    if found is None:
+        return pointer
+    session_id, start, stop, head = found.groups()
+    last = f"-{stop}" if stop and stop != start else ""
+    return f"{short_session(session_id)}/{start}{last}{head or ''}"
+
+
+async def whole_session(archive: Archive, text: str) -> str:
+    """The id of the session that `text` names, or is the beginning of.
+
+    Raises:
+        NotFoundError: No session is named so.
+        QueryError: Several begin so.
+    """
+    base, at, head = text.partition("@")
+    try:
+        await archive.session_info(base)
+    except NotFoundError:
+        found = [name for name in await _session_ids(archive) if name.startswith(base)]
+        if not found or len(base) < _MIN_CHARS:
+            raise
+        if len(found) > 1:
+            some = ", ".join(found[:5])
+            raise QueryError(f"{len(found)} sessions begin with {base!r}: {some}.") from None
+        return f"{found[0]}{at}{head}"
+    return text
+
+
+async def whole_pointer(archive: Archive, text: str) -> str:
+    """The pointer that a short form stands for; any other text as it is.
+
+    Raises:
+        NotFoundError: No session is named so.
+        QueryError: Several sessions begin so.
+    """
+    found = _SHORT_POINTER.match(text)
+    if found is None:
+        return text
+    session, start, stop, head = found.groups()
+    session_id = await whole_session(archive, session)
+    return f"transcript://{session_id}/messages/{start}-{stop or start}{head or ''}"
+
+
+async def _session_ids(archive: Archive) -> list[str]:
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = await archive.sessions(limit=_PAGE_SIZE, cursor=cursor)
+        found += [session.session_id for session in page]
+        if cursor is None:
+            return found
