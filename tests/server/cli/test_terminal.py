@@ -63,7 +63,7 @@ def test_nothing_of_a_transcript_acts_on_a_terminal(
         assert not [mark for mark in ACTING if mark in shown], (words, shown)
     found = _on_a_terminal(["search", "ordinary"], environment)
     assert r"\x1b]0;owned\x07" in found
-    pointer = next(word for word in found.split() if word.startswith("transcript://"))
+    pointer = next(line.split()[0] for line in found.splitlines() if "/" in line.split()[0])
     shown = _on_a_terminal(["read", pointer], environment)
     assert "ordinary words" in shown
     assert not [mark for mark in ACTING if mark in shown]
