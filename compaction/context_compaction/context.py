@@ -88,6 +88,7 @@ class OriginalMessages:
         lost: The text of those whose originals are not in the archive.
         later: Requests of the user that stay in the context after it.
         pinned: Texts that stand beside it word for word.
+        numbers: The number of each of `messages` in the transcript; None for one without.
     """
 
     messages: Messages = ()
@@ -96,6 +97,7 @@ class OriginalMessages:
     lost: str = ""
     later: Messages = ()
     pinned: tuple[str, ...] = ()
+    numbers: tuple[int | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

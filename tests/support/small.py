@@ -1,5 +1,6 @@
 """Small hand-made conversations in Anthropic's format, and the calls that tests make with them."""
 
+import re
 from typing import Any
 
 from context_compaction.formats import FORMATS, parse
@@ -88,3 +89,11 @@ async def compacted(payload: list[Json], **wishes: Any) -> CompactResult:
     request = CompactRequest(**wishes)
     async with temporary_archive() as archive:
         return await compact(payload, request, archive=archive)
+
+
+def user_words(summary: str) -> list[str]:
+    """What a summary says that the user said: each message's words, without its number."""
+    section = summary.partition("\n## The user, word for word\n")[2]
+    told = re.split(r"\n(?:## |</)", section)[0].splitlines() if section else []
+    told += re.findall(r"^(?:\[\d+\] )?user: .*", summary, re.MULTILINE)
+    return [re.sub(r"^(?:- |\[\d+\] )?(?:user: )?", "", line) for line in told]

@@ -15,7 +15,6 @@ from context_compaction.activity.file_ledger import (
     FileAction,
     FileEntry,
     file_content,
-    joined,
     touch,
 )
 from context_compaction.activity.tool_kinds import ToolUse, classify, words_of
@@ -217,12 +216,12 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         if use.kind == "execute" and use.command:
             run = CommandRun(_one_line(use.command), failed, error)
             runs.append(run)
-            if _EFFECT_COMMAND.search(use.command):
+            if has_effect(call.name, use):
                 effects.append(run)
             for path in _deleted_by(use.command, failed):
                 deleted[path] = None
                 touch(ledger, path, "deleted", None)
-        elif use.kind == "other" and words_of(call.name) & _EFFECT_WORDS:
+        elif has_effect(call.name, use):
             effects.append(CommandRun(_short(call, use), failed, error))
         elif failed:
             errors.append(f"{_short(call, use)}: {error}")
@@ -256,28 +255,11 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
     )
 
 
-def merged(older: Digest, newer: Digest) -> Digest:
-    """One inventory of two parts of a conversation that follow each other."""
-
-    def both(name: str) -> tuple[Any, ...]:
-        return tuple(dict.fromkeys((*getattr(older, name), *getattr(newer, name))))
-
-    return Digest(
-        read=both("read"),
-        written=both("written"),
-        edited=both("edited"),
-        deleted=both("deleted"),
-        runs=_with_resolved((*older.runs, *newer.runs)),
-        effects=(*older.effects, *newer.effects),
-        errors=both("errors"),
-        memory_reads=both("memory_reads"),
-        other_calls=newer.other_calls,
-        plan=newer.plan or older.plan,
-        in_flight=both("in_flight"),
-        hidden=both("hidden"),
-        artifacts=both("artifacts"),
-        files=tuple(joined(older.files, newer.files)),
-    )
+def has_effect(tool_name: str, use: ToolUse) -> bool:
+    """Whether a call changes something outside the conversation and its files."""
+    if use.command:
+        return _EFFECT_COMMAND.search(use.command) is not None
+    return use.kind == "other" and bool(words_of(tool_name) & _EFFECT_WORDS)
 
 
 def _artifacts(

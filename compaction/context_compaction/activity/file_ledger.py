@@ -5,7 +5,6 @@ is known, the same that the read state has. After an edit or a command nobody ha
 """
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -24,18 +23,16 @@ class FileEntry:
         path: The path as the calls name it.
         states: What was done to it, the last thing last, each once.
         text: What it said last; None where no text stands.
-        known_sha256: The beginning of its hash, where only a summary is left of the text.
     """
 
     path: str
     states: tuple[FileAction, ...]
     text: str | None = None
-    known_sha256: str = ""
 
     @property
     def sha256(self) -> str:
         """The hash of its text; "" where that is not known."""
-        return self.known_sha256 if self.text is None else sha256_of(self.text)
+        return "" if self.text is None else sha256_of(self.text)
 
     @property
     def is_only_read(self) -> bool:
@@ -63,17 +60,7 @@ def touch(ledger: dict[str, FileEntry], path: str, state: FileAction, text: str 
         path,
         states,
         before.text if keeps else text,
-        before.known_sha256 if keeps else "",
     )
-
-
-def joined(older: Iterable[FileEntry], newer: Iterable[FileEntry]) -> list[FileEntry]:
-    """One ledger of two parts of a conversation that follow each other."""
-    ledger = {entry.path: entry for entry in older}
-    for entry in newer:
-        for state in entry.states:
-            touch(ledger, entry.path, state, entry.text)
-    return list(ledger.values())
 
 
 def file_content(call: ToolCall, result: ToolResult | None, kind: str) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from context_compaction import formats
-from context_compaction.archive import Archive
+from context_compaction.archive import Archive, ArchivedMessage
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -16,13 +16,14 @@ from context_compaction.context import (
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import attributed
-from context_compaction.messages.model import JsonObject, Message, Messages, text_of
+from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.session.load import Stored
 
-# By what an earlier summary stands for, the originals that the archive has of it.
-Archived: TypeAlias = Mapping[Span, Messages]
+# By what an earlier summary stands for, the originals that the archive has of it, each with its
+# number in the transcript.
+Archived: TypeAlias = Mapping[Span, Sequence[tuple[int | None, Message]]]
 
 
 def needs_archive(given: ReceivedInput, stored: Stored) -> bool:
@@ -36,7 +37,7 @@ def spans_in(context: CompactionContext, plan: Plan) -> list[Span]:
     return [span for span in found if span is not None]
 
 
-async def read_span(span: Span, archive: Archive, format: str) -> list[JsonObject]:
+async def read_span(span: Span, archive: Archive, format: str) -> list[ArchivedMessage]:
     """The originals in `span`; none where the summary's text must do."""
     try:
         found = await archive.read_messages(
@@ -44,12 +45,18 @@ async def read_span(span: Span, archive: Archive, format: str) -> list[JsonObjec
         )
     except (NotFoundError, ArchiveDamagedError):
         return []
-    return [item.raw for item in found if item.format == format]
+    return [item for item in found if item.format == format]
 
 
-def parsed_originals(raws: Mapping[Span, Sequence[JsonObject]], format: str) -> Archived:
+def parsed_originals(read: Mapping[Span, Sequence[ArchivedMessage]], format: str) -> Archived:
     """What was read, parsed."""
-    return {span: attributed(formats.parse(raw, format=format)) for span, raw in raws.items()}
+    return {span: _numbered(items, format) for span, items in read.items()}
+
+
+def number_of(context: CompactionContext, message: Message) -> int | None:
+    """The number of `message` in the transcript, where it has one."""
+    number = -1 if message.index is None else context.seqs[message.index]
+    return number if number >= 0 else None
 
 
 def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> Originals:
@@ -69,6 +76,7 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
 
     def record_of(messages: Messages) -> OriginalMessages:
         originals: list[Message] = []
+        numbers: list[int | None] = []
         since: list[Message] = []
         earlier: list[str] = []
         lost: list[str] = []
@@ -76,18 +84,27 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
             if placeholders.originals_of(message) is None:
                 since.append(_as_it_came(context, message))
                 originals.append(since[-1])
+                numbers.append(number_of(context, message))
                 continue
             span = _span_of_ours(context, message)
             found = archived.get(span, ()) if span is not None else ()
-            originals.extend(found)
+            originals.extend(original for _, original in found)
+            numbers.extend(number for number, _ in found)
             ours = carried_by(message)
             earlier.append(ours.body if ours else text_of(message.blocks))
             if not found:
                 lost.append(earlier[-1])  # what the summary says of them goes on
         texts = "\n".join(earlier), "\n".join(lost)
-        return OriginalMessages(tuple(originals), tuple(since), *texts, later, pinned)
+        return OriginalMessages(
+            tuple(originals), tuple(since), *texts, later, pinned, tuple(numbers)
+        )
 
     return Originals(record_of(plan.history), record_of(plan.prefix))
+
+
+def _numbered(items: Sequence[ArchivedMessage], format: str) -> list[tuple[int | None, Message]]:
+    messages = attributed(formats.parse([item.raw for item in items], format=format))
+    return [(None if m.index is None else items[m.index].seq, m) for m in messages]
 
 
 def _as_it_came(context: CompactionContext, message: Message) -> Message:

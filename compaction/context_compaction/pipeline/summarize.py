@@ -11,8 +11,8 @@ from functools import partial
 
 from anyio import to_thread
 
-from context_compaction.activity.digest import digest, merged
-from context_compaction.archive import Archive
+from context_compaction.activity.digest import digest
+from context_compaction.archive import Archive, ArchivedMessage
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -27,16 +27,16 @@ from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
 from context_compaction.pipeline.assemble import excess_tokens
-from context_compaction.pipeline.originals import originals_of, parsed_originals
+from context_compaction.pipeline.originals import number_of, originals_of, parsed_originals
 from context_compaction.pipeline.plan import filled, has_slack
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
-from context_compaction.session import continuation
+from context_compaction.session import breaker, continuation
 from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
 from context_compaction.session.load import Session
 from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
-from context_compaction.session.state import SessionState, wait_seconds
+from context_compaction.session.state import SessionState
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.parse import RECORD_TITLE, read_previous
@@ -62,8 +62,8 @@ from context_compaction.summarizers.llm.writer import (
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.
 _SINCE_SHARE = 0.6
 _SINCE_TITLE = "# Since that was written, word for word"
-_MIN_RECORD_TOKENS = 60
-_FITTINGS = 4
+
+
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 # A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
@@ -77,7 +77,7 @@ def decide(
     plan: Plan,
     known: KnownFiles | None,
     on_disk: Mapping[str, DiskFile],
-    raws: Mapping[Span, Sequence[JsonObject]],
+    read: Mapping[Span, Sequence[ArchivedMessage]],
 ) -> Decision:
     """All that is settled before a text is written: `plan` filled, and what the text stands for.
 
@@ -87,9 +87,9 @@ def decide(
         plan: What is cleared, and where history is cut.
         known: What is known of files; None where nobody asks.
         on_disk: Those that may be read, by path.
-        raws: What the archive has of what earlier summaries stand for.
+        read: What the archive has of what earlier summaries stand for.
     """
-    archived = parsed_originals(raws, context.format)
+    archived = parsed_originals(read, context.format)
     past = earlier_calls_of(context, known, on_disk)
     plan = filled(context, plan, past)
     memory = summary_that_reaches(context, plan, session.states)
@@ -174,7 +174,10 @@ def written(
 
 
 def job_of(
-    context: CompactionContext, record: OriginalMessages, max_tokens: int, is_prefix: bool
+    context: CompactionContext,
+    record: OriginalMessages,
+    max_tokens: int,
+    is_prefix: bool,
 ) -> SummaryJob:
     """What a model is asked to write for `record`: at most half of what it stands for."""
     record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
@@ -206,6 +209,10 @@ def _requests(context: CompactionContext) -> list[str]:
     return [text for message in context.messages if (text := user_text(message))]
 
 
+_MIN_RECORD_TOKENS = 60
+_FITTINGS = 4
+
+
 def extracts(
     context: CompactionContext, plan: Plan, sources: Originals, warnings: tuple[str, ...] = ()
 ) -> SummaryText:
@@ -216,11 +223,11 @@ def extracts(
     words = SummaryText("", "", warnings=warnings)
     # A text counts a little more inside its message, and much more beside another script.
     for _ in range(_FITTINGS if plan.cut else 0):
-        words = replace(
-            words,
-            summary=extract_of(context, sources.history, summary_tokens),
-            checkpoint=extract_of(context, sources.prefix, checkpoint_tokens, is_prefix=stays),
-        )
+        checkpoint = extract_of(context, sources.prefix, checkpoint_tokens, is_prefix=stays)
+        # What the checkpoint leaves goes to the summary: it would shrink with every round.
+        left = checkpoint_tokens - context.count.text(checkpoint) if summary_tokens else 0
+        summary = extract_of(context, sources.history, summary_tokens + left)
+        words = replace(words, summary=summary, checkpoint=checkpoint)
         excess = excess_tokens(context, plan, words.summary, words.checkpoint)
         if excess <= 0 or not (words.summary or words.checkpoint):
             return words
@@ -268,15 +275,16 @@ def extract_of(
     """Verbatim extracts from the record, of at most `max_tokens`."""
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
-    before = read_previous(record.lost)  # what is left of originals that the archive lacks
     asked = SummaryInput(
-        (*before.messages, *record.messages),
-        merged(before.digest, digest(record.messages, context.settings.tool_kinds)),
+        record.messages,
+        digest(record.messages, context.settings.tool_kinds),
         max_tokens,
-        previous=before.rest,
+        previous=record.lost,
         later=record.later,
         instructions=context.request.instructions,
         pinned=record.pinned,
+        numbers=record.numbers,
+        tool_kinds=context.settings.tool_kinds,
         is_turn_prefix=is_prefix,
     )
     return writer.write(asked, context.count)
@@ -372,16 +380,15 @@ async def _summarize_with_model(
         tell: Hears of the text's growth.
     """
     plan, sources = decision.plan, decision.originals
-    parts = (
-        (sources.history, plan.summary_tokens, False),
-        (sources.prefix, plan.checkpoint_tokens, True),
+    jobs = (
+        _job(context, sources.history, plan.summary_tokens, False),
+        _job(context, sources.prefix, plan.checkpoint_tokens, True),
     )
-    jobs = [_Job(*part, job_of(context, *part)) for part in parts]
     if not any(job.has_room_for_prose for job in jobs):
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     settings = context.settings
-    if wait := wait_seconds(
+    if wait := breaker.wait_seconds(
         states,
         now_seconds,
         max_failures=settings.breaker_failures,
@@ -441,6 +448,16 @@ class _Written:
     failure: str = ""
 
 
+def _job(
+    context: CompactionContext,
+    record: OriginalMessages,
+    max_tokens: int,
+    is_prefix: bool,
+) -> _Job:
+    assignment = job_of(context, record, max_tokens, is_prefix)
+    return _Job(record, max_tokens, is_prefix, assignment)
+
+
 async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Written:
     """The text of one job: a model's where that can be had, else extracts."""
     failure = ""
@@ -469,9 +486,12 @@ def reuse_summary(
     since = tuple(m for m in sources.history.since if m.index in numbers)
     if since:
         left = room_tokens - context.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
-        told = extract_of(
-            context, OriginalMessages(since, later=sources.history.later), int(left * _SINCE_SHARE)
+        newer = OriginalMessages(
+            since,
+            later=sources.history.later,
+            numbers=tuple(number_of(context, message) for message in since),
         )
+        told = extract_of(context, newer, int(left * _SINCE_SHARE))
         text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
     text = with_extracts(context, text, sources.history, room_tokens)
     used: JsonObject = {

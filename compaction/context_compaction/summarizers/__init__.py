@@ -5,7 +5,8 @@ a `SummaryInput`; whatever the writer, the machine-made parts of a summary are o
 (summary_message.py).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from context_compaction.activity.digest import Digest
 from context_compaction.messages.model import Messages
@@ -25,6 +26,9 @@ class SummaryInput:
         previous: The text of the summary that stood before, where its originals are not at hand.
         instructions: What the user wants it to dwell on.
         pinned: Texts that stand beside the summary word for word.
+        numbers: The number of each message in the transcript, None for one that has none; by
+            position where there are none at all.
+        tool_kinds: Kinds of tools that the caller named.
         is_turn_prefix: Whether it is the beginning of the running turn, whose request stays in
             full beside it.
     """
@@ -36,4 +40,6 @@ class SummaryInput:
     previous: str = ""
     instructions: str = ""
     pinned: tuple[str, ...] = ()
+    numbers: tuple[int | None, ...] = ()
+    tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     is_turn_prefix: bool = False

@@ -17,14 +17,15 @@ from context_compaction.formats.session_files.read import read_conversation
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.red_team import HOSTS, Case, as_file, cases, controls
-from tests.support.small import assistant, lines, user
+from tests.support.small import assistant, lines, user, user_words
 
 CASES, CONTROLS = list(cases()), list(controls())
 HOST_NAMES = [host.name for host in HOSTS]
-# Who may say it: somebody else than the user, or the machine of files, commands and names.
+# Who may say it: somebody else than the user, or the machine of files, commands and tools. What is
+# indented stands under such a line.
 OWNED = re.compile(
-    r"- (?:tool|host|agent|call|plan|in flight|failed|file|read|files|unanswered"
-    r"|done, do not repeat|ran \([^)]*\)|search_transcript finds more): "
+    r"  |\[\d+\] (?!user: )|agent, last \[|open: |in flight: |plan: |plan, finished: |only read: "
+    r"|.* \[\d+\](?: ->|:) |\S.* \((?:read|created|changed|deleted)\b"
 )
 TAG = re.compile(r"</?(?:context_summary|turn_context|restored_files|pinned)\b")
 
@@ -76,8 +77,13 @@ def faults(case: Case, result: CompactResult) -> list[str]:
             found.append(f"tags {tags}")
         if name == "restored_files":  # which says of all in it that it is data
             continue
+        told = user_words(text)
+        found += [line for line in told if case.canary in line]
         found += [
-            line for line in text.splitlines() if case.canary in line and not OWNED.match(line)
+            line
+            for line in text.splitlines()
+            if case.canary in line and line.rpartition("] ")[2] not in told
+            if not OWNED.match(line)
         ]
     return found
 

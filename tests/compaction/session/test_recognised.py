@@ -231,7 +231,7 @@ async def test_a_marker_that_moved_to_the_summary_stays_there_while_the_host_lea
 
 async def test_a_smaller_window_compacts_what_stands_and_a_larger_one_leaves_it() -> None:
     history = session(24)
-    narrow = replace(AUTO, context_window=8_000, max_output_tokens=1_000)
+    narrow = replace(AUTO, context_window=6_000, max_output_tokens=1_000)
     async with temporary_archive() as archive:
         first = await compact(history, AUTO, archive=archive)
         small = await compact(history, narrow, archive=archive)

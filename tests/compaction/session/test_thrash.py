@@ -40,8 +40,8 @@ def answer_of_the_model(number: int, size_lines: int) -> list[Json]:
     ]
 
 
-# A compaction leaves some 12,000 tokens free: two answers with large reads fill them.
-LARGE, SMALL = 210, 25
+# A compaction leaves some 15,000 tokens free: two answers with large reads fill them.
+LARGE, SMALL = 250, 25
 
 
 async def rounds(

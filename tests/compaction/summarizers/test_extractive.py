@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from hashlib import sha256
+from itertools import pairwise
 
 import pytest
 from context_compaction import formats
@@ -161,12 +162,6 @@ def test_an_instruction_after_pasted_output_is_told_from_it() -> None:
     assert rule in written([*talk, user("Go on."), assistant("I go on.")], max_tokens=120)
 
 
-def test_a_large_summary_says_what_it_found_nothing_for_and_what_to_search() -> None:
-    text = written([user("Fix the build."), *ran("a", "make", NOISE)], max_tokens=800)
-    assert "Nothing found for: " in text
-    assert "search_transcript finds more: " in text
-
-
 def test_a_rule_that_a_kept_request_corrects_is_gone() -> None:
     older = "Always store the uploads in the bucket acme-raw."
     newer = "From now on store the uploads in the bucket acme-clean."
@@ -182,8 +177,8 @@ def test_side_effects_are_named_as_done_or_failed() -> None:
     ]
     text = written(talk, max_tokens=700)
     assert "done, do not repeat: git push origin main" in text
-    assert "failed: npm publish" in text
-    assert "file: old.py (deleted)" in text
+    assert "failed: npm publish -> npm error E403 forbidden" in text
+    assert "old.py (deleted)" in text
 
 
 def test_each_file_has_a_line_with_its_last_state_and_the_hash_of_its_text() -> None:
@@ -197,8 +192,8 @@ def test_each_file_has_a_line_with_its_last_state_and_the_hash_of_its_text() -> 
     ]
     text = written(talk, max_tokens=700)
     digits = sha256(b"x = 1\n").hexdigest()[:8]
-    lines = f"- file: new.py (created; sha256 {digits})\n- file: old.py (changed)\n- read: other.py"
-    assert lines in text
+    assert f"\nnew.py (created; sha256 {digits})\nold.py (changed)\n" in text
+    assert "\nonly read: other.py" in text
 
 
 def test_a_short_summary_names_what_was_done_and_the_files_that_changed() -> None:
@@ -211,7 +206,7 @@ def test_a_short_summary_names_what_was_done_and_the_files_that_changed() -> Non
     ]
     text = written(talk, max_tokens=400)
     assert "done, do not repeat: git push origin main" in text
-    assert "files: gone.py deleted, old.py changed" in text
+    assert "gone.py (deleted)\nold.py (changed)" in text
 
 
 @pytest.mark.parametrize("max_tokens", [0, 5, 40, 120, 400, 2_000])
@@ -286,3 +281,95 @@ def test_a_rule_stays_whatever_the_focus_is() -> None:
     rule = "Never touch the billing tables."
     talk = [user("Fix the build."), user(rule), assistant("Understood."), *inquiry()[1:]]
     assert rule in written(talk, instructions="Keep everything about the login timeouts.")
+
+
+def chat() -> list[Json]:
+    """A short chat: a request, rules that point back to what stands before them, and small talk."""
+    return [
+        user("Plan a trip to Lisbon for two. We like tiles and trams."),
+        assistant("Happy to. When do you travel, and what is the budget?"),
+        user("In May. Rule one: no flights before ten. Rule two: no hostels. Both rules are firm."),
+        assistant("Understood. I suggest the 12:40 flight TP503 and Hotel Alfama at 140 euros."),
+        user("Thanks!"),
+        assistant("You are welcome."),
+        user("Is the tile museum open on Mondays?"),
+        assistant("No, the Museu do Azulejo is closed on Mondays; go on Tuesday at 10:00."),
+        user("Fine, book Tuesday then."),
+        assistant("Booked for Tuesday, 10:00, two tickets, 16 euros, code AZ-7741."),
+    ]
+
+
+@pytest.mark.parametrize("talk", [chat(), inquiry()], ids=["chat", "work"])
+def test_more_room_never_keeps_less(talk: list[Json]) -> None:
+    sizes = [COUNT.text(written(talk, room)) for room in range(20, 1_200, 20)]
+    # A line break more or less where a line is joined with its neighbour.
+    assert all(more >= less - 4 for less, more in pairwise(sizes))
+
+
+def test_what_the_user_said_stays_word_for_word_while_it_fits() -> None:
+    text = written(chat(), 800)
+    said = [message["content"] for message in chat() if message["role"] == "user"]
+    assert [line for line in said if line not in text] == []
+
+
+def test_a_small_summary_has_no_titles_and_a_large_one_has_them() -> None:
+    assert "## " not in written(chat(), 500)
+    assert "## The user, word for word\n[0] " in written(inquiry(), 3_000)
+
+
+def test_sentences_that_point_back_bring_what_they_point_at() -> None:
+    for room in range(40, 300, 20):
+        text = written(chat(), room)
+        assert ("Both rules are firm." in text) == ("Rule one: no flights before ten." in text)
+
+
+def test_a_command_that_failed_stands_with_its_error_and_with_what_cured_it() -> None:
+    edit = {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}
+    talk = [
+        user("Mend the parser."),
+        *ran("a", "cd app && make check 2>&1 | tail", "E   TypeError: parse() takes 1 argument"),
+        *answered("b", "Edit", "ok", **edit),
+        *ran("c", "cd app && make check", "14 checks, all fine"),
+        assistant("The parser is mended."),
+        user("Go on."),
+        assistant("I go on."),
+    ]
+    told = (
+        "failed: make check -> E   TypeError: parse() takes 1 argument; passed [5] after edits of "
+    )
+    text = written(talk, 1_000)
+    assert f"{told}parser.py" in text
+    assert "open: " not in text
+
+
+def test_a_file_is_told_by_its_last_state_alone() -> None:
+    talk = [
+        user("Set the port."),
+        *answered("a", "Write", "ok", file_path="app.json", content='{"port": 8080, "host": "a"}'),
+        *answered("b", "Edit", "ok", file_path="app.json", old_string="8080", new_string="9191"),
+        assistant("It is set."),
+    ]
+    text = written(talk, 1_000)
+    assert "  port: 9191" in text
+    assert "8080" not in text
+
+
+def test_records_of_one_shape_share_one_header() -> None:
+    talk = [user("Which rooms are free?")]
+    for n in range(4):
+        record = f'{{"room": "R{n}", "beds": {n}, "price": {n * 10}}}'
+        talk += answered(f"r{n}", "get_room", record, room=f"R{n}")
+    text = written([*talk, assistant("Four are.")], 1_000)
+    assert text.count("room | beds | price") == 1
+    assert all(f"R{n} | {n} | {n * 10}" in text for n in range(4))
+
+
+def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
+    todos = [
+        {"content": "Write the lexer", "status": "completed"},
+        {"content": "Write the parser", "status": "in_progress"},
+    ]
+    text = written([user("Go."), *answered("t", "TodoWrite", "ok", todos=todos)], 500)
+    assert "plan: [in_progress] Write the parser" in text
+    assert "plan, finished: Write the lexer" in text
+    assert "plan: [completed]" not in text

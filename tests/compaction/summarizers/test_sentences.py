@@ -15,14 +15,12 @@ from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
-from tests.support.small import answered, assistant, lines, read, user
+from tests.support.small import answered, assistant, lines, read, user, user_words
 
 EXAMPLES = settings(max_examples=25)
 MARKS = (placeholders.EARLIER, placeholders.NEWER, placeholders.DIFFERS)
 GAP = "[…]"
-LABEL = re.compile(r"- (user: |agent: |tool: |host: |call: )?")
-# Made by the machine of calls and results, or of our own words.
-NOT_SAID = ("## Done, files, plan", "## Where to find details")
+AGENT = re.compile(r"^(?:  |\[\d+\] )?agent(?:, last)?(?: \[\d+\])?: (.*)", re.MULTILINE)
 
 
 async def compacted(payload: list[Json], **wishes: Any) -> list[str]:
@@ -60,17 +58,10 @@ def talk(*texts: str) -> list[Json]:
 
 
 def told_in(summary: str) -> list[str]:
-    """The lines of a summary that say what somebody said, without marks and prefixes."""
-    found: list[str] = []
-    title = ""
-    for line in summary.splitlines():
-        if line.startswith("## "):
-            title = line
-        elif line.startswith("- ") and title not in NOT_SAID:
-            text = LABEL.sub("", line, count=1)
-            for mark in MARKS:
-                text = text.replace(mark, "")
-            found.append(text)
+    """What a summary says that somebody said, without marks."""
+    found = [*user_words(summary), *AGENT.findall(summary)]
+    for mark in MARKS:
+        found = [text.replace(mark, "") for text in found]
     return found
 
 
@@ -169,7 +160,7 @@ async def test_what_is_pinned_is_not_told_again_among_the_requests() -> None:
     rule = "Never touch the billing tables."
     summary = await summary_of(talk(f"Fix the build. {rule} Then deploy it.", "Go on."))
     assert summary.count(rule) == 1
-    assert f"- Fix the build. {GAP} Then deploy it." in summary
+    assert f"Fix the build. {GAP} Then deploy it." in summary
 
 
 # A subject and a value: the same words otherwise.
@@ -301,7 +292,7 @@ async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> Non
     rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
     assert said in rules.replace("\n- ", " ")
     assert "Mend" not in rules
-    assert "- Mend the parser. […]" in context
+    assert "Mend the parser. […]" in context
 
 
 HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "not ", "，", "\t")

@@ -10,6 +10,7 @@ from mcp_types import TextResourceContents
 
 from tests.server.helpers import Json, answer_of, spawned
 from tests.support.red_team import Case, as_file, cases
+from tests.support.small import user_words
 
 pytestmark = pytest.mark.slow
 
@@ -40,8 +41,7 @@ async def test_no_case_reaches_pins_or_rules_through_the_tools(
             if case.canary in json.dumps([receipt["pins"] for receipt in receipts]):
                 reached.append(case.name)
             block, _, rest = (answer["summary"] or "").partition("</pinned>")
-            asked = (rest or block).partition("## Done, files, plan")[0].partition("## Facts")[0]
-            if case.canary in (block if rest else "") + asked:
+            if case.canary in (block if rest else "") + str(user_words(answer["summary"] or "")):
                 reached.append(case.name)
     assert {case.host.is_file for case in chosen} == {True, False}
     assert reached == []

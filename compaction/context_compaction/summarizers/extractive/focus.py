@@ -7,8 +7,11 @@ everywhere, say nothing about a line.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
+
+from context_compaction.summarizers.extractive.fit import Line
 
 # A line with all of the focus weighs so many times more than one with none.
 FOCUS_WEIGHT = 9.0
@@ -33,7 +36,23 @@ _NOT_A_SUBJECT = frozenset({
 Focus: TypeAlias = Callable[[str], float]
 
 
-def focus_of(instructions: str, lines: Sequence[str]) -> Focus:
+def focused(
+    sections: Mapping[str, Sequence[Line]], instructions: str
+) -> Mapping[str, Sequence[Line]]:
+    """The sections with the lines that speak of what `instructions` name wanted sooner."""
+    if not instructions:
+        return sections
+    focus = _focus_of(instructions, [line.text for lines in sections.values() for line in lines])
+    return {
+        title: [
+            replace(line, want=line.want / focus(line.text)) if line.want > 0 else line
+            for line in lines
+        ]
+        for title, lines in sections.items()
+    }
+
+
+def _focus_of(instructions: str, lines: Sequence[str]) -> Focus:
     """How much each of `lines` weighs for a caller who gave `instructions`; 1 where none match."""
     sought = {stem: _pattern(stem) for stem in _stems(instructions)}
     times = {

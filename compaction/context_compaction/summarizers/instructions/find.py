@@ -3,9 +3,8 @@
 No pattern knows every phrasing. So it is a ranking, not a filter: every sentence that a user typed
 is a candidate, and what does not fit is left out from the end of the list. Patterns of many
 languages say what is surely a rule, and what is chatter or the business of the moment; beside
-them stands what needs no language: whether the sentence looks typed, whether it stands alone or at
-the end of its turn, and how rarely its words are used elsewhere. What nobody took up again is told
-by no other line.
+them stands what needs no language: whether the sentence looks typed, and whether it stands alone or
+at the end of its turn.
 
 `find_instructions` is what other parts use: a `UserInstruction` whose rank is `SURE_RANK` or more
 is a rule by its words.
@@ -22,10 +21,11 @@ from context_compaction.summarizers.instructions import typed_text
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.superseded import Statement, replaced
 from context_compaction.summarizers.instructions.typed_text import Sentence
-from context_compaction.summarizers.line_index import LineIndex, names_of
 
 # A sentence with at least this rank is a rule by its words, wherever it stands.
 SURE_RANK = 2.0
+# What a sentence begins with for being typed at all.
+_TYPED_RANK = 0.75
 # A sentence that stands word for word in so many messages is a frame, not speech.
 _FRAME_TIMES = 3
 # Of what its words are worth, a sentence shares this less with its neighbours in a short paragraph.
@@ -110,14 +110,13 @@ class UserInstructions:
 
 
 def find_instructions(
-    messages: Messages, *, later: Messages = (), index: LineIndex | None = None, system: str = ""
+    messages: Messages, *, later: Messages = (), system: str = ""
 ) -> UserInstructions:
     """The user's sentences in `messages`, ranked.
 
     Args:
         messages: The conversation.
         later: What is said after it; it only corrects.
-        index: The lines of `messages`: how often words are used tells what is rare.
         system: The text of the system prompt. Its rules are not among what binds, since the host
             sends it with every call; what the user says against one of them binds for sure.
     """
@@ -127,7 +126,7 @@ def find_instructions(
     paragraph = order = turn = 0
     for turn, text in _typed(messages):
         sentences = [_unmarked(sentence, marked) for sentence in typed_text.sentences_of(text)]
-        ranks = _ranks(sentences, index.uses.messages if index else {})
+        ranks = _ranks(sentences)
         for sentence, rank in zip(sentences, ranks, strict=True):
             said = sentence.text
             found.pop(said, None)  # said again: it counts as said last
@@ -137,7 +136,7 @@ def find_instructions(
             order += 1
         paragraph += 1 + (sentences[-1].paragraph if sentences else 0)
     corrections = [
-        Statement(sentence.text, turn + 1 + number, _rank(sentence, {}))
+        Statement(sentence.text, turn + 1 + number, _rank(sentence))
         for number, text in _typed(later)
         for sentence in typed_text.sentences_of(text)
         if not sentence.is_pasted and sentence.text not in found
@@ -199,9 +198,9 @@ def _typed(messages: Messages) -> Iterator[tuple[int, str]]:
         yield from ((turn, text) for text in user_texts(message))
 
 
-def _ranks(sentences: list[Sentence], times: Mapping[str, int]) -> list[float]:
+def _ranks(sentences: list[Sentence]) -> list[float]:
     """The rank of each sentence of a turn; in a short paragraph they share their neighbours'."""
-    own = [_rank(sentence, times) for sentence in sentences]
+    own = [_rank(sentence) for sentence in sentences]
     sizes: dict[int, int] = {}
     for sentence in sentences:
         sizes[sentence.paragraph] = sizes.get(sentence.paragraph, 0) + 1
@@ -219,9 +218,9 @@ def _ranks(sentences: list[Sentence], times: Mapping[str, int]) -> list[float]:
     return ranks
 
 
-def _rank(sentence: Sentence, times: Mapping[str, int]) -> float:
+def _rank(sentence: Sentence) -> float:
     text = sentence.text
-    rank = _words_rank(text) + _rarity(text, times)
+    rank = _TYPED_RANK + _words_rank(text)
     if sentence.is_pasted:
         rank -= 2.0
     if sentence.is_last:
@@ -272,15 +271,3 @@ def _words_rank(text: str) -> float:
     if known.agreement.search(text):
         rank -= 0.5 if rules else 1.25
     return rank - 1.25 if text.endswith(("?", "？")) else rank
-
-
-def _rarity(text: str, times: Mapping[str, int]) -> float:
-    """From 0, where every word is used in many other messages, to 1.5, where none is."""
-    names = names_of(text)
-    if not times:
-        return 0.75
-    rare = 0.0
-    for name in names:
-        exact = times.get(name, 1)
-        rare += 1 / (exact if exact > 1 else times.get(name.lower(), 1))
-    return 1.5 * rare / len(names) if names else 0.0

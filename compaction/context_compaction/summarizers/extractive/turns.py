@@ -1,0 +1,205 @@
+"""What happened, by turn of the user: what the agent said, what it did, and what came of it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from context_compaction.activity.digest import has_effect, is_failed
+from context_compaction.activity.error_line import error_line
+from context_compaction.activity.tool_kinds import ToolUse, classify
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+    is_stand_in,
+    named_arguments,
+)
+from context_compaction.messages.speakers import passages_of, user_text
+from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_results import result_text
+from context_compaction.settings import ToolKind
+
+_LABEL_CHARS = 120
+_FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
+_CD = re.compile(r"\A(?:cd \S+\s*&&\s*)+")
+# Commands that only look; what they find may speak of errors without being one.
+_LOOK = re.compile(
+    r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
+    r"git (?:status|diff|log|show|branch))\b"
+)
+# An output that speaks of trouble though no flag and no status does.
+_TROUBLE = re.compile(
+    r"^.{0,200}?(?:error TS\d+|\berror\[\w+\]|\bTraceback \(|\bFAILED\b|[✖×] )|"
+    r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|npm ERR)",
+    re.MULTILINE,
+)
+# What says no more than that it failed.
+_ONLY_STATUS = re.compile(
+    r"\W*(?:command )?(?:exited|exit|failed|returned)?[\w ]*\b\d{1,3}\W*", re.I
+)
+_SCANNED_CHARS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One call, or a command that a host without calls ran, and its answer.
+
+    Attributes:
+        number: Number of the message that makes it.
+        name: The tool's name.
+        use: What it does.
+        label: The call on one line: the command, or name and arguments.
+        text: The answer; "" where it is missing or was cleared.
+        failed: Whether it failed; None where the answer is missing.
+        error: The line that says how; "" where none does.
+        effect: Whether it changed something that must not be changed twice.
+        call: The call itself.
+    """
+
+    number: int
+    name: str
+    use: ToolUse
+    label: str
+    text: str = ""
+    failed: bool | None = False
+    error: str = ""
+    effect: bool = False
+    call: ToolCall | None = None
+
+    @property
+    def is_look(self) -> bool:
+        """Whether it is a command that changes and tries nothing."""
+        return self.use.kind == "execute" and _LOOK.match(self.label) is not None
+
+
+@dataclass(slots=True)
+class Step:
+    """What the agent said at once, and the calls that it made with it."""
+
+    number: int
+    said: str
+    actions: list[Action] = field(default_factory=list[Action])
+
+
+@dataclass(slots=True)
+class Turn:
+    """All that followed one message of the user."""
+
+    number: int
+    steps: list[Step] = field(default_factory=list[Step])
+
+    @property
+    def actions(self) -> Iterator[Action]:
+        """Its calls, in order."""
+        return (action for step in self.steps for action in step.actions)
+
+
+def turns_of(
+    messages: Messages, numbers: Sequence[int | None], kinds: Mapping[str, str]
+) -> list[Turn]:
+    """The turns of `messages`, oldest first; texts that a compaction put there are left out."""
+    index = index_calls(messages)
+    results = {
+        block.call_id: block
+        for message in messages
+        for block in message.blocks
+        if isinstance(block, ToolResult)
+    }
+    turns: list[Turn] = []
+    for at, message in enumerate(messages):
+        if placeholders.is_synthetic(message):
+            continue
+        number = numbers[at]
+        number = at if number is None else number
+        if (message.role == "user" and (user_text(message).strip() or not turns)) or not turns:
+            turns.append(Turn(number))
+        step = Step(number, "\n".join(_said_by_agent(message)))
+        step.actions += [
+            _action(number, block, results.get(block.call_id), kinds)
+            for block in message.blocks
+            if isinstance(block, ToolCall) and index.calls[block.call_id] is block
+        ]
+        if step.said.strip() or step.actions:
+            turns[-1].steps.append(step)
+        for author, text in _observed(message):
+            _observe(turns[-1], number, author, text)
+    return turns
+
+
+def command_key(label: str) -> str:
+    """What a command is known by, however its output is cut down."""
+    return re.split(r"\s*(?:2>|\||>|;)", label, maxsplit=1)[0].strip()
+
+
+def _said_by_agent(message: Message) -> Iterator[str]:
+    if message.role == "assistant":
+        yield from (block.text for block in message.blocks if isinstance(block, Text))
+
+
+def _observed(message: Message) -> Iterator[tuple[str, str]]:
+    """What tools and the host say in the user's name."""
+    if message.role == "user":
+        for block in message.blocks:
+            if isinstance(block, Text):
+                for author, text in passages_of(message, block):
+                    if author in ("tool", "host") and text.strip():
+                        yield author, text
+
+
+def _observe(turn: Turn, number: int, author: str, text: str) -> None:
+    """Note in `turn` what was seen: the answer to the command that the agent wrote last."""
+    label = author
+    if author == "tool" and turn.steps:
+        fenced = _FENCED.findall(turn.steps[-1].said)
+        label = _one_line(fenced[-1]) if fenced else label
+    if not turn.steps:
+        turn.steps.append(Step(number, ""))
+    kind: ToolKind = "execute" if author == "tool" else "other"
+    failed = author == "tool" and is_trouble(label, text)
+    action = Action(
+        number, author, ToolUse(kind, None, label), label, text, failed,
+        error_line(text) if failed else "",
+    )  # fmt: skip
+    turn.steps[-1].actions.append(action)
+
+
+def is_trouble(label: str, text: str) -> bool:
+    """Whether the output of a command that did not fail tells of an error all the same."""
+    return not _LOOK.match(label) and _TROUBLE.search(text[:_SCANNED_CHARS]) is not None
+
+
+def _action(
+    number: int, call: ToolCall, result: ToolResult | None, kinds: Mapping[str, str]
+) -> Action:
+    use = classify(call, kinds)
+    label = _CD.sub("", _flat(use.command)) if use.command else _call_label(call, use)
+    if result is None or is_stand_in(result):
+        return Action(number, call.name, use, _one_line(label), failed=None, call=call)
+    text = "" if placeholders.is_placeholder(result) else result_text(result)
+    failed = is_failed(result) or (use.kind == "execute" and is_trouble(label, text))
+    error = error_line(text) if failed else ""
+    if _ONLY_STATUS.fullmatch(error):
+        error = ""
+    effect = has_effect(call.name, use)
+    return Action(number, call.name, use, _one_line(label), text, failed, error, effect, call)
+
+
+def _call_label(call: ToolCall, use: ToolUse) -> str:
+    if use.path:
+        return f"{call.name}({use.path})"
+    arguments = named_arguments(call)
+    if not arguments:
+        return call.name if isinstance(call.arguments, dict) else f"{call.name}({call.arguments})"
+    return f"{call.name}({', '.join(f'{key}={value}' for key, value in arguments.items())})"
+
+
+def _flat(text: str) -> str:
+    return " ".join(text[: _LABEL_CHARS * 4].split())
+
+
+def _one_line(text: str) -> str:
+    flat = _flat(text)
+    return flat if len(flat) <= _LABEL_CHARS else flat[: _LABEL_CHARS - 1] + "…"

@@ -1,0 +1,196 @@
+"""What the user said, word for word: all of it while it fits, else what binds first.
+
+A message is cut where its paragraphs end, so that a sentence which points back keeps what it points
+at, and the members of a list stay together. Paragraphs that look pasted are told by their
+beginning, the line that names an error, and their end.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from context_compaction.activity.error_line import ERROR
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import Messages
+from context_compaction.messages.speakers import user_text
+from context_compaction.summarizers.extractive.fit import Line, Place, head_of
+from context_compaction.summarizers.instructions.find import UserInstructions
+from context_compaction.summarizers.instructions.signs import signs
+from context_compaction.summarizers.instructions.typed_text import (
+    LEFT_OUT,
+    sentences_of,
+    without_gap,
+)
+
+# A part of a message is about so long; a longer paragraph makes several.
+_PART_CHARS = 320
+# Of a pasted part so much is told at first, and so much where there is room.
+_PASTED_CHARS = (200, 1_200)
+_FLOOR_CHARS = 160
+# How much less what stands one message earlier is wanted.
+_AGE_WANT = 0.05
+# A sentence of the user below this rank is no rule.
+_RULE_RANK = 0.5
+_SMALL_TALK_CHARS = 48
+# A command to the host.
+_COMMAND = re.compile(r"/\w*")
+_FIGURE = re.compile(r"[\d/_`]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a message: its text, how surely it binds, and whether it looks pasted."""
+
+    text: str
+    rank: float
+    is_pasted: bool
+
+
+def user_lines(
+    messages: Messages,
+    instructions: UserInstructions,
+    pinned: Collection[str],
+    *,
+    has_later: bool,
+) -> list[Line]:
+    """What the user says in `messages`, as parts by (position, part).
+
+    Args:
+        messages: The conversation.
+        instructions: Which of the user's sentences no longer hold, and which are marked.
+        pinned: Sentences that stand in the same summary already.
+        has_later: Whether a request of the user stays in the context after it.
+    """
+    ranks = {said.text: said.rank for said in instructions.standing}
+    parts = {
+        at: found
+        for at, message in enumerate(messages)
+        if (text := user_text(message)) and (found := _parts(text, instructions, pinned, ranks))
+    }
+    last = {_flat(found): at for at, found in parts.items()}  # said again: it counts as said last
+    parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
+    requests = [at for at in parts if not _is_small_talk(_flat(parts[at]))] or list(parts)
+    floors: list[tuple[int, float]] = [(requests[0], -2.0)] if requests else []
+    if requests and not has_later:
+        floors.append((requests[-1], -3.0))
+    lines = [
+        line
+        for at, found in parts.items()
+        for number, part in enumerate(found)
+        for line in _lines_of((at, number), part, len(messages))
+    ]
+    for at, want in floors:
+        number = next((n for n, part in enumerate(parts[at]) if not part.is_pasted), 0)
+        text = parts[at][number].text
+        short = head_of(text, _FLOOR_CHARS)
+        lines = [line for line in lines if line.place != (at, number)]
+        lines.append(Line((at, number), want, short))
+        if short != text:
+            lines.append(Line((at, number), want / 10, text, is_fuller=True))
+    return lines
+
+
+def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
+    """The chosen parts as one line a message."""
+    lines: list[str] = []
+    before: Place = (-1, -1)
+    for place in sorted(chosen):
+        at, number = place
+        if at == before[0]:
+            gap = " " if number == before[1] + 1 else f" {LEFT_OUT} "
+            joined = f"{lines[-1]}{gap}{chosen[place]}"
+            lines[-1] = joined.replace(f"{LEFT_OUT} {LEFT_OUT}", LEFT_OUT)
+        else:
+            gap = f"{LEFT_OUT} " if number and not chosen[place].startswith(LEFT_OUT) else ""
+            lines.append(f"{labels[at]}{gap}{chosen[place]}")
+        before = place
+    return lines
+
+
+def _lines_of(place: Place, part: _Part, size: int) -> Iterable[Line]:
+    age = size - place[0] + place[1] / 1_000
+    # A rule of little weight gives way to what was asked lately.
+    if part.is_pasted:
+        short, full = (_extract(part.text, chars) for chars in _PASTED_CHARS)
+        yield Line(place, 3_000_000 + age, short)
+        if full != short:
+            yield Line(place, 4_000_000 + age, full, is_fuller=True)
+    elif part.rank >= _RULE_RANK:
+        yield Line(place, max(0.0, 100 - part.rank), part.text)
+    elif _is_small_talk(part.text):
+        yield Line(place, 2_000_000 + age, part.text)
+    else:
+        yield Line(place, 98.5 + age * _AGE_WANT, part.text)
+
+
+def _parts(
+    text: str, instructions: UserInstructions, pinned: Collection[str], ranks: Mapping[str, float]
+) -> list[_Part]:
+    """The parts of one text, its sentences marked, without what is pinned or replaced."""
+    flat = " ".join(text.split())
+    parts: list[_Part] = []
+    shown, rank, paragraph, is_pasted, is_empty = "", -9.0, -1, False, True
+    start = 0
+
+    def end() -> None:
+        nonlocal shown, rank, is_empty
+        if not is_empty:
+            parts.append(_Part(shown.strip(), rank, is_pasted))
+        elif shown.strip() and parts and not parts[-1].text.endswith(LEFT_OUT):
+            parts[-1] = _Part(f"{parts[-1].text} {LEFT_OUT}", parts[-1].rank, parts[-1].is_pasted)
+        shown, rank, is_empty = (LEFT_OUT if is_empty and shown and not parts else ""), -9.0, True
+
+    for sentence in sentences_of(text):
+        said = sentence.text
+        at = flat.find(said, start)
+        if at < 0:  # it was cut
+            continue
+        is_new = (sentence.paragraph, sentence.is_pasted) != (paragraph, is_pasted)
+        if is_new or (len(shown) + len(said) > _PART_CHARS and not sentence.is_pasted):
+            end()
+            paragraph, is_pasted = sentence.paragraph, sentence.is_pasted
+        gap = flat[start:at]
+        start = at + len(said)
+        # A summary before may have put a mark there, which is made anew.
+        bare = placeholders.split_mark(without_gap(said))[1]
+        if bare in pinned or bare in instructions.superseded:
+            shown = shown if shown.rstrip().endswith(LEFT_OUT) else f"{shown}{gap}{LEFT_OUT}"
+            continue
+        gone = f"{LEFT_OUT} " if without_gap(said) != said else ""
+        shown += f"{gap}{gone}{instructions.shown(bare)}"
+        rank, is_empty = max(rank, ranks.get(bare, -1.0)), False
+    if flat[start:].strip():
+        shown, is_empty = shown + flat[start:], is_empty and not _FIGURE.search(flat[start:])
+    end()
+    if not parts and flat and not shown and start == 0:
+        parts.append(_Part(flat, -9.0, is_pasted=False))  # too short for a sentence
+    return parts
+
+
+def _flat(parts: Sequence[_Part]) -> str:
+    return " ".join(part.text for part in parts)
+
+
+def _is_small_talk(text: str) -> bool:
+    if _COMMAND.fullmatch(text):
+        return True
+    if len(text) > _SMALL_TALK_CHARS or _FIGURE.search(text):
+        return False
+    return len(text) < len("continue with") or signs().agreement.search(text) is not None
+
+
+def _extract(text: str, chars: int) -> str:
+    """The beginning of a pasted text, what names an error in it, and its end."""
+    if len(text) <= chars:
+        return text
+    found = ERROR.search(text, chars // 2, len(text) - chars // 4)
+    middle = ""
+    if found:
+        start = text.rfind(" ", 0, max(chars // 2, found.start() - chars // 8)) + 1
+        middle = f"{_words(text[start : start + chars // 4])} {LEFT_OUT} "
+    tail = text[len(text) - chars // 4 :].partition(" ")[2]
+    return f"{_words(text[: chars // 2])} {LEFT_OUT} {middle}{tail}"
+
+
+def _words(text: str) -> str:
+    return text.rpartition(" ")[0] or text

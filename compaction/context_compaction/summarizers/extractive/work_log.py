@@ -1,0 +1,224 @@
+"""The work log: for each turn what was done, what came of it, and what failed until when.
+
+The newest turn is told in most detail. What was done is told in one short form each; what came of
+it is the agent's own closing statement; a command that failed stands with its error and with what
+had been changed when it passed.
+"""
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from context_compaction.summarizers.extractive.fit import Line, head_of, versions
+from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
+
+_SAID_CHARS = (200, 450, 1_000)
+_STEP_CHARS = 240
+_DID_CHARS = (160, 400)
+_COMMAND_CHARS = 60
+_ERROR_CHARS = 200
+# A closing statement this short is told with the one before it.
+_SHORT_SAID_CHARS = 80
+_QUESTION_CHARS = 240
+_MOST_FAILURES = 4
+# How much less what is one turn older is wanted.
+AGE_WANT = 0.2
+_VERB_OF = {"write": "wrote", "edit": "edited", "notebook": "edited", "read": "read"}
+_VERBS = ("wrote", "edited", "ran", "read")
+_MARKUP = re.compile(r"\*\*|^\s{0,3}#{1,6} |^```\w*$", re.MULTILINE)
+# How agents begin before they say anything.
+_OPENING = re.compile(
+    r"\A(?:(?:perfect|great|excellent|done|ok(?:ay)?|good|alright|now|wonderful|absolutely)\b"
+    r"[^.!:\n]{0,60}[.!:]|you're (?:absolutely )?right[^.!:\n]{0,30}[.!:]|let me [^.!:\n]{0,80}:"
+    r"|(?:here(?:'s| is) )?(?:a |the )?summary\b[^.!:\n]{0,40}:?)\s*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A command that failed, once or again and again.
+
+    Attributes:
+        turn: Position of the turn in which it failed first.
+        last_turn: Of that in which it failed last.
+        command: The command.
+        error: What it said the last time.
+        times: How often.
+        passed: Number of the message in which it passed at last; None where it did not.
+        changed: The files that were changed in between.
+    """
+
+    turn: int
+    last_turn: int
+    command: str
+    error: str
+    times: int
+    passed: int | None
+    changed: tuple[str, ...]
+
+    @property
+    def told(self) -> str:
+        """It on one line."""
+        again = f" ({self.times} times)" if self.times > 1 else ""
+        line = f"failed{again}: {self.command[:_COMMAND_CHARS]} -> {self.error[:_ERROR_CHARS]}"
+        if self.passed is None:
+            return line
+        cure = f" after edits of {', '.join(self.changed[-4:])}" if self.changed else ""
+        return f"{line}; passed [{self.passed}]{cure}"
+
+
+def log_lines(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Line]:
+    """The log; `names` gives each path the short name that it has in it."""
+    failures = failures_of(turns, names)
+    lines: list[Line] = []
+    told: set[str] = set()
+    for at in range(len(turns) - 1, -1, -1):
+        mine = [failure for failure in failures if failure.last_turn == at][-_MOST_FAILURES:]
+        lines += _turn_lines(turns[at], at, len(turns) - 1 - at, mine, names, told)
+    return lines
+
+
+def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:
+    """What failed, oldest first, each command with all its failures until it passed."""
+    found: list[Failure] = []
+    failing: dict[str, Failure] = {}
+    for at, turn in enumerate(turns):
+        for action in turn.actions:
+            if action.use.kind == "execute":
+                key = command_key(action.label)
+                before = failing.get(key)
+                if action.failed and action.error:
+                    first, times = (before.turn, before.times) if before else (at, 0)
+                    changed = before.changed if before else ()
+                    failing[key] = Failure(
+                        first, at, key, action.error, times + 1, None, changed
+                    )  # fmt: skip
+                elif before and action.failed is False:
+                    passed = action.number
+                    found.append(replace(failing.pop(key), passed=passed))
+            elif action.use.kind in ("edit", "write", "notebook") and action.use.path:
+                name = names.get(action.use.path, action.use.path)
+                if not action.failed:
+                    for key, failure in failing.items():
+                        kept = tuple(path for path in failure.changed if path != name)
+                        failing[key] = replace(failure, changed=(*kept, name))
+            elif action.failed and action.error:
+                found.append(Failure(at, at, action.label, action.error, 1, None, ()))
+    return sorted((*found, *failing.values()), key=lambda failure: failure.last_turn)
+
+
+def short_names(turns: Sequence[Turn]) -> dict[str, str]:
+    """For each path its last part, or as much of it as tells it from the others."""
+    paths = {action.use.path for turn in turns for action in turn.actions if action.use.path}
+    last = Counter(posixpath.basename(path) for path in paths)
+    return {
+        path: posixpath.basename(path)
+        if last[posixpath.basename(path)] == 1
+        else "/".join(path.split("/")[-2:])
+        for path in sorted(paths)
+    }
+
+
+def plain(text: str) -> str:
+    """What somebody said on one line, without markup and without how it opens."""
+    flat = " ".join(_MARKUP.sub("", text).split())
+    for _ in range(3):
+        opening = _OPENING.match(flat)
+        if opening is None or opening.end() >= len(flat) - _SHORT_SAID_CHARS // 2:
+            return flat
+        flat = flat[opening.end() :]
+    return flat
+
+
+def _turn_lines(
+    turn: Turn,
+    at: int,
+    age: int,
+    failures: Sequence[Failure],
+    names: Mapping[str, str],
+    told: set[str],
+) -> Iterator[Line]:
+    """The entry of a turn: what was done, or else what the agent said, and all else under it."""
+    said = [(step.number, text) for step in turn.steps if (text := plain(step.said))]
+    closing = _closing(said)
+    # What was said last of all stands where the work stands.
+    if closing in told or age == 0:
+        closing = ""
+    told.add(closing)
+    done = "; ".join(_done(turn, names))
+    passed = [action.label for action in turn.actions if action.effect and action.failed is False]
+    head = (at, 0, 0)
+    label = f"[{turn.number}] "
+    if done:
+        yield from versions(head, label, done, _DID_CHARS, (age * AGE_WANT, 3 + age * 0.5))
+    wants = age * AGE_WANT + 0.1, 2 + age * 0.5, 4 + age * 1.5
+    if not done and closing.endswith(("?", "？")) and len(closing) < _QUESTION_CHARS:
+        wants = 8 + age, 8 + age, 8 + age  # which was answered
+    if closing and done:
+        yield from versions((at, 0, 1), "  agent: ", closing, _SAID_CHARS, wants, head)
+    elif closing:
+        yield from versions(head, f"{label}agent: ", closing, _SAID_CHARS, wants)
+    elif failures and not done:
+        yield Line(head, age * AGE_WANT, f"{label}tried")
+    if passed:
+        told_effects = "; ".join(dict.fromkeys(passed))
+        yield Line(
+            (at, 0, 2), age * AGE_WANT / 2, f"[{turn.number}] done, do not repeat: {told_effects}"
+        )
+    for number, failure in enumerate(failures):
+        yield Line((at, 0, 3, number), 1 + number + age * 0.3, f"  {failure.told}", head)
+    yield from _earlier_words(said, at, age, told)
+
+
+def _earlier_words(
+    said: Sequence[tuple[int, str]], at: int, age: int, told: set[str]
+) -> Iterator[Line]:
+    """What the agent said on its way, newest first."""
+    for back, (number, text) in enumerate(reversed(said)):
+        if text not in told and len(text) >= _SHORT_SAID_CHARS // 2:
+            told.add(text)
+            line = f"  agent [{number}]: {head_of(text, _STEP_CHARS)}"
+            yield Line((at, 1, -back), 3 + age + back * 0.5, line, (at, 0, 0))
+
+
+def _closing(said: list[tuple[int, str]]) -> str:
+    """What was said last, which is taken out of `said`; a short one with what led to it."""
+    if not said:
+        return ""
+    closing = said.pop()[1]
+    if said and len(closing) < _SHORT_SAID_CHARS:
+        return f"{said.pop()[1]} {closing}"
+    return closing
+
+
+def _done(turn: Turn, names: Mapping[str, str]) -> Iterator[str]:
+    """What was done in a turn, in one short form each."""
+    done: dict[str, Counter[str]] = {}
+    for action in turn.actions:
+        verb, name = _deed(action, names)
+        if verb:
+            done.setdefault(verb, Counter())[name] += 1
+    for verb in _VERBS:
+        if verb in done:
+            yield f"{verb} {', '.join(map(_times, done[verb].items()))}"
+
+
+def _deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
+    """What a call did, and to what; ("", "") for what is told elsewhere, or nowhere."""
+    verb = _VERB_OF.get(action.use.kind, "")
+    if action.effect or (action.call is None and action.name == "host"):
+        return "", ""
+    if verb and action.use.path:
+        name = names.get(action.use.path, action.use.path)
+        return (verb, name) if verb == "read" or not action.failed else ("", "")
+    if action.use.kind == "execute":
+        key = command_key(action.label)[:_COMMAND_CHARS]
+        return ("", "") if action.is_look or not key else ("ran", key)
+    return "", ""  # what tools told stands with the facts
+
+
+def _times(item: tuple[str, int]) -> str:
+    return item[0] if item[1] == 1 else f"{item[0]} x{item[1]}"
