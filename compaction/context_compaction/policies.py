@@ -194,7 +194,7 @@ POLICIES: Mapping[str, Policy] = {
                 "mtime, and told of without their differences; no other attachment is made.",
                 "The eight tools are seven kinds here, since glob and list_dir are one.",
                 "Restored files stand in one message, without an acknowledgement for each; one "
-                "over 5 000 tokens comes back as its path instead of being cut.",
+                "over 5 000 tokens comes back as its outline instead of being cut.",
             ),
         ),
         Policy(

@@ -65,8 +65,9 @@ _MANIFESTS = (
 _RUNNERS = re.compile(r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m|npm exec) ")
 _CHECKS_ONLY = re.compile(r"--(?:check|diff|list-different|dry-run)\b|\s-l\b")
 _REWROTE = re.compile(
-    r"\bFixed [1-9]\d* files?\b|[1-9]\d* files? (?:were |was )?(?:reformatted|fixed|changed by)"
-    r"|\breformatted \S+|files were modified by this hook|\bFormatted [1-9]\d* files?"
+    r"\bFixed [1-9]\d{0,6} files?\b|\b[1-9]\d{0,6} files? (?:were |was )?"
+    r"(?:reformatted|fixed|changed by)|\breformatted \S|files were modified by this hook"
+    r"|\bFormatted [1-9]\d{0,6} files?"
 )
 _LINES_WANTED = re.compile(r"(\d+)(?:,(\d+|\$))?p;?\Z")
 _CODE_WRITES = re.compile(r"write|open\(|replace|rename|unlink|remove|>|sed |copy|move|\bmv\b|dump")
@@ -110,7 +111,7 @@ def rewrote_files(output: str) -> bool:
 
 def changes_folder(command: str) -> bool:
     """Whether relative paths after `command` may start from another folder."""
-    return re.search(r"(?:^|[;&|(\n]\s*)(?:cd|pushd|popd)\b", command) is not None
+    return re.search(r"(?:^|[;&|(\n])[ \t]{0,20}(?:cd|pushd|popd)\b", command) is not None
 
 
 def command_effects(command: str, *, relative_is_sure: bool = True) -> list[CommandEffect]:
@@ -134,7 +135,7 @@ def command_effects(command: str, *, relative_is_sure: bool = True) -> list[Comm
 
     bare = _HEREDOC.sub(kept, command)
     try:
-        line = bare.replace("\\\n", " ").replace("\n", " ; ")
+        line = re.sub(r"\n+", " ; ", bare.replace("\\\n", " "))
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
         lexer.whitespace_split = True
         lexer.commenters = ""
@@ -209,7 +210,7 @@ def _placed(path: str, folder: str | None) -> str | None:
     """`path` as seen from where other calls' paths start; None where that is not known."""
     if _GLOB.search(path) or path in ("-", ""):
         return None
-    if path.startswith("/"):
+    if path.startswith(("/", "~/")):
         return posixpath.normpath(path)
     return None if folder is None else posixpath.normpath(posixpath.join(folder, path))
 
@@ -359,7 +360,8 @@ def _document(word: str, documents: Sequence[str]) -> str | None:
 
 def _words_in(text: str) -> list[str]:
     """What may be names of files in a text of code."""
-    return list(dict.fromkeys(re.findall(r"[\w./*-]*[\w*]\.\w+", text)))
+    words = (word.strip(".-") for word in re.findall(r"[\w./*-]+", text))
+    return list(dict.fromkeys(word for word in words if "." in posixpath.basename(word)))
 
 
 def _may_name(word: str, path: str) -> bool:

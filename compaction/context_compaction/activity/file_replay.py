@@ -59,6 +59,8 @@ _DONE = re.compile(
 _OUTSIDE = re.compile(r"^Note: (\S+) was modified, either by the user or by a linter", re.MULTILINE)
 _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
+# Before the reason for a doubt, in the note of a file that is put back.
+UNSURE = "; unsure: "
 _TOUCHED_PARTS = 8
 _COMMAND_CHARS = 60
 # So many lines that begin with numbers in order are numbered by the tool.
@@ -94,6 +96,7 @@ class ReplayedFile:
         edits: How many changes were applied to that.
         changed_at: The last message that changed it.
         used_at: The last message that read or changed it.
+        read_at: The last message that read it.
         reads: How often it was read.
         writes: How often it was written or edited.
         doubt: Why `text` may be wrong all the same: what may have changed it since; "" if nothing.
@@ -111,6 +114,7 @@ class ReplayedFile:
     edits: int = 0
     changed_at: int = -1
     used_at: int = -1
+    read_at: int = -1
     reads: int = 0
     writes: int = 0
     doubt: str = ""
@@ -161,6 +165,7 @@ class _File:
     edits: int = 0
     changed_at: int = -1
     used_at: int = -1
+    read_at: int = -1
     reads: int = 0
     writes: int = 0
     doubt: str = ""
@@ -192,6 +197,7 @@ class _File:
             self.edits,
             self.changed_at,
             self.used_at,
+            self.read_at,
             self.reads,
             self.writes,
             self.doubt,
@@ -445,7 +451,7 @@ class _Replay:
             file = self._file(path)
             file.used_at = at
             file.see(at, text.split("\n"), is_exact=True)
-            if "may have changed" in head:
+            if UNSURE in head:
                 file.doubted(at, "it was put back with a doubt")
 
     def _told(self, at: int, text: str) -> None:
@@ -544,7 +550,7 @@ class _Replay:
         if result.is_error or is_stand_in(result) or use.path is None:
             return
         file = self._file(use.path)
-        file.used_at = at
+        file.used_at = file.read_at = at
         file.reads += 1
         if placeholders.seems_placeholder(result) or use.path.endswith(".ipynb"):
             return
@@ -601,7 +607,7 @@ class _Replay:
         self, at: int, call: ToolCall, path: str, start: int | None, count: int | None, text: str
     ) -> None:
         file = self._file(path)
-        file.used_at = at
+        file.used_at = file.read_at = at
         file.reads += 1
         if is_cut(text) or not text:
             return

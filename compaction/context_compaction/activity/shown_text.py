@@ -25,9 +25,8 @@ _SHELL_HEAD = re.compile(
     r"(?:Wall time: .*\n)?(?:Process exited with code (-?\d+)\n)?"
     r"(?:(?:Total output lines|Original token count): .*\n)*Output:\n"
 )
-_REMINDER = re.compile(r"\n*<system-reminder>.*?</system-reminder>\s*\Z", re.DOTALL)
-_SHOWING = re.compile(r"[Ss]howing lines (\d+)\s*(?:-|to)\s*(\d+)(?: of (\d+))?")
-_MORE = re.compile(r"(\d+) more lines?\b.*?[Uu]se offset=(\d+)")
+_SHOWING = re.compile(r"[Ss]howing lines (\d{1,9})\s?(?:-|to)\s?(\d{1,9})(?: of (\d{1,9}))?")
+_MORE = re.compile(r"\b(\d{1,9}) more lines?\b.{0,200}?[Uu]se offset=(\d{1,9})")
 _GEMINI_HEAD = re.compile(
     r"\AIMPORTANT: [^\n]*truncated[^\n]*\n(.*?)\n--- FILE CONTENT \(truncated\) ---\n", re.DOTALL
 )
@@ -41,7 +40,7 @@ _CUT = re.compile(
 )
 # What stands in the middle of a text that a host has cut.
 _GAP = re.compile(
-    r"^.{0,12}(?:\.\.\.|…) ?\[?\(?\d[\d,]* (?:lines?|tokens?|chars?|characters|bytes) ?"
+    r"^.{0,12}(?:\.\.\.|…) ?\[?\(?\d[\d,]{0,12} (?:lines?|tokens?|chars?|characters|bytes) ?"
     r"(?:truncated|omitted|elided|removed)"
     r"|^<response clipped>|\[(?:output )?truncated|tokens truncated…",
     re.IGNORECASE | re.MULTILINE,
@@ -112,7 +111,7 @@ def shown_text(
         limit: How many lines were asked for; None without a wish.
         may_number: Whether the tool is known to number lines; None where nobody knows.
     """
-    text = _REMINDER.sub("", text)
+    text = _without_reminder(text)
     if found := _window(text):
         return found
     if may_number is not False and (found := numbered_text(text)):
@@ -125,6 +124,16 @@ def shown_text(
         ends = not is_cut_off and (limit is None or fewer) and len(rows) != _PAGE_LINES
         return _with_end(replace(found, is_to_end=ends))
     return _plain(text, start, limit)
+
+
+def _without_reminder(text: str) -> str:
+    """`text` without the notes of a host at its end."""
+    while text.rstrip().endswith("</system-reminder>"):
+        start = text.rfind("<system-reminder>")
+        if start < 0:
+            break
+        text = text[:start].rstrip("\n")
+    return text
 
 
 def _window(text: str) -> ShownText | None:

@@ -20,11 +20,15 @@ Stage: TypeAlias = Literal["clear", "fold", "replace", "restore"]
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file to put back: its text, or None for the path alone, and a note on where it is from."""
+    """A file to put back: its text, or None for the path alone, and a note on where it is from.
+
+    `touched` has the first and last line of what was changed last, newest first.
+    """
 
     path: str
     text: str | None
     note: str = ""
+    touched: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

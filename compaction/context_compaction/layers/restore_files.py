@@ -4,23 +4,33 @@ It takes file texts and never opens a file: the pipeline reads them, where the r
 else takes the last content that stands in the transcript.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from context_compaction.activity.file_ledger import file_content
+from context_compaction.activity.file_replay import UNSURE, ReplayedFile, replay_files
+from context_compaction.activity.outline import outline
 from context_compaction.activity.read_state import FileState
-from context_compaction.activity.tool_kinds import classify
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, ToolResult, make_message
-from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.model import Message, Messages, make_message
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 CHANGED = "changed on disk since it was last read here"
 FROM_TRANSCRIPT = "as last seen in the conversation"
+REPLAYED = "as the calls leave it"
+NOT_AT_HAND = "not at hand; read it again"
+TOO_LARGE = "too large to put back whole"
+NO_ROOM = "too large for the room that is left"
+
+_PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
+_TASK = re.compile(r"^\s*[-*] \[[ xX]\] ", re.MULTILINE)
+_STEERING_USES = 3
+_LINES_AROUND = 3
+_FRAME_TOKENS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +39,21 @@ class RecentFile:
 
     Attributes:
         path: The path as the calls name it.
-        seen_text: Its last whole content in the transcript, or None.
+        seen_text: Its whole content as the calls leave it, or None.
         at: Position of the message that used it last.
-        shown_at: Position of the last message that shows all of it as it is; -1 where none does.
+        shown_at: Position of the last message from which on all of it stands; -1 where none does.
+        note: Where `seen_text` is from, or why it is not known.
+        is_sure: Whether nothing that the conversation tells of can have changed it otherwise.
+        touched: First and last line of what was changed last, newest first.
     """
 
     path: str
     seen_text: str | None
     at: int
     shown_at: int = -1
+    note: str = NOT_AT_HAND
+    is_sure: bool = False
+    touched: tuple[tuple[int, int], ...] = ()
 
 
 def recent_files(
@@ -45,46 +61,53 @@ def recent_files(
     extra_kinds: Mapping[str, str] | None = None,
     kinds: Sequence[str] = ("read", "write", "edit"),
 ) -> list[RecentFile]:
-    """Files that were used, newest use first; `not_shown` has those that a cut takes away.
+    """Files that were used, most wanted first; `not_shown` has those that a cut takes away.
+
+    First texts that steer the work, then what the conversation changed, then what it only read, and
+    of each the newest first.
 
     Args:
         messages: The list.
         extra_kinds: Kinds of tools by name.
         kinds: What counts as use. A change always counts as one that makes older content stale.
     """
-    index = index_calls(messages)
-    results = {
-        block.call_id: block
-        for message in messages
-        for block in message.blocks
-        if isinstance(block, ToolResult)
-    }
-    used: dict[str, RecentFile] = {}
-    shown_at: dict[str, int] = {}
-    stale: set[str] = set()  # changed by an edit, so that older content is no longer true
-    for call_id, call in reversed(list(index.calls.items())):
-        use = classify(call, extra_kinds)
-        result = results.get(call_id)
-        if use.path is None or result is None or result.is_error:
-            continue
-        if use.kind not in ("read", "write", "edit"):
-            continue
-        at = index.call_at[call_id]
-        text = None if use.is_partial else file_content(call, result, use.kind)
-        if use.path in stale:
-            text = None
-        if use.kind == "edit":
-            stale.add(use.path)
-        if text is not None:
-            shown_at.setdefault(use.path, at)
-        if use.kind not in kinds:
-            continue
-        known = used.get(use.path)
-        if known is None:
-            used[use.path] = RecentFile(use.path, text, at)
-        elif known.seen_text is None and text is not None:
-            used[use.path] = RecentFile(use.path, text, known.at)
-    return [replace(file, shown_at=shown_at.get(file.path, -1)) for file in used.values()]
+    counts_changes = "write" in kinds or "edit" in kinds
+    used = [
+        file
+        for file in replay_files(messages, extra_kinds).values()
+        if not file.is_deleted and (file.reads or (counts_changes and file.is_changed))
+    ]
+    if counts_changes:
+        used.sort(key=lambda file: (_is_steering(file), file.is_changed, file.used_at))
+    else:
+        used.sort(key=lambda file: file.read_at)
+    return [_recent(file) for file in reversed(used)]
+
+
+def _recent(file: ReplayedFile) -> RecentFile:
+    note = NOT_AT_HAND
+    if file.text is not None:
+        note = f"{REPLAYED}, edits replayed: {file.edits}" if file.edits else FROM_TRANSCRIPT
+        note += f"{UNSURE}{file.doubt}" if file.doubt else ""
+    elif file.lost:
+        note = f"{file.lost}; read it again"
+    shown_at = -1 if file.text is None else file.seen_at
+    return RecentFile(
+        file.path, file.text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched
+    )
+
+
+def _plain(note: str) -> str:
+    """`note`, which may quote a command, on one line and without a bracket that would end it."""
+    return " ".join(note.split()).translate({ord("("): "[", ord(")"): "]"})
+
+
+def _is_steering(file: ReplayedFile) -> bool:
+    """Whether it is a text that the agent wrote or came back to: a plan, a specification, notes."""
+    if not file.path.lower().endswith(_PROSE) or file.text is None:
+        return False
+    is_checklist = _TASK.search(file.text) is not None
+    return (is_checklist and file.is_changed) or file.reads + file.writes >= _STEERING_USES
 
 
 def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
@@ -117,29 +140,72 @@ def restore_files(
     edits: list[Edit] = []
     message: Message | None = None
     for file in files[: settings.restore_files]:
-        if file.text is not None and count.text(file.text) > settings.restore_file_tokens:
-            file = FileText(file.path, None, "too large to put back; read it again")
-        part = _part(file)
-        is_named = file.text is None
-        mine = names if is_named else texts
-        mine.append(part)
-        candidate = make_message("user", placeholders.restored_files(texts, names))
-        if count.message(candidate) > room_tokens:
+        for action, part in _forms(file, count, settings.restore_file_tokens, room_tokens):
+            mine = names if action == "named" else texts
+            mine.append(part)
+            candidate = make_message("user", placeholders.restored_files(texts, names))
+            if count.message(candidate) <= room_tokens:
+                message = candidate
+                edits.append(Edit("restore", action, None, 0, count.text(part), note=file.path))
+                break
             mine.pop()
-            continue
-        message = candidate
-        action = "named" if is_named else "restored"
-        edits.append(Edit("restore", action, None, 0, count.text(part), note=file.path))
     if message is None:
         return Step(messages)
     return Step((*messages[:at], message, *messages[at:]), tuple(edits))
 
 
-def _part(file: FileText) -> str:
+def _forms(
+    file: FileText, count: MessageCounter, file_tokens: int, room_tokens: int
+) -> Iterator[tuple[str, str]]:
+    """How `file` may be put back, the fullest first: whole, as an outline, by name."""
     note = f" ({file.note})" if file.note else ""
     if file.text is None:
-        return placeholders.quoted(f"File: {file.path}{note}")
-    return placeholders.quoted(f"File: {file.path}{note}\n{shown_file(file.path, file.text)}")
+        yield "named", placeholders.quoted(f"File: {file.path}{note}")
+        return
+    most_tokens = min(file_tokens, room_tokens)
+    if count.text(file.text) <= most_tokens:
+        whole = shown_file(file.path, file.text)
+        yield "restored", placeholders.quoted(f"File: {file.path}{note}\n{whole}")
+    if body := _outlined(file, count, most_tokens):
+        size = f"{file.text.count(chr(10)) + 1} lines"
+        notes = "; ".join(filter(None, (file.note, f"{TOO_LARGE}: {size}")))
+        text = f"Outline of: {file.path} ({notes})\n{body}\nEnd of outline: {file.path}"
+        yield "outlined", placeholders.quoted(text)
+    yield "named", placeholders.quoted(f"File: {file.path} ({NO_ROOM}; read it again)")
+
+
+def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
+    """What `file` defines, and what was changed in it last, within `max_tokens`."""
+    text = file.text or ""
+    rows = text.split("\n")
+    parts: list[str] = []
+    half = _fitting(outline(text, file.path).split("\n"), count, max_tokens // 2)
+    if half:
+        parts.append(half)
+    shown: list[range] = []
+    for start, stop in file.touched:
+        span = range(max(1, start - _LINES_AROUND), min(len(rows), stop + _LINES_AROUND) + 1)
+        if any(span.start < other.stop and other.start < span.stop for other in shown):
+            continue
+        passage = "\n".join(rows[span.start - 1 : span.stop - 1])
+        part = f"Lines {span.start}-{span.stop - 1}, changed last:\n{passage}"
+        if count.text("\n".join([*parts, part])) <= max_tokens - _FRAME_TOKENS:
+            parts.append(part)
+            shown.append(span)
+    return "\n".join(parts)
+
+
+def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str:
+    """As many of the first `rows` as have room, and how many more there are."""
+    kept: list[str] = []
+    left_tokens = max_tokens
+    for row in rows:
+        left_tokens -= count.text(row) + 1
+        if left_tokens < 0:
+            break
+        kept.append(row)
+    left_out = len(rows) - len(kept)
+    return "\n".join([*kept, f"… {left_out} more" if left_out else ""]).rstrip() if kept else ""
 
 
 def shown_file(path: str, text: str) -> str:
@@ -166,7 +232,13 @@ def file_texts(
 
 def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
     if on_disk is None:
-        note = FROM_TRANSCRIPT if file.seen_text is not None else "not at hand; read it again"
-        return FileText(file.path, file.seen_text, note)
+        return FileText(file.path, file.seen_text, file.note, file.touched)
     is_changed = state is not None and state.is_changed
-    return FileText(file.path, on_disk.text, CHANGED if is_changed else "")
+    if file.is_sure and file.seen_text is not None:
+        is_changed = is_changed or not _same(file.seen_text, on_disk.text)
+    touched = file.touched if _same(file.seen_text or "", on_disk.text) else ()
+    return FileText(file.path, on_disk.text, CHANGED if is_changed else "", touched)
+
+
+def _same(one: str, other: str) -> bool:
+    return one.rstrip().splitlines() == other.rstrip().splitlines()

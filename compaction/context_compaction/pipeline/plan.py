@@ -145,6 +145,8 @@ def _below_trigger(context: CompactionContext, level: EffortLevel, *, is_idle: b
 # above it with the next message.
 _FILLED_SHARE = 0.9
 _EARLIER_CUTS = 12
+# One file may have this part of the room that is left for files in a named target.
+_LARGEST_PART = 3
 _MORE_CLEARINGS = 2
 # Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
 _LEAST_SHARE = 0.25
@@ -282,6 +284,28 @@ def filled(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
         return plan
     longest = _with_longest_tail(context, plan, plan.cut, past)
     return _with_least_cleared(context, longest, past)
+
+
+def with_more_files(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
+    """`plan` with more and larger files put back, where a target that the caller named has room.
+
+    The last to be filled: what was said comes first.
+    """
+    level, request = plan.level, context.request
+    is_named = request.target_tokens is not None and request.mode != "reactive"
+    if plan.cut is None or not is_named or not level.settings.restore_files:
+        return plan
+    if not past.recent or not has_slack(context, plan, past):
+        return plan
+    reserve_tokens = int(context.limits.tokens * (1 - _FILLED_SHARE))
+    room_tokens = context.room_tokens(plan.bare) - plan.text_tokens - reserve_tokens
+    settings = replace(
+        level.settings,
+        restore_files=max(level.settings.restore_files, len(past.recent)),
+        restore_file_tokens=max(level.settings.restore_file_tokens, room_tokens // _LARGEST_PART),
+        restore_total_tokens=max(level.settings.restore_total_tokens, room_tokens),
+    )
+    return replace(plan, level=replace(level, settings=settings))
 
 
 def has_slack(context: CompactionContext, plan: Plan, past: EarlierCalls) -> bool:

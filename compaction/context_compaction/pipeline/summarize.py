@@ -28,7 +28,7 @@ from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
 from context_compaction.pipeline.assemble import excess_tokens
 from context_compaction.pipeline.originals import number_of, originals_of, parsed_originals
-from context_compaction.pipeline.plan import filled, has_slack
+from context_compaction.pipeline.plan import filled, has_slack, with_more_files
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
@@ -159,7 +159,7 @@ def written(
     elif words is None:
         words = extracts(context, plan, originals)
     if words.writer != "extractive" or words.model is not None or plan.cut is None:
-        return plan, words
+        return _with_more_files(context, plan, words, decision), words
     # Extracts that left room free are written anew, for the longer tail that fills it.
     for refill in range(_REFILLS):
         told = spent(context, plan, words)
@@ -170,7 +170,14 @@ def written(
             break
         originals = originals_of(context, fuller, decision.archived)
         plan, words = fuller, extracts(context, fuller, originals, words.warnings)
-    return plan, words
+    return _with_more_files(context, plan, words, decision), words
+
+
+def _with_more_files(
+    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
+) -> Plan:
+    told = spent(context, plan, words)
+    return replace(plan, level=with_more_files(context, told, decision.past).level)
 
 
 def job_of(

@@ -134,7 +134,10 @@ def files_for(past: EarlierCalls, plan: Plan) -> list[FileText]:
     if plan.cut is None:
         return []
     recent = not_shown(past.recent, plan.cut.first_kept)
-    return file_texts(recent[: plan.level.settings.restore_files], past.states, past.on_disk)
+    files = file_texts(recent, past.states, past.on_disk)
+    # A name alone takes nobody's place.
+    files.sort(key=lambda file: file.text is None)
+    return files[: plan.level.settings.restore_files]
 
 
 def noted(

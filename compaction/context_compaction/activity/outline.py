@@ -1,0 +1,109 @@
+"""What a text defines, one line each with its line number: signatures, fields, headings, tasks.
+
+For Python by its grammar; for other languages by the form of their lines, since the libraries of
+grammars that are kept well fetch them over the network.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from posixpath import splitext
+
+_ROW_CHARS = 160
+_PROSE = frozenset({".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc", ""})
+_MODIFIERS = (
+    r"(?:export|default|declare|public|private|protected|internal|static|abstract|final|override"
+    r"|async|virtual|readonly|pub(?:\([\w:]+\))?|unsafe|extern|const|inline|sealed|open|data)\s+"
+)
+_DEFINES = re.compile(
+    rf"^\s*(?:{_MODIFIERS})*(?:(?:def|class|function\*?|func|fn|interface|struct|enum|impl|trait"
+    r"|module|namespace|object|protocol|extension|record|union|mod|macro_rules!)\b\s*\S"
+    r"|type\s+\w+[^=]*=?|\w+\s*(?::[^=]+)?=\s*(?:async\s*)?(?:\([^)]*\)|\w+)\s*(?::[^=]+)?=>"
+    r"|(?:get|set)\s+\w+\s*\()"
+)
+# Methods and fields, as they stand in classes and interfaces.
+_METHOD = re.compile(
+    rf"^\s+(?:{_MODIFIERS})*[\w$#]+(?:<[^>]*>)?\([^;]*\)\s*(?::\s*[^{{;=]+|->\s*\w[^{{;]*)?\s*[{{;]\s*$"
+    rf"|^\s+(?:{_MODIFIERS})*(?:[\w<>\[\],.?]+\s+)+\w+\([^;=]*\)\s*(?:throws [\w, .]+)?\{{\s*$"
+)
+_FIELD = re.compile(rf"^\s+(?:{_MODIFIERS})*[\w$#]+\??:\s*[^=(){{}},]+;\s*$")
+_NO_METHOD = re.compile(
+    r"^\s*(?:if|for|while|switch|return|await|catch|else|elif|do|try|throw|new|case|super|this|yield"
+    r"|assert|print|with|using|lock|when|match)\b"
+)
+_HEADING = re.compile(r"^#{1,6} \S")
+_TASK = re.compile(r"^\s*[-*] \[([ xX])\] ")
+
+
+def outline(text: str, path: str) -> str:
+    """The definitions of `text` with their line numbers ("12: def f(a: int) -> str").
+
+    Args:
+        text: The whole text of a file.
+        path: Its path, whose ending tells the language.
+    """
+    kind = splitext(path)[1].lower()
+    rows = _python(text) if kind in (".py", ".pyi") else None
+    if rows is None:
+        rows = _prose(text) if kind in _PROSE else _by_lines(text)
+    return "\n".join(f"{number}: {row[:_ROW_CHARS]}" for number, row in rows)
+
+
+def _python(text: str) -> list[tuple[int, str]] | None:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return list(_defined(tree.body, ""))
+
+
+def _defined(body: list[ast.stmt], indent: str) -> Iterator[tuple[int, str]]:
+    for node in body:
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+                result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+                yield node.lineno, f"{indent}{word} {node.name}({ast.unparse(node.args)}){result}"
+            case ast.ClassDef():
+                bases = ", ".join(ast.unparse(base) for base in node.bases)
+                yield node.lineno, f"{indent}class {node.name}" + (f"({bases})" if bases else "")
+                yield from _defined(node.body, f"{indent}    ")
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield node.lineno, f"{indent}{name}: {ast.unparse(node.annotation)}"
+            case ast.Assign(targets=[ast.Name(id=name)]) if name.isupper():
+                yield node.lineno, f"{indent}{name} = {ast.unparse(node.value)[:_ROW_CHARS]}"
+            case _:
+                pass
+
+
+def _prose(text: str) -> list[tuple[int, str]]:
+    """Headings, and under each the tasks that are open and how many are done."""
+    rows: list[tuple[int, str]] = []
+    done = 0
+    is_code = False
+    for number, line in enumerate((*text.split("\n"), "# "), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        is_heading = _HEADING.match(line) is not None and not is_code
+        if done and (is_heading or line == "# "):
+            rows.append((number - 1, f"({done} done)"))
+            done = 0
+        task = _TASK.match(line)
+        if is_heading or (task and task[1] == " "):
+            rows.append((number, line.rstrip()))
+        done += task is not None and task[1] != " "
+    return rows
+
+
+def _by_lines(text: str) -> list[tuple[int, str]]:
+    return [
+        (number, line.rstrip().rstrip("{").rstrip())
+        for number, line in enumerate(text.split("\n"), 1)
+        if len(line) <= 4 * _ROW_CHARS and _is_definition(line)
+    ]
+
+
+def _is_definition(line: str) -> bool:
+    if _NO_METHOD.match(line):
+        return False
+    return bool(_DEFINES.match(line) or _METHOD.match(line) or _FIELD.match(line))
