@@ -77,7 +77,7 @@ def conversation(turns: int) -> list[dict[str, Any]]:
             {"role": "user", "content": f"do step {turn} " + "word " * 200},
             {"role": "assistant", "content": [call]},
             {"role": "user", "content": [result]},
-            {"role": "assistant", "content": "done " * 50},
+            {"role": "assistant", "content": f"done {turn}" * 50},
         ]
     return messages
 

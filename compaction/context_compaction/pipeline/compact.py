@@ -12,7 +12,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction.archive import Archive
-from context_compaction.context import ReceivedInput
+from context_compaction.context import CompactionContext, Plan, ReceivedInput
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
     Hook,
@@ -39,6 +39,7 @@ from context_compaction.pipeline.summarize import (
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from context_compaction.session.earlier_calls import KnownFiles, known_files
 from context_compaction.session.load import Session, load, store
 from context_compaction.session.save import save
 from context_compaction.summarizers.llm.model import SummaryModel
@@ -93,8 +94,7 @@ async def compact(
         at_once = partial(_at_once, given, session, archive.redaction, now_seconds)
         outcome = await to_thread.run_sync(at_once)
     else:
-        context = await to_thread.run_sync(context_of, given, session, archive.redaction)
-        plan, known = await to_thread.run_sync(make_plan, context, session)
+        context, plan, known = await to_thread.run_sync(_planned, given, session, archive.redaction)
         await tell(0.6, "cleared")
         on_disk = await files_on_disk(known.paths if known else (), read_file)
         spans = spans_in(context, plan)
@@ -123,11 +123,19 @@ async def compact(
     return outcome.result
 
 
+def _planned(
+    given: ReceivedInput, session: Session, redaction: RedactionMode
+) -> tuple[CompactionContext, Plan, KnownFiles | None]:
+    """The call, what it is to come to, and what is known of the files that this concerns."""
+    context = context_of(given, session, redaction)
+    plan = make_plan(context, session)
+    return context, plan, known_files(context, plan, session.states)
+
+
 def _at_once(
     given: ReceivedInput, session: Session, redaction: RedactionMode, now_seconds: float
 ) -> Outcome:
     """The outcome where nobody is asked for anything on the way."""
-    context = context_of(given, session, redaction)
-    plan, known = make_plan(context, session)
+    context, plan, known = _planned(given, session, redaction)
     decision = decide(context, session, plan, known, {}, {})
     return finish(given, session, context, decision, None, now_seconds)

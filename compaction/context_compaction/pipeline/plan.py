@@ -24,24 +24,20 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
 from context_compaction.pipeline.assemble import assemble, fits
 from context_compaction.pipeline.effort import (
+    REQUEST_LAYER,
     clear,
     clear_below_trigger,
     cut,
     escalation,
     first_level,
-    reactive_escalation,
-    summary_reserve_tokens,
-)
-from context_compaction.pipeline.shorten_request import (
-    REQUEST_LAYER,
     is_of_request,
+    reactive_escalation,
     shorten_request,
+    summary_reserve_tokens,
 )
 from context_compaction.session.earlier_calls import (
     EarlierCalls,
-    KnownFiles,
     files_for,
-    known_files,
 )
 from context_compaction.session.load import Session
 from context_compaction.session.prepared import applied_plan
@@ -52,15 +48,13 @@ from context_compaction.session.prepared import applied_plan
 _FRESH_SHARE = 1 / 3
 
 
-def make_plan(context: CompactionContext, session: Session) -> tuple[Plan, KnownFiles | None]:
-    """What the call asks for, everything decided but the words; and the files it concerns."""
+def make_plan(context: CompactionContext, session: Session) -> Plan:
+    """What the call asks for, everything decided but the words."""
     if session.applied is not None:
-        plan = applied_plan(context, session.applied)
-    elif session.rejections.is_spent or session.is_answered:
-        plan = Plan(EditedMessages(context.messages), EffortLevel(context.settings, 0.0))
-    else:
-        plan = _plan_of_mode(context, session.rejections.harder_levels)
-    return plan, known_files(context, plan, session.states)
+        return applied_plan(context, *session.applied)
+    if session.rejections.is_spent or session.is_answered:
+        return Plan(EditedMessages(context.messages), EffortLevel(context.settings, 0.0))
+    return _plan_of_mode(context, session.rejections.harder_levels)
 
 
 def _plan_of_mode(context: CompactionContext, skipped_levels: int) -> Plan:

@@ -20,13 +20,13 @@ from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.placeholders import summary_of
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
+from context_compaction.pipeline.effort import is_of_request
 from context_compaction.pipeline.redaction_gates import (
     redaction_report,
     safe_edits,
     safe_words,
     with_redaction,
 )
-from context_compaction.pipeline.shorten_request import is_of_request
 from context_compaction.pipeline.summarize import written
 from context_compaction.pipeline.validate import placed_pieces, validate
 from context_compaction.result import (
@@ -106,14 +106,15 @@ def finish(
     raws = [raw for raws in rendered for raw in raws]
     result = build_result(start.payload, raws, context, plan, validation, words)
     if session.applied is not None:
-        result = prepared.applied_result(result, validation, session.applied)
+        result = prepared.applied_result(result, validation, session.applied[0])
     result = with_redaction(named(with_warnings(result, past, context), start), secrets)
     if request.mode == "plan":
         return Outcome(_planned(answered(result, start, context), given))
     result = with_rejections(result, start.payload, session.rejections)
+    kept = None
     if request.prepare:
         repairs = len(context.repairs)
-        result = prepared.prepared_result(
+        result, kept = prepared.prepared_result(
             result, given.payload, start, repairs, validation, rendered, now_seconds
         )
     result = placed(result, session)
@@ -125,6 +126,7 @@ def finish(
         words,
         validation,
         rendered,
+        kept,
         wishes=given.request,
         now_seconds=now_seconds,
     )

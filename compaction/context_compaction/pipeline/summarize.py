@@ -32,11 +32,11 @@ from context_compaction.pipeline.plan import filled, has_slack, with_more_files
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
-from context_compaction.session import breaker, continuation
+from context_compaction.session import continuation
 from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
 from context_compaction.session.load import Session
 from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
-from context_compaction.session.state import SessionState
+from context_compaction.session.state import SessionState, wait_seconds
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.parse import RECORD_TITLE, read_previous
@@ -62,8 +62,8 @@ from context_compaction.summarizers.llm.writer import (
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.
 _SINCE_SHARE = 0.6
 _SINCE_TITLE = "# Since that was written, word for word"
-
-
+_MIN_RECORD_TOKENS = 60
+_FITTINGS = 4
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 # A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
@@ -181,10 +181,7 @@ def _with_more_files(
 
 
 def job_of(
-    context: CompactionContext,
-    record: OriginalMessages,
-    max_tokens: int,
-    is_prefix: bool,
+    context: CompactionContext, record: OriginalMessages, max_tokens: int, is_prefix: bool
 ) -> SummaryJob:
     """What a model is asked to write for `record`: at most half of what it stands for."""
     record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
@@ -214,10 +211,6 @@ def grounding_source(context: CompactionContext, record: OriginalMessages) -> ch
 
 def _requests(context: CompactionContext) -> list[str]:
     return [text for message in context.messages if (text := user_text(message))]
-
-
-_MIN_RECORD_TOKENS = 60
-_FITTINGS = 4
 
 
 def extracts(
@@ -387,15 +380,16 @@ async def _summarize_with_model(
         tell: Hears of the text's growth.
     """
     plan, sources = decision.plan, decision.originals
-    jobs = (
-        _job(context, sources.history, plan.summary_tokens, False),
-        _job(context, sources.prefix, plan.checkpoint_tokens, True),
+    parts = (
+        (sources.history, plan.summary_tokens, False),
+        (sources.prefix, plan.checkpoint_tokens, True),
     )
+    jobs = [_Job(*part, job_of(context, *part)) for part in parts]
     if not any(job.has_room_for_prose for job in jobs):
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     settings = context.settings
-    if wait := breaker.wait_seconds(
+    if wait := wait_seconds(
         states,
         now_seconds,
         max_failures=settings.breaker_failures,
@@ -453,16 +447,6 @@ class _Written:
     text: str
     prose: Prose | None = None
     failure: str = ""
-
-
-def _job(
-    context: CompactionContext,
-    record: OriginalMessages,
-    max_tokens: int,
-    is_prefix: bool,
-) -> _Job:
-    assignment = job_of(context, record, max_tokens, is_prefix)
-    return _Job(record, max_tokens, is_prefix, assignment)
 
 
 async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Written:

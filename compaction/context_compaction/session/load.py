@@ -1,11 +1,12 @@
-"""What the archive knows of a call's list: where it stands, what earlier calls left, what is ours.
+"""Which session a list belongs to, where it stands in it, what earlier calls left, what is ours.
 
 A call goes on from the list that came in, or from what a compaction left of its beginning. The
 session's receipts are read once, and only where it has any.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anyio import to_thread
 
@@ -14,20 +15,24 @@ from context_compaction.archive import AppendResult, Archive, OutputInfo
 from context_compaction.context import ReceivedInput
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
+from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.policies import policy_named
-from context_compaction.request import CompactRequest
+from context_compaction.request import CompactRequest, check_session_id
 from context_compaction.session import prepared
-from context_compaction.session.identify import (
-    MOST_CLAIMS,
-    append_to_session,
-    repeat_key,
-    states_in,
-)
 from context_compaction.session.recognised import Start, asks_anew, start_of
 from context_compaction.session.rejections import PromptTooLongRejections, rejections_of
-from context_compaction.session.state import SessionState, made_by, states_of
+from context_compaction.session.state import (
+    PreparedList,
+    SessionState,
+    made_by,
+    repeat_key,
+    states_of,
+)
 from context_compaction.settings import override
+
+# A list may claim anything; so many other sessions and outputs are looked for.
+_MOST_CLAIMS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +54,7 @@ class Session:
         states: What calls for this very list and what it came from left, oldest first.
         all_states: The same of all branches: for what names its own list or tells no text.
         rejections: What the provider refused, where this call tells of that.
-        applied: The receipt of what is to be applied, if anything is.
+        applied: What is to be applied, if anything is, and what that vouches for.
         is_answered: Whether these wishes were met before by this list, or by what it became.
         ours: What in the list the archive vouches for.
     """
@@ -60,7 +65,7 @@ class Session:
     states: Sequence[SessionState]
     all_states: Sequence[SessionState]
     rejections: PromptTooLongRejections
-    applied: JsonObject | None
+    applied: tuple[PreparedList, Ours] | None
     is_answered: bool
     ours: Ours = NOTHING
 
@@ -104,7 +109,7 @@ def _begun(
     all_states = states_of(receipts)
     is_own = zip(all_states, stored.appended.receipts, strict=False)  # others may have come since
     states = tuple(state for state, own in is_own if own)
-    start = _start(given, stored.appended, receipts, states)
+    start = _start(given, stored.appended, all_states, states)
     messages, claims = given.messages, given.claims
     if start.recognised is not None:
         messages = formats.parse(start.payload, format=given.format)
@@ -120,7 +125,7 @@ def _begun(
         states,
         all_states,
         rejections=_rejections(start, all_states),
-        applied=_applied(start, receipts, stored.session_id, now_seconds),
+        applied=_applied(start, all_states, stored.session_id, now_seconds),
         is_answered=_is_answered(start, given.request, stored.appended, states),
     )
     return session, claims
@@ -129,7 +134,7 @@ def _begun(
 def _start(
     given: ReceivedInput,
     appended: AppendResult,
-    receipts: Sequence[JsonObject],
+    all_states: Sequence[SessionState],
     states: Sequence[SessionState],
 ) -> Start:
     """What this call goes on from: the list itself, or what a compaction left of its beginning."""
@@ -137,7 +142,7 @@ def _start(
     plain = Start(payload, appended.seqs, appended.heads, request, appended.head)
     if standing is None or request.mode == "record":
         return plain
-    if request.apply is not None and prepared.is_prepared_for(receipts, request.apply, payload):
+    if request.apply is not None and prepared.is_prepared_for(all_states, request.apply, payload):
         return plain
     start = start_of(payload, given.messages, appended, request, standing)
     if standing.message_count < len(payload):
@@ -173,12 +178,12 @@ def _rejections(start: Start, states: Sequence[SessionState]) -> PromptTooLongRe
 
 
 def _applied(
-    start: Start, receipts: Sequence[JsonObject], session_id: str, now_seconds: float
-) -> JsonObject | None:
+    start: Start, states: Sequence[SessionState], session_id: str, now_seconds: float
+) -> tuple[PreparedList, Ours] | None:
     prepared_id = start.request.apply
     if prepared_id is None:
         return None
-    return prepared.find(receipts, prepared_id, start.payload, session_id, now_seconds)
+    return prepared.find(states, prepared_id, start.payload, session_id, now_seconds)
 
 
 def _is_answered(
@@ -209,14 +214,14 @@ async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
     """
     session_id = session.stored.session_id
     hashes = set(made_by(session.all_states)) if claims.messages else set[str]()
-    for other in claims.session_ids[:MOST_CLAIMS]:
+    for other in claims.session_ids[:_MOST_CLAIMS]:
         if other != session_id:
-            hashes |= made_by(await states_in(other, archive)) & claims.hashes_of(other)
+            hashes |= made_by(await _states_in(other, archive)) & claims.hashes_of(other)
     known: set[str] = set()
     if claims.output_ids:
         kept = {info.output_id for info in await _outputs(session_id, archive)}
         known = kept.intersection(claims.output_ids)
-        for output_id in sorted(claims.output_ids - known)[:MOST_CLAIMS]:
+        for output_id in sorted(claims.output_ids - known)[:_MOST_CLAIMS]:
             known |= await _known_output(output_id, archive)
     return Ours(frozenset(hashes), frozenset(known))
 
@@ -233,3 +238,87 @@ async def _known_output(output_id: str, archive: Archive) -> set[str]:
         return {(await archive.output_info(output_id)).output_id}
     except NotFoundError:
         return set()
+
+
+async def append_to_session(
+    messages: Messages,
+    *,
+    format: str,
+    archive: Archive,
+    named: str | None = None,
+    claims: Claims | None = None,
+    parent_session_id: str | None = None,
+    dry_run: bool = False,
+) -> tuple[str, AppendResult]:
+    """Archive `messages` in the session they belong to: its id, and where they stand in it.
+
+    That is the session as named, or that of our summary in the list, or one by its beginning. A
+    summary is ours where a receipt of the session that it names lists it.
+
+    A list that only begins like the conversation of a session gets one of its own: where it leaves
+    every history of that session before the assistant has spoken twice, its id comes from all up
+    to there. So the same list, grown, finds its session again by what it holds.
+    """
+    append = partial(
+        archive.append, format=format, parent_session_id=parent_session_id, dry_run=dry_run
+    )
+    if named is None:
+        named = await _session_of_summary(claims or claims_in(messages), archive)
+    if named is not None:
+        return named, await append(check_session_id(named), messages)
+    least_shared = _beginning(messages)
+    session_id = ""
+    for session_id in _ids_of(messages):
+        appended = await append(session_id, messages, least_shared=least_shared)
+        if appended.forks_at is None or appended.forks_at >= least_shared:
+            return session_id, appended
+    return session_id, await append(session_id, messages)
+
+
+async def _session_of_summary(claims: Claims, archive: Archive) -> str | None:
+    """The session that made a summary in the list, by its own receipts."""
+    for session_id in claims.session_ids[:_MOST_CLAIMS]:
+        listed = made_by(await _states_in(session_id, archive))
+        if not listed.isdisjoint(claims.hashes_of(session_id)):
+            return session_id
+    return None
+
+
+def derived_id(messages: Messages) -> str:
+    """The id that a list has where no other conversation has it already; stable while it grows.
+
+    It comes from the first message but those for the system, into which hosts write the date.
+    """
+    return _id_of(_said(messages)[:1])
+
+
+def _ids_of(messages: Messages) -> Iterator[str]:
+    """The ids that a list may have: the first under which no other conversation stands is its."""
+    said = _said(messages)
+    yield _id_of(said[:1])
+    first = next((at for at, message in enumerate(messages) if message.role != "system"), 0)
+    yield _id_of(messages[: first + 1])
+    for stop in range(2, len(said)):
+        yield _id_of(said[:stop])
+
+
+def _beginning(messages: Messages) -> int:
+    """How many messages two lists of one conversation have in common at least."""
+    spoken = [at for at, message in enumerate(messages) if message.role == "assistant"]
+    return 1 + (spoken[1] if len(spoken) > 1 else len(messages))
+
+
+def _said(messages: Messages) -> Messages:
+    return tuple(message for message in messages if message.role != "system") or messages
+
+
+def _id_of(beginning: Messages) -> str:
+    return f"s_{history_hash(message.source for message in beginning)[:16] or 'empty'}"
+
+
+async def _states_in(session_id: str, archive: Archive) -> Sequence[SessionState]:
+    """What the calls of a session left, oldest first; nothing where there is no such session."""
+    try:
+        return states_of(await archive.receipts(session_id))
+    except NotFoundError:
+        return ()

@@ -1,7 +1,7 @@
 """A compaction that is prepared while the host goes on, and applied later. Pure.
 
-Preparing compacts the first N messages, and the outcome goes into the archive as a receipt: nothing
-is replaced yet, so a slow writer holds nobody up. Applying takes the list as it has become since.
+Preparing compacts the first N messages, and the outcome goes into the session's state: nothing is
+replaced yet, so a slow writer holds nobody up. Applying takes the list as it has become since.
 Where its first N messages are still those, exactly they are replaced, and what follows stands as it
 is (but for thinking that was bound to them). Anthropic's documentation calls it background
 compaction.
@@ -33,7 +33,7 @@ from context_compaction.messages.tool_pairs import index_calls, runs, safe_cuts
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import Boundary, CompactResult, LayerReport, Prepared
 from context_compaction.session.recognised import Start
-from context_compaction.session.state import state_of
+from context_compaction.session.state import PreparedList, SessionState
 
 # A host applies it within minutes; after a day the files that it puts back are old.
 LIFETIME_SECONDS = 86_400
@@ -100,8 +100,8 @@ def prepared_result(
     validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
     now_seconds: float,
-) -> CompactResult:
-    """What the caller gets instead of `result`: its own list, and the name of what is prepared.
+) -> tuple[CompactResult, PreparedList | None]:
+    """What the caller gets instead of `result`: its own list; and what is kept to be applied.
 
     Args:
         result: The outcome for the settled messages.
@@ -115,157 +115,151 @@ def prepared_result(
     if not result.changed:
         why = "Nothing is prepared: nothing had to be done. Use mode='full', or a target_tokens."
         warnings = (*result.warnings, why) if result.status == "unchanged" else result.warnings
-        return replace(result, messages=list(given), warnings=warnings)
+        return replace(result, messages=list(given), warnings=warnings), None
     prefix = history_hash(start.payload)
     entries = _entries(validation.edited.messages, rendered)
-    name = _hash([result.session_id, prefix, entries])
-    kept_as = Prepared(f"p_{name}", len(start.payload), prefix, int(now_seconds) + LIFETIME_SECONDS)
-    prepared = kept_as
+    name = f"p_{_hash([result.session_id, prefix, entries])}"
+    expires = int(now_seconds) + LIFETIME_SECONDS
+    receipt = result.receipt
+    kept = PreparedList(
+        name,
+        len(start.payload),
+        prefix,
+        expires,
+        messages=entries,
+        # A repair is made again when it is applied, so it is not told twice.
+        edits=receipt["edits"][repair_count:],
+        layers=receipt["layers"][1 if repair_count else 0 :],
+        boundary=receipt["boundary"],
+        writer=receipt["writer"],
+        digest=receipt.get("digest"),
+    )
+    prepared = Prepared(name, kept.message_count, prefix, expires)
     if start.recognised is not None:
         earlier = start.recognised
         since = max(0, len(start.payload) - earlier.context_count)
         count = earlier.message_count + since
-        prepared = replace(kept_as, message_count=count, prefix_hash=history_hash(given[:count]))
-    kept = {
-        **asdict(kept_as),
-        "messages": entries,
-        # A repair is made again when it is applied, so its edits are not told twice.
-        "repair_edits": repair_count,
-    }
-    return replace(
+        prepared = replace(prepared, message_count=count, prefix_hash=history_hash(given[:count]))
+    result = replace(
         result,
         status="prepared",
         messages=list(given),
         changed=False,
         prepared=prepared,
-        receipt={**result.receipt, "status": "prepared", "prepared": kept},
+        receipt={**receipt, "status": "prepared", "prepared": asdict(prepared)},
     )
+    return result, kept
 
 
 def is_prepared_for(
-    receipts: Sequence[JsonObject], prepared_id: str, payload: Sequence[JsonObject]
+    states: Sequence[SessionState], prepared_id: str, payload: Sequence[JsonObject]
 ) -> bool:
     """Whether `payload` begins with what something under `prepared_id` was prepared for."""
-    kept = (receipt["prepared"] for receipt in receipts if _id_of(receipt) == prepared_id)
-    return any(_begins(payload, item) for item in kept)
+    kept = (state.prepared for state in states if state.prepared is not None)
+    return any(item.prepared_id == prepared_id and _begins(payload, item) for item in kept)
 
 
 def find(
-    receipts: Sequence[JsonObject],
+    states: Sequence[SessionState],
     prepared_id: str,
     payload: Sequence[JsonObject],
     session_id: str,
     now_seconds: float,
-) -> JsonObject:
-    """The receipt of what was prepared under `prepared_id`, if it belongs to `payload`.
+) -> tuple[PreparedList, Ours]:
+    """What was prepared under `prepared_id`, if it belongs to `payload`; and what it vouches for.
 
     Raises:
         NotFoundError: The session holds no such thing.
         SettingsError: It has expired, or `payload` does not begin with what it was prepared for.
     """
-    receipt = next((r for r in reversed(receipts) if _id_of(r) == prepared_id), None)
-    if receipt is None:
+    found = (
+        (state.prepared, state.made)
+        for state in reversed(states)
+        if state.prepared is not None and state.prepared.prepared_id == prepared_id
+    )
+    kept, made = next(found, (None, ()))
+    if kept is None:
         raise NotFoundError(
             f"Session {session_id} holds nothing prepared under {prepared_id!r}. Give the "
             "prepared_id as it was answered, with the session_id that it was prepared for, or "
             "prepare anew."
         )
-    kept = receipt["prepared"]
-    if now_seconds > kept["expires_seconds"]:
+    if now_seconds > kept.expires_seconds:
         raise SettingsError(
             f"What was prepared under {prepared_id} has expired: it holds for "
             f"{LIFETIME_SECONDS // 3_600} hours. Prepare anew."
         )
     if not _begins(payload, kept):
-        count = kept["message_count"]
-        found = f"the list has {len(payload)}" if len(payload) < count else "they differ now"
+        count = kept.message_count
+        found_count = f"the list has {len(payload)}" if len(payload) < count else "they differ now"
         raise SettingsError(
             f"{prepared_id} was prepared for {count} messages that the list must begin with, but "
-            f"{found}. Apply it to a list that only grew since, or prepare anew."
+            f"{found_count}. Apply it to a list that only grew since, or prepare anew."
         )
-    return receipt
+    pointers = (pointer for edit in kept.edits for pointer in edit["pointers"])
+    return kept, Ours(frozenset(made), frozenset(pointers))
 
 
-def applied_plan(context: CompactionContext, receipt: JsonObject) -> Plan:
-    """The messages of `context` with those that `receipt` was prepared for replaced."""
-    kept = receipt["prepared"]
+def applied_plan(context: CompactionContext, kept: PreparedList, ours: Ours) -> Plan:
+    """The messages of `context` with those that `kept` was prepared for replaced."""
     present = {m.index: m for m in context.messages if m.index is not None}
-    raws = [entry["raw"] for entry in kept["messages"] if not isinstance(entry, int)]
-    made = iter(attributed(formats.parse(raws, format=context.format), _ours_by(receipt)))
+    raws = [entry["raw"] for entry in kept.messages if not isinstance(entry, int)]
+    made = iter(attributed(formats.parse(raws, format=context.format), ours))
     first: list[Message] = []
-    for entry in kept["messages"]:
+    for entry in kept.messages:
         if isinstance(entry, int):
             first += [present[entry]] if entry in present else []
         else:
             index = entry["index"]
             first.append(replace(next(made), index=index, edited=index is not None))
     later_at = next(
-        (at for at, m in enumerate(context.messages) if (m.index or 0) >= kept["message_count"]),
+        (at for at, m in enumerate(context.messages) if (m.index or 0) >= kept.message_count),
         len(context.messages),
     )
-    is_repaired = bool(kept["repair_edits"])
-    layers = [LayerReport(**layer) for layer in receipt["layers"]][int(is_repaired) :]
-    edits = receipt["edits"][kept["repair_edits"] :]
     edited = EditedMessages(
         (*first, *context.messages[later_at:]),
-        tuple(map(_edit, edits)),
-        layers=tuple(layers),
+        tuple(replace(Edit(**told), pointers=tuple(told["pointers"])) for told in kept.edits),
+        layers=tuple(LayerReport(**layer) for layer in kept.layers),
     )
     return Plan(edited, EffortLevel(context.settings, 0.0))
 
 
 def applied_result(
-    result: CompactResult, validation: Validation, receipt: JsonObject
+    result: CompactResult, validation: Validation, kept: PreparedList
 ) -> CompactResult:
     """`result` of the swap, with what was known of it since it was prepared."""
     if result.status != "compacted":
         return result
-    prepared_id = receipt["prepared"]["prepared_id"]
     warnings = result.warnings
     if not result.fits:
         said = (
             "What came since leaves the list above its target. Compact it once more without apply."
         )
         warnings = (*(w for w in warnings if w not in validation.warnings), said)
-    boundary = receipt["boundary"]
-    told = {name: receipt.get(name) for name in ("boundary", "writer", "digest")}
     return replace(
         result,
-        boundary=Boundary(**boundary) if boundary else None,
-        summary=summary_of(validation.edited.messages) if boundary else None,
+        boundary=Boundary(**kept.boundary) if kept.boundary else None,
+        summary=summary_of(validation.edited.messages) if kept.boundary else None,
         irreducible=(),
         warnings=warnings,
         receipt={
             **result.receipt,
-            **told,
+            "boundary": kept.boundary,
+            "writer": kept.writer,
+            "digest": kept.digest,
             "irreducible": [],
             "warnings": list(warnings),
-            "applied": prepared_id,
+            "applied": kept.prepared_id,
         },
     )
 
 
-def _begins(payload: Sequence[JsonObject], kept: JsonObject) -> bool:
-    prefix: str = kept["prefix_hash"]
-    return history_hash(payload[: kept["message_count"]]) == prefix
+def _begins(payload: Sequence[JsonObject], kept: PreparedList) -> bool:
+    return history_hash(payload[: kept.message_count]) == kept.prefix_hash
 
 
 def _ends_thinking(message: Message) -> bool:
     return bool(message.blocks) and isinstance(message.blocks[-1], Thinking)
-
-
-def _id_of(receipt: JsonObject) -> str | None:
-    return receipt["prepared"]["prepared_id"] if "prepared" in receipt else None
-
-
-def _ours_by(receipt: JsonObject) -> Ours:
-    """What one receipt vouches for."""
-    pointers = (pointer for edit in receipt["edits"] for pointer in edit["pointers"])
-    return Ours(frozenset(state_of(receipt).made), frozenset(pointers))
-
-
-def _edit(told: JsonObject) -> Edit:
-    return replace(Edit(**told), pointers=tuple(told["pointers"]))
 
 
 def _entries(messages: Messages, rendered: Sequence[Sequence[JsonObject]]) -> list[Any]:

@@ -18,11 +18,19 @@ from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.earlier_calls import Decision, EarlierCalls
-from context_compaction.session.identify import repeat_key, stop_seq_of
 from context_compaction.session.load import Session
 from context_compaction.session.rejections import rejection_of
 from context_compaction.session.saved_summary import summary_to_save
-from context_compaction.session.state import Filling, ModelCall, SessionState, with_state
+from context_compaction.session.state import (
+    Filling,
+    ModelCall,
+    PreparedList,
+    SessionState,
+    repeat_key,
+    stop_seq_of,
+    with_prepared,
+    with_state,
+)
 from context_compaction.summarizers.instructions.collect_pins import pin_blobs
 
 
@@ -67,6 +75,7 @@ def commit_of(
     words: SummaryText,
     validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
+    prepared: PreparedList | None,
     *,
     wishes: CompactRequest,
     now_seconds: float,
@@ -81,15 +90,16 @@ def commit_of(
         words: What was written.
         validation: The messages that go out ...
         rendered: ... in the provider's form.
+        prepared: What is kept to be applied later.
         wishes: The request as it came in.
         now_seconds: The time.
     """
-    is_told = result.changed or result.prepared is not None or bool(session.rejections.key)
+    is_told = result.changed or prepared is not None or bool(session.rejections.key)
     if not (is_told or words.model is not None or words.prose):
         return None
     start, messages, model = session.start, validation.edited.messages, _model_call(words)
     memory = summary_to_save(context, decision.plan, words, wishes, now_seconds)
-    if result.prepared is not None:
+    if prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         state = SessionState(memory=memory, model=model, made=made_in(messages))
     elif is_told or model is not None:
@@ -101,9 +111,8 @@ def commit_of(
         state = SessionState(memory=memory)
     receipt = context.gates.json(with_state(result.receipt, state))
     blobs = (*_dated(validation, context), *pin_blobs(context.pins.candidates))
-    if result.prepared is not None:
-        receipt = {**receipt, "prepared": result.receipt["prepared"]}
-        return Commit(receipt, start.history, blobs)
+    if prepared is not None:
+        return Commit(with_prepared(receipt, prepared), start.history, blobs)
     if result.changed:
         entries = context_entries(messages, rendered, context.seqs)
         listed = history_hash(start.payload) if start.recognised is not None else ""

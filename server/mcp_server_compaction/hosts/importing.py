@@ -27,7 +27,7 @@ from context_compaction.formats.session_files.histories import READERS, needs_wh
 from context_compaction.formats.session_files.hosts import kind_of
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.messages.edits import Blob, output_id_of
-from context_compaction.session.identify import append_to_session
+from context_compaction.session.load import append_to_session
 
 from mcp_server_compaction.hosts.import_batches import (
     Batch,

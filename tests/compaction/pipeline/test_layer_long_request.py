@@ -1,6 +1,6 @@
 """A request too long for the target gives way to an extract, and reads back whole."""
 
-from context_compaction.pipeline.shorten_request import shorten_request
+from context_compaction.pipeline.effort import shorten_request
 from context_compaction.request import CompactRequest
 
 from tests.support.json_types import Json

@@ -21,8 +21,7 @@ from context_compaction import (
     compact,
     open_archive,
 )
-from context_compaction.session import breaker
-from context_compaction.session.state import ModelCall, SessionState
+from context_compaction.session.state import ModelCall, SessionState, wait_seconds
 from context_compaction.settings import Settings
 
 from tests.support.messages_api import (
@@ -492,7 +491,7 @@ def failed(at_seconds: float) -> SessionState:
 def test_a_breaker_opens_for_a_while_and_then_lets_one_call_through() -> None:
     worked = SessionState(model=ModelCall(5, failed=False))
     without = SessionState()
-    wait = partial(breaker.wait_seconds, max_failures=3, cool_down_seconds=900)
+    wait = partial(wait_seconds, max_failures=3, cool_down_seconds=900)
     assert wait([], 0) == 0
     assert wait([failed(1), failed(2)], 3) == 0
     assert wait([failed(1), worked, failed(2), failed(3)], 4) == 0
