@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from context_compaction.formats.parsing import object_or_none, text_or_none
 from context_compaction.formats.session_files.hosts import (
+    agent_session_id,
     read_claude_code,
     read_codex,
     read_pi_branches,
@@ -56,10 +57,7 @@ def read_claude_code_histories(rows: Sequence[Row], is_whole: bool) -> list[Sess
     agents: dict[str, list[Row]] = {}
     for row in rows:
         if row.value.get("isSidechain"):
-            agent = text_or_none(row.value.get("agentId"))
-            session_id = text_or_none(row.value.get("sessionId")) or ""
-            sub_session = f"{session_id}:{f'agent-{agent}' if agent else 'sidechain'}"
-            agents.setdefault(sub_session, []).append(row)
+            agents.setdefault(agent_session_id(row.value), []).append(row)
     for sub_session, part in agents.items():
         shown = [Row(row.line, {**row.value, "isSidechain": False}) for row in part]
         session = read_claude_code(shown)

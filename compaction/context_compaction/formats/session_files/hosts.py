@@ -20,6 +20,10 @@ from context_compaction.formats.parsing import (
 from context_compaction.formats.session_files.model import Entry, Row, Session
 from context_compaction.messages.model import JsonObject
 
+# Stands in every row of a file that `write` made: the archived session that goes on in it, and what
+# its message had before fields were added for the host.
+MARK = "mcp_server_compaction"
+
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 
 
@@ -55,6 +59,8 @@ def parse_time(value: object) -> float | None:
 def read_claude_code(rows: Sequence[Row]) -> Session:
     """Claude Code: the main chain after the last compaction, side chains (sub-agents) left out.
 
+    A sub-agent's own file holds nothing else: its chain is then the conversation.
+
     The host writes an API message as one line for each block, under one message id; such lines
     that follow one another are joined, as are lines of tool results alone.
     """
@@ -65,27 +71,40 @@ def read_claude_code(rows: Sequence[Row]) -> Session:
         elif row.value.get("isCompactSummary") is True:
             start = position
     entries: list[Entry] = []
+    values = [row.value for row in rows]
+    agent = agent_session_id(values[0]) if values and all(map(_is_aside, values)) else None
     for row in rows[start:]:
         kind = text_or_none(row.value.get("type"))
-        if kind not in {"user", "assistant"} or row.value.get("isSidechain"):
+        if kind not in {"user", "assistant"} or (_is_aside(row.value) and agent is None):
             continue
         marks = {mark: True for mark in HOST_MARKS if row.value.get(mark) is True}
-        message = {**(object_or_none(row.value.get("message")) or {}), **marks}
-        joined = _join(entries[-1].raw, message) if entries else None
+        message = {**(_message_of(row, "message") or {}), **marks}
+        # A row of `write` is a whole message.
+        joined = _join(entries[-1].raw, message) if entries and MARK not in row.value else None
         if joined is None:
             entries.append(_entry(message, row))
         else:
             entries[-1] = replace(entries[-1], raw=joined)
     models = [entry.raw.get("model") for entry in entries]
-    values = [row.value for row in rows]
     return Session(
         "claude-code",
         "anthropic",
         tuple(entries),
-        session_id=_first_text(values, "sessionId"),
+        session_id=_origin(rows) or agent or _first_text(values, "sessionId"),
         cwd=_first_text(values, "cwd"),
         model=_last_text(model for model in models if model != "<synthetic>"),
     )
+
+
+def _is_aside(value: JsonObject) -> bool:
+    return bool(value.get("isSidechain"))
+
+
+def agent_session_id(value: JsonObject) -> str:
+    """The name of the sub-agent's session that a row of Claude Code belongs to."""
+    agent = text_or_none(value.get("agentId"))
+    session_id = text_or_none(value.get("sessionId")) or ""
+    return f"{session_id}:{f'agent-{agent}' if agent else 'sidechain'}"
 
 
 def _join(before: JsonObject, after: JsonObject) -> JsonObject | None:
@@ -122,7 +141,7 @@ def read_codex(rows: Sequence[Row]) -> Session:
             else:
                 entries.append(_entry(row.value, row))
             continue
-        payload = object_or_none(row.value.get("payload")) or {}
+        payload = _message_of(row, "payload") or {}
         if kind == "response_item":
             entries.append(_entry(payload, row))
         elif kind == "compacted":
@@ -136,7 +155,7 @@ def read_codex(rows: Sequence[Row]) -> Session:
         "codex",
         "openai-responses",
         tuple(entries),
-        session_id=_text(about.get("id")),
+        session_id=_origin(rows) or _text(about.get("id")),
         cwd=_text(about.get("cwd")),
         model=_text(about.get("model")),
         system=_text((object_or_none(instructions) or {"text": instructions}).get("text")),
@@ -185,7 +204,7 @@ def _pi_session(rows: Sequence[Row], entries: Sequence[Entry], notes: tuple[str,
         "pi",
         "pi",
         tuple(entries),
-        session_id=_first_text(heads, "id"),
+        session_id=_origin(rows) or _first_text(heads, "id"),
         cwd=_first_text(heads, "cwd"),
         model=_last_text(models),
         notes=notes,
@@ -236,7 +255,7 @@ def _pi_message(row: Row) -> JsonObject | None:
     value = row.value
     match value.get("type"):
         case "message":
-            return object_or_none(value.get("message")) or {}
+            return _message_of(row, "message") or {}
         case "custom_message":
             return {"role": "custom", "content": value.get("content")}
         case "compaction":
@@ -245,6 +264,23 @@ def _pi_message(row: Row) -> JsonObject | None:
             return {"role": "branchSummary", "summary": value.get("summary")}
         case _:
             return None
+
+
+def _message_of(row: Row, key: str) -> JsonObject | None:
+    """The message under `key`; in a file that `write` made, as it was given to be written."""
+    message = object_or_none(row.value.get(key))
+    mark = object_or_none(row.value.get(MARK))
+    if message is None or mark is None:
+        return message
+    added = list_or_none(mark.get("added")) or ()
+    kept = {name: value for name, value in message.items() if name not in added}
+    return {**kept, **(object_or_none(mark.get("replaced")) or {})}
+
+
+def _origin(rows: Sequence[Row]) -> str | None:
+    """The archived session that goes on in these rows; None where they are not ours."""
+    marks = [mark for row in rows if (mark := object_or_none(row.value.get(MARK)))]
+    return _first_text(marks, "session_id")
 
 
 def _entry(raw: JsonObject, row: Row) -> Entry:

@@ -1,0 +1,125 @@
+"""A session file that was written is read as the messages it was written from."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from context_compaction import CompactRequest, compact
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.formats.session_files.histories import READERS
+from context_compaction.formats.session_files.model import Row
+from context_compaction.formats.session_files.read import Conversation, parse_file
+from context_compaction.formats.session_files.write import WRITERS, NewSession
+from context_compaction.messages.model import JsonObject
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.strategies import conversations, hostile_conversations
+
+FORMATS = {"claude-code": "anthropic", "codex": "openai-responses", "pi": "pi"}
+SESSION = NewSession(
+    session_id="0ad2f4b8-9f43-4d5b-8d3f-0f3f4b1f7a11",
+    origin="the-first-session",
+    cwd="/home/a/project",
+    seconds=1_767_225_600.0,
+    tokens=4_321,
+    title="Mend the login page",
+    model="claude-sonnet-4-5",
+)
+
+
+def _lines(rows: Sequence[JsonObject]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def _written(host: str, messages: Sequence[JsonObject]) -> Conversation:
+    return parse_file(_lines(WRITERS[host](messages, SESSION)), name="file")
+
+
+@pytest.mark.parametrize("host", FORMATS)
+@given(data=st.data())
+def test_what_is_read_of_a_written_file_is_what_was_given(host: str, data: st.DataObject) -> None:
+    format_name = FORMATS[host]
+    anything = conversations(format_name) | hostile_conversations(format_name)
+    messages: list[Json] = data.draw(anything.filter(bool))
+    before = json.dumps(messages)
+    found = _written(host, messages)
+    assert found.kind == host
+    assert found.format == format_name
+    assert found.payload == messages
+    assert json.dumps(messages) == before
+    assert found.session_id == SESSION.origin
+    assert found.cwd == SESSION.cwd
+
+
+@pytest.mark.parametrize("host", FORMATS)
+@given(data=st.data())
+def test_an_import_takes_a_written_file_for_a_continuation(host: str, data: st.DataObject) -> None:
+    messages = data.draw(conversations(FORMATS[host]).filter(bool))
+    rows = WRITERS[host](messages, SESSION)
+    [history] = READERS[host]([Row(n, row) for n, row in enumerate(rows, 1)], True)
+    assert history.session_id == SESSION.origin
+    assert [entry.raw for entry in history.entries] == messages
+
+
+@pytest.mark.parametrize("host", ["claude-code", "pi"])
+def test_a_host_is_told_the_size_of_the_context_as_it_is_now(host: str) -> None:
+    messages: list[JsonObject] = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": "One.", "usage": {"input_tokens": 190_000}},
+        {"role": "user", "content": "On."},
+        {"role": "assistant", "content": "Two.", "usage": {"input_tokens": 195_000}},
+    ]
+    spoken = [row["message"] for row in WRITERS[host](messages, SESSION) if "message" in row]
+    usage = spoken[-1]["usage"]
+    assert usage.get("input_tokens", usage.get("totalTokens")) == SESSION.tokens
+    assert _written(host, messages).payload == messages
+
+
+@pytest.mark.parametrize("host", FORMATS)
+async def test_a_compacted_session_goes_on_and_nothing_is_archived_twice(
+    host: str, tmp_path: Path
+) -> None:
+    def said(role: str, text: str) -> JsonObject:
+        kind = "output_text" if role == "assistant" else "input_text"
+        block = {"type": kind if host == "codex" else "text", "text": text}
+        typed: JsonObject = {"type": "message"} if host == "codex" else {}
+        return {**typed, "role": role, "content": [block]}
+
+    messages: list[JsonObject] = []
+    for number in range(40):
+        messages.append(said("user", f"Question {number}: {'why ' * 300}"))
+        messages.append(said("assistant", f"Answer {number}: {'so ' * 300}"))
+    request = CompactRequest(
+        mode="full", format=FORMATS[host], session_id=SESSION.origin, target_tokens=4_000
+    )
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        result = await compact(messages, request, archive=archive)
+        assert result.changed
+        found = _written(host, result.messages)
+        assert found.payload == result.messages
+        new = [said("user", "And now?"), said("assistant", "Now this.")]
+        again = CompactRequest(mode="record", format=found.format, session_id=found.session_id)
+        before = (await archive.session_info(SESSION.origin)).message_count
+        await compact([*found.payload, *new], again, archive=archive)
+        after = (await archive.session_info(SESSION.origin)).message_count
+    assert after - before == len(new)
+
+
+def test_the_file_of_a_sub_agent_is_a_conversation_of_its_own() -> None:
+    common = {"isSidechain": True, "agentId": "a1", "sessionId": "s1"}
+    found = parse_file(
+        _lines([
+            {**common, "type": "user", "message": {"role": "user", "content": "Look."}},
+            {
+                **common,
+                "type": "assistant",
+                "message": {"role": "assistant", "content": [{"type": "text", "text": "Hm."}]},
+            },
+        ]),
+        name="agent-a1.jsonl",
+    )
+    assert [message.role for message in found.messages] == ["user", "assistant"]
+    assert found.session_id == "s1:agent-a1"
