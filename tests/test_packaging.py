@@ -7,6 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+from mcp_server_compaction.cli import main
+from mcp_server_compaction.hosts.catalog import HOSTS
 from mcp_server_compaction.protocol.tools import TOOLS
 
 ROOT = Path(__file__).parents[1]
@@ -22,6 +25,13 @@ def test_the_readme_has_the_two_commands_and_fits_one_screen() -> None:
     assert f"{venv} . && {script}" in lines
     assert f"{venv} -e '.[test]' && .venv/bin/pytest -q" in lines
     assert len(lines) <= 90
+
+
+def test_the_first_thing_to_type_registers_the_server_in_a_host() -> None:
+    first = re.findall(r"^```\n(.*?)^```", README, re.MULTILINE | re.DOTALL)[0]
+    command = first.partition("&& mcp-server-compaction ")[2].split()
+    assert CliRunner().invoke(main, [*command, "--help"]).exit_code == 0
+    assert [name for name in HOSTS if name not in README] == []
 
 
 def test_the_readme_names_the_four_tools() -> None:
