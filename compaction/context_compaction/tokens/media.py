@@ -12,8 +12,6 @@ from binascii import a2b_base64
 from dataclasses import dataclass
 from typing import TypeAlias
 
-import imagesize  # type: ignore[import-untyped]  # it has no py.typed marker
-
 from context_compaction.messages.cache import CountCache, text_key
 from context_compaction.messages.model import Document
 
@@ -121,6 +119,9 @@ def image_size(data: str) -> tuple[int, int] | None:
 def _bitmap_size(head: bytes) -> tuple[int, int] | None:
     if not _BITMAP_MAGIC.match(head):
         return None
+    # Here and not above: it loads an HTTP client, which a hook has no time for.
+    import imagesize  # type: ignore[import-untyped]  # it has no py.typed marker
+
     # For a header that is cut or wrong it answers -1; a test with damaged pictures makes sure.
     width_px, height_px = imagesize.get(  # pyright: ignore[reportUnknownMemberType] - partly typed
         io.BytesIO(head), exif_rotation=False

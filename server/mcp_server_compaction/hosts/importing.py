@@ -27,7 +27,6 @@ from context_compaction.formats.session_files.histories import READERS, needs_wh
 from context_compaction.formats.session_files.hosts import kind_of
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.messages.edits import Blob, output_id_of
-from context_compaction.session.load import append_to_session
 
 from mcp_server_compaction.hosts.import_batches import (
     Batch,
@@ -224,6 +223,9 @@ async def _import_whole(
         outcome.notes += cut.notes
         return
     found = await to_thread.run_sync(partial(read_conversation, data, name=name))
+    # Here and not above: it loads the whole library, which a hook has no time for.
+    from context_compaction.session.load import append_to_session
+
     session_id, result = await append_to_session(
         found.messages, format=found.format, named=found.session_id, archive=archive
     )
