@@ -369,7 +369,7 @@ def completion(shell: str) -> None:
 
 
 @main.command()
-@click.argument("host", required=False, type=click.Choice(tuple(HOSTS)))
+@click.argument("host", metavar="[HOST]", required=False, type=click.Choice(tuple(HOSTS)))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def doctor(context: click.Context, host: str | None, as_json: bool) -> None:
@@ -388,7 +388,7 @@ def doctor(context: click.Context, host: str | None, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("host", type=click.Choice(tuple(HOSTS)))
+@click.argument("host", metavar="HOST", type=click.Choice(tuple(HOSTS)))
 @click.option(
     "--scope", type=click.Choice(["user", "project"]), default="user", show_default=True,
     help="For every project, or for the one in this folder.",
@@ -413,7 +413,7 @@ def install(context: click.Context, /, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("host", type=click.Choice(tuple(HOSTS)))
+@click.argument("host", metavar="HOST", type=click.Choice(tuple(HOSTS)))
 @click.option("--scope", type=click.Choice(["user", "project"]), default="user", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
 def uninstall(host: str, scope: Scope, dry_run: bool) -> None:

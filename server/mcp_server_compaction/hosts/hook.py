@@ -70,12 +70,12 @@ class HookCall:
         """What sort of moment it is; None where nothing is to be done."""
         return KINDS[self.host].get(self.event)
 
-    def state_file(self, suffix: str) -> Path:
-        """A file of what is remembered of this session between hooks."""
+    def state_file(self, name: str) -> Path:
+        """A file of what is remembered of this session between hooks; deleted with it."""
         key = hashlib.blake2b(
             self.session_id.encode("utf-8", "surrogatepass"), digest_size=16
         ).hexdigest()
-        return self.archive_folder / "hooks" / f"{key}{suffix}"
+        return self.archive_folder / "hooks" / key / name
 
 
 def run_hook(arguments: Sequence[str]) -> None:
@@ -150,7 +150,7 @@ def _answer_to_tool(call: HookCall) -> Json:
 
 def _at_prompt(call: HookCall) -> str:
     """What the model should know before it reads the user's prompt; mostly nothing."""
-    pending = call.state_file(".pending")
+    pending = call.state_file("pending")
     if call.host in TELLS_AT_PROMPT and pending.exists():
         pending.unlink()
         return _reminder(call)
@@ -159,7 +159,7 @@ def _at_prompt(call: HookCall) -> str:
         return ""
     used_tokens, window_tokens = context_size(_tail_of(Path(path)))
     trigger_tokens = window_tokens - _RESERVED_TOKENS
-    hinted = call.state_file(".hinted")
+    hinted = call.state_file("hinted")
     if used_tokens < trigger_tokens * _NEAR_SHARE:
         hinted.unlink(missing_ok=True)
         return ""
@@ -232,7 +232,7 @@ def _reminder(call: HookCall) -> str:
         "before you ask the user again or repeat work."
     )
     with contextlib.suppress(OSError):
-        notes = call.state_file(".md").read_text("utf-8")
+        notes = call.state_file("notes.md").read_text("utf-8")
         return f"{pointer}\n\nNotes made from the archived session:\n{notes}"
     return pointer
 

@@ -62,14 +62,14 @@ async def archive_session(call: HookCall) -> None:
     if not messages or call.kind not in {"compacting", "ending"}:
         return
     notes = await _notes(call, messages, format_name)
-    path = call.state_file(".md")
+    path = call.state_file("notes.md")
     path.parent.mkdir(parents=True, exist_ok=True)
     if notes:
         part = path.with_suffix(".part")
         part.write_text(notes, "utf-8")
         part.replace(path)
     if call.kind == "compacting":
-        call.state_file(".pending").touch()
+        call.state_file("pending").touch()
 
 
 async def _take_in(call: HookCall, archive: LocalArchive) -> tuple[Sequence[Json], str]:

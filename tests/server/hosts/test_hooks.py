@@ -318,6 +318,8 @@ def test_after_a_compaction_the_model_is_told_the_rules_and_where_to_look(
     assert len(text) < 10_000
     found = text.partition('originals="')[2].partition('"')[0]
     assert "never use tabs" in run(["read", found], b"", environment)
+    run(["delete", "--yes", "s-1"], b"", environment)
+    assert list((tmp_path / "archive/hooks").rglob("*.md")) == []  # the user's words go with it
 
 
 @pytest.mark.slow

@@ -171,6 +171,8 @@ def _delete(root: Path, keys: Sequence[str], references: References) -> int:
         for key in keys:
             folder = session_folder(root, key)
             freed += sum(segment_sizes(folder).values())
+            with suppress(FileNotFoundError):  # what hooks of hosts noted of it
+                shutil.rmtree(root / "hooks" / key)
             with suppress(FileNotFoundError):
                 folder.rename(trash / key)
                 sync_folder(folder.parent)
