@@ -261,7 +261,7 @@ def search(
 @click.option("--json", "as_json", is_flag=True, help="Messages as exact JSON lines.")
 @click.pass_context
 def read(context: click.Context, /, pointer: str, **part: Any) -> None:
-    """Print what POINTER names: an output, or a range of messages. Whole, unless told otherwise."""
+    """Print what POINTER names, whole: an output, messages, or a file of a session."""
     from mcp_server_compaction.cli.archive import run_read
 
     config = _config(context)

@@ -146,7 +146,7 @@ class PersistArguments(Arguments):
 class ReadArguments(Arguments):
     """Arguments of `read_persisted_output`."""
 
-    output_id: str = Field(description="o_…, or transcript://S/messages/3-7.")
+    output_id: str = Field(description="o_…, transcript://S/messages/3-7 or S/files/PATH@7.")
     start_line: Annotated[int, Field(ge=1)] | None = Field(default=None, description="From 1.")
     offset: Count | None = Field(default=None, description="Characters, from 0.")
     limit: Annotated[int, Field(ge=1)] | None = Field(

@@ -1,8 +1,8 @@
 """Stored text behind a pointer, read by lines or by characters.
 
-Four things can be pointed at: an output, a range of messages, the context that a session has now,
-and the receipts of its compactions. Messages read as plain text, or as JSON lines, one message a
-line, so that every byte can be had back; receipts are JSON lines.
+Five things can be pointed at: an output, a range of messages, a file as a session left it, the
+context that a session has now, and the receipts of its compactions. Messages read as plain text, or
+as JSON lines, one message a line, so that every byte can be had back; receipts are JSON lines.
 """
 
 import json
@@ -16,6 +16,7 @@ from context_compaction.archive import Archive, OutputInfo
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 
+from mcp_server_compaction.reading.file_states import file_list, file_state
 from mcp_server_compaction.reading.plain_text import plain_text
 
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
@@ -27,6 +28,11 @@ _MESSAGES = re.compile(
 )
 _RECEIPTS = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
 _CONTEXT = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
+# The path goes up to an @ with the number of a message, if one stands at the end.
+_FILES = re.compile(
+    r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?/files"
+    r"(?:/(.+?)(?:@(\d{1,18}))?)?/?\Z"
+)
 
 _SHOWN_GAPS = 10
 _LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest
@@ -129,10 +135,18 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
             return MemorySource(stripped, json_lines(context))
         named = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
         return MemorySource(stripped, await to_thread.run_sync(plain_text, named), is_numbered=True)
+    if found := _FILES.match(stripped):
+        session_id, head, path, until = found.groups()
+        if path is None:
+            return MemorySource(stripped, await file_list(archive, session_id, head))
+        at = None if until is None else int(until)
+        state = await file_state(archive, session_id, head, path, at)
+        return MemorySource(stripped, state.text, gap=state.note)
     raise QueryError(
         f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
         "output://o_0123abcd…/lines/1-500, a range of messages as "
         "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after it, "
+        "transcript://SESSION/files/PATH, as of message 7 with @7 after it, "
         "transcript://SESSION/context, or transcript://SESSION/receipts."
     )
 

@@ -76,6 +76,17 @@ def test_a_file_above_five_thousand_tokens_that_defines_nothing_comes_back_as_it
     assert all(edit.tokens_after <= 5_000 for edit in step.edits)
 
 
+def test_a_file_above_its_size_comes_back_as_its_outline_with_what_was_changed_last() -> None:
+    functions = "\n".join(f"def f{n}(a: int) -> str:\n    return {n} * a" for n in range(900))
+    step = restored([FileText("big.py", functions, "as the calls leave it", ((402, 402),))])
+    said = text_of(step)
+    assert [edit.action for edit in step.edits] == ["outlined"]
+    assert "Outline of: big.py (as the calls leave it; too large to put back whole: 1800" in said
+    assert "1: def f0(a: int) -> str\n3: def f1(a: int) -> str\n" in said
+    assert "Lines 399-405, changed last:\ndef f199(a: int) -> str:\n    return 199 * a\n" in said
+    assert COUNT.text(said) < 5_200
+
+
 def test_all_together_stay_within_their_total_and_within_the_target() -> None:
     files = [FileText(f"{n}.py", "word " * 3_000) for n in range(5)]
     assert paths(restored(files)) == [f"{n}.py" for n in range(5)]

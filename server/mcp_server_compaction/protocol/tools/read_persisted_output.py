@@ -46,8 +46,8 @@ def _sendable_part(part: Part) -> Part:
 READ_PERSISTED_OUTPUT = ToolSpec(
     name="read_persisted_output",
     title="Read a persisted output",
-    description="Read back a stored output, exactly, or archived messages, by the id or pointer "
-    "in a placeholder or search hit. Long text comes in parts.",
+    description="Read back a stored output exactly, messages or a file, by the id or pointer "
+    "in a placeholder or hit.",
     arguments=ReadArguments,
     annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
     run=read_persisted_output,

@@ -1,0 +1,128 @@
+"""What a file said at the end of a session, or as of one of its messages, as its calls leave it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from anyio import to_thread
+from context_compaction import formats
+from context_compaction.activity.file_replay import ReplayedFile, replay_files
+from context_compaction.archive import Archive, ArchivedMessage
+from context_compaction.errors import NotFoundError
+from context_compaction.messages.model import Message
+
+_NAMED_PATHS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The text of a file, as far as it is known, and what there is to say of it."""
+
+    text: str
+    note: str
+
+
+async def file_state(
+    archive: Archive, session_id: str, head: str | None, path: str, until: int | None
+) -> FileState:
+    """The file at `path`, or the one path that ends with it, after message `until`.
+
+    Args:
+        archive: Where the session is.
+        session_id: The session.
+        head: The history; its newest branch for None.
+        path: The path as the calls name it, or its end.
+        until: Number of the last message that counts; all of them for None.
+
+    Raises:
+        NotFoundError: There is no such session or file, or its text is not known.
+    """
+    messages, seqs = await _messages(archive, session_id, head, until)
+    files = await to_thread.run_sync(replay_files, messages)
+    return _state(_named(files, path, session_id), seqs, session_id)
+
+
+async def file_list(archive: Archive, session_id: str, head: str | None) -> str:
+    """Every file of a session on a line: its path, what is known of it, its last message."""
+    messages, seqs = await _messages(archive, session_id, head, None)
+    files = await to_thread.run_sync(replay_files, messages)
+    return "".join(f"{_line(file, seqs)}\n" for file in reversed(files.values()))
+
+
+async def _messages(
+    archive: Archive, session_id: str, head: str | None, until: int | None
+) -> tuple[tuple[Message, ...], list[int]]:
+    """The messages of one history, and the number of each."""
+    if head is None:
+        branches, _ = await archive.branches(session_id, limit=1)
+        head = branches[0].head if branches else None
+    if head is None:
+        return (), []
+    history = await archive.history(session_id, head)
+    if not history.seqs:
+        return (), []
+    last = max(history.seqs) if until is None else until
+    found = await archive.read_messages(session_id, min(history.seqs), last, head=head)
+    return await to_thread.run_sync(_parsed, found)
+
+
+def _parsed(found: Sequence[ArchivedMessage]) -> tuple[tuple[Message, ...], list[int]]:
+    messages: list[Message] = []
+    seqs: list[int] = []
+    for format_name, group in groupby(found, key=lambda item: item.format):
+        items = list(group)
+        for message in formats.parse([item.raw for item in items], format=format_name):
+            seqs.append(items[message.index or 0].seq)
+            messages.append(replace(message, index=len(messages)))
+    return tuple(messages), seqs
+
+
+def _named(files: dict[str, ReplayedFile], path: str, session_id: str) -> ReplayedFile:
+    if path in files:
+        return files[path]
+    ending = [name for name in files if name.endswith(f"/{path.lstrip('/')}")]
+    if len(ending) == 1:
+        return files[ending[0]]
+    near = ending or list(reversed(files))
+    shown = ", ".join(near[:_NAMED_PATHS]) or "none"
+    more = f" and {len(near) - _NAMED_PATHS} more" if len(near) > _NAMED_PATHS else ""
+    which = "Several files end so" if ending else "Its files"
+    raise NotFoundError(
+        f"Session {session_id} has no file {path[:200]!r} by then. {which}: {shown}{more}. "
+        f"transcript://{session_id}/files lists them."
+    )
+
+
+def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileState:
+    if file.is_deleted:
+        raise NotFoundError(
+            f"{file.path} was deleted at message {seqs[file.changed_at]}. Read it as of an earlier "
+            f"one: transcript://{session_id}/files/{file.path}@{max(0, seqs[file.changed_at] - 1)}."
+        )
+    if file.text is not None:
+        return FileState(file.text, _whole_note(file, seqs))
+    why = f" since message {seqs[file.lost_at]}: {file.lost}" if file.lost else ""
+    if not file.parts:
+        raise NotFoundError(
+            f"The text of {file.path} is not known{why or ': it was never shown'}. Its last use is "
+            f"transcript://{session_id}/messages/{seqs[file.used_at]}."
+        )
+    shown = [f"Lines {part.start_line}-{part.stop_line}:\n{part.text}\n" for part in file.parts]
+    return FileState("".join(shown), f" Only these lines of {file.path} are known{why}.")
+
+
+def _whole_note(file: ReplayedFile, seqs: Sequence[int]) -> str:
+    edits = f", then {file.edits} edits" if file.edits else ""
+    doubt = f" Unsure since message {seqs[file.doubt_at]}: {file.doubt}." if file.doubt else ""
+    return f" {file.path} as its calls leave it: message {seqs[file.seen_at]}{edits}.{doubt}"
+
+
+def _line(file: ReplayedFile, seqs: Sequence[int]) -> str:
+    if file.is_deleted:
+        known = "deleted"
+    elif file.text is not None:
+        known = f"whole, {file.text.count(chr(10)) + 1} lines" + (", unsure" if file.doubt else "")
+    else:
+        known = "in parts" if file.parts else "text not known"
+    used = f"read {file.reads}, changed {file.writes}; last message {seqs[file.used_at]}"
+    return f"{file.path}  {known}; {used}"

@@ -1,0 +1,67 @@
+"""What a file defines, line by line."""
+
+from context_compaction.activity.outline import outline
+from hypothesis import given
+from hypothesis import strategies as st
+
+PYTHON = '''
+LIMIT = 3
+
+class Price(Base):
+    net: int
+    def gross(self, rate: float = 1.19, *, rounded: bool = True) -> int:
+        """In cents."""
+        return 1
+
+async def load(path): ...
+'''
+TYPESCRIPT = """
+export interface Theme {
+  name: string;
+}
+export class Loader<T> extends Base {
+  private async load(path: string, times = 3): Promise<T> {
+    if (times > 0) {
+      return await this.read(path);
+    }
+  }
+}
+export const total = (items: Item[]) => items.length;
+"""
+
+
+def test_python_shows_signatures_and_fields_with_their_lines() -> None:
+    assert outline(PYTHON, "price.py").splitlines() == [
+        "2: LIMIT = 3",
+        "4: class Price(Base)",
+        "5:     net: int",
+        "6:     def gross(self, rate: float=1.19, *, rounded: bool=True) -> int",
+        "10: async def load(path)",
+    ]
+
+
+def test_other_languages_show_what_looks_like_a_definition_and_no_statement() -> None:
+    assert outline(TYPESCRIPT, "loader.ts").splitlines() == [
+        "2: export interface Theme",
+        "3:   name: string;",
+        "5: export class Loader<T> extends Base",
+        "6:   private async load(path: string, times = 3): Promise<T>",
+        "12: export const total = (items: Item[]) => items.length;",
+    ]
+
+
+def test_a_plan_shows_its_headings_what_is_open_and_how_much_is_done() -> None:
+    plan = "# Plan\n- [x] one\n- [x] two\n- [ ] three\n## Later\nwords\n```\n# no heading\n```\n"
+    assert outline(plan, "PLAN.md").splitlines() == [
+        "1: # Plan",
+        "4: - [ ] three",
+        "4: (2 done)",
+        "5: ## Later",
+    ]
+
+
+@given(text=st.text(max_size=300), path=st.sampled_from(["a.py", "a.ts", "a.md", "a"]))
+def test_every_line_names_a_line_of_the_text(text: str, path: str) -> None:
+    for row in outline(text, path).splitlines():
+        number, _, _ = row.partition(": ")
+        assert 1 <= int(number) <= text.count("\n") + 1
