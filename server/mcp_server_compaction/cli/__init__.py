@@ -14,7 +14,7 @@ from typing import Any
 import click
 from context_compaction.errors import CompactionError, QueryError, SettingsError
 
-from mcp_server_compaction.cli.completion import formats_for, policies_for, sessions_for
+from mcp_server_compaction.cli.completion import files_for, formats_for, policies_for, sessions_for
 from mcp_server_compaction.cli.terminal import say, shown
 from mcp_server_compaction.config import Config, load_config
 from mcp_server_compaction.hosts.catalog import HOSTS, Scope
@@ -129,7 +129,12 @@ def wrap(
 
 
 @main.command()
-@click.argument("file", type=_FILE)
+@click.argument("source", metavar="SESSION", shell_complete=files_for)
+@click.option(
+    "--resume",
+    type=click.Choice(["claude-code", "codex", "pi"]),
+    help="Write a session that this host goes on with, beside the original.",
+)
 @click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")
 @click.option("--target", metavar="N|P%", help="Bring it down to N tokens, or P% of what it has.")
 @click.option("--model", metavar="M", help="Model, for its window and tokenizer.")
@@ -137,8 +142,7 @@ def wrap(
 @click.option(
     "--mode",
     type=click.Choice(["auto", "plan", "micro", "full", "reactive", "record"]),
-    default="auto",
-    show_default=True,
+    help="auto if left out; then --resume aims for 30% of what it has.",
 )
 @click.option(
     "--session",
@@ -165,11 +169,15 @@ def wrap(
 @click.option("--json", "as_json", is_flag=True, help="Print the receipt as JSON.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help=".json or .jsonl")
 @click.pass_context
-def compact(context: click.Context, /, file: Path, **options: Any) -> None:
-    """Compact the conversation in FILE (- is standard input) and show what went where."""
-    from mcp_server_compaction.cli.compact import CompactFile, run_compact
+def compact(context: click.Context, /, **options: Any) -> None:
+    """Compact a conversation and show what went where.
 
-    job = CompactFile(file=file, **options)
+    SESSION is a file (- is standard input), an archived session or the beginning of its id, or
+    "current": the newest session of a host in this folder.
+    """
+    from mcp_server_compaction.cli.compact import CompactJob, run_compact
+
+    job = CompactJob(**options)
     config = _config(context)
     _run(lambda: run_compact(job, config))
 

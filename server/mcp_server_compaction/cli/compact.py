@@ -1,4 +1,4 @@
-"""`compact FILE`: a conversation in a file made to fit, and a table of what went where."""
+"""`compact SESSION`: a conversation made to fit, and a table of what went where."""
 
 import json
 import os
@@ -13,8 +13,9 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 from context_compaction import formats
+from context_compaction.archive import Archive
 from context_compaction.archive.local.archive import open_archive
-from context_compaction.errors import SettingsError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.convert import convert, split_system
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import JsonObject, Messages
@@ -25,9 +26,12 @@ from context_compaction.summarizers.llm.model import SummaryModel
 from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.models import profile_for
 
-from mcp_server_compaction.cli.short_names import short_pointer, short_session
+from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
 from mcp_server_compaction.cli.terminal import awaited, progress, say
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.catalog import Places
+from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable, write_resumable
+from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     input_of_file,
@@ -38,18 +42,21 @@ from mcp_server_compaction.protocol.writers import model_for
 
 STANDARD_INPUT = Path("-")
 _POINTERS_SHOWN = 3
+# Who asks for a session to go on with wants it small now, whatever the window: the share that the
+# default policy leaves.
+_RESUMED_TARGET = "30%"
 
 
 @dataclass(frozen=True, slots=True)
-class CompactFile:
+class CompactJob:
     """What the command line asks for; see `cli.compact` for each option."""
 
-    file: Path
+    source: str
     window: int | None
     target: str | None
     model: str | None
     policy: str | None
-    mode: Mode
+    mode: Mode | None
     session: str | None
     instructions: str | None
     pins: tuple[str, ...]
@@ -57,35 +64,46 @@ class CompactFile:
     to_format: str | None
     as_json: bool
     out: Path | None
+    resume: str | None
 
 
-def run_compact(job: CompactFile, config: Config) -> None:
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """What was compacted, what came of it, and the session that was written of it."""
+
+    given: Input
+    result: CompactResult
+    resumable: Resumable | None
+
+
+def run_compact(job: CompactJob, config: Config) -> None:
     """Compact, write the messages if asked to, and print the table or the receipt.
 
     Raises:
-        CompactionError: The file holds no conversation, an option is wrong, or the archive fails.
+        CompactionError: There is no such conversation, an option is wrong, or the archive fails.
     """
     _check_out(job)
-    given, result = anyio.run(_compact, job, config)
+    outcome = anyio.run(_compact, job, config)
     if job.out is not None:
-        _write_messages(job.out, result.messages)
+        _write_messages(job.out, outcome.result.messages)
     if job.as_json:
-        say(json.dumps(_report(given, result), ensure_ascii=True, indent=1))
+        say(json.dumps(_report(outcome), ensure_ascii=True, indent=1))
     else:
-        _print_report(given, result, job, config)
+        _print_report(outcome, job, config)
 
 
-async def _compact(job: CompactFile, config: Config) -> tuple[Input, CompactResult]:
-    given = await read_input(job.file)
-    if job.format_name:
-        given = replace(given, format=job.format_name)
-    request = await to_thread.run_sync(partial(_request, job, given, config))
-    if job.to_format:
-        given, request = await to_thread.run_sync(
-            partial(_converted, given, request, job.to_format)
-        )
+async def _compact(job: CompactJob, config: Config) -> _Outcome:
+    places = Places(Path.home(), Path.cwd(), os.environ)
     with progress("Compacting") as tell:
         async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
+            given, path = await _source(job.source, archive, places)
+            if job.format_name:
+                given = replace(given, format=job.format_name)
+            request = await to_thread.run_sync(partial(_request, job, given, config))
+            to_format = job.to_format or RESUME_FORMATS.get(job.resume or "")
+            if to_format is not None and to_format != given.format:
+                convert_to = partial(_converted, given, request, to_format)
+                given, request = await to_thread.run_sync(convert_to)
             result = await compact(
                 given.payload,
                 request,
@@ -94,7 +112,8 @@ async def _compact(job: CompactFile, config: Config) -> tuple[Input, CompactResu
                 model=_model(config),
                 report_progress=awaited(tell),
             )
-    return given, result
+            resumable = await _resumable(job, given, path, result, archive, places)
+    return _Outcome(given, result, resumable)
 
 
 async def read_input(file: Path) -> Input:
@@ -108,9 +127,59 @@ async def read_input(file: Path) -> Input:
     return await input_of_file(await anyio.Path(file).read_bytes(), file.name)
 
 
-def _request(job: CompactFile, given: Input, config: Config) -> CompactRequest:
+async def _source(named: str, archive: Archive, places: Places) -> tuple[Input, Path | None]:
+    """The conversation that the command line names, and the file that it stands in.
+
+    Raises:
+        CompactionError: There is none of that name.
+    """
+    file = Path(named)
+    if file == STANDARD_INPUT:
+        return await read_input(file), None
+    if named == CURRENT and not await anyio.Path(file).exists():
+        file = await to_thread.run_sync(current_transcript, places)
+    if await anyio.Path(file).is_file():
+        return await read_input(file), Path(await anyio.Path(file).absolute())
+    try:
+        session_id = await whole_session(archive, named)
+    except NotFoundError as error:
+        raise NotFoundError(
+            f"{named} is no file and no archived session. Name a session file, an id from "
+            f"mcp-server-compaction sessions, or {CURRENT}."
+        ) from error
+    format_name, context = await archive.context(session_id)
+    return Input(context, format=format_name, session_id=session_id), None
+
+
+async def _resumable(
+    job: CompactJob,
+    given: Input,
+    path: Path | None,
+    result: CompactResult,
+    archive: Archive,
+    places: Places,
+) -> Resumable | None:
+    """The session that goes on with what was left; None where nothing was asked for or changed."""
+    if job.resume is None or not result.changed or job.mode == "plan":
+        return None
+    write = partial(
+        write_resumable,
+        job.resume,
+        result.messages,
+        origin=result.session_id,
+        tokens=result.tokens.after,
+        places=places,
+        title=(await archive.session_info(result.session_id)).title,
+        model=given.model,
+        cwd=given.folder,
+        beside=path,
+    )
+    return await to_thread.run_sync(write)
+
+
+def _request(job: CompactJob, given: Input, config: Config) -> CompactRequest:
     request = CompactRequest(
-        mode=job.mode,
+        mode=job.mode or "auto",
         format=given.format,
         session_id=job.session or given.session_id,
         model=job.model or given.model or config.model,
@@ -121,7 +190,9 @@ def _request(job: CompactFile, given: Input, config: Config) -> CompactRequest:
         pinned=job.pins,
         instructions=job.instructions or "",
     )
-    return replace(request, target_tokens=_target_tokens(job.target, given, request.model))
+    is_left_open = job.resume is not None and job.mode is None
+    target = job.target or (_RESUMED_TARGET if is_left_open else None)
+    return replace(request, target_tokens=_target_tokens(target, given, request.model))
 
 
 def _model(config: Config) -> SummaryModel | None:
@@ -166,12 +237,13 @@ def _converted(
     )
 
 
-def _check_out(job: CompactFile) -> None:
+def _check_out(job: CompactJob) -> None:
     if job.out is None:
         return
     if job.out.suffix not in {".json", ".jsonl"}:
         raise SettingsError(f"--out is {job.out}. Name a file that ends in .json or .jsonl.")
-    if job.out.exists() and job.out.samefile(job.file):
+    source = Path(job.source)
+    if job.out.exists() and source.exists() and job.out.samefile(source):
         raise SettingsError("--out is the input file, which is never changed. Name another file.")
     if not job.out.absolute().parent.is_dir():
         raise SettingsError(f"The folder of --out {job.out} does not exist. Make it first.")
@@ -197,8 +269,9 @@ def _write_messages(out: Path, messages: Sequence[JsonObject]) -> None:
         ) from error
 
 
-def _report(given: Input, result: CompactResult) -> JsonObject:
+def _report(outcome: _Outcome) -> JsonObject:
     """The receipt for `--json`; a result that changed nothing has the same fields."""
+    given, result, resumable = outcome.given, outcome.result, outcome.resumable
     return {
         **result.receipt,
         "session_id": result.session_id,
@@ -207,10 +280,17 @@ def _report(given: Input, result: CompactResult) -> JsonObject:
         "fits": result.fits,
         "message_count": {"before": len(given.payload), "after": len(result.messages)},
         "notes": list(given.notes),
+        "resume": resumable
+        and {
+            "path": str(resumable.path),
+            "session_id": resumable.session_id,
+            "command": resumable.command,
+        },
     }
 
 
-def _print_report(given: Input, result: CompactResult, job: CompactFile, config: Config) -> None:
+def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
+    given, result = outcome.given, outcome.result
     tokens = result.tokens
     session = short_session(result.session_id)
     say(
@@ -243,6 +323,18 @@ def _print_report(given: Input, result: CompactResult, job: CompactFile, config:
     _print_files(result)
     if job.out is not None:
         say(f"Messages written to {job.out}")
+    if job.resume is not None:
+        say(_resume_line(outcome))
+
+
+def _resume_line(outcome: _Outcome) -> str:
+    resumable = outcome.resumable
+    if resumable is None:
+        return f"No session was written, since this one is {outcome.result.status}: go on with it."
+    return (
+        f"The session stands compacted in {resumable.path}, the original as it was.\n"
+        f"Go on with it: {resumable.command}"
+    )
 
 
 def _unknown_model(model: str | None) -> list[str]:

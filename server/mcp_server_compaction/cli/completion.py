@@ -23,6 +23,15 @@ def script(main: click.Command, shell: str) -> str:
     return found(main, {}, _PROGRAM, _VARIABLE).source()
 
 
+def files_for(
+    _context: click.Context, _option: click.Parameter, typed: str
+) -> "list[CompletionItem]":
+    """Whatever files the shell finds."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(typed, type="file")]
+
+
 def policies_for(_context: click.Context, _option: click.Parameter, typed: str) -> list[str]:
     """Policies whose names begin with what was typed."""
     from context_compaction.policies import POLICIES

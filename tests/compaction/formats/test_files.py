@@ -379,3 +379,15 @@ def test_a_row_without_its_message_is_named(
 ) -> None:
     with pytest.raises(InvalidMessageError, match=f"line 2 of file: {problem}"):
         _read(first, row)
+
+
+def test_what_codex_notes_beside_the_items_is_no_message() -> None:
+    item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi."}]}
+    noted = {"type": "token_usage_record", "payload": {"usage": {"input_tokens": 9}}}
+    found = _read(
+        {"type": "session_meta", "payload": {"id": "s"}},
+        {"type": "world_state", "payload": {"full": True}},
+        {"type": "response_item", "payload": item},
+        noted,
+    )
+    assert found.payload == [item]

@@ -138,7 +138,7 @@ def read_codex(rows: Sequence[Row]) -> Session:
         if kind not in _CODEX_TYPES:
             if kind is None:
                 about = {**row.value, **about}
-            else:
+            elif "payload" not in row.value:  # else what newer versions note beside the items
                 entries.append(_entry(row.value, row))
             continue
         payload = _message_of(row, "payload") or {}

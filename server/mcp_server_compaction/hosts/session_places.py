@@ -1,0 +1,139 @@
+"""Where hosts keep the files of their sessions: the newest of a folder, and a place for more."""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.formats.session_files.hosts import MARK
+
+from mcp_server_compaction.hosts.catalog import Places
+
+CURRENT = "current"
+
+# Codex keeps the sessions of all folders together; of more than these nobody is in the middle.
+_CODEX_FILES = 200
+_HEAD_BYTES = 256 * 1024
+_TAIL_BYTES = 1024 * 1024
+# Claude Code adds a hash of its own to names of folders beyond this.
+_MOST_SLUG_CHARS = 200
+
+
+def current_transcript(places: Places) -> Path:
+    """The newest session file of the project, of whatever host.
+
+    What `resume` wrote and no host has continued yet is passed over: it is nobody's session.
+
+    Raises:
+        NotFoundError: No host has one.
+    """
+    files = [*_claude_code_files(places), *_pi_files(places), *_codex_files(places)]
+    for path in sorted(files, key=_modified, reverse=True):
+        if not _is_untouched(path):
+            return path
+    raise NotFoundError(
+        f"No host keeps a transcript of {places.project}. Start in the folder where the session "
+        "ran, or name its file."
+    )
+
+
+def place_for(host: str, session_id: str, cwd: str, beside: Path | None, places: Places) -> Path:
+    """Where a host looks for a session of the folder `cwd`.
+
+    Args:
+        host: "claude-code", "codex" or "pi".
+        session_id: The session.
+        cwd: The folder that it works in.
+        beside: The file that it was made from; where that is one of the host's own, its folder.
+        places: Where the user's files stand.
+
+    Raises:
+        SettingsError: Claude Code's name of the folder cannot be told.
+    """
+    now = datetime.now().astimezone()
+    root = root_of(host, places)
+    is_beside = beside is not None and beside.parent.parent == root
+    if host == "codex":
+        name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
+        return root / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
+    if host == "pi":
+        found = beside.parent if beside and is_beside else _pi_folder(root, cwd)
+        return found / f"{now:%Y-%m-%dT%H-%M-%S}-000Z_{session_id}.jsonl"
+    folder = beside.parent if beside and is_beside else _claude_code_folder(root, cwd)
+    if folder is None:
+        raise SettingsError(
+            f"Claude Code has no sessions of {cwd} yet, and its name is too long to tell where "
+            "they would stand. Start Claude Code there once."
+        )
+    return folder / f"{session_id}.jsonl"
+
+
+def root_of(host: str, places: Places) -> Path:
+    """The folder of all sessions of a host."""
+    home = places.home
+    match host:
+        case "claude-code":
+            return places.moved("CLAUDE_CONFIG_DIR", home / ".claude") / "projects"
+        case "codex":
+            return places.moved("CODEX_HOME", home / ".codex") / "sessions"
+        case _:
+            agent = places.moved("PI_CODING_AGENT_DIR", home / ".pi" / "agent")
+            return places.moved("PI_CODING_AGENT_SESSION_DIR", agent / "sessions")
+
+
+def _claude_code_folder(root: Path, cwd: str) -> Path | None:
+    name = re.sub(r"[^a-zA-Z0-9]", "-", cwd)
+    if len(name) <= _MOST_SLUG_CHARS:
+        return root / name
+    return next(root.glob(f"{name[:_MOST_SLUG_CHARS]}-*"), None)
+
+
+def _claude_code_files(places: Places) -> list[Path]:
+    folder = _claude_code_folder(root_of("claude-code", places), str(places.project))
+    found = folder.glob("*.jsonl") if folder else ()
+    return [path for path in found if not path.name.startswith("agent-")]
+
+
+def _pi_folder(root: Path, cwd: str) -> Path:
+    name = re.sub(r"[/\\:]", "-", re.sub(r"^[/\\]", "", cwd))
+    return root / f"--{name}--"
+
+
+def _pi_files(places: Places) -> Iterator[Path]:
+    return _pi_folder(root_of("pi", places), str(places.project)).glob("*.jsonl")
+
+
+def _codex_files(places: Places) -> list[Path]:
+    found = root_of("codex", places).glob("*/*/*/rollout-*.jsonl")
+    newest = sorted(found, key=_modified, reverse=True)[:_CODEX_FILES]
+    return [path for path in newest if _codex_cwd(path) == str(places.project)]
+
+
+def _codex_cwd(path: Path) -> str | None:
+    with path.open("rb") as file:
+        head = file.readline(_HEAD_BYTES)
+    try:
+        cwd = json.loads(head)["payload"]["cwd"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return cwd if isinstance(cwd, str) else None
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # deleted since it was listed
+        return 0.0
+
+
+def _is_untouched(path: Path) -> bool:
+    """Whether the last line is one that `resume` wrote: no host has added any."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return True
+    return not lines or f'"{MARK}":'.encode() in lines[-1]

@@ -1,0 +1,185 @@
+"""Real hosts from npm, headless, each with a home of its own, talking to a model on loopback.
+
+`MCP_COMPACTION_HOST_CLIENTS` says where they come from: a folder with their `node_modules`, or
+"npm", which installs them into a temporary folder. They take up to half a gigabyte each, so that
+nobody gets them unasked.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SOURCE_VARIABLE = "MCP_COMPACTION_HOST_CLIENTS"
+INSTALL_SECONDS = 150
+RUN_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class HostClient:
+    """How one host is installed, told of the model, and asked.
+
+    Attributes:
+        package: What npm installs, with the version that was tried.
+        command: Its program.
+        set_up: Writes its configuration; the environment that it needs.
+        ask: The arguments that ask one thing, in a new session or one that is named.
+    """
+
+    package: str
+    command: str
+    set_up: Callable[[Path, str], dict[str, str]]
+    ask: Callable[[str, str | None], list[str]]
+
+
+def _claude_code(home: Path, url: str) -> dict[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": url,
+        "ANTHROPIC_API_KEY": "scripted",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "DISABLE_AUTOUPDATER": "1",
+    }
+
+
+def _ask_claude_code(text: str, session_id: str | None) -> list[str]:
+    resume = ["--resume", session_id] if session_id else []
+    return [*resume, "--allowedTools", "Bash(seq:*)", "-p", text]
+
+
+def _codex(home: Path, url: str) -> dict[str, str]:
+    (home / ".codex").mkdir()
+    (home / ".codex/config.toml").write_text(
+        'model = "gpt-5"\nmodel_provider = "scripted"\ncheck_for_update_on_startup = false\n'
+        "[analytics]\nenabled = false\n"
+        '[model_providers.scripted]\nname = "scripted"\nwire_api = "responses"\n'
+        f'base_url = "{url}/v1"\nenv_key = "SCRIPTED_KEY"\n'
+        "request_max_retries = 0\nstream_max_retries = 0\n",
+        "utf-8",
+    )
+    return {"SCRIPTED_KEY": "scripted"}
+
+
+def _ask_codex(text: str, session_id: str | None) -> list[str]:
+    # The sandbox of a test machine may have none of its own.
+    options = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    resume = ["resume", session_id] if session_id else []
+    return ["exec", *options, *resume, text]
+
+
+def _pi(home: Path, url: str) -> dict[str, str]:
+    model = {
+        "id": "scripted-1",
+        "name": "scripted",
+        "reasoning": False,
+        "input": ["text"],
+        "contextWindow": 200_000,
+        "maxTokens": 8_192,
+        "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
+    }
+    provider = {"baseUrl": url, "apiKey": "scripted", "api": "anthropic-messages"}
+    (home / ".pi/agent").mkdir(parents=True)
+    (home / ".pi/agent/models.json").write_text(
+        json.dumps({"providers": {"scripted": {**provider, "models": [model]}}}), "utf-8"
+    )
+    return {"PI_OFFLINE": "1", "PI_TELEMETRY": "0"}
+
+
+def _ask_pi(text: str, session_id: str | None) -> list[str]:
+    resume = ["--session", session_id] if session_id else []
+    return ["--provider", "scripted", "--model", "scripted-1", *resume, "-p", text]
+
+
+CLIENTS: Mapping[str, HostClient] = {
+    "claude-code": HostClient(
+        "@anthropic-ai/claude-code@2.1.197", "claude", _claude_code, _ask_claude_code
+    ),
+    "codex": HostClient("@openai/codex@0.169.0", "codex", _codex, _ask_codex),
+    "pi": HostClient("@mariozechner/pi-coding-agent@0.73.1", "pi", _pi, _ask_pi),
+}
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A host that can be run.
+
+    Attributes:
+        home: The user's folder that it sees.
+        project: The folder that it is started in.
+        environment: All that it sees of the environment.
+    """
+
+    client: HostClient
+    program: Path
+    home: Path
+    project: Path
+    environment: Mapping[str, str]
+
+    def ask(self, text: str, session_id: str | None = None) -> str:
+        """What the host prints when it is asked `text`."""
+        return self.run([str(self.program), *self.client.ask(text, session_id)])
+
+    def run(self, command: Sequence[str]) -> str:
+        """The output of a program of this user, in the project."""
+        done = subprocess.run(
+            command,
+            env=dict(self.environment),
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
+        return done.stdout
+
+
+def program_of(client: HostClient, folder: Path) -> Path:
+    """The program of a host: of those that stand ready, or one that npm installs into `folder`."""
+    named = os.environ.get(SOURCE_VARIABLE)
+    if not named:
+        pytest.skip(f"{SOURCE_VARIABLE} names no folder with {client.command}, nor npm")
+    place = folder if named == "npm" else Path(named)
+    program = place / "node_modules/.bin" / client.command
+    if not program.exists() and named == "npm":
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip(f"{client.command} cannot be installed: npm is missing")
+        (place / "package.json").write_text('{"private": true}', "utf-8")
+        install = [npm, "install", "--no-audit", "--no-fund", client.package]
+        try:
+            done = subprocess.run(
+                install, cwd=place, capture_output=True, timeout=INSTALL_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            pytest.skip(f"{client.package} was not installed within {INSTALL_SECONDS} seconds")
+        if done.returncode != 0:
+            pytest.skip(f"npm could not install {client.package}: {done.stderr[-200:]!r}")
+    if not program.exists():
+        pytest.skip(f"{program} is missing")
+    return program
+
+
+def installed(name: str, program: Path, folder: Path, url: str) -> Installed:
+    """The host `name` with a home and a project below `folder`, and the model at `url`."""
+    home, project = folder / "home", folder / "project"
+    home.mkdir()
+    project.mkdir()
+    client = CLIENTS[name]
+    environment = {
+        "HOME": str(home),
+        "PATH": os.environ["PATH"],
+        "LANG": "C.UTF-8",
+        "NO_PROXY": "127.0.0.1",
+        # Whatever a host sends elsewhere ends here.
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+        "MCP_COMPACTION_ARCHIVE": str(home / "archive"),
+        **client.set_up(home, url),
+    }
+    return Installed(client, program, home, project, environment)
