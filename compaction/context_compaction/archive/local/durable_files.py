@@ -5,7 +5,6 @@ transcripts hold whatever the host's tools have read.
 """
 
 import errno
-import fcntl
 import os
 import stat
 import sys
@@ -15,6 +14,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
+
+try:
+    import fcntl
+except ModuleNotFoundError as error:
+    raise ArchiveError(
+        "The archive needs the file locks of Linux or macOS (Python's module fcntl), which this "
+        "system lacks. On Windows, run the program in WSL."
+    ) from error
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
