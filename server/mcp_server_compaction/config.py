@@ -140,7 +140,7 @@ def _archive_folder(named: str | None) -> Path:
 def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Roots:
     named = list(flags) or [part for part in (variable or "").split(os.pathsep) if part]
     for folder in named:
-        if not Path(folder).expanduser().is_dir():
+        if not is_folder(Path(folder).expanduser()):
             raise SettingsError(
                 f"The root {folder} is not a folder. Correct --root or {ROOTS_VARIABLE} "
                 f"(several are separated by {os.pathsep!r})."
@@ -148,6 +148,14 @@ def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Ro
     if named:
         return roots_of(named)
     return NO_ROOTS if over_http else roots_of(default_folders(Path.cwd(), Path.home()))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder at `path`; a name that no file system takes is none."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _writer(named: str | None) -> WriterName:

@@ -12,7 +12,7 @@ import anyio
 from context_compaction.errors import SettingsError
 
 from mcp_server_compaction.cli.terminal import say
-from mcp_server_compaction.config import ARCHIVE_VARIABLE
+from mcp_server_compaction.config import ARCHIVE_VARIABLE, is_folder
 from mcp_server_compaction.hosts.catalog import SERVER_NAME, Host, Places, Scope, host_named
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (
@@ -92,7 +92,7 @@ def _installation(options: InstallOptions, flags: Mapping[str, Any]) -> Installa
         if flags.get(name):
             kept += [flag, str(flags[name])]
     for root in [*map(Path, flags.get("roots") or ()), *options.roots]:
-        if not root.is_dir():
+        if not is_folder(root):
             raise SettingsError(f"The root {root} is not a folder. Name an existing one.")
         kept += ["--root", str(root.absolute())]
     told = kept[:2] if archive else []
@@ -171,7 +171,10 @@ def run_doctor_of_host(host_name: str, *, as_json: bool) -> bool:
     findings: list[Finding] = anyio.run(check_host, host, _places())
     if as_json:
         say(json.dumps([asdict(finding) for finding in findings], indent=1))
-        return all(finding.is_ok for finding in findings)
-    for finding in findings:
-        say(f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}")
-    return all(finding.is_ok for finding in findings)
+    else:
+        for finding in findings:
+            say(f"{'ok     ' if finding.is_ok else 'PROBLEM'}  {finding.text}")
+    problems = sum(not finding.is_ok for finding in findings)
+    if problems:
+        say(f"{problems} of {len(findings)} checks of {host.title} failed.", err=True)
+    return not problems

@@ -1,6 +1,7 @@
 """`wrap`: run a proxy over stdio before a program or an address."""
 
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
@@ -53,6 +54,8 @@ def run_wrap(behind: Behind, config: Config, threshold_tokens: int) -> None:
     """
     if bool(behind.command) == bool(behind.url):
         raise SettingsError("Give either --url URL or, after --, the command of a server.")
+    if behind.url and not re.match(r"https?://[^/]", behind.url):
+        raise SettingsError(f"--url is {behind.url!r}. Give an address as https://host/mcp.")
     log_to_stderr()
     if not anyio.run(_wrap, behind, config, threshold_tokens):
         sys.stderr.write("mcp-server-compaction: the server behind the proxy ended.\n")

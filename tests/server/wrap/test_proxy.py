@@ -258,6 +258,7 @@ async def test_a_server_at_an_address_is_wrapped_too(
     [
         ([], "Give either --url URL or, after --, the command"),
         (["--url", "http://127.0.0.1:1/mcp", "--", "true"], "Give either"),
+        (["--url", "nowhere"], "Give an address as https://host/mcp"),
         (["--", "/no/such/program"], "cannot be started"),
         (["--url", "http://127.0.0.1:1/mcp", "--header", "nothing"], "Name: value"),
         (["--", sys.executable, "-c", "pass"], "the server behind the proxy ended"),
