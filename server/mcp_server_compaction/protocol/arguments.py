@@ -49,8 +49,8 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
     names = list(known)
     near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if near:
-        return f"There is no {what} {name!r}. Did you mean {', '.join(near)}?"
-    return f"There is no {what} {name!r}. Known: {', '.join(names)}."
+        return f"Unknown {what}: {name!r}. Did you mean {', '.join(near)}?"
+    return f"Unknown {what}: {name!r}. Known: {', '.join(names)}."
 
 
 def describe_problems(error: ValidationError) -> str:

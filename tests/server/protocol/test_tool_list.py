@@ -7,7 +7,9 @@ import pytest
 from context_compaction.policies import POLICIES
 from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.vocabulary import load_o200k
+from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
+from mcp_types import INVALID_PARAMS
 
 from tests.server.helpers import Era, connect, error_of
 
@@ -80,10 +82,14 @@ async def test_an_unknown_argument_is_refused_with_the_nearest_known_ones(
     assert "\n" not in message
 
 
-async def test_an_unknown_tool_is_refused_with_the_known_ones(config: Config) -> None:
-    async with connect(config) as client:
-        message = error_of(await client.call_tool("compact_message", {}))
-    assert "compact_messages" in message
+@pytest.mark.parametrize("name", ["compact_message", "tools/list", "", "Wärme 🔥"])
+async def test_an_unknown_tool_is_an_error_of_the_protocol_that_names_the_known_ones(
+    config: Config, era: Era, name: str
+) -> None:
+    async with connect(config, era) as client:
+        with pytest.raises(MCPError, match=r"^Unknown tool: .*compact_messages") as refused:
+            await client.call_tool(name, {})
+    assert refused.value.error.code == INVALID_PARAMS
 
 
 @pytest.mark.parametrize(

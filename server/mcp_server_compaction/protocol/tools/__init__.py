@@ -3,9 +3,11 @@
 import logging
 from functools import cache
 
-from context_compaction.errors import CompactionError, SettingsError
+from context_compaction.errors import CompactionError
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
     InputRequiredResult,
@@ -55,22 +57,20 @@ async def call_tool(
 ) -> CallToolResult | InputRequiredResult:
     """Handle `tools/call`: an expected failure becomes a result that the model can read.
 
-    Anything else is a fault of ours; the SDK logs it and answers with an internal error.
+    An unknown tool is an error of the protocol, as the specification has it: a result would say
+    that a tool ran. Anything else is a fault of ours; the SDK logs it and answers with an internal
+    error.
     """
+    tool = TOOLS.get(params.name)
+    if tool is None:
+        raise MCPError(INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
     try:
-        tool = _tool_named(params.name)
         arguments = parse_arguments(tool.arguments, params.arguments or {})
         return await tool.run(context, arguments)
     except (ToolError, CompactionError) as error:
         _logger.info("Tool %r failed: %r", params.name, str(error))
         text = sendable(f"{str(error).rstrip()} Nothing was changed.")
         return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
-
-
-def _tool_named(name: str) -> ToolSpec:
-    if name not in TOOLS:
-        raise SettingsError(unknown_name("tool", name, TOOLS))
-    return TOOLS[name]
 
 
 def _definition(tool: ToolSpec) -> Tool:
