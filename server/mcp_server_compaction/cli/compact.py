@@ -16,9 +16,8 @@ from context_compaction import formats
 from context_compaction.archive import Archive
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.formats.convert import convert, split_system
 from context_compaction.messages.edits import Edit
-from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import CompactResult
@@ -29,13 +28,15 @@ from context_compaction.tokens.models import profile_for
 from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
 from mcp_server_compaction.cli.terminal import awaited, progress, say
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.hosts.catalog import Places
-from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable, write_resumable
+from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
+    converted,
     input_of_file,
     irreducible_lines,
+    resumable_of,
+    this_user,
     written_by,
 )
 from mcp_server_compaction.protocol.writers import model_for
@@ -93,16 +94,15 @@ def run_compact(job: CompactJob, config: Config) -> None:
 
 
 async def _compact(job: CompactJob, config: Config) -> _Outcome:
-    places = Places(Path.home(), Path.cwd(), os.environ)
     with progress("Compacting") as tell:
         async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
-            given, path = await _source(job.source, archive, places)
+            given = await _source(job.source, archive)
             if job.format_name:
                 given = replace(given, format=job.format_name)
             request = await to_thread.run_sync(partial(_request, job, given, config))
             to_format = job.to_format or RESUME_FORMATS.get(job.resume or "")
             if to_format is not None and to_format != given.format:
-                convert_to = partial(_converted, given, request, to_format)
+                convert_to = partial(converted, given, request, to_format)
                 given, request = await to_thread.run_sync(convert_to)
             result = await compact(
                 given.payload,
@@ -112,7 +112,9 @@ async def _compact(job: CompactJob, config: Config) -> _Outcome:
                 model=_model(config),
                 report_progress=awaited(tell),
             )
-            resumable = await _resumable(job, given, path, result, archive, places)
+            resumable = None
+            if job.resume and result.changed and job.mode != "plan":
+                resumable = await resumable_of(result, job.resume, given, archive)
     return _Outcome(given, result, resumable)
 
 
@@ -127,19 +129,19 @@ async def read_input(file: Path) -> Input:
     return await input_of_file(await anyio.Path(file).read_bytes(), file.name)
 
 
-async def _source(named: str, archive: Archive, places: Places) -> tuple[Input, Path | None]:
-    """The conversation that the command line names, and the file that it stands in.
+async def _source(named: str, archive: Archive) -> Input:
+    """The conversation that the command line names.
 
     Raises:
         CompactionError: There is none of that name.
     """
     file = Path(named)
     if file == STANDARD_INPUT:
-        return await read_input(file), None
+        return await read_input(file)
     if named == CURRENT and not await anyio.Path(file).exists():
-        file = await to_thread.run_sync(current_transcript, places)
+        file = await to_thread.run_sync(current_transcript, this_user())
     if await anyio.Path(file).is_file():
-        return await read_input(file), Path(await anyio.Path(file).absolute())
+        return replace(await read_input(file), path=Path(await anyio.Path(file).absolute()))
     try:
         session_id = await whole_session(archive, named)
     except NotFoundError as error:
@@ -148,33 +150,7 @@ async def _source(named: str, archive: Archive, places: Places) -> tuple[Input, 
             f"mcp-server-compaction sessions, or {CURRENT}."
         ) from error
     format_name, context = await archive.context(session_id)
-    return Input(context, format=format_name, session_id=session_id), None
-
-
-async def _resumable(
-    job: CompactJob,
-    given: Input,
-    path: Path | None,
-    result: CompactResult,
-    archive: Archive,
-    places: Places,
-) -> Resumable | None:
-    """The session that goes on with what was left; None where nothing was asked for or changed."""
-    if job.resume is None or not result.changed or job.mode == "plan":
-        return None
-    write = partial(
-        write_resumable,
-        job.resume,
-        result.messages,
-        origin=result.session_id,
-        tokens=result.tokens.after,
-        places=places,
-        title=(await archive.session_info(result.session_id)).title,
-        model=given.model,
-        cwd=given.folder,
-        beside=path,
-    )
-    return await to_thread.run_sync(write)
+    return Input(context, format=format_name, session_id=session_id)
 
 
 def _request(job: CompactJob, given: Input, config: Config) -> CompactRequest:
@@ -217,24 +193,6 @@ def _target_tokens(target: str | None, given: Input, model: str | None) -> int |
     overhead = count.overhead(system=given.system, tools=given.tools)
     total = count.messages(formats.parse(given.payload, format=given.format)) + overhead
     return max(1, total * int(number) // 100)
-
-
-def _converted(
-    given: Input, request: CompactRequest, to_format: str
-) -> tuple[Input, CompactRequest]:
-    """The conversation in another format, archived as a session of its own."""
-    parsed: Messages = formats.parse(given.payload, format=given.format)
-    system = given.system
-    if to_format in {"anthropic", "gemini"}:  # the others have the system prompt in the list
-        in_list, parsed = split_system(parsed)
-        system = "\n\n".join(text for text in (system, in_list) if text) or None
-    messages = convert(parsed, to=to_format, origin=given.format)
-    payload = formats.render(messages, format=to_format)
-    session_id = f"{request.session_id}.{to_format}" if request.session_id else None
-    return (
-        replace(given, payload=payload, format=to_format, system=system),
-        replace(request, format=to_format, session_id=session_id, system=system),
-    )
 
 
 def _check_out(job: CompactJob) -> None:

@@ -1,7 +1,8 @@
 """From the arguments of `compact_messages` to the library's request, and from its result back."""
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,16 @@ from typing import Any
 from anyio import to_thread
 from context_compaction.archive import Archive
 from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.messages.model import JsonObject
+from context_compaction.file_access import Roots
+from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.settings import Settings
 
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.catalog import Places
+from mcp_server_compaction.hosts.resume import Resumable, write_resumable
+from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.schemas import (
     BoundaryFigures,
@@ -45,6 +50,7 @@ class Input:
         folder: The working folder of the conversation, which relative paths start from.
         known_count: How many of the messages the archive supplied, before those of the call.
         notes: What the caller should know of the source.
+        path: The file that it stands in.
     """
 
     payload: Sequence[JsonObject]
@@ -56,6 +62,12 @@ class Input:
     folder: str | None = None
     known_count: int = 0
     notes: tuple[str, ...] = ()
+    path: Path | None = None
+
+
+def this_user() -> Places:
+    """Where the files of this process's user stand; the project is the folder it works in."""
+    return Places(Path.home(), Path.cwd(), os.environ)
 
 
 async def input_of(arguments: CompactArguments, archive: Archive, config: Config) -> Input:
@@ -65,11 +77,24 @@ async def input_of(arguments: CompactArguments, archive: Archive, config: Config
         CompactionError: The file may not be read, or holds no conversation.
     """
     if arguments.transcript_path is not None:
-        data = await config.roots.read_bytes(arguments.transcript_path)
-        return await input_of_file(data, Path(arguments.transcript_path).name)
+        path = await _transcript(arguments.transcript_path, config)
+        data = await config.roots.read_bytes(path)
+        return replace(await input_of_file(data, path.name), path=path)
     if arguments.new_messages is not None:
         return await _grown(archive, arguments.session_id or "", arguments.new_messages)
     return Input(arguments.messages or [])
+
+
+async def _transcript(named: str, config: Config) -> Path:
+    """The file that `transcript_path` names.
+
+    Raises:
+        NotFoundError: "current", and no host keeps a session of this folder.
+    """
+    # Where no file may be read, as over HTTP, nobody learns which there are.
+    if named != CURRENT or not config.roots.folders:
+        return Path(named)
+    return await to_thread.run_sync(current_transcript, this_user())
 
 
 async def input_of_file(data: bytes, name: str) -> Input:
@@ -139,6 +164,67 @@ def compact_request_of(arguments: CompactArguments, given: Input, config: Config
         prepare=options.prepare,
         apply=options.apply,
     )
+
+
+def converted(
+    given: Input, request: CompactRequest, to_format: str
+) -> tuple[Input, CompactRequest]:
+    """The conversation in another format, archived as a session of its own.
+
+    Raises:
+        CompactionError: The messages cannot be read, or not be told in that format.
+    """
+    from context_compaction import formats
+    from context_compaction.formats.convert import convert, split_system
+
+    parsed: Messages = formats.parse(given.payload, format=given.format)
+    system = given.system
+    if to_format in {"anthropic", "gemini"}:  # the others have the system prompt in the list
+        in_list, parsed = split_system(parsed)
+        system = "\n\n".join(text for text in (system, in_list) if text) or None
+    messages = convert(parsed, to=to_format, origin=given.format)
+    payload = formats.render(messages, format=to_format)
+    session_id = f"{request.session_id}.{to_format}" if request.session_id else None
+    return (
+        replace(given, payload=payload, format=to_format, system=system),
+        replace(request, format=to_format, session_id=session_id, system=system),
+    )
+
+
+async def resumable_of(
+    result: CompactResult,
+    host: str,
+    given: Input,
+    archive: Archive,
+    *,
+    within: Roots | None = None,
+) -> Resumable:
+    """A session that `host` goes on with, made of a result.
+
+    Args:
+        result: Of the conversation, in the format of the host.
+        host: Which host.
+        given: What was compacted.
+        archive: Where it is archived.
+        within: The folders that may be written to; None for any.
+
+    Raises:
+        CompactionError: It cannot be written.
+    """
+    write = partial(
+        write_resumable,
+        host,
+        result.messages,
+        origin=result.session_id,
+        tokens=result.tokens.after,
+        places=this_user(),
+        title=(await archive.session_info(result.session_id)).title,
+        model=given.model,
+        cwd=given.folder,
+        beside=given.path,
+        within=within,
+    )
+    return await to_thread.run_sync(write)
 
 
 def split_options(given: Mapping[str, Any]) -> tuple[CompactOptions, dict[str, Any]]:

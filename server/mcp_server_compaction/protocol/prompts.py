@@ -39,12 +39,12 @@ def _compact_text(arguments: Mapping[str, str]) -> str:
     instructions = f" and instructions={focus!r}" if focus else ""
     whole_line = _WHOLE_LINE if focus else ""
     return (
-        "Archive and summarise this conversation with the tool compact_messages. If you know the "
-        "file that holds this session's transcript, pass it as transcript_path; otherwise pass "
-        f"the messages. Use mode='full'{instructions}. {whole_line}Then show me the summary and "
-        "where the originals can be read again. The context of this host stays as it is: say so, "
-        "and that its own compact command, or a new session that begins with the summary, makes "
-        "it smaller."
+        "Archive and summarise this conversation with the tool compact_messages. Pass the file "
+        "that holds this session's transcript as transcript_path, or 'current' if you do not know "
+        f"it; if there is none, pass the messages. Use mode='full'{instructions}. {whole_line}Then "
+        "show me the summary and where the originals can be read again. The context of this host "
+        "stays as it is: say so, and that its own compact command, or a new session that begins "
+        "with the summary, makes it smaller."
     )
 
 

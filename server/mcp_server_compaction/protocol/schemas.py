@@ -16,6 +16,7 @@ from mcp_server_compaction.protocol.arguments import Arguments
 Tokens = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Reply = Literal["messages", "edits", "receipt"]
+ResumeHost = Literal["claude-code", "codex", "pi"]
 
 
 class CompactArguments(Arguments):
@@ -27,7 +28,9 @@ class CompactArguments(Arguments):
     new_messages: list[dict[str, Any]] | None = Field(
         default=None, description="Only what came since the last call; needs session_id."
     )
-    transcript_path: str | None = Field(default=None, description="Or a session file of a host.")
+    transcript_path: str | None = Field(
+        default=None, description="A host's session file, or current."
+    )
     session_id: str | None = None
     mode: Mode = Field(
         default="auto",
@@ -118,6 +121,11 @@ class CompactOptions(Arguments):
     prepare: bool = Field(
         default=False,
         description="Compact what stands there now, but keep the outcome for a later apply.",
+    )
+    resume: ResumeHost | None = Field(
+        default=None,
+        description="With transcript_path: write what was left as a session that this host goes "
+        "on with, beside the original; next_step has the line that continues it.",
     )
     apply: str | None = Field(
         default=None,
@@ -279,6 +287,7 @@ class CompactAnswer(Answer):
         default=None, description="The compacted context, to be read."
     )
     receipt_pointer: str | None = None
+    resume_path: str | None = Field(default=None, description="Where options.resume wrote.")
     messages: list[dict[str, Any]] | None = Field(
         default=None, description="The new list, if it changed and was asked for."
     )

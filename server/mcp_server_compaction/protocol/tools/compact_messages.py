@@ -2,22 +2,29 @@
 
 from typing import Any
 
+from anyio import to_thread
 from context_compaction.archive import Archive
+from context_compaction.errors import SettingsError
 from context_compaction.messages.edits import make_blob
 from context_compaction.result import CompactResult
 from context_compaction.splices import make_splices
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
+from mcp_server_compaction.hosts.resume import RESUME_FORMATS
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     answer_of,
     compact_request_of,
+    converted,
     input_of,
+    resumable_of,
+    split_options,
 )
 from mcp_server_compaction.protocol.schemas import (
     CompactAnswer,
     CompactArguments,
     Reply,
+    ResumeHost,
     SummaryRequest,
 )
 from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, structured
@@ -29,8 +36,14 @@ MAX_LIST_CHARS = 500_000
 PLANNED = "Nothing was written: this is what mode='auto' would do."
 UNCHANGED_HOST = (
     "This host's context is unchanged: no tool can replace it. Tell the user to run the host's own "
-    "compact command, or to begin a new session with this summary."
+    "compact command, or to begin a new session with this summary. Claude Code, Codex and pi can "
+    "go on with what is left here: call with options={'resume': 'claude-code'} (codex, pi)."
 )
+RESUMED = (
+    "This host's context is unchanged. Tell the user to end this session and to go on with the "
+    "compacted one by: {}"
+)
+NOT_RESUMED = "No session was written, since nothing was compacted. mode='full' compacts now."
 
 
 async def compact_messages(
@@ -50,6 +63,10 @@ async def compact_messages(
     archive = await deps.archive()
     given = await input_of(arguments, archive, deps.config)
     request = compact_request_of(arguments, given, deps.config)
+    host = _resume_host(arguments)
+    to_format = RESUME_FORMATS[host] if host else given.format
+    if to_format is not None and to_format != given.format:
+        given, request = await to_thread.run_sync(converted, given, request, to_format)
 
     async def report_progress(fraction: float, step: str) -> None:
         await context.session.report_progress(fraction, 1.0, step)
@@ -77,9 +94,30 @@ async def compact_messages(
         await deps.changes.updated(f"transcript://{result.session_id}")
         await deps.changes.listed(context.session)
     answer = answer_of(result, given.notes, wrote=wrote)
+    if host and result.changed and wrote:
+        roots = deps.config.roots
+        resumable = await resumable_of(result, host, given, archive, within=roots)
+        answer.resume_path = str(resumable.path)
+        answer.next_step = RESUMED.format(resumable.command)
+    elif host and result.status == "unchanged":
+        answer.next_step = NOT_RESUMED
     if arguments.transcript_path is not None and arguments.reply is None:
         return await _told(answer, result, given, archive)
     return await _reply(answer, result, given, arguments.reply or "messages", archive)
+
+
+def _resume_host(arguments: CompactArguments) -> ResumeHost | None:
+    """The host that is to go on with what is left.
+
+    Raises:
+        SettingsError: An option is wrong, or the conversation stands in no file.
+    """
+    host = split_options(arguments.options or {})[0].resume
+    if host is not None and arguments.transcript_path is None:
+        raise SettingsError(
+            "options.resume needs transcript_path: a session file of a host, or 'current'."
+        )
+    return host
 
 
 async def _told(
@@ -92,7 +130,7 @@ async def _told(
     answer.receipt, answer.boundary, answer.layers = None, None, []
     if result.status == "planned":
         answer.next_step = PLANNED
-    elif result.changed:
+    elif result.changed and answer.resume_path is None:
         answer.next_step = UNCHANGED_HOST
     return structured(answer, lead="summary")
 
