@@ -59,6 +59,7 @@ _EFFECT_COMMAND = re.compile(
     r"|\bcurl\b.*(-X\s*(POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
     r"|\b(DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
 )
+_PARTS = re.compile(r"&&|;|\n|\|\|")
 # Verbs in the names of tools that act outside the conversation.
 _EFFECT_WORDS = frozenset({
     "add", "approve", "assign", "book", "cancel", "change", "charge", "close", "comment",
@@ -253,6 +254,12 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         tuple(dict.fromkeys(_artifacts(messages, index, extra_kinds))),
         tuple(ledger.values()),
     )
+
+
+def effects_in(command: str) -> list[str]:
+    """The parts of a command line that change something outside the conversation."""
+    parts = (part.strip() for part in _PARTS.split(command))
+    return [part for part in parts if _EFFECT_COMMAND.search(part)]
 
 
 def has_effect(tool_name: str, use: ToolUse) -> bool:

@@ -12,17 +12,18 @@ from typing import Any
 from context_compaction.activity.digest import Digest
 from context_compaction.activity.file_ledger import FileEntry
 from context_compaction.activity.file_replay import ReplayedFile
+from context_compaction.activity.tool_kinds import is_steering
 from context_compaction.messages.model import is_list, is_object, named_arguments
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions
-from context_compaction.summarizers.extractive.turns import Action, Turn
+from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 
 # So much of a file's hash tells two states of it apart.
 HASH_CHARS = 8
 _PATHS_ON_A_LINE = 6
 _ROW_CHARS = (120, 400)
-_RECORD_CHARS = (200, 600, 2_000)
-_RECORD_WANTS = (0.0, 1.0, 4.0)
+_RECORD_CHARS = (100, 240, 600, 2_000)
+_RECORD_WANTS = (0.0, 1.0, 2.5, 6.0)
 # What is nested deeper is left out.
 _MOST_DEPTH = 8
 # Fewer records than these are told with their keys.
@@ -48,6 +49,13 @@ _DEFINITION = re.compile(
 )
 # A last line that tells what came of a run.
 _OUTCOME = re.compile(r"\d")
+# What hosts put around the output of a command.
+_CHATTER = re.compile(
+    r"(?:Wall time|Chunk ID|Output|Original token count|Total output lines|Exit code: 0"
+    r"|Process exited with code 0)\b.{0,40}\Z|[.sFExX]{1,200} *\[ *\d{1,3}%\]\Z"
+)
+# An identifier with figures in it, or a date.
+_CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
 _INDENT_AND_BRACE = " \t{:"
 _NEW_KEYS = ("new_string", "newText", "new_str", "newString", "new_text")
 
@@ -63,13 +71,16 @@ def fact_lines(
     for action in actions:
         if not action.text or action.failed or action.use.kind in ("read", "write", "edit"):
             continue
+        if action.is_look or is_steering(action.name) or (action.effect and action.use.command):
+            continue  # what was committed stands in the log
         value = _parsed(action.text)
         if value is not None:
             records.setdefault(action.name, {}).pop(action.label, None)
             records[action.name][action.label] = action, value
         else:
-            outputs.pop(action.label, None)
-            outputs[action.label] = action
+            key = command_key(action.label)
+            outputs.pop(key, None)
+            outputs[key] = action
     for at, (name, found) in enumerate(records.items()):
         lines += _record_lines((1, at), name, list(found.values()))
     for age, action in enumerate(reversed(outputs.values())):
@@ -144,43 +155,54 @@ def _record_lines(
     place: tuple[int, ...], name: str, found: Sequence[tuple[Action, Any]]
 ) -> Iterator[Line]:
     """The answers of one tool: one header and a row each, where all have one shape."""
-    shapes = {tuple(value) if is_object(value) else () for _, value in found}
-    if len(found) >= _TABLE_ROWS and len(shapes) == 1 and (keys := next(iter(shapes))):
-        head = (*place, 0)
-        for number, (action, value) in enumerate(reversed(found)):
-            values = " | ".join(_shown(value[key]) for key in keys)
+    table = _table([value for _, value in reversed(found)])
+    if table:
+        keys, rows = table
+        for number, ((action, _), row) in enumerate(zip(reversed(found), rows, strict=True)):
             # A header alone says nothing: it stands with the first row.
             label = f"[{action.number}] "
-            label = f"  {label}" if number else f"{name}: {' | '.join(keys)}\n{label}"
+            label = f"  {label}" if number else f"{name}: {keys}\n{label}"
             wants = number * 0.2, 2 + number * 0.5
-            under = head if number else None
-            yield from versions((*place, number), label, values, _ROW_CHARS, wants, under)
+            under = (*place, 0) if number else None
+            yield from versions((*place, number), label, row, _ROW_CHARS, wants, under)
         return
     for number, (action, value) in enumerate(found):
         head = (*place, number)
         # The newest first; but the first record of all says who it is about.
-        rank = 1 if place[1] + number == 0 else 2 * (len(found) - 1 - number)
+        rank = 0.5 if place[1] + number == 0 else len(found) - 1 - number
         label = f"{action.label} [{action.number}]: "
-        records = _rows(value)
-        if not records:
-            told = "; ".join(_members(value)) or "nothing"
-            when = [rank * 0.5 + want for want in _RECORD_WANTS]
-            yield from versions(head, label, told, _RECORD_CHARS, when)
+        table = _table(value) if is_list(value) else None
+        if not table:
+            # What is asked for by its code goes before what can be said in words.
+            told = sorted(_members(value), key=lambda member: not _CODE.search(member))
+            when = [rank + want for want in _RECORD_WANTS]
+            yield from versions(head, label, "; ".join(told) or "nothing", _RECORD_CHARS, when)
             continue
-        yield Line(head, rank * 0.5, f"{label}{' | '.join(records[0])}\n{_row(records[0])}")
-        for at, record in enumerate(records[1:], 1):
-            yield Line((*head, at), rank * 0.5 + at * 0.3, f"  {_row(record)}", head)
+        keys, rows = table
+        yield Line(head, rank, f"{label}{keys}\n{head_of(rows[0], _ROW_CHARS[-1])}")
+        for at, row in enumerate(rows[1:], 1):
+            text = f"  {head_of(row, _ROW_CHARS[-1])}"
+            yield Line((*head, at), rank + at * 0.3, text, head)
 
 
-def _row(record: Mapping[str, Any]) -> str:
-    return f"{head_of(' | '.join(map(_shown, record.values())), _ROW_CHARS[-1])}"
+def _table(values: Sequence[Any]) -> tuple[str, list[str]] | None:
+    """The keys of records of one shape, and a row for each; None for other values.
 
-
-def _rows(value: Any) -> list[dict[str, Any]]:
-    """The records of a list in which all have one shape; none otherwise."""
-    if not is_list(value) or len(value) < _TABLE_ROWS or not all(is_object(item) for item in value):
-        return []
-    return value if len({tuple(item) for item in value}) == 1 and value[0] else []
+    What is the same in all is told once, beside the keys. A value may be a list of such records.
+    """
+    groups = [value if is_list(value) else [value] for value in values]
+    records = [record for group in groups for record in group]
+    if len(groups) < _TABLE_ROWS or not all(map(is_object, records)) or not all(groups):
+        return None
+    if len({tuple(record) for record in records}) > 1 or not records[0]:
+        return None
+    shown = [{key: _shown(value) for key, value in record.items()} for record in records]
+    same = {key for key in shown[0] if len({record[key] for record in shown}) == 1}
+    keys = [key for key in shown[0] if key not in same] or list(shown[0])
+    common = ", ".join(f"{key}: {shown[0][key]}" for key in shown[0] if key not in keys)
+    told = iter(" | ".join(record[key] for key in keys) for record in shown)
+    rows = [" + ".join(next(told) for _ in group) for group in groups]
+    return f"{' | '.join(keys)}{f' (all: {common})' if common else ''}", rows
 
 
 def _shown(value: Any, depth: int = 0) -> str:
@@ -188,11 +210,9 @@ def _shown(value: Any, depth: int = 0) -> str:
     if depth > _MOST_DEPTH:
         return LEFT_OUT
     if is_object(value):
-        inner = ", ".join(f"{key}: {_shown(item, depth + 1)}" for key, item in value.items())
+        told = ((key, _shown(item, depth + 1)) for key, item in value.items())
+        inner = ", ".join(f"{key}: {text}" for key, text in told if text)
         return f"({inner})" if inner else ""
-    if records := _rows(value):
-        rows = ("/".join(_shown(item, depth + 1) for item in row.values()) for row in records)
-        return f"[{'/'.join(records[0])}: {'; '.join(rows)}]"
     if is_list(value):
         return ", ".join(_shown(item, depth + 1) for item in value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -201,7 +221,8 @@ def _shown(value: Any, depth: int = 0) -> str:
 
 def _output_lines(action: Action, age: int) -> Iterator[Line]:
     """What a command or a tool answered: all where it is short, else how it begins and ends."""
-    lines = [line.strip() for line in action.text.splitlines() if line.strip()]
+    told = (line.strip() for line in action.text.splitlines())
+    lines = [line for line in told if line and not _CHATTER.match(line)]
     if not lines:
         return
     shown = " / ".join(lines)
@@ -209,12 +230,12 @@ def _output_lines(action: Action, age: int) -> Iterator[Line]:
     if shown.strip("(). ").lower() == "no output":
         return
     if not is_short:
-        if action.use.kind == "execute" and not action.is_look and not _OUTCOME.search(lines[-1]):
+        if action.use.kind == "execute" and not _OUTCOME.search(lines[-1]):
             return  # the chatter of a build
         half = _OUTPUT_CHARS // 2
         last = lines[-1] if len(lines) > 1 else ""
         shown = f"{head_of(lines[0], half)} … {head_of(last, half)}".strip(" …")
-    want = 3 + age * 0.5 + (12 if action.is_look or not is_short else 0)
+    want = 3 + age * 0.5 + (0 if is_short else 12)
     yield Line((2, action.number, -age), want, f"{action.label} [{action.number}] -> {shown}")
 
 

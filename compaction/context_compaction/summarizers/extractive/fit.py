@@ -6,7 +6,7 @@ never keeps less.
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from context_compaction.messages import placeholders
@@ -16,6 +16,8 @@ from context_compaction.tokens.counter import MessageCounter
 _MIN_TOKENS = 12
 # Where so many lines in a row are too long for what is left, the room is full.
 _MOST_MISSES = 40
+# What is wanted less than this comes after what all sections have to tell in short.
+BASE_WANT = 2.0
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
 
 Place: TypeAlias = tuple[int, ...]
@@ -44,6 +46,31 @@ class Line:
 Chosen: TypeAlias = dict[str, dict[Place, str]]
 
 
+@dataclass(slots=True)
+class _Room:
+    """The room while it is filled: what stands in it, what that costs, and what is left."""
+
+    count: MessageCounter
+    left: int
+    chosen: Chosen
+    costs: dict[tuple[str, Place], int] = field(default_factory=dict[tuple[str, Place], int])
+
+    def cost_of(self, title: str, line: Line) -> int:
+        """What `line` adds; 0 for one that stands there already, or has nothing to stand under."""
+        key = title, line.place
+        if line.is_fuller != (key in self.costs):
+            return 0
+        if line.under is not None and line.under not in self.chosen[title]:
+            return 0
+        return self.count.text(line.text) + _LINE_TOKENS - self.costs.get(key, 0)
+
+    def take(self, title: str, line: Line, cost: int) -> None:
+        """Put `line` there."""
+        self.chosen[title][line.place] = line.text
+        self.costs[title, line.place] = self.costs.get((title, line.place), 0) + cost
+        self.left -= cost
+
+
 def chosen_lines(
     sections: Mapping[str, Sequence[Line]],
     shares: Mapping[str, float],
@@ -55,45 +82,53 @@ def chosen_lines(
     What is wanted most goes first whatever its section; then the sections take turns, so that each
     has its share of the room until it has no more to say.
     """
-    chosen: Chosen = {title: {} for title in sections}
-    costs: dict[tuple[str, Place], int] = {}
-    left = room_tokens
-
-    def take(title: str, line: Line) -> int:
-        """Take `line` where there is room and what it belongs to; what it costs, or 0."""
-        nonlocal left
-        key = title, line.place
-        if line.is_fuller != (key in costs) or line.under not in (None, *chosen[title]):
-            return 0
-        cost = count.text(line.text) + _LINE_TOKENS - costs.get(key, 0)
-        if cost <= left:
-            chosen[title][line.place] = line.text
-            costs[key] = costs.get(key, 0) + cost
-            left -= cost
-        return cost
-
+    room = _Room(count, room_tokens, {title: {} for title in sections})
     ordered = {
         title: sorted(lines, key=lambda line: (line.want, line.place, line.is_fuller))
         for title, lines in sections.items()
     }
-    first = [(line.want, title, line) for title in ordered for line in ordered[title]]
-    for _, title, line in sorted((item for item in first if item[0] < 0), key=lambda item: item[0]):
-        cost = take(title, line)
-        if cost > left == room_tokens:
-            shorter = shortened(line.text, left - _LINE_TOKENS, count)
-            return {**chosen, title: {line.place: shorter}} if shorter else chosen
-    queues = [(title, [line for line in ordered[title] if line.want >= 0]) for title in ordered]
-    turns = [(0.0, at, 0) for at in range(len(queues))]
+    for title, line in _floors(ordered):
+        cost = room.cost_of(title, line)
+        if 0 < cost <= room.left:
+            room.take(title, line, cost)
+        elif cost and room.left == room_tokens:
+            shorter = shortened(line.text, room.left - _LINE_TOKENS, count)
+            return {**room.chosen, title: {line.place: shorter}} if shorter else room.chosen
+    _take_turns(room, ordered, shares)
+    return room.chosen
+
+
+def _take_turns(
+    room: _Room, ordered: Mapping[str, Sequence[Line]], shares: Mapping[str, float]
+) -> None:
+    """Fill `room` with the lines of all sections, each section as fast as its share allows."""
+    titles = list(ordered)
+    queues = [iter([line for line in ordered[title] if line.want >= 0]) for title in titles]
+    turns: list[tuple[bool, float, int, int, Line]] = []
+
+    def queue(used: float, at: int) -> None:
+        """Let the next line of a section wait until its share of the room has come to its end."""
+        priced = ((room.cost_of(titles[at], line), line) for line in queues[at])
+        cost, line = next((item for item in priced if item[0]), (0, None))
+        if line is not None:
+            spent = used + cost / shares[titles[at]]
+            heapq.heappush(turns, (line.want >= BASE_WANT, spent, at, cost, line))
+
+    for at in range(len(titles)):
+        queue(0.0, at)
     misses = 0
-    while turns and left > _MIN_TOKENS // 2 and misses < _MOST_MISSES:
-        used, at, number = heapq.heappop(turns)
-        title, lines = queues[at]
-        if number < len(lines):
-            before = left
-            cost = take(title, lines[number])
-            misses = misses + 1 if cost and left == before else 0
-            heapq.heappush(turns, (used + cost / shares[title], at, number + 1))
-    return chosen
+    while turns and room.left > _MIN_TOKENS // 2 and misses < _MOST_MISSES:
+        _, used, at, cost, line = heapq.heappop(turns)
+        misses = misses + 1 if cost > room.left else 0
+        if cost <= room.left:
+            room.take(titles[at], line, cost)
+        queue(used, at)
+
+
+def _floors(ordered: Mapping[str, Sequence[Line]]) -> list[tuple[str, Line]]:
+    """What goes before all turns, most wanted first."""
+    first = [(title, line) for title, lines in ordered.items() for line in lines if line.want < 0]
+    return sorted(first, key=lambda item: item[1].want)
 
 
 def shortened(text: str, tokens: int, count: MessageCounter) -> str:

@@ -24,7 +24,13 @@ from context_compaction.settings import ToolKind
 
 _LABEL_CHARS = 120
 _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
-_CD = re.compile(r"\A(?:cd \S+\s*&&\s*)+")
+# Parts of a command line that tell nothing of what it is for, and the texts in it.
+_PARTS = re.compile(r"&&|\|\||;|\n")
+_SCRIPT = re.compile(
+    r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|set |do |done|fi\b|git add|python3? -\s*\Z"
+)
+_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
+_COMMAND_CHARS = 8_000
 # Commands that only look; what they find may speak of errors without being one.
 _LOOK = re.compile(
     r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
@@ -38,7 +44,8 @@ _TROUBLE = re.compile(
 )
 # What says no more than that it failed.
 _ONLY_STATUS = re.compile(
-    r"\W*(?:command )?(?:exited|exit|failed|returned)?[\w ]*\b\d{1,3}\W*", re.I
+    r"\W{0,8}(?:command )?(?:exited|exit|failed|returned)?[\w ]{0,40}\b\d{1,3}\W{0,8}",
+    re.IGNORECASE,
 )
 _SCANNED_CHARS = 20_000
 
@@ -175,7 +182,7 @@ def _action(
     number: int, call: ToolCall, result: ToolResult | None, kinds: Mapping[str, str]
 ) -> Action:
     use = classify(call, kinds)
-    label = _CD.sub("", _flat(use.command)) if use.command else _call_label(call, use)
+    label = _command_label(use.command) if use.command else _call_label(call, use)
     if result is None or is_stand_in(result):
         return Action(number, call.name, use, _one_line(label), failed=None, call=call)
     text = "" if placeholders.is_placeholder(result) else result_text(result)
@@ -185,6 +192,15 @@ def _action(
         error = ""
     effect = has_effect(call.name, use)
     return Action(number, call.name, use, _one_line(label), text, failed, error, effect, call)
+
+
+def _command_label(command: str) -> str:
+    """What a command line is for: its last part that is no script, no change of folder, no look."""
+    bare = _HEREDOC.sub("", command[:_COMMAND_CHARS])
+    parts = [part.strip() for part in _PARTS.split(bare) if part.strip()]
+    parts = [part for part in parts if not _SCRIPT.match(part)] or parts
+    told = [part for part in parts if not _LOOK.match(part)] or parts
+    return _flat(told[-1]) if told else ""
 
 
 def _call_label(call: ToolCall, use: ToolUse) -> str:

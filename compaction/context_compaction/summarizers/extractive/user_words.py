@@ -13,7 +13,7 @@ from context_compaction.activity.error_line import ERROR
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
-from context_compaction.summarizers.extractive.fit import Line, Place, head_of
+from context_compaction.summarizers.extractive.fit import BASE_WANT, Line, Place, head_of
 from context_compaction.summarizers.instructions.find import UserInstructions
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.typed_text import (
@@ -27,8 +27,8 @@ _PART_CHARS = 320
 # Of a pasted part so much is told at first, and so much where there is room.
 _PASTED_CHARS = (200, 1_200)
 _FLOOR_CHARS = 160
-# How much less what stands one message earlier is wanted.
-_AGE_WANT = 0.05
+# How much less what was asked one request earlier is wanted.
+_AGE_WANT = 0.1
 # A sentence of the user below this rank is no rule.
 _RULE_RANK = 0.5
 _SMALL_TALK_CHARS = 48
@@ -75,9 +75,9 @@ def user_lines(
         floors.append((requests[-1], -3.0))
     lines = [
         line
-        for at, found in parts.items()
+        for age, (at, found) in enumerate(reversed(parts.items()))
         for number, part in enumerate(found)
-        for line in _lines_of((at, number), part, len(messages))
+        for line in _lines_of((at, number), part, age + number / 1_000)
     ]
     for at, want in floors:
         number = next((n for n, part in enumerate(parts[at]) if not part.is_pasted), 0)
@@ -107,20 +107,18 @@ def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
     return lines
 
 
-def _lines_of(place: Place, part: _Part, size: int) -> Iterable[Line]:
-    age = size - place[0] + place[1] / 1_000
-    # A rule of little weight gives way to what was asked lately.
+def _lines_of(place: Place, part: _Part, age: float) -> Iterable[Line]:
     if part.is_pasted:
         short, full = (_extract(part.text, chars) for chars in _PASTED_CHARS)
-        yield Line(place, 3_000_000 + age, short)
+        yield Line(place, BASE_WANT - 1 / (1 + age), short)
         if full != short:
-            yield Line(place, 4_000_000 + age, full, is_fuller=True)
-    elif part.rank >= _RULE_RANK:
-        yield Line(place, max(0.0, 100 - part.rank), part.text)
+            yield Line(place, BASE_WANT + 3 + age, full, is_fuller=True)
     elif _is_small_talk(part.text):
-        yield Line(place, 2_000_000 + age, part.text)
+        yield Line(place, BASE_WANT + age, part.text)
     else:
-        yield Line(place, 98.5 + age * _AGE_WANT, part.text)
+        # What is surely a rule is pinned; of the rest, what was asked lately goes first.
+        as_rule = 1.2 - part.rank / 10 if part.rank >= _RULE_RANK else BASE_WANT
+        yield Line(place, max(0.0, min(as_rule, 0.6 + age * _AGE_WANT)), part.text)
 
 
 def _parts(

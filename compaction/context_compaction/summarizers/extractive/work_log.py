@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from context_compaction.activity.digest import effects_in
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
 
-_SAID_CHARS = (200, 450, 1_000)
+_SAID_CHARS = (200, 600, 1_500)
 _STEP_CHARS = 240
 _DID_CHARS = (160, 400)
 _COMMAND_CHARS = 60
@@ -27,6 +28,13 @@ _MOST_FAILURES = 4
 AGE_WANT = 0.2
 _VERB_OF = {"write": "wrote", "edit": "edited", "notebook": "edited", "read": "read"}
 _VERBS = ("wrote", "edited", "ran", "read")
+_COMMIT = re.compile(
+    r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
+)
+_MESSAGE = re.compile(r"\Agit commit\b.{0,40}? -\w*m ?(['\"])(.{1,120}?)(?:\1.*|\Z)")
+_EFFECT_CHARS = 120
+_TIMEOUT = re.compile(r"\Atimeout \S+ ")
+_PROGRAM_WORDS = 3
 _MARKUP = re.compile(r"\*\*|^\s{0,3}#{1,6} |^```\w*$", re.MULTILINE)
 # How agents begin before they say anything.
 _OPENING = re.compile(
@@ -88,14 +96,15 @@ def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure
     for at, turn in enumerate(turns):
         for action in turn.actions:
             if action.use.kind == "execute":
-                key = command_key(action.label)
+                key = _program(action.label)
                 before = failing.get(key)
                 if action.failed and action.error:
                     first, times = (before.turn, before.times) if before else (at, 0)
                     changed = before.changed if before else ()
+                    command = command_key(action.label)
                     failing[key] = Failure(
-                        first, at, key, action.error, times + 1, None, changed
-                    )  # fmt: skip
+                        first, at, command, action.error, times + 1, None, changed
+                    )
                 elif before and action.failed is False:
                     passed = action.number
                     found.append(replace(failing.pop(key), passed=passed))
@@ -108,6 +117,11 @@ def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure
             elif action.failed and action.error:
                 found.append(Failure(at, at, action.label, action.error, 1, None, ()))
     return sorted((*found, *failing.values()), key=lambda failure: failure.last_turn)
+
+
+def _program(label: str) -> str:
+    """What is run: a failure of it is cured by a run of it that passes, whatever the arguments."""
+    return " ".join(_TIMEOUT.sub("", command_key(label)).split()[:_PROGRAM_WORDS])
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
@@ -147,16 +161,18 @@ def _turn_lines(
     # What was said last of all stands where the work stands.
     if closing in told or age == 0:
         closing = ""
+    if closing.endswith(("?", "？")) and len(closing) < _QUESTION_CHARS:
+        closing = ""  # which was answered
     told.add(closing)
     done = "; ".join(_done(turn, names))
-    passed = [action.label for action in turn.actions if action.effect and action.failed is False]
+    passed = [
+        _effect_told(action) for action in turn.actions if action.effect and action.failed is False
+    ]
     head = (at, 0, 0)
     label = f"[{turn.number}] "
     if done:
         yield from versions(head, label, done, _DID_CHARS, (age * AGE_WANT, 3 + age * 0.5))
-    wants = age * AGE_WANT + 0.1, 2 + age * 0.5, 4 + age * 1.5
-    if not done and closing.endswith(("?", "？")) and len(closing) < _QUESTION_CHARS:
-        wants = 8 + age, 8 + age, 8 + age  # which was answered
+    wants = age * AGE_WANT + 0.1, 1 + age * 0.4, 1.5 + age * 0.7
     if closing and done:
         yield from versions((at, 0, 1), "  agent: ", closing, _SAID_CHARS, wants, head)
     elif closing:
@@ -182,6 +198,15 @@ def _earlier_words(
             told.add(text)
             line = f"  agent [{number}]: {head_of(text, _STEP_CHARS)}"
             yield Line((at, 1, -back), 3 + age + back * 0.5, line, (at, 0, 0))
+
+
+def _effect_told(action: Action) -> str:
+    """What a call changed for good: of a commit its hash and subject, as they were answered."""
+    if commits := _COMMIT.findall(action.text):
+        return ", ".join(f"commit {name} {subject}" for name, subject in commits)
+    parts = effects_in(action.use.command) if action.use.command else []
+    told = [_MESSAGE.sub(r"commit \2", " ".join(part.split())) for part in parts]
+    return "; ".join(part[:_EFFECT_CHARS] for part in told) or action.label
 
 
 def _closing(said: list[tuple[int, str]]) -> str:
