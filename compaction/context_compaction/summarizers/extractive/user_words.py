@@ -28,9 +28,7 @@ _PART_CHARS = 320
 _PASTED_CHARS = (200, 1_200)
 _FLOOR_CHARS = 160
 # How much less what was asked one request earlier is wanted.
-_AGE_WANT = 0.1
-# A sentence of the user below this rank is no rule.
-_RULE_RANK = 0.5
+_AGE_WANT = 0.2
 _SMALL_TALK_CHARS = 48
 # A command to the host.
 _COMMAND = re.compile(r"/\w*")
@@ -117,7 +115,7 @@ def _lines_of(place: Place, part: _Part, age: float) -> Iterable[Line]:
         yield Line(place, BASE_WANT + age, part.text)
     else:
         # What is surely a rule is pinned; of the rest, what was asked lately goes first.
-        as_rule = 1.2 - part.rank / 10 if part.rank >= _RULE_RANK else BASE_WANT
+        as_rule = 1.2 - part.rank / 10
         yield Line(place, max(0.0, min(as_rule, 0.6 + age * _AGE_WANT)), part.text)
 
 
