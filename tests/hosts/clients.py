@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,11 +95,34 @@ def _ask_pi(text: str, session_id: str | None) -> list[str]:
     return ["--provider", "scripted", "--model", "scripted-1", *resume, "-p", text]
 
 
+def _opencode(home: Path, url: str) -> dict[str, str]:
+    model = {"name": "scripted", "limit": {"context": 200_000, "output": 8_000}}
+    provider = {
+        "options": {"baseURL": f"{url}/v1", "apiKey": "scripted"},
+        "models": {"claude-sonnet-4-5": model},
+    }
+    config = {
+        "autoupdate": False,
+        "share": "disabled",
+        "model": "anthropic/claude-sonnet-4-5",
+        "enabled_providers": ["anthropic"],
+        "provider": {"anthropic": provider},
+    }
+    (home / ".config/opencode").mkdir(parents=True)
+    (home / ".config/opencode/opencode.json").write_text(json.dumps(config), "utf-8")
+    return {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+
+
+def _ask_opencode(text: str, session_id: str | None) -> list[str]:
+    return ["run", *(["-s", session_id] if session_id else []), text]
+
+
 CLIENTS: Mapping[str, HostClient] = {
     "claude-code": HostClient(
         "@anthropic-ai/claude-code@2.1.197", "claude", _claude_code, _ask_claude_code
     ),
     "codex": HostClient("@openai/codex@0.169.0", "codex", _codex, _ask_codex),
+    "opencode": HostClient("opencode-ai@1.18.33", "opencode", _opencode, _ask_opencode),
     "pi": HostClient("@mariozechner/pi-coding-agent@0.73.1", "pi", _pi, _ask_pi),
 }
 
@@ -125,19 +149,22 @@ class Installed:
 
     def run(self, command: Sequence[str]) -> str:
         """The output of a program of this user, in the project."""
-        done = subprocess.run(
-            command,
-            env=dict(self.environment),
-            cwd=self.project,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            timeout=RUN_SECONDS,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
-        return done.stdout
+        # A file, not a pipe: opencode ends before a pipe has taken more than 128 KB.
+        with tempfile.TemporaryFile() as output:
+            done = subprocess.run(
+                command,
+                env=dict(self.environment),
+                cwd=self.project,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                timeout=RUN_SECONDS,
+                check=False,
+            )
+            output.seek(0)
+            text = output.read().decode("utf-8")
+        assert done.returncode == 0, text[-2_000:] + done.stderr.decode("utf-8")[-2_000:]
+        return text
 
 
 def program_of(client: HostClient, folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """A session compacted by us is continued by its real host: the model sees the compacted list."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,7 @@ def _check_pairs(request: Json) -> None:
     assert called == answered
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", _NEW_MESSAGES)
 def test_a_real_host_goes_on_with_what_was_compacted(
     name: str, npm_folder: Path, tmp_path: Path
 ) -> None:
@@ -114,3 +115,32 @@ def test_a_real_host_goes_on_with_what_was_compacted(
         assert FACT in model.sent()
         assert len(model.sent()) < len(sent)
         _check_pairs(model.requests[-1])
+
+
+def test_opencode_imports_what_was_compacted_and_goes_on_with_it(
+    npm_folder: Path, tmp_path: Path
+) -> None:
+    program = program_of(CLIENTS["opencode"], npm_folder)
+    with serve_host_model() as model:
+        host = installed("opencode", program, tmp_path, model.url)
+        host.ask(f"{FACT} {WORK} 0: print its log.")
+        [session_id] = re.findall(r"ses_\w+", host.run([str(program), "session", "list"]))
+        for step in range(1, STEPS):
+            host.ask(f"{WORK} {step}: print its log.", session_id)
+        size_before = len(model.sent())
+        export = host.project / "session.json"
+        export.write_text(host.run([str(program), "export", session_id]), "utf-8")
+
+        done = _ours(host, "compact", str(export), "--resume", "opencode")
+        assert done["changed"]
+        assert done["session_id"] == session_id
+        resumed = done["resume"]
+        host.run([str(program), "import", resumed["path"]])
+
+        host.ask("What is the release called?", resumed["session_id"])
+        assert len(model.sent()) < size_before
+        for kept in (FACT, f"{WORK} {STEPS - 1}:", "What is the release called?"):
+            assert kept in model.sent()
+        assert "step 1 line 160 of the log" not in model.sent()
+        _check_pairs(model.requests[-1])
+        assert session_id in host.run([str(program), "session", "list"])

@@ -132,7 +132,7 @@ def wrap(
 @click.argument("source", metavar="SESSION", shell_complete=files_for)
 @click.option(
     "--resume",
-    type=click.Choice(["claude-code", "codex", "pi"]),
+    type=click.Choice(["claude-code", "codex", "pi", "opencode"]),
     help="Write a session that this host goes on with, beside the original.",
 )
 @click.option("--window", type=click.IntRange(1), metavar="N", help="Context window in tokens.")

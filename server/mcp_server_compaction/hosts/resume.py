@@ -16,19 +16,26 @@ from pathlib import Path
 from context_compaction.archive.local.durable_files import make_folder, put_file
 from context_compaction.errors import PathNotAllowedError, SettingsError
 from context_compaction.file_access import Roots
-from context_compaction.formats.session_files.write import WRITERS, NewSession
+from context_compaction.formats.session_files.model import NewSession
+from context_compaction.formats.session_files.write import WRITERS
 from context_compaction.messages.model import JsonObject
 
 from mcp_server_compaction.hosts.catalog import Places
 from mcp_server_compaction.hosts.session_places import place_for
 
-RESUME_FORMATS = {"claude-code": "anthropic", "codex": "openai-responses", "pi": "pi"}
+RESUME_FORMATS = {
+    "claude-code": "anthropic",
+    "codex": "openai-responses",
+    "pi": "pi",
+    "opencode": "anthropic",
+}
 """The hosts whose sessions can be written, and the format of their messages."""
 
 _COMMANDS = {
-    "claude-code": "claude --resume {}",
-    "codex": "codex resume {}",
-    "pi": "pi --session {}",
+    "claude-code": "claude --resume {id}",
+    "codex": "codex resume {id}",
+    "pi": "pi --session {id}",
+    "opencode": "opencode import {path} && opencode --session {id}",
 }
 _MOST_TITLE_CHARS = 80
 
@@ -75,6 +82,8 @@ def write_resumable(
     """
     folder = cwd if cwd is not None and Path(cwd).is_dir() else str(places.project)
     session_id = str(uuid.uuid4())
+    if host == "opencode":
+        session_id = f"ses_{session_id.replace('-', '')[:26]}"
     new = NewSession(
         session_id=session_id,
         origin=origin,
@@ -89,7 +98,7 @@ def write_resumable(
         _check_within(path, within)
     rows = WRITERS[host](messages, new)
     _write_new(path, "".join(json.dumps(row) + "\n" for row in rows).encode("ascii"))
-    command = _COMMANDS[host].format(session_id)
+    command = _COMMANDS[host].format(id=session_id, path=shlex.quote(str(path)))
     if folder != str(places.project):
         command = f"cd {shlex.quote(folder)} && {command}"
     return Resumable(path, session_id, command)

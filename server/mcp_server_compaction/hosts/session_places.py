@@ -43,7 +43,7 @@ def place_for(host: str, session_id: str, cwd: str, beside: Path | None, places:
     """Where a host looks for a session of the folder `cwd`.
 
     Args:
-        host: "claude-code", "codex" or "pi".
+        host: "claude-code", "codex", "pi" or "opencode", which is to import it from there.
         session_id: The session.
         cwd: The folder that it works in.
         beside: The file that it was made from; where that is one of the host's own, its folder.
@@ -58,6 +58,8 @@ def place_for(host: str, session_id: str, cwd: str, beside: Path | None, places:
     if host == "codex":
         name = f"rollout-{now:%Y-%m-%dT%H-%M-%S}-{session_id}.jsonl"
         return root / f"{now:%Y}" / f"{now:%m}" / f"{now:%d}" / name
+    if host == "opencode":
+        return root / f"{session_id}.json"
     if host == "pi":
         found = beside.parent if beside and is_beside else _pi_folder(root, cwd)
         return found / f"{now:%Y-%m-%dT%H-%M-%S}-000Z_{session_id}.jsonl"
@@ -78,6 +80,8 @@ def root_of(host: str, places: Places) -> Path:
             return places.moved("CLAUDE_CONFIG_DIR", home / ".claude") / "projects"
         case "codex":
             return places.moved("CODEX_HOME", home / ".codex") / "sessions"
+        case "opencode":
+            return places.moved("XDG_DATA_HOME", home / ".local/share") / "opencode/compacted"
         case _:
             agent = places.moved("PI_CODING_AGENT_DIR", home / ".pi" / "agent")
             return places.moved("PI_CODING_AGENT_SESSION_DIR", agent / "sessions")

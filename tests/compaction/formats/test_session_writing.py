@@ -1,18 +1,26 @@
 """A session file that was written is read as the messages it was written from."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.formats import parse
 from context_compaction.formats.session_files.histories import READERS
-from context_compaction.formats.session_files.model import Row
+from context_compaction.formats.session_files.model import NewSession, Row
 from context_compaction.formats.session_files.read import Conversation, parse_file
-from context_compaction.formats.session_files.write import WRITERS, NewSession
-from context_compaction.messages.model import JsonObject
-from hypothesis import given
+from context_compaction.formats.session_files.write import WRITERS
+from context_compaction.messages.model import (
+    JsonObject,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.json_types import Json
@@ -123,3 +131,33 @@ def test_the_file_of_a_sub_agent_is_a_conversation_of_its_own() -> None:
     )
     assert [message.role for message in found.messages] == ["user", "assistant"]
     assert found.session_id == "s1:agent-a1"
+
+
+def _said(messages: Messages) -> dict[str, list[object]]:
+    """What is said, called and answered, each in order."""
+    found: dict[str, list[object]] = {"texts": [], "calls": [], "results": []}
+    for message in messages:
+        speaker = "assistant" if message.role == "assistant" else "user"
+        for block in message.blocks:
+            if isinstance(block, ToolResult):
+                texts = [
+                    part.text for part in block.content if isinstance(part, Text) and part.text
+                ]
+                found["results"].append((block.call_id, "\n".join(texts), block.is_error))
+            elif isinstance(block, ToolCall):
+                found["calls"].append((block.call_id, block.name, block.arguments))
+            elif isinstance(block, Text) and block.text:
+                found["texts"].append((speaker, block.text))
+    return found
+
+
+@given(data=st.data())
+def test_opencode_says_calls_and_answers_the_same(data: st.DataObject) -> None:
+    messages: list[Json] = data.draw(conversations("anthropic"))
+    given_messages = _said(parse(messages))
+    assume(given_messages["texts"])
+    assume(not re.search("image|document", json.dumps(messages)))
+    found = _written("opencode", messages)
+    assert _said(found.messages) == given_messages
+    assert (found.kind, found.session_id) == ("opencode", SESSION.origin)
+    assert (found.cwd, found.model) == (SESSION.cwd, SESSION.model)

@@ -90,7 +90,7 @@ def read_claude_code(rows: Sequence[Row]) -> Session:
         "claude-code",
         "anthropic",
         tuple(entries),
-        session_id=_origin(rows) or agent or _first_text(values, "sessionId"),
+        session_id=origin_of(rows) or agent or _first_text(values, "sessionId"),
         cwd=_first_text(values, "cwd"),
         model=_last_text(model for model in models if model != "<synthetic>"),
     )
@@ -155,7 +155,7 @@ def read_codex(rows: Sequence[Row]) -> Session:
         "codex",
         "openai-responses",
         tuple(entries),
-        session_id=_origin(rows) or _text(about.get("id")),
+        session_id=origin_of(rows) or _text(about.get("id")),
         cwd=_text(about.get("cwd")),
         model=_text(about.get("model")),
         system=_text((object_or_none(instructions) or {"text": instructions}).get("text")),
@@ -204,7 +204,7 @@ def _pi_session(rows: Sequence[Row], entries: Sequence[Entry], notes: tuple[str,
         "pi",
         "pi",
         tuple(entries),
-        session_id=_origin(rows) or _first_text(heads, "id"),
+        session_id=origin_of(rows) or _first_text(heads, "id"),
         cwd=_first_text(heads, "cwd"),
         model=_last_text(models),
         notes=notes,
@@ -277,7 +277,7 @@ def _message_of(row: Row, key: str) -> JsonObject | None:
     return {**kept, **(object_or_none(mark.get("replaced")) or {})}
 
 
-def _origin(rows: Sequence[Row]) -> str | None:
+def origin_of(rows: Sequence[Row]) -> str | None:
     """The archived session that goes on in these rows; None where they are not ours."""
     marks = [mark for row in rows if (mark := object_or_none(row.value.get(MARK)))]
     return _first_text(marks, "session_id")

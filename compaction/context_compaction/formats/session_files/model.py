@@ -1,6 +1,7 @@
-"""What a session file holds once it is read."""
+"""What a session file holds once it is read, and what is said of one that is written."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from context_compaction.messages.model import JsonObject, Messages
@@ -11,7 +12,7 @@ class Conversation:
     """A conversation as it stood in its host's context when the file was written.
 
     Attributes:
-        kind: "claude-code", "codex", "pi" or "messages": what sort of file it is.
+        kind: "claude-code", "codex", "pi", "opencode" or "messages": what sort of file it is.
         format: The format of its messages.
         payload: The messages as the host wrote them, one for each of `messages`.
         messages: The same, parsed, with timestamps where the file has them.
@@ -68,3 +69,33 @@ class Session:
     system: str | None = None
     tools: list[Any] | None = None
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """What a host's file says of a session beside its messages.
+
+    Attributes:
+        session_id: The host's name of it, which no other session has.
+        origin: The archived session that goes on in it.
+        cwd: The folder that the host works in.
+        seconds: When it is written, in Unix time.
+        tokens: What its messages are estimated to take. The host must not take an old report of
+            the provider's, made before the compaction, for the present.
+        title: How people find it in a list.
+        model: The model that was used last.
+    """
+
+    session_id: str
+    origin: str
+    cwd: str
+    seconds: float
+    tokens: int
+    title: str = ""
+    model: str | None = None
+
+    @property
+    def timestamp(self) -> str:
+        """ISO 8601 in UTC, in milliseconds."""
+        moment = datetime.fromtimestamp(self.seconds, UTC)
+        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -21,12 +21,14 @@ from context_compaction.formats.parsing import (
 )
 from context_compaction.formats.session_files.hosts import (
     kind_of,
+    origin_of,
     read_claude_code,
     read_codex,
     read_pi,
 )
 from context_compaction.formats.session_files.message_lists import read_document
 from context_compaction.formats.session_files.model import Conversation, Entry, Row, Session
+from context_compaction.formats.session_files.opencode import is_export, read_opencode
 from context_compaction.messages.model import Message
 
 __all__ = ["MAX_TEXT_BYTES", "Conversation", "decompress", "parse_file", "read_conversation"]
@@ -183,6 +185,8 @@ def _read_whole(text: str, name: str) -> Session:
     lines = list_or_none(found.get("loglines"))
     if lines is not None:
         return _read_rows(lines, range(1, len(lines) + 1), name)
+    if is_export(found):
+        return read_opencode(found, origin_of([Row(1, found)]))
     if kind_of([Row(1, found)]) != "messages":
         return _read_rows([document], range(1, 2), name)
     return read_document(document, name)

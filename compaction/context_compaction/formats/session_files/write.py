@@ -3,53 +3,24 @@
 Each writer gives the rows of a new file; nothing is opened here. The rows say whose conversation
 goes on in them (`MARK`), so that an import takes what the host adds to it for a continuation, and
 archives nothing twice. Where a host needs fields that a message lacks, the row says how to undo
-them: what `read` reads of the file are the messages as they were given, to the byte.
+them: what `read` reads of the file are the messages as they were given, to the byte. opencode keeps
+another form of messages: there, what was said, called and answered is the same.
 """
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from context_compaction.formats.anthropic import HOST_MARKS
 from context_compaction.formats.parsing import list_or_none, object_or_none, text_or_none
 from context_compaction.formats.session_files.hosts import MARK
+from context_compaction.formats.session_files.model import NewSession
+from context_compaction.formats.session_files.opencode import opencode_document
 from context_compaction.messages.model import JsonObject
 
 # The version that the rows look like; the client was tried with them (tests/hosts).
 _CLAUDE_CODE_VERSION = "2.1.197"
 _PI_FILE_VERSION = 3
-
-
-@dataclass(frozen=True, slots=True)
-class NewSession:
-    """What a host's file says of a session beside its messages.
-
-    Attributes:
-        session_id: The host's name of it, which no other session has.
-        origin: The archived session that goes on in it.
-        cwd: The folder that the host works in.
-        seconds: When it is written, in Unix time.
-        tokens: What its messages are estimated to take. The host must not take an old report of
-            the provider's, made before the compaction, for the present.
-        title: How people find it in a list.
-        model: The model that was used last.
-    """
-
-    session_id: str
-    origin: str
-    cwd: str
-    seconds: float
-    tokens: int
-    title: str = ""
-    model: str | None = None
-
-    @property
-    def timestamp(self) -> str:
-        """ISO 8601 in UTC, in milliseconds."""
-        moment = datetime.fromtimestamp(self.seconds, UTC)
-        return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 Writer: TypeAlias = Callable[[Sequence[JsonObject], NewSession], list[JsonObject]]
@@ -190,10 +161,16 @@ def _pi_usage(tokens: int) -> JsonObject:
     return {**counts, "totalTokens": tokens, "cost": costs}
 
 
+def opencode_rows(messages: Sequence[JsonObject], session: NewSession) -> list[JsonObject]:
+    """opencode: one document, to be imported by the host itself."""
+    return [{**opencode_document(messages, session), MARK: _mark(session)}]
+
+
 WRITERS: Mapping[str, Writer] = {
     "claude-code": claude_code_rows,
     "codex": codex_rows,
     "pi": pi_rows,
+    "opencode": opencode_rows,
 }
 
 
