@@ -1,8 +1,8 @@
 """What a shell command does to files, as far as its text tells for certain.
 
 A few forms are followed exactly: `cat FILE`, `sed -n '1,20p' FILE`, `cat > FILE <<'EOF'`,
-`rm FILE`. Of all others it is said which files they may have changed: better one too many than a
-text that is no longer true.
+`rm FILE`. Of all others it is said which files they may have changed: those that they name or write
+into, and all where they put a tree back or rewrite what they find.
 """
 
 import posixpath
@@ -41,17 +41,23 @@ _INTERPRETERS = frozenset({
     "vitest", "jest", "tox", "nox", "docker", "gcc", "g++", "clang", "rustc", "javac", "java",
     "dotnet", "gradle", "mvn", "swift", "ctest", "cmake",
 })  # fmt: skip
+# They write into what they name, be it a folder.
+_WRITERS = frozenset({
+    "cp", "dd", "install", "ln", "mv", "patch", "rsync", "shred", "tar", "tee", "truncate", "unzip",
+})  # fmt: skip
 # With -i, and sort with -o, they change what they read.
 _EDITORS = frozenset({"sed", "perl", "awk", "gawk", "yq", "sort"})
 _GIT_CHANGES = frozenset({
     "am", "apply", "checkout", "cherry-pick", "clean", "merge", "mv", "pull", "rebase", "reset",
-    "restore", "revert", "rm", "stash", "switch", "bisect", "submodule", "worktree",
+    "restore", "revert", "rm", "stash", "switch", "bisect", "submodule",
 })  # fmt: skip
 _REWRITES = re.compile(
     r"\b(?:black|isort|autopep8|yapf|gofmt|goimports|rustfmt|clang-format|prettier|biome|dprint|"
     r"rubocop|codemod|jscodeshift|pre-commit|lint-staged|standard)\b"
     r"|\b(?:format|fmt|fix|rewrite|codegen|generate|gen|migrate)\b"
-    r"|--(?:fix|write|in-place|apply)\b|\bpatch\s|\bfind\b.*-(?:exec|delete|ok)"
+)
+_REWRITING_OPTION = re.compile(
+    r" --(?:fix|write|in-place|apply)\b|\Afind .* -(?:exec|delete|ok)|\Axargs .*(?: -i| rm\b| mv\b)"
 )
 _INSTALLS = re.compile(
     r"\b(?:add|install|i|remove|uninstall|update|upgrade|init|get|tidy|ci|sync"
@@ -188,6 +194,8 @@ def _program(words: Sequence[str]) -> tuple[str, list[str]]:
     words = [word for word in (words[0].lstrip("("), *words[1:]) if word] if words else []
     while at < len(words) and (words[at] in _BEFORE_PROGRAM or re.match(r"\w+=", words[at])):
         at += 1
+    if words[at : at + 1] == ["timeout"]:
+        at += 2
     rest = list(words[at:])
     if runner := _RUNNERS.match(" ".join(rest)):
         rest = [word for word in rest[runner[0].count(" ") :] if word not in ("-y", "--yes", "--")]
@@ -265,25 +273,43 @@ def _changed(
             path = _placed(name, folder)
             yield Deletes(path) if path and "-r" not in line else MayChange((name,))
     elif program == "git":
-        yield from _changed_by_git(names)
+        yield from _changed_by_git(names, makes_branch={"-b", "-B", "-c", "-C"} & set(arguments))
     elif program in _EDITORS and edits:
-        yield MayChange(tuple(names))
-    elif program == "xargs" and names and names[0] in _READERS and not edits:
-        return
-    elif program not in _READERS - {"find"} and _REWRITES.search(line):
+        # The first is the script.
+        yield MayChange(tuple(names if program == "sort" else names[1:]))
+    elif _rewrites(program, names, line):
         is_told = program not in _INTERPRETERS and _only_files(names)
         if not _CHECKS_ONLY.search(line):
             yield MayChange(tuple(names) if is_told else ())
     elif program in _INTERPRETERS:
         yield from _run(names, code, folder)
-    elif program and program not in _READERS and names:
-        yield MayChange(
-            () if program == "xargs" else tuple(names[-1:] if program == "cp" else names)
-        )
+    elif program in _WRITERS and names:
+        yield MayChange(tuple(names[-1:] if program == "cp" else names))
+    elif program and program not in _READERS:
+        named = tuple(name for name in names if _names_file(name))
+        yield from [MayChange(named)] if named else []
 
 
-def _changed_by_git(names: Sequence[str]) -> Iterator[MayChange]:
-    if set(names[:1]) & _GIT_CHANGES:
+def _rewrites(program: str, names: Sequence[str], line: str) -> bool:
+    """Whether a command changes what it finds, named or not: formatters, generators."""
+    if program not in _READERS - {"find"} and _REWRITING_OPTION.search(line):
+        return True
+    runs_script = program in _INTERPRETERS and bool(names) and "." in names[0]
+    is_told = program not in _READERS and not runs_script
+    return is_told and _REWRITES.search(" ".join((program, *names[:2]))) is not None
+
+
+def _names_file(word: str) -> bool:
+    return re.search(r"\w\.\w+\Z", word) is not None
+
+
+def _changed_by_git(names: Sequence[str], *, makes_branch: object) -> Iterator[MayChange]:
+    looks = tuple(names[:2]) in (("stash", "list"), ("stash", "show")) or (
+        makes_branch and len(names) == 2
+    )
+    if set(names[:1]) & {"mv", "rm"}:
+        yield MayChange(tuple(names[1:]))
+    elif set(names[:1]) & _GIT_CHANGES and not looks:
         paths = [name for name in names[1:] if "." in posixpath.basename(name)]
         yield MayChange(tuple(paths) if len(paths) == len(names) - 1 else ())
 
@@ -308,7 +334,7 @@ def changed_by_code(code: str) -> Iterator[MayChange]:
 
 def _only_files(names: Sequence[str]) -> bool:
     """Whether all but the first words are names of files."""
-    files = [name for name in names if re.search(r"\w\.\w+\Z", name) and not _GLOB.search(name)]
+    files = [name for name in names if _names_file(name) and not _GLOB.search(name)]
     return bool(files) and len(names) - len(files) <= 1
 
 

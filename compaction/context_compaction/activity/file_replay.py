@@ -62,7 +62,8 @@ _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL 
 # Before the reason for a doubt, in the note of a file that is put back.
 UNSURE = "; unsure: "
 _TOUCHED_PARTS = 8
-_COMMAND_CHARS = 60
+_COMMAND_CHARS = 30
+_FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 # So many lines that begin with numbers in order are numbered by the tool.
 _TELLING_LINES = 3
 _ANSWER_CHARS = 300
@@ -575,7 +576,7 @@ class _Replay:
         output, succeeded = shell_text(text)
         succeeded = succeeded and not result.is_error
         relative_is_sure = not self._has_moved
-        label = " ".join(command.split())[:_COMMAND_CHARS]
+        label = " ".join(_FOLDER_FIRST.sub("", command).split())[:_COMMAND_CHARS]
         reason = f"a command may have changed it: {label}"
         for effect in shell.command_effects(command, relative_is_sure=relative_is_sure):
             match effect:

@@ -18,6 +18,11 @@ from context_compaction.tokens.counter import MessageCounter
 Stage: TypeAlias = Literal["clear", "fold", "replace", "restore"]
 
 
+# What a file is to the work: a text that steers it (a plan, notes), one that it changed, one that
+# it only read, or one beside it: in a temporary folder, or outside of where all others lie.
+FileUse: TypeAlias = Literal["steering", "changed", "read", "aside"]
+
+
 @dataclass(frozen=True, slots=True)
 class FileText:
     """A file to put back: its text, or None for the path alone, and a note on where it is from.
@@ -29,6 +34,7 @@ class FileText:
     text: str | None
     note: str = ""
     touched: tuple[tuple[int, int], ...] = ()
+    use: FileUse = "read"
 
 
 @dataclass(frozen=True, slots=True)

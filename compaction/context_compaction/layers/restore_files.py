@@ -5,17 +5,19 @@ else takes the last content that stands in the transcript.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from context_compaction.activity.file_replay import UNSURE, ReplayedFile, replay_files
 from context_compaction.activity.outline import outline
 from context_compaction.activity.read_state import FileState
 from context_compaction.file_access import DiskFile, ReadFile
-from context_compaction.layers.base import FileText
+from context_compaction.layers.base import FileText, FileUse
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, make_message
+from context_compaction.messages.model import Messages, make_message
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
@@ -31,6 +33,13 @@ _TASK = re.compile(r"^\s*[-*] \[[ xX]\] ", re.MULTILINE)
 _STEERING_USES = 3
 _LINES_AROUND = 3
 _FRAME_TOKENS = 80
+# A plan is wanted whole, where code has an outline: so much of it comes back at any target.
+_STEERING_TOKENS = 2_000
+_WANTED: tuple[FileUse, ...] = ("steering", "changed", "read", "aside")
+# A small file costs little more than its outline.
+_SMALL_FILE_TOKENS = 250
+_TEMPORARY = re.compile(r"(?:^|/)(?:\.?te?mp|scratch(?:pad)?|\.cache|var/folders)/")
+_MOST_OF_ALL = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,7 @@ class RecentFile:
         note: Where `seen_text` is from, or why it is not known.
         is_sure: Whether nothing that the conversation tells of can have changed it otherwise.
         touched: First and last line of what was changed last, newest first.
+        use: What it is to the work.
     """
 
     path: str
@@ -54,6 +64,7 @@ class RecentFile:
     note: str = NOT_AT_HAND
     is_sure: bool = False
     touched: tuple[tuple[int, int], ...] = ()
+    use: FileUse = "read"
 
 
 def recent_files(
@@ -63,8 +74,8 @@ def recent_files(
 ) -> list[RecentFile]:
     """Files that were used, most wanted first; `not_shown` has those that a cut takes away.
 
-    First texts that steer the work, then what the conversation changed, then what it only read, and
-    of each the newest first.
+    First texts that steer the work, then what the conversation changed, then what it only read,
+    then scratch files and others outside of the work's folder; of each the newest first.
 
     Args:
         messages: The list.
@@ -77,14 +88,47 @@ def recent_files(
         for file in replay_files(messages, extra_kinds).values()
         if not file.is_deleted and (file.reads or (counts_changes and file.is_changed))
     ]
-    if counts_changes:
-        used.sort(key=lambda file: (_is_steering(file), file.is_changed, file.used_at))
-    else:
-        used.sort(key=lambda file: file.read_at)
-    return [_recent(file) for file in reversed(used)]
+    if not counts_changes:
+        used.sort(key=lambda file: -file.read_at)
+        return [_recent(file, "read") for file in used]
+    folder = _folder_of([file.path for file in used])
+    uses: dict[str, FileUse] = {file.path: _use_of(file, folder) for file in used}
+    used.sort(key=lambda file: (_WANTED.index(uses[file.path]), -file.used_at))
+    return [_recent(file, uses[file.path]) for file in used]
 
 
-def _recent(file: ReplayedFile) -> RecentFile:
+def _use_of(file: ReplayedFile, folder: str) -> FileUse:
+    if _TEMPORARY.search(file.path):
+        return "aside"
+    if _is_steering(file):
+        return "steering"
+    if not _is_inside(file.path, folder):
+        return "aside"
+    return "changed" if file.is_changed else "read"
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    is_relative = not path.startswith(("/", "~", "../"))
+    return path.startswith(folder) if folder else is_relative
+
+
+def _folder_of(paths: Sequence[str]) -> str:
+    """Where the work goes on: the folder with most files; "" where paths are relative to it."""
+    paths = [path for path in paths if not _TEMPORARY.search(path)]
+    absolute = [path for path in paths if path.startswith("/")]
+    if 2 * len(absolute) < len(paths):
+        return ""
+    folder = "/"
+    while True:
+        below = Counter(path[len(folder) :].partition("/")[0] for path in absolute
+                        if path.startswith(folder) and "/" in path[len(folder) :])  # fmt: skip
+        name, files = below.most_common(1)[0] if below else ("", 0)
+        if not files or files < _MOST_OF_ALL * len(absolute):
+            return folder
+        folder += f"{name}/"
+
+
+def _recent(file: ReplayedFile, use: FileUse) -> RecentFile:
     note = NOT_AT_HAND
     if file.text is not None:
         note = f"{REPLAYED}, edits replayed: {file.edits}" if file.edits else FROM_TRANSCRIPT
@@ -93,7 +137,7 @@ def _recent(file: ReplayedFile) -> RecentFile:
         note = f"{file.lost}; read it again"
     shown_at = -1 if file.text is None else file.seen_at
     return RecentFile(
-        file.path, file.text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched
+        file.path, file.text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched, use
     )
 
 
@@ -135,43 +179,103 @@ def restore_files(
         limit_tokens: What all messages may count afterwards.
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
-    texts: list[str] = []
-    names: list[str] = []
-    edits: list[Edit] = []
-    message: Message | None = None
-    for file in files[: settings.restore_files]:
-        for action, part in _forms(file, count, settings.restore_file_tokens, room_tokens):
-            mine = names if action == "named" else texts
-            mine.append(part)
-            candidate = make_message("user", placeholders.restored_files(texts, names))
-            if count.message(candidate) <= room_tokens:
-                message = candidate
-                edits.append(Edit("restore", action, None, 0, count.text(part), note=file.path))
-                break
-            mine.pop()
-    if message is None:
-        return Step(messages)
-    return Step((*messages[:at], message, *messages[at:]), tuple(edits))
+    wanted = files[: settings.restore_files]
+    chosen = _chosen(wanted, count, settings, room_tokens)
+    while chosen:
+        texts = [part for _, action, part in sorted(chosen) if action != "named"]
+        names = [part for _, action, part in sorted(chosen) if action == "named"]
+        message = make_message("user", placeholders.restored_files(texts, names))
+        if count.message(message) <= room_tokens:
+            edits = tuple(
+                Edit("restore", action, None, 0, count.text(part), note=wanted[n].path)
+                for n, action, part in sorted(chosen)
+            )
+            return Step((*messages[:at], message, *messages[at:]), edits)
+        chosen.pop()
+    return Step(messages)
 
 
-def _forms(
-    file: FileText, count: MessageCounter, file_tokens: int, room_tokens: int
+# Which file, how it comes back, and its text.
+_Chosen: TypeAlias = tuple[int, str, str]
+
+
+def _chosen(
+    files: Sequence[FileText], count: MessageCounter, settings: Settings, room_tokens: int
+) -> list[_Chosen]:
+    """What comes back of `files`, the most wanted first.
+
+    First what steers the work, whole, and of what was changed how it is laid out; then as much more
+    of each as there is room for.
+    """
+    left_tokens = room_tokens - count.message(
+        make_message("user", placeholders.restored_files([""], [""]))
+    )
+    chosen: dict[int, tuple[str, str]] = {}
+    for forms_of in (_first_forms, _forms):
+        for n, file in enumerate(files):
+            held_tokens = count.text(chosen[n][1]) + 1 if n in chosen else 0
+            most_tokens = min(largest_tokens(file, settings), left_tokens + held_tokens)
+            for action, part in forms_of(file, count, most_tokens):
+                if n in chosen and action in ("named", chosen[n][0]) and part == chosen[n][1]:
+                    break
+                more_tokens = count.text(part) + 1 - held_tokens
+                if more_tokens <= left_tokens and not (n in chosen and action == "named"):
+                    chosen[n] = (action, part)
+                    left_tokens -= more_tokens
+                    break
+    return [(n, action, part) for n, (action, part) in chosen.items()]
+
+
+def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
+    """What `file` may count where it is put back whole."""
+    most_tokens = settings.restore_file_tokens
+    return max(most_tokens, _STEERING_TOKENS) if file.use == "steering" else most_tokens
+
+
+def _first_forms(
+    file: FileText, count: MessageCounter, most_tokens: int
 ) -> Iterator[tuple[str, str]]:
+    """What is wanted of `file` before more of any other: nothing of one that was only read."""
+    if file.text is None or file.use not in ("steering", "changed"):
+        return
+    if file.use == "steering" or count.text(file.text) <= _SMALL_FILE_TOKENS:
+        yield from _whole(file, count, most_tokens)
+    yield from _outline_of(file, _outline_rows(file, count, most_tokens // 2))
+
+
+def _forms(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
     """How `file` may be put back, the fullest first: whole, as an outline, by name."""
-    note = f" ({file.note})" if file.note else ""
     if file.text is None:
+        note = f" ({file.note})" if file.note else ""
         yield "named", placeholders.quoted(f"File: {file.path}{note}")
         return
-    most_tokens = min(file_tokens, room_tokens)
-    if count.text(file.text) <= most_tokens:
-        whole = shown_file(file.path, file.text)
-        yield "restored", placeholders.quoted(f"File: {file.path}{note}\n{whole}")
-    if body := _outlined(file, count, most_tokens):
-        size = f"{file.text.count(chr(10)) + 1} lines"
-        notes = "; ".join(filter(None, (file.note, f"{TOO_LARGE}: {size}")))
-        text = f"Outline of: {file.path} ({notes})\n{body}\nEnd of outline: {file.path}"
-        yield "outlined", placeholders.quoted(text)
+    yield from _whole(file, count, most_tokens)
+    if file.use == "aside":
+        return
+    yield from _outline_of(file, _outlined(file, count, most_tokens))
     yield "named", placeholders.quoted(f"File: {file.path} ({NO_ROOM}; read it again)")
+
+
+def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
+    text = file.text or ""
+    if count.text(text) <= most_tokens:
+        note = f" ({file.note})" if file.note else ""
+        whole = shown_file(file.path, text)
+        yield "restored", placeholders.quoted(f"File: {file.path}{note}\n{whole}")
+
+
+def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
+    if not body:
+        return
+    size = f"{(file.text or '').count(chr(10)) + 1} lines"
+    notes = "; ".join(filter(None, (file.note, f"{TOO_LARGE}: {size}")))
+    text = f"Outline of: {file.path} ({notes})\n{body}\nEnd of outline: {file.path}"
+    yield "outlined", placeholders.quoted(text)
+
+
+def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
+    """What `file` defines, as much of it as has room."""
+    return _fitting(outline(file.text or "", file.path).split("\n"), count, max_tokens)
 
 
 def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
@@ -179,8 +283,7 @@ def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     text = file.text or ""
     rows = text.split("\n")
     parts: list[str] = []
-    half = _fitting(outline(text, file.path).split("\n"), count, max_tokens // 2)
-    if half:
+    if half := _outline_rows(file, count, max_tokens // 2):
         parts.append(half)
     shown: list[range] = []
     for start, stop in file.touched:
@@ -232,12 +335,12 @@ def file_texts(
 
 def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
     if on_disk is None:
-        return FileText(file.path, file.seen_text, file.note, file.touched)
+        return FileText(file.path, file.seen_text, file.note, file.touched, file.use)
     is_changed = state is not None and state.is_changed
     if file.is_sure and file.seen_text is not None:
         is_changed = is_changed or not _same(file.seen_text, on_disk.text)
     touched = file.touched if _same(file.seen_text or "", on_disk.text) else ()
-    return FileText(file.path, on_disk.text, CHANGED if is_changed else "", touched)
+    return FileText(file.path, on_disk.text, CHANGED if is_changed else "", touched, file.use)
 
 
 def _same(one: str, other: str) -> bool:

@@ -19,7 +19,12 @@ from context_compaction.context import (
 )
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.persist import fresh_result_tokens
-from context_compaction.layers.restore_files import RecentFile, not_shown, recent_files
+from context_compaction.layers.restore_files import (
+    RecentFile,
+    largest_tokens,
+    not_shown,
+    recent_files,
+)
 from context_compaction.messages import placeholders
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
 from context_compaction.pipeline.assemble import assemble, fits
@@ -397,9 +402,10 @@ def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
     if plan.cut is None:
         return plan.text_tokens
     settings = plan.level.settings
-    most = settings.restore_file_tokens
     sizes = (
-        most if file.seen_text is None else min(most, context.count.text(file.seen_text))
+        settings.restore_file_tokens
+        if file.seen_text is None
+        else min(largest_tokens(file, settings), context.count.text(file.seen_text))
         for file in not_shown(files, plan.cut.first_kept)[: settings.restore_files]
     )
     return plan.text_tokens + min(sum(sizes), settings.restore_total_tokens)

@@ -87,6 +87,58 @@ def test_a_file_above_its_size_comes_back_as_its_outline_with_what_was_changed_l
     assert COUNT.text(said) < 5_200
 
 
+def test_a_plan_comes_back_whole_where_code_comes_back_as_its_outline() -> None:
+    plan = "\n".join(f"- D{n}: a decision, with the reason for it" for n in range(90))
+    code = "\n".join(f"def f{n}(a: int) -> str:\n    return {n} * a" for n in range(90))
+    files = [
+        FileText("PLAN.md", plan, use="steering"),
+        FileText("big.py", code, use="changed"),
+        FileText("/tmp/probe.py", code, use="aside"),
+    ]
+    step = restored(files, restore_file_tokens=600)
+    assert [(edit.note, edit.action) for edit in step.edits] == [
+        ("PLAN.md", "restored"),
+        ("big.py", "outlined"),
+    ]
+    assert plan in text_of(step)
+
+
+def test_every_changed_file_is_outlined_before_any_comes_back_in_more_detail() -> None:
+    body = "".join(f"    a = {n} * a + {n}\n" for n in range(9))
+    code = "".join(f"def f{n}(a: int) -> str:\n{body}" for n in range(20))
+    files = [FileText(f"{n}.py", code, use="changed") for n in range(4)]
+    wide = restored(files, restore_total_tokens=12_000)
+    assert [edit.action for edit in wide.edits] == ["restored"] * 4
+    tight = restored(files, restore_total_tokens=2 * COUNT.text(code))
+    assert [edit.action for edit in tight.edits] == ["restored", *["outlined"] * 3]
+
+
+def test_what_steers_comes_first_and_what_lies_beside_the_work_last() -> None:
+    def wrote(call_id: str, path: str, text: str = "x = 1\n") -> list[Json]:
+        return answered(call_id, "Write", "ok", file_path=path, content=text)
+
+    messages = read([
+        user("go"),
+        *wrote("a", "/home/me/app/PLAN.md", "- [ ] one\n"),
+        *wrote("b", "/home/me/app/src/x.py"),
+        *wrote("c", "/home/me/app/src/y.py"),
+        *answered("d", "Read", "z = 1", file_path="/home/me/app/src/z.py"),
+        *wrote("e", "/home/me/app/tests/y.py"),
+        *wrote("f", "/home/me/other/lib.py"),
+        *wrote("g", "/home/me/tmp/probe.py"),
+    ])
+    found = [(file.path.removeprefix("/home/me/"), file.use) for file in recent_files(messages)]
+    assert found == [
+        ("app/PLAN.md", "steering"),
+        ("app/tests/y.py", "changed"),
+        ("app/src/y.py", "changed"),
+        ("app/src/x.py", "changed"),
+        ("app/src/z.py", "read"),
+        ("tmp/probe.py", "aside"),
+        ("other/lib.py", "aside"),
+    ]
+
+
 def test_all_together_stay_within_their_total_and_within_the_target() -> None:
     files = [FileText(f"{n}.py", "word " * 3_000) for n in range(5)]
     assert paths(restored(files)) == [f"{n}.py" for n in range(5)]
