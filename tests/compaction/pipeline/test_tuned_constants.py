@@ -94,4 +94,6 @@ async def test_neither_history_nor_the_running_turn_is_left_without_words() -> N
     result = await compacted(payload, target_tokens=9_000, mode="full")
     history, _, running = (result.summary or "").partition("<turn_context")
     sizes = [COUNT.messages(read([user(part)])) for part in (history, running)]
-    assert min(sizes) > 0.2 * sum(sizes)
+    # What the shorter one has no use for, the other has.
+    assert min(sizes) > 0.05 * sum(sizes)
+    assert "run 0" in running
