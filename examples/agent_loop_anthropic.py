@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 import anyio
-from anthropic import AsyncAnthropic, BadRequestError
+from anthropic import AsyncAnthropic
 from anthropic.types import Message, MessageParam, ToolParam
 from compactor import RECALL_TOOLS, Compactor, Json, server_command
 from demo_project import FOLLOW_UP, TASK, TOOL_NAMES, TOOLS, run_tool
@@ -41,13 +41,12 @@ class Agent:
         print(f"\nUser: {text}")
         self.messages.append({"role": "user", "content": text})
         while True:
-            self.messages = await self._compactor.fit(self.messages)
-            reply = await self._reply()
+            self.messages, reply = await self._compactor.send(self.messages, self._create)
+            self._compactor.learn(reply.usage.to_dict())
             self.messages.append({
                 "role": "assistant",
                 "content": [block.to_dict() for block in reply.content],
             })
-            self._compactor.learn(reply.usage.to_dict(), len(self.messages) - 1)
             results = [
                 {"type": "tool_result", "tool_use_id": block.id, "content": await self._run(block)}
                 for block in reply.content
@@ -57,24 +56,13 @@ class Agent:
                 return "".join(block.text for block in reply.content if block.type == "text")
             self.messages.append({"role": "user", "content": results})
 
-    async def _reply(self) -> Message:
-        """The model's answer; a refused prompt is made smaller once."""
-        try:
-            return await self._create()
-        except BadRequestError as error:
-            if "prompt is too long" not in str(error):
-                raise
-            print("The provider says that the prompt is too long.")
-        self.messages = await self._compactor.fit(self.messages, mode="reactive")
-        return await self._create()
-
-    async def _create(self) -> Message:
+    async def _create(self, messages: list[Json]) -> Message:
         return await self._model.messages.create(
             model=MODEL,
             max_tokens=1_024,
             system=SYSTEM,
             tools=cast("list[ToolParam]", self._tools),
-            messages=cast("list[MessageParam]", self.messages),
+            messages=cast("list[MessageParam]", messages),
         )
 
     async def _run(self, call: Any) -> str:

@@ -41,11 +41,10 @@ class Agent:
         print(f"\nUser: {text}")
         self.messages.append({"role": "user", "content": text})
         while True:
-            self.messages = await self._compactor.fit(self.messages)
-            answer = await self._reply()
+            self.messages, answer = await self._compactor.send(self.messages, self._post)
+            self._compactor.learn(answer["usage"])
             reply = answer["choices"][0]["message"]
             self.messages.append(reply)
-            self._compactor.learn(answer["usage"], len(self.messages) - 1)
             calls: list[Json] = reply.get("tool_calls") or []
             if not calls:
                 return reply["content"]
@@ -57,21 +56,14 @@ class Agent:
                     "content": result,
                 })
 
-    async def _reply(self) -> Json:
-        """The model's answer; a refused prompt is made smaller once."""
-        status, answer = await self._post()
-        if status == 400 and answer["error"].get("code") == "context_length_exceeded":
-            print("The provider says that the prompt is too long.")
-            self.messages = await self._compactor.fit(self.messages, mode="reactive")
-            status, answer = await self._post()
-        if status != 200:
-            raise RuntimeError(f"The model's server answered {status}: {answer}")
-        return answer
-
-    async def _post(self) -> tuple[int, Json]:
-        body = {"model": MODEL, "messages": self.messages, "tools": self._tools}
+    async def _post(self, messages: list[Json]) -> Json:
+        body = {"model": MODEL, "messages": messages, "tools": self._tools}
         response = await self._model.post("chat/completions", json=body)
-        return response.status_code, response.json()
+        if response.status_code != 200:
+            raise RuntimeError(
+                f"The model's server answered {response.status_code}: {response.text}"
+            )
+        return response.json()
 
     async def _run(self, function: Json) -> str:
         name, arguments = function["name"], json.loads(function["arguments"])

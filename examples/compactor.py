@@ -1,16 +1,18 @@
-"""What an agent program puts in front of its model calls: one object that keeps the list small."""
+"""What an agent program puts in front of its model calls, with prints of what happens."""
 
 import json
 import re
 import sys
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp_server_compaction.client import CompactionClient, says_too_long
 from mcp_types import CallToolResult, TextContent
 
 Json: TypeAlias = dict[str, Any]
+T = TypeVar("T")
 
 # The tools of the server that the model itself may call; compacting is the program's business.
 RECALL_TOOLS = frozenset({"read_persisted_output", "search_transcript"})
@@ -25,7 +27,7 @@ def server_command(archive_folder: str) -> StdioServerParameters:
 
 
 class Compactor:
-    """Compacts one conversation over MCP, and remembers what the next call should know.
+    """One conversation's `CompactionClient`, which prints what happens and reads back.
 
     Args:
         client: Connected to the server.
@@ -45,41 +47,32 @@ class Compactor:
         system: str | None = None,
     ) -> None:
         self._client = client
-        self._context_window = context_window
-        self._options: Json = {"model": model, "tools": list(tools), "system": system}
-        self._usage: Json = {}
-        self._session_id: str | None = None
+        options = {"model": model, "tools": list(tools), "system": system}
+        self._compaction = CompactionClient(client, context_window=context_window, options=options)
         self._output_id: str | None = None
 
-    async def fit(self, messages: list[Json], *, mode: str = "auto") -> list[Json]:
-        """The list to send: the very same if it fits, else one that does.
+    async def send(
+        self, messages: list[Json], request: Callable[[list[Json]], Awaitable[T]]
+    ) -> tuple[list[Json], T]:
+        """Make the list fit and send it; smaller once more, if the provider refuses it."""
 
-        Raises:
-            RuntimeError: The server refused the call; nothing was changed.
-        """
-        arguments: Json = {
-            "messages": messages,
-            "mode": mode,
-            "context_window": self._context_window,
-            "options": {**self._options, **self._usage},
-        }
-        if self._session_id is not None:
-            arguments["session_id"] = self._session_id
-        answer = _answer(await self._client.call_tool("compact_messages", arguments))
-        self._session_id = answer["session_id"]
-        _print_answer(answer, len(messages))
-        if not answer["changed"]:
-            return messages
-        # The provider's figure belongs to the old list.
-        self._usage = {}
-        # A later summary may leave the pointer out; the output stays in the archive all the same.
-        if self._output_id is None and (found := _OUTPUT_ID.search(json.dumps(answer["messages"]))):
-            self._output_id = found.group()
-        return answer["messages"]
+        async def show(fitted: list[Json]) -> T:
+            _print_answer(self._compaction.answer)
+            # A later summary may leave the pointer out; the output stays in the archive.
+            found = _OUTPUT_ID.search(json.dumps(fitted))
+            self._output_id = self._output_id or (found and found.group())
+            try:
+                return await request(fitted)
+            except Exception as error:
+                if says_too_long(error):
+                    print("The provider says that the prompt is too long.")
+                raise
 
-    def learn(self, usage: Json, message_index: int) -> None:
-        """Give the next call the provider's own count, for the answer at `message_index`."""
-        self._usage = {"usage": usage, "usage_message_index": message_index}
+        return await self._compaction.send(messages, show)
+
+    def learn(self, usage: Json) -> None:
+        """Give the next call the provider's own count, of the request just answered."""
+        self._compaction.learn(usage)
 
     async def call_tool(self, name: str, arguments: Json) -> str:
         """The text that a tool of the server answers; the model reads errors too."""
@@ -94,19 +87,13 @@ class Compactor:
         return self._output_id, _texts(result)[0]
 
 
-def _answer(result: CallToolResult) -> Json:
-    if result.is_error or result.structured_content is None:
-        raise RuntimeError("\n".join(_texts(result)))
-    return result.structured_content
-
-
 def _texts(result: CallToolResult) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
 
-def _print_answer(answer: Json, message_count: int) -> None:
+def _print_answer(answer: Json) -> None:
     tokens = answer["tokens"]
-    line = f"{message_count:3} messages, {tokens['before']:6,} tokens: {answer['status']}"
+    line = f"{tokens['before']:6,} tokens: {answer['status']}"
     if answer["changed"]:
         layers = ", ".join(layer["name"] for layer in answer["layers"])
         line += f" to {answer['message_count']} messages, {tokens['after']:,} tokens by {layers}"

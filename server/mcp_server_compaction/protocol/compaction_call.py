@@ -11,6 +11,7 @@ from anyio import to_thread
 from context_compaction.archive import Archive
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.file_access import Roots
+from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -81,7 +82,9 @@ async def input_of(arguments: CompactArguments, archive: Archive, config: Config
         data = await config.roots.read_bytes(path)
         return replace(await input_of_file(data, path.name), path=path)
     if arguments.new_messages is not None:
-        return await _grown(archive, arguments.session_id or "", arguments.new_messages)
+        grown = await _grown(archive, arguments.session_id or "", arguments.new_messages)
+        await _check_context(grown, arguments.options or {})
+        return grown
     return Input(arguments.messages or [])
 
 
@@ -127,6 +130,43 @@ async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -
     return Input(
         [*context, *new], format=format_name, session_id=session_id, known_count=len(context)
     )
+
+
+async def _check_context(grown: Input, options: Mapping[str, Any]) -> None:
+    """Refuse new messages that belong behind another list than the session's.
+
+    So a caller whose last answer was lost, or whose session went on elsewhere, never has its
+    messages put behind a list that it does not hold.
+
+    Raises:
+        SettingsError: `context_hash` does not name the session's context.
+    """
+    wanted = split_options(options)[0].context_hash
+    if wanted is None:
+        return
+    context = grown.payload[: grown.known_count]
+    if await to_thread.run_sync(history_hash, context) != wanted:
+        raise SettingsError(
+            f"new_messages belong behind the list that context_hash names, {wanted}, but the "
+            f"context of session {grown.session_id} is another by now. Hand in the whole list as "
+            "messages."
+        )
+
+
+async def followed_by(result: CompactResult, archive: Archive) -> str | None:
+    """What names the list that goes out, where new messages alone can be put behind it.
+
+    The session's context is another where the list is an older branch, or holds a secret that the
+    archive does not.
+    """
+    try:
+        _, context = await archive.context(result.session_id)
+    except NotFoundError:
+        return None
+    name, kept = await to_thread.run_sync(
+        lambda: (history_hash(result.messages), history_hash(context))
+    )
+    return name if name == kept else None
 
 
 def compact_request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:

@@ -114,6 +114,11 @@ class CompactOptions(Arguments):
     parent_session_id: str | None = Field(
         default=None, description="The session that started this one."
     )
+    context_hash: str | None = Field(
+        default=None,
+        description="With new_messages: the context_hash of the last answer. Refused where the "
+        "session's context is another by now; hand in the whole list then.",
+    )
     continuation: str | None = Field(
         default=None, description="With summary: what summary_request had under this name."
     )
@@ -292,6 +297,9 @@ class CompactAnswer(Answer):
         default=None, description="The new list, if it changed and was asked for."
     )
     edits: list[SpliceAnswer] | None = None
+    context_hash: str | None = Field(
+        default=None, description="With reply='edits': for options.context_hash of the next call."
+    )
 
 
 class PersistAnswer(Answer):

@@ -16,6 +16,7 @@ from mcp_server_compaction.protocol.compaction_call import (
     answer_of,
     compact_request_of,
     converted,
+    followed_by,
     input_of,
     resumable_of,
     split_options,
@@ -101,6 +102,8 @@ async def compact_messages(
         answer.next_step = RESUMED.format(resumable.command)
     elif host and result.status == "unchanged":
         answer.next_step = NOT_RESUMED
+    if wrote and arguments.reply == "edits":
+        answer.context_hash = await followed_by(result, archive)
     if arguments.transcript_path is not None and arguments.reply is None:
         return await _told(answer, result, given, archive)
     return await _reply(answer, result, given, arguments.reply or "messages", archive)

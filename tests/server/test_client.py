@@ -1,0 +1,392 @@
+"""`CompactionClient` on real servers: it gives the very list that whole lists would have given.
+
+What can go wrong between two calls goes wrong here in any order: an answer is lost after the server
+has acted, a call never arrives or is cancelled, the server starts anew or loses its archive, the
+session goes on elsewhere, the host edits its list.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import anyio.lowlevel
+import pytest
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.errors import CompactionError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_server_compaction.client import CompactionClient, says_too_long
+from mcp_server_compaction.config import Config
+
+from tests.server.helpers import Era, Json, answer_of, connect, conversation, output
+from tests.support.provider_rules import problems
+
+WINDOW = 12_000
+POINTER = r"o_[0-9a-f]{24}|transcript://s/messages/\d+-\d+(?:@[0-9a-f]+)?"
+Fate: TypeAlias = Literal["arrives", "is lost", "never arrives", "is cancelled"]
+Event: TypeAlias = Literal["nothing", "restart", "other archive", "goes on elsewhere", "edit"]
+
+
+def turn(number: int, lines: int) -> list[Json]:
+    """One more call of the agent, and its result."""
+    call = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": "ls"}}
+    result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": output(number, lines)}
+    return [
+        {"role": "assistant", "content": [{"type": "text", "text": f"Step {number}."}, call]},
+        {"role": "user", "content": [result]},
+    ]
+
+
+class LostError(Exception):
+    """The connection broke."""
+
+
+class Line:
+    """A line to a server on which calls get lost."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.fate: Fate = "arrives"
+        self.arrived: list[Json] = []
+        self.done = 0  # calls that the server did not refuse
+        self.scope = anyio.CancelScope()
+
+    async def call_tool(self, name: str, arguments: Json) -> Any:
+        if self.fate == "never arrives":
+            raise LostError
+        # As it travels: nothing is shared with the caller.
+        result = await self.client.call_tool(name, json.loads(json.dumps(arguments)))
+        self.arrived.append(arguments)
+        self.done += not result.is_error
+        if self.fate == "is lost":
+            raise LostError
+        if self.fate == "is cancelled":
+            self.scope.cancel()
+            await anyio.lowlevel.checkpoint()
+        return result
+
+
+@asynccontextmanager
+async def lines() -> AsyncGenerator[tuple[Line, Line]]:
+    """Lines to two servers with archives of their own."""
+    with TemporaryDirectory() as folder:
+        async with connect_both(Path(folder)) as both:
+            yield both
+
+
+@asynccontextmanager
+async def connect_both(folder: Path) -> AsyncGenerator[tuple[Line, Line]]:
+    first, second = (Config(archive_folder=folder / name) for name in "ab")
+    async with connect(first) as client, connect(second) as other:
+        yield Line(client), Line(other)
+
+
+async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
+    """What a caller gets who hands in whole lists and takes whole lists."""
+    arguments: Json = {"messages": messages, "session_id": "s", "context_window": WINDOW}
+    answer = answer_of(await line.call_tool("compact_messages", arguments))
+    return answer["messages"] if answer["changed"] else messages
+
+
+def without_heads(messages: list[Json]) -> str:
+    """The list without the names of branches in its pointers.
+
+    A whole history and the context that stands for it lie on branches of their own.
+    """
+    return re.sub(r"@[0-9a-f]{12}", "", json.dumps(messages))
+
+
+async def check_pointers(line: Line, messages: list[Json]) -> None:
+    """Whatever the list points to can be read."""
+    for pointer in {*re.findall(POINTER, json.dumps(messages))}:
+        answer = await line.client.call_tool("read_persisted_output", {"output_id": pointer})
+        assert not answer.is_error, (pointer, answer.content)
+
+
+async def say_elsewhere(line: Line) -> None:
+    """The session goes on without the client's knowing, where there is one."""
+    new = [{"role": "user", "content": "Said on another machine."}]
+    arguments = {"new_messages": new, "session_id": "s", "context_window": WINDOW}
+    answer_of(await line.client.call_tool("compact_messages", arguments))
+
+
+def edited(messages: list[Json]) -> list[Json]:
+    """The list as a user leaves it who takes the last step back and says something else."""
+    kept = messages[:-2] if len(messages) > 3 else messages
+    return [*kept, {"role": "user", "content": "No, otherwise."}]
+
+
+class Host:
+    """A program that keeps a conversation, in one of two ways, and its client.
+
+    Attributes:
+        keeps_history: Whether it hands in all it ever had, or the list that it was given back.
+        messages: What it would hand in.
+        given: Every message that an answered call handed in, since the archive began.
+        has_first_archive: Whether the archive is still the one of the beginning.
+    """
+
+    def __init__(self, keeps_history: bool) -> None:
+        self.keeps_history = keeps_history
+        self.messages: list[Json] = [{"role": "user", "content": "Find out why the test fails."}]
+        self.given: list[Json] = []
+        self.has_first_archive = True
+        self.line: Line | None = None
+        self.client = CompactionClient(self._call_tool, session_id="s", context_window=WINDOW)
+
+    async def _call_tool(self, name: str, arguments: Json) -> Any:
+        assert self.line is not None
+        return await self.line.call_tool(name, arguments)
+
+    async def step(self, line: Line, whole_line: Line, fate: Fate) -> None:
+        """One call, and what whole lists would have given."""
+        self.line, line.fate, line.scope = line, fate, anyio.CancelScope()
+        before, done, fitted = json.dumps(self.messages), line.done, None
+        with line.scope:
+            try:
+                fitted = await self.client.fit(self.messages)
+            except LostError:
+                assert fate in {"is lost", "never arrives"}
+        assert json.dumps(self.messages) == before
+        if line.done == done:  # it never arrived, or all that arrived was refused new messages
+            assert fate != "arrives"
+            return
+        whole = await fitted_whole(whole_line, self.messages)
+        if fitted is None:
+            assert fate != "arrives"
+            return
+        assert without_heads(fitted) == without_heads(whole)
+        assert not problems(fitted, "anthropic")
+        if self.keeps_history or self.has_first_archive:  # a pointer into a lost one leads nowhere
+            await check_pointers(line, fitted)
+        self.given += self.messages
+        if not self.keeps_history:
+            self.messages = fitted
+
+
+async def check(keeps_history: bool, steps: list[tuple[Event, int, Fate]]) -> None:
+    host, number, event = Host(keeps_history), 0, "nothing"
+    with TemporaryDirectory() as folder:
+        archives = 0
+        while number < len(steps):
+            root = Path(folder, str(archives))
+            async with connect_both(root) as (line, whole_line):
+                while number < len(steps):
+                    event, size, fate = steps[number]
+                    number += 1
+                    if event == "goes on elsewhere" and host.given:
+                        await say_elsewhere(line)
+                        await say_elsewhere(whole_line)
+                    if event == "edit":
+                        host.messages = edited(host.messages)
+                    host.messages = [*host.messages, *turn(number, size)]
+                    await host.step(line, whole_line, fate)
+                    if event in {"restart", "other archive"}:
+                        break
+            if event == "other archive" or number == len(steps):
+                await check_kept(root / "a", host.given)
+                archives, host.given = archives + 1, []
+                host.has_first_archive = False
+
+
+async def check_kept(folder: Path, given: list[Json]) -> None:
+    """Whatever an answered call handed in is in the archive, but for what the archive had made."""
+    if not given:
+        return
+    async with open_archive(folder, index_root=folder / "index") as archive:
+        kept = {
+            json.dumps(message.raw, sort_keys=True)
+            for message in await archive.read_messages("s", 0, 1_000)
+        }
+    said = [message for message in given if "Step" in json.dumps(message)]
+    steps = {
+        json.dumps(message, sort_keys=True) for message in said if message["role"] == "assistant"
+    }
+    assert steps <= kept
+
+
+EVENTS: list[Event] = ["restart", "other archive", "goes on elsewhere", "edit"]
+FATES: list[Fate] = ["is lost", "never arrives", "is cancelled"]
+STEPS = st.lists(
+    st.tuples(
+        st.just("nothing") | st.sampled_from(EVENTS),
+        st.sampled_from([2, 60, 150]),
+        st.just("arrives") | st.sampled_from(FATES),
+    ),
+    min_size=4,
+    max_size=14,
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=20)
+@given(st.booleans(), STEPS)
+def test_whatever_goes_wrong_the_list_is_the_one_that_whole_lists_would_give(
+    keeps_history: bool, steps: list[tuple[Event, int, Fate]]
+) -> None:
+    anyio.run(check, keeps_history, steps)
+
+
+@pytest.mark.parametrize("keeps_history", [False, True])
+async def test_only_what_is_new_travels(keeps_history: bool) -> None:
+    async with lines() as (line, _):
+        compaction = CompactionClient(line, context_window=WINDOW)
+        messages: list[Json] = [{"role": "user", "content": "Find out why the test fails."}]
+        statuses: list[str] = []
+        for number in range(40):
+            messages = [*messages, *turn(number, 40)]
+            fitted = await compaction.fit(messages)
+            statuses.append(compaction.answer["status"])
+            if not keeps_history:
+                messages = fitted
+    assert statuses.count("compacted") in range(2, 12)
+    assert ["messages" in sent for sent in line.arrived] == [True] + [False] * 39
+    assert all(len(sent["new_messages"]) == 2 for sent in line.arrived[1:])
+
+
+async def test_a_list_that_fits_comes_back_with_the_callers_own_messages(config: Config) -> None:
+    messages = conversation(2, 4)
+    async with connect(config) as client:
+        compaction = CompactionClient(client, context_window=200_000)
+        for _ in range(2):
+            fitted = await compaction.fit(messages)
+            assert all(a is b for a, b in zip(fitted, messages, strict=True))
+
+
+async def test_a_list_that_was_changed_in_place_is_handed_in_whole() -> None:
+    async with lines() as (line, _):
+        compaction = CompactionClient(line, context_window=200_000)
+        messages = conversation(2, 4)
+        await compaction.fit(messages)
+        messages[0]["content"] = "Something else."
+        assert await compaction.fit(messages) == messages
+    assert "messages" in line.arrived[-1]
+
+
+async def test_writing_into_the_answer_does_not_reach_the_next_one() -> None:
+    async with lines() as (line, whole_line):
+        compaction = CompactionClient(line, session_id="s", context_window=WINDOW)
+        history = conversation(12, 40)
+        fitted = await compaction.fit(history)
+        whole = await fitted_whole(whole_line, history)
+        assert fitted == whole != history
+        fitted[0]["content"] = "Overwritten by the caller."
+        history = [*history, *turn(99, 2)]
+        fitted, whole = await compaction.fit(history), await fitted_whole(whole_line, history)
+        assert without_heads(fitted) == without_heads(whole)
+
+
+async def test_a_refusal_of_the_provider_is_met_once(config: Config) -> None:
+    sent: list[int] = []
+
+    async def request(messages: list[Json]) -> str:
+        sent.append(len(json.dumps(messages)))
+        if len(sent) == 1:
+            raise RuntimeError("prompt is too long: 210000 tokens > 200000 maximum")
+        return "Done."
+
+    async with connect(config) as client:
+        compaction = CompactionClient(client, context_window=200_000)
+        messages, reply = await compaction.send(conversation(12, 60), request)
+    assert reply == "Done."
+    assert sent[1] < sent[0]
+    assert len(json.dumps(messages)) == sent[1]
+
+
+async def test_any_other_error_of_the_provider_passes_through(config: Config) -> None:
+    async def request(_: list[Json]) -> str:
+        raise RuntimeError("overloaded")
+
+    async with connect(config) as client:
+        with pytest.raises(RuntimeError, match="overloaded"):
+            await CompactionClient(client).send(conversation(2, 4), request)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Error code: 400 - prompt is too long: 8702 tokens > 8192 maximum",
+        "This model's maximum context length is 8192 tokens.",
+        "Your input exceeds the context window of this model.",
+        "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
+        "Input is too long for requested model.",
+    ],
+)
+def test_the_refusals_of_providers_are_known(text: str) -> None:
+    assert says_too_long(RuntimeError(text))
+
+
+async def test_what_the_provider_counted_anchors_the_next_count() -> None:
+    async with lines() as (line, _):
+        compaction = CompactionClient(line, context_window=200_000)
+        messages = conversation(2, 4)
+        await compaction.fit(messages)
+        compaction.learn({"input_tokens": 90_000, "output_tokens": 10})
+        messages += turn(7, 2)
+        await compaction.fit(messages)
+    assert line.arrived[-1]["options"]["usage_message_index"] == len(messages) - 2
+    assert compaction.answer["tokens"]["before"] > 90_000
+
+
+async def test_a_list_that_the_server_refuses_raises_its_words(config: Config, era: Era) -> None:
+    async with connect(config, era) as client:
+        compaction = CompactionClient(client.call_tool)
+        with pytest.raises(CompactionError, match="Message 0"):
+            await compaction.fit([{"role": "user", "content": 7}])
+        assert await compaction.fit(conversation(2, 4)) == conversation(2, 4)
+
+
+async def test_messages_behind_another_list_are_refused(config: Config) -> None:
+    async with connect(config) as client:
+        answer = answer_of(
+            await client.call_tool(
+                "compact_messages", {"messages": conversation(2, 4), "reply": "edits"}
+            )
+        )
+        wish: Json = {"new_messages": turn(7, 2), "session_id": answer["session_id"]}
+        options = {"context_hash": answer["context_hash"]}
+        call: Json = {**wish, "options": options}
+        first = await client.call_tool("compact_messages", call)
+        again = await client.call_tool("compact_messages", call)
+    assert not first.is_error
+    assert again.is_error
+    assert "Hand in the whole list" in str(again.content)
+
+
+@pytest.mark.slow
+async def test_over_stdio_the_server_may_start_anew(environment: dict[str, str]) -> None:
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "mcp_server_compaction"], env=environment
+    )
+    messages = conversation(12, 40)
+
+    async def call_tool(name: str, arguments: Json) -> Any:
+        async with Client(server) as client:
+            return await client.call_tool(name, arguments)
+
+    compaction = CompactionClient(call_tool, context_window=WINDOW)
+    with anyio.fail_after(60):
+        messages = await compaction.fit(messages)
+        assert compaction.answer["status"] == "compacted"
+        grown = [*messages, *turn(99, 2)]
+        assert await compaction.fit(grown) == grown
+
+
+def test_it_needs_nothing_of_mcp() -> None:
+    code = (
+        "import sys, mcp_server_compaction.client\n"
+        "print(*sorted({'mcp', 'mcp_types', 'pydantic', 'anyio'} & {*sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout.strip() == ""
