@@ -77,3 +77,21 @@ def test_every_dependency_is_pinned_without_an_address() -> None:
 def test_the_package_says_which_systems_it_runs_on() -> None:
     systems = [name for name in PROJECT["project"]["classifiers"] if name.startswith("Operating")]
     assert systems == ["Operating System :: MacOS", "Operating System :: POSIX"]
+
+
+def test_every_package_has_the_version_of_the_project() -> None:
+    packages = ROOT / "packages"
+    manifests = [
+        ROOT / ".claude-plugin/marketplace.json",
+        packages / "claude-code/.claude-plugin/plugin.json",
+        packages / "gemini-cli/gemini-extension.json",
+        packages / "mcp-registry/server.json",
+        packages / "mcpb/manifest.json",
+    ]
+    found = [
+        (path.name, version)
+        for path in manifests
+        for version in re.findall(r'"version": "([^"]+)"', path.read_text(encoding="utf-8"))
+    ]
+    assert {name for name, _ in found} == {path.name for path in manifests}
+    assert {version for _, version in found} == {PROJECT["project"]["version"]}

