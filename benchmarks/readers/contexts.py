@@ -6,7 +6,7 @@ FILE is any session that the product reads; CUT how many of its lines have happe
 text goes to standard output, its size in tokens of o200k_base to standard error.
 
 - `all`: the whole transcript, from which questions and answers are written.
-- `newest`: the newest messages that come to N tokens.
+- `newest`: the newest text that comes to N tokens.
 - `ours`: what `compact()` leaves at N tokens, written by no model.
 - `prompt`: what `compact()` asks a host's model for, and the nine sections' prompt after it.
 - `words`: `compact()` with the text of `--words` as the host's summary.
@@ -53,11 +53,11 @@ file names and snippets. 9. Optional next step, with quotes of the most recent e
 """
 
 
-def shown(messages: Messages, first: int = 0) -> str:
-    """The messages as a person reads them, numbered from `first`."""
+def shown(messages: Messages) -> str:
+    """The messages as a person reads them, numbered."""
     return "\n\n".join(
         f"--- [{number}] {message.role}\n" + "\n".join(_block(block) for block in message.blocks)
-        for number, message in enumerate(messages, first)
+        for number, message in enumerate(messages)
     )
 
 
@@ -75,13 +75,17 @@ def _block(block: Block | Part) -> str:
             return f"({type(block).__name__})"
 
 
-def newest(messages: Messages, target_tokens: int) -> tuple[int, Messages]:
-    """The newest messages within `target_tokens`, and the number of the first of them."""
+def newest(text: str, target_tokens: int) -> str:
+    """The end of `text` that counts at most `target_tokens`."""
     count = counter_for(MODEL)
-    first = len(messages)
-    while first and count.messages(messages[first - 1 :]) <= target_tokens:
-        first -= 1
-    return first, messages[first:]
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high) // 2
+        if count.text(text[middle:]) <= target_tokens:
+            high = middle
+        else:
+            low = middle + 1
+    return text[low:]
 
 
 async def compacted(
@@ -102,8 +106,7 @@ async def context(args: argparse.Namespace, folder: Path) -> str:
     if args.condition == "all":
         return shown(parsed)
     if args.condition == "newest":
-        first, messages = newest(parsed, args.target)
-        return shown(messages, first)
+        return newest(shown(parsed), args.target)
     request = CompactRequest(
         mode="full",
         format=conversation.format,
