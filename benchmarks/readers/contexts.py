@@ -10,7 +10,7 @@ text goes to standard output, its size in tokens of o200k_base to standard error
 - `ours`: what `compact()` leaves at N tokens, written by no model.
 - `prompt`: what `compact()` asks a host's model for, and the nine sections' prompt after it.
 - `words`: `compact()` with the text of `--words` as the host's summary.
-- `nine`: the text of `--words`, a model's summary, before the tail that `ours` keeps.
+- `nine`: the text of `--words`, a model's summary, and then the newest text up to N tokens.
 
 With `--archive` the originals stay in that folder, for readers who may search.
 """
@@ -107,13 +107,17 @@ async def context(args: argparse.Namespace, folder: Path) -> str:
         return shown(parsed)
     if args.condition == "newest":
         return newest(shown(parsed), args.target)
+    if args.condition == "nine":
+        words = args.words.read_text(encoding="utf-8")
+        room_tokens = args.target - counter_for(MODEL).text(words)
+        return words + "\n\n" + newest(shown(parsed), room_tokens)
     request = CompactRequest(
         mode="full",
         format=conversation.format,
         session_id=SESSION,
         model=MODEL,
         target_tokens=args.target,
-        summarizer="extractive" if args.condition in {"ours", "nine"} else "host",
+        summarizer="extractive" if args.condition == "ours" else "host",
     )
     result = await compacted(payload, request, folder)
     if args.condition in {"prompt", "words"}:
@@ -126,9 +130,6 @@ async def context(args: argparse.Namespace, folder: Path) -> str:
         request = replace(request, summary=words, continuation=asked.continuation)
         result = await compacted(payload, request, folder)
     messages = formats.parse(result.messages, format=conversation.format)
-    if args.condition == "nine":
-        kept = [m for m, raw in zip(messages, result.messages, strict=False) if raw in payload]
-        return args.words.read_text(encoding="utf-8") + "\n\n" + shown(tuple(kept))
     return shown(messages)
 
 
