@@ -62,6 +62,15 @@ def _run(command: list[str], folder: Path, *, code: int = 0, path: str = "/usr/b
     return done.stdout + done.stderr
 
 
+def _install_program(home: Path) -> Path:
+    """Put the program where pipx and uv put it."""
+    folder = home / ".local/bin"
+    folder.mkdir(parents=True)
+    program = folder / "mcp-server-compaction"
+    program.symlink_to(SCRIPTS / "mcp-server-compaction")
+    return program
+
+
 # What needs none of the hosts.
 
 
@@ -103,9 +112,7 @@ def test_what_two_packages_share_is_the_same_in_both(name: str) -> None:
 def test_a_package_starts_the_program_that_is_installed_beside_a_short_path(
     tmp_path: Path,
 ) -> None:
-    folder = tmp_path / ".local/bin"
-    folder.mkdir(parents=True)
-    (folder / "mcp-server-compaction").symlink_to(SCRIPTS / "mcp-server-compaction")
+    _install_program(tmp_path)
     printed = _run(["sh", str(PLUGIN / "start.sh"), "--version"], tmp_path)
     assert printed.startswith("mcp-server-compaction, version ")
 
@@ -116,6 +123,22 @@ def test_a_package_without_the_program_says_what_to_install_and_its_hooks_are_qu
     start = ["sh", str(PLUGIN / "start.sh")]
     assert "not installed" in _run(start, tmp_path, code=1)
     assert not _run([*start, "hook", "Stop"], tmp_path)
+
+
+def test_doctor_knows_a_package_and_says_when_the_server_is_registered_beside_it(
+    tmp_path: Path,
+) -> None:
+    program = _install_program(tmp_path)
+    ours = [sys.executable, "-m", "mcp_server_compaction"]
+    doctor = [*ours, "doctor", "gemini-cli"]
+    assert "does not know the server" in _run(doctor, tmp_path, code=1)
+    shutil.copytree(EXTENSION, tmp_path / ".gemini/extensions/compaction")
+    assert "search_transcript" in _run(doctor, tmp_path)
+    _run([*ours, "install", "gemini-cli", "--hooks"], tmp_path)
+    assert "started twice" in _run(doctor, tmp_path, code=1)
+    _run([*ours, "uninstall", "gemini-cli"], tmp_path)
+    program.unlink()
+    assert "does not start" in _run(doctor, tmp_path, code=1)
 
 
 def test_the_registry_is_told_what_the_program_takes() -> None:
@@ -205,7 +228,9 @@ def test_gemini_cli_installs_the_extension_and_connects_to_its_server(
     (tmp_path / ".gemini/trustedFolders.json").write_text(json.dumps(trusted), encoding="utf-8")
 
     def gemini_says(*arguments: str) -> str:
-        return _run([gemini, *arguments], tmp_path, path=f"{SCRIPTS}:{_path_with_node()}")
+        return _run([gemini, *arguments], tmp_path, path=_path_with_node())
+
+    _install_program(tmp_path)
 
     assert "successfully validated" in gemini_says("extensions", "validate", str(EXTENSION))
     gemini_says("extensions", "install", str(EXTENSION), "--consent")
@@ -223,15 +248,16 @@ def test_claude_code_with_the_plugin_shortens_archives_and_recalls(
     program = program_of(CLIENTS["claude-code"], npm_folder)
     with serve_host_model() as model:
         host = installed("claude-code", program, tmp_path, model.url)
-        path = f"{SCRIPTS}:{host.environment['PATH']}"
         # What is archived, the hooks have archived.
-        ours = {"PATH": path, "MCP_COMPACTION_IMPORT": "off"}
-        host = replace(host, environment={**host.environment, **ours})
+        host = replace(host, environment={**host.environment, "MCP_COMPACTION_IMPORT": "off"})
+        _install_program(host.home)
         plugin = [str(program), "plugin"]
         for validated in (ROOT, PLUGIN):
             host.run([*plugin, "validate", "--strict", str(validated)])
         host.run([*plugin, "marketplace", "add", str(ROOT)])
         host.run([*plugin, "install", "compaction@mcp-server-compaction"])
+        doctor = [sys.executable, "-m", "mcp_server_compaction", "doctor", "claude-code"]
+        assert "installed as a package" in host.run(doctor)
 
         # 300 lines of 80 characters: from 30,000 on Claude Code shortens an output itself.
         host.ask(f"{WORK} {'ZEBRA-' * 9}77 and print its log.")

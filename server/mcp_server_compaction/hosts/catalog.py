@@ -1,5 +1,6 @@
 """The hosts that the server can be registered in: which file, where in it, and in what form."""
 
+import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -90,6 +91,7 @@ class Host:
         entry: How it writes down a server that is started by a command.
         hooks: What it offers beside; None where it has no hooks.
         after: What the person does next.
+        package: Where its own manager of plugins has put this program's package, if it has.
     """
 
     name: str
@@ -100,6 +102,7 @@ class Host:
     entry: Callable[[Sequence[str]], dict[str, Json]]
     hooks: Hooks | None = None
     after: str = ""
+    package: Callable[[Places], Path | None] = lambda _places: None
 
 
 def host_named(name: str) -> Host:
@@ -165,6 +168,20 @@ def _claude_json(places: Places) -> Path:
     return places.moved("CLAUDE_CONFIG_DIR", places.home) / ".claude.json"
 
 
+def _claude_plugin(places: Places) -> Path | None:
+    listing = _claude_folder(places) / "plugins" / "installed_plugins.json"
+    try:
+        plugins = json.loads(listing.read_text("utf-8"))["plugins"]
+        return Path(plugins[f"{SERVER_NAME}@mcp-server-compaction"][0]["installPath"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None  # none is installed, or by a version that notes it elsewhere
+
+
+def _gemini_extension(places: Places) -> Path | None:
+    folder = places.home / ".gemini" / "extensions" / SERVER_NAME
+    return folder if folder.is_dir() else None
+
+
 def _codex_folder(places: Places) -> Path:
     return places.moved("CODEX_HOME", places.home / ".codex")
 
@@ -225,6 +242,7 @@ _HOSTS = (
             ),
         ),
         after="Start a new session of Claude Code; /mcp lists it.",
+        package=_claude_plugin,
     ),
     Host(
         name="codex",
@@ -304,6 +322,7 @@ _HOSTS = (
             has_milliseconds=True,
         ),
         after="Start Gemini CLI in a trusted folder; /mcp lists it.",
+        package=_gemini_extension,
     ),
     Host(
         name="opencode",

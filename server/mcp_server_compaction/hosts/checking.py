@@ -38,7 +38,21 @@ async def check_host(host: Host, places: Places) -> list[Finding]:
     for scope in scopes:
         if host.file(places, scope) is not None:
             findings += await _check_scope(host, scope, places)
-    if not any(finding.text.startswith("registered") for finding in findings):
+    is_registered = any(finding.text.startswith("registered") for finding in findings)
+    package = host.package(places)
+    if package is not None:
+        findings.append(Finding(True, f"installed as a package, with its hooks, in {package}"))
+        findings.append(await _start(["sh", str(package / "start.sh")], {}))
+        if is_registered:
+            findings.append(
+                Finding(
+                    False,
+                    "registered and installed as a package: it is started twice. Keep one: "
+                    f"mcp-server-compaction uninstall {host.name}",
+                )
+            )
+        return findings
+    if not is_registered:
         hooks = " --hooks" if host.hooks else ""
         problems = [finding for finding in findings if not finding.is_ok]
         missing = Finding(
