@@ -97,7 +97,7 @@ async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
     return answer["messages"] if answer["changed"] else messages
 
 
-def without_heads(messages: list[Json]) -> str:
+def without_heads(messages: list[Json] | None) -> str:
     """The list without the names of branches in its pointers.
 
     A whole history and the context that stands for it lie on branches of their own.

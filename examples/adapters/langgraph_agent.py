@@ -1,0 +1,52 @@
+# pyright: basic, reportMissingImports=false
+"""LangGraph: the state keeps the whole history, and what the model is sent is made to fit.
+
+pip install langgraph langchain-openai
+python examples/adapters/langgraph_agent.py
+"""
+
+import anyio
+from langchain_core.messages import convert_to_messages, convert_to_openai_messages
+from langchain_openai import ChatOpenAI
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from mcp_server_compaction.client import CompactionClient
+from setting import MODEL, MOST_STEPS, QUESTIONS, opened, report
+
+
+# --8<-- [start:adapter]
+def model_node(compaction: CompactionClient, model):
+    """A node that sends the model what fits of the state's messages."""
+
+    async def call_model(state: MessagesState) -> dict:
+        async def request(fitted):
+            return await model.ainvoke(convert_to_messages(fitted))
+
+        _, reply = await compaction.send(convert_to_openai_messages(state["messages"]), request)
+        return {"messages": [reply]}
+
+    return call_model
+    # --8<-- [end:adapter]
+
+
+async def main() -> None:
+    """Two questions in one conversation."""
+    async with opened() as setting:
+        model = ChatOpenAI(model=MODEL, base_url=setting.model_url, api_key="none", max_retries=0)
+        graph = StateGraph(MessagesState)
+        graph.add_node("model", model_node(setting.compaction, model.bind_tools(setting.tools)))
+        graph.add_node("tools", ToolNode(setting.tools))
+        graph.add_edge(START, "model")
+        graph.add_conditional_edges("model", tools_condition)
+        graph.add_edge("tools", "model")
+        app, messages = graph.compile(), []
+        for question in QUESTIONS:
+            state = {"messages": [*messages, ("user", question)]}
+            state = await app.ainvoke(state, {"recursion_limit": MOST_STEPS})
+            messages = state["messages"]
+            print(f"Model: {messages[-1].text}")
+        report(setting)
+
+
+if __name__ == "__main__":
+    anyio.run(main)

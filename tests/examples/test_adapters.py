@@ -1,0 +1,96 @@
+"""The adapters for agent frameworks, with the real packages: `pip install --group adapters`."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.examples.test_examples import EXAMPLES, run_example
+from tests.server.helpers import output
+
+pytestmark = pytest.mark.slow
+
+# Each program, and a package that it needs.
+ADAPTERS = {
+    "langchain_agent.py": "langchain_openai",
+    "langgraph_agent.py": "langgraph",
+    "openai_agents_agent.py": "agents",
+    "pydantic_ai_agent.py": "pydantic_ai",
+}
+CLAUDE = "claude_agent_sdk_agent.py"
+
+# Hands one tool result to the hook that the adapter gives to the SDK.
+ASK_HOOK = """
+import json, sys
+import anyio
+sys.path.insert(0, sys.argv[1])
+from claude_agent_sdk import ClaudeAgentOptions
+from claude_agent_sdk_agent import with_compaction
+
+options = with_compaction(ClaudeAgentOptions())
+[matcher] = options.hooks["PostToolUse"]
+print(json.dumps(anyio.run(matcher.hooks[0], json.load(sys.stdin), None, {"signal": None})))
+"""
+
+
+def needs(package: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: pip install --group adapters")
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_framework_that_keeps_its_whole_history_sends_what_fits(
+    name: str, tmp_path: Path
+) -> None:
+    needs(ADAPTERS[name])
+    lines = run_example(f"adapters/{name}", tmp_path).splitlines()
+    # What the source says, though the model's context no longer held it.
+    assert "Model: It says: Step 7 of the basket, as agreed in ticket 107." in lines
+    calls, whole, compacted = (
+        int(part.split()[0]) for part in lines[-1].replace(":", ",").split(",")
+    )
+    assert calls >= 17
+    assert whole <= 2
+    assert compacted > 0
+
+
+def test_hooks_of_the_claude_agent_sdk_shorten_a_large_output(tmp_path: Path) -> None:
+    needs("claude_agent_sdk")
+    text = output(lines=3_000)
+    payload: dict[str, Any] = {
+        "session_id": "s",
+        "transcript_path": str(tmp_path / "s.jsonl"),
+        "cwd": str(tmp_path),
+        "hook_event_name": "PostToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": "make"},
+        "tool_response": {"stdout": text, "stderr": "", "interrupted": False, "isImage": False},
+        "tool_use_id": "toolu_1",
+    }
+    environment = {**os.environ, "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive")}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK_HOOK, str(EXAMPLES / "adapters")],
+        input=json.dumps(payload),
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=True,
+    )
+    changed = json.loads(done.stdout)["hookSpecificOutput"]["updatedToolOutput"]
+    assert "read_persisted_output o_" in changed["stdout"]
+    assert len(changed["stdout"]) < len(text) / 10
+
+
+def test_every_adapter_is_run_here() -> None:
+    programs = {
+        path.name
+        for path in (EXAMPLES / "adapters").glob("*.py")
+        if "__main__" in path.read_text(encoding="utf-8")
+    }
+    assert programs == {*ADAPTERS, CLAUDE}
