@@ -44,12 +44,15 @@ def _claude_code(home: Path, url: str) -> dict[str, str]:
         "ANTHROPIC_API_KEY": "scripted",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "DISABLE_AUTOUPDATER": "1",
+        # Else the first request goes out before the tools of servers are known.
+        "MCP_CONNECTION_NONBLOCKING": "0",
     }
 
 
 def _ask_claude_code(text: str, session_id: str | None) -> list[str]:
     resume = ["--resume", session_id] if session_id else []
-    return [*resume, "--allowedTools", "Bash(seq:*)", "-p", text]
+    allowed = "Bash(seq:*),mcp__compaction__search_transcript"
+    return [*resume, "--allowedTools", allowed, "-p", text]
 
 
 def _codex(home: Path, url: str) -> dict[str, str]:
@@ -68,6 +71,7 @@ def _codex(home: Path, url: str) -> dict[str, str]:
 def _ask_codex(text: str, session_id: str | None) -> list[str]:
     # The sandbox of a test machine may have none of its own.
     options = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    options += ["--dangerously-bypass-hook-trust"]  # headless, nobody is there to allow ours
     resume = ["resume", session_id] if session_id else []
     return ["exec", *options, *resume, text]
 
@@ -102,14 +106,22 @@ def _opencode(home: Path, url: str) -> dict[str, str]:
         "models": {"claude-sonnet-4-5": model},
     }
     config = {
+        "$schema": "https://opencode.ai/config.json",  # else opencode puts it there
         "autoupdate": False,
         "share": "disabled",
         "model": "anthropic/claude-sonnet-4-5",
         "enabled_providers": ["anthropic"],
         "provider": {"anthropic": provider},
     }
-    (home / ".config/opencode").mkdir(parents=True)
-    (home / ".config/opencode/opencode.json").write_text(json.dumps(config), "utf-8")
+    folder = home / ".config/opencode"
+    folder.mkdir(parents=True)
+    (folder / "opencode.json").write_text(json.dumps(config), "utf-8")
+    # Where a plugin stands, it has npm install the types of plugins first. What npm leaves behind
+    # is enough: without network it would wait a minute for that, each time.
+    (folder / "node_modules").mkdir()
+    types = {"dependencies": {"@opencode-ai/plugin": "1.18.33"}}
+    (folder / "package.json").write_text(json.dumps(types), "utf-8")
+    (folder / "package-lock.json").write_text(json.dumps({"packages": {"": types}}), "utf-8")
     return {"OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_AUTOUPDATE": "1"}
 
 
@@ -117,11 +129,28 @@ def _ask_opencode(text: str, session_id: str | None) -> list[str]:
     return ["run", *(["-s", session_id] if session_id else []), text]
 
 
+def _gemini_cli(home: Path, url: str) -> dict[str, str]:
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
+    }
+    (home / ".gemini").mkdir()
+    (home / ".gemini/settings.json").write_text(json.dumps(settings), "utf-8")
+    return {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "scripted"}
+
+
+def _ask_gemini_cli(text: str, session_id: str | None) -> list[str]:
+    options = ["-m", "gemini-2.5-flash", "--approval-mode", "yolo", "--skip-trust"]
+    return [*options, *(["--resume", session_id] if session_id else []), "-p", text]
+
+
 CLIENTS: Mapping[str, HostClient] = {
     "claude-code": HostClient(
         "@anthropic-ai/claude-code@2.1.197", "claude", _claude_code, _ask_claude_code
     ),
     "codex": HostClient("@openai/codex@0.169.0", "codex", _codex, _ask_codex),
+    "gemini-cli": HostClient("@google/gemini-cli@0.61.0", "gemini", _gemini_cli, _ask_gemini_cli),
     "opencode": HostClient("opencode-ai@1.18.33", "opencode", _opencode, _ask_opencode),
     "pi": HostClient("@mariozechner/pi-coding-agent@0.73.1", "pi", _pi, _ask_pi),
 }

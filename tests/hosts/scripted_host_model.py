@@ -1,10 +1,11 @@
-"""A model on loopback for real hosts: it asks for one command a turn, and keeps what it was sent.
+"""A model on loopback for real hosts: it calls one tool a turn, and keeps what it was sent.
 
-It speaks, streaming, as far as the hosts need it, Anthropic's Messages API and OpenAI's Responses
-API. A question that asks for no work is answered with text alone.
+It speaks, streaming, as far as the hosts need it, Anthropic's Messages API, OpenAI's Responses API
+and Gemini's. A question that asks for no work is answered with text alone.
 """
 
 import json
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +16,9 @@ from typing import Any, TypeAlias
 Json: TypeAlias = dict[str, Any]
 
 WORK = "Please work on step"
+PRINT = "Please print the long log"
+FIND = "Please search for"
+LONG_LOG = "seq -f 'line %g of the long log' 1 1000"
 # Of the hosts' tools, the one that runs a command, with its arguments.
 _SHELLS: dict[str, Callable[[str], Json]] = {
     "Bash": lambda command: {"command": command, "description": "Print"},
@@ -22,7 +26,10 @@ _SHELLS: dict[str, Callable[[str], Json]] = {
     "exec_command": lambda command: {"cmd": command},
     "shell_command": lambda command: {"command": command},
     "shell": lambda command: {"command": ["bash", "-lc", command]},
+    "run_shell_command": lambda command: {"command": command},
 }
+# What stands in a message that carries a tool's result: the turn ends with it.
+_RESULTS = ('"tool_result"', '"function_call_output"', '"functionResponse"')
 
 
 @dataclass
@@ -35,7 +42,11 @@ class HostModel:
     def sent(self) -> str:
         """The messages of the newest request, as JSON text."""
         newest = self.requests[-1]
-        return json.dumps(newest.get("messages") or newest.get("input"), ensure_ascii=False)
+        return json.dumps(_messages_of(newest), ensure_ascii=False)
+
+
+def _messages_of(request: Json) -> list[Json]:
+    return request.get("messages") or request.get("input") or request.get("contents") or []
 
 
 @contextmanager
@@ -73,14 +84,13 @@ def _handler(model: HostModel) -> type[BaseHTTPRequestHandler]:
                 self._answer(b'{"input_tokens": 10}', "application/json")
                 return
             request = json.loads(body)
-            is_responses = self.path.startswith("/v1/responses")
-            if not is_responses and not self.path.startswith("/v1/messages"):
+            answer = next((say for path, say in _SPOKEN.items() if path in self.path), None)
+            if answer is None:
                 self._answer(b"{}", "application/json")
                 return
             if request.get("tools"):  # else the host asks for a title, or the like
                 model.requests.append(request)
-            events = _responses(request) if is_responses else _messages(request)
-            text = "".join(f"event: {e['type']}\ndata: {json.dumps(e)}\n\n" for e in events)
+            text = "".join(map(_event, answer(request)))
             self._answer(text.encode(), "text/event-stream")
 
         def _answer(self, body: bytes, kind: str) -> None:
@@ -94,23 +104,39 @@ def _handler(model: HostModel) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _call_of(request: Json, newest: str) -> tuple[str, Json] | None:
-    """The call that the newest message asks for: a command for each step, whose output is long."""
-    if WORK not in newest:
+def _event(data: Json) -> str:
+    name = f"event: {data['type']}\n" if "type" in data else ""
+    return f"{name}data: {json.dumps(data)}\n\n"
+
+
+def _call_of(request: Json) -> tuple[str, Json] | None:
+    """The call that the newest message asks for, of a tool that the host offers."""
+    # Claude Code puts messages of the system behind the user's.
+    said = [each for each in _messages_of(request) if each.get("role") != "system"]
+    newest = json.dumps(said[-1])
+    tools: list[Json] = request.get("tools") or []
+    declared = [each for tool in tools for each in tool.get("functionDeclarations", [tool])]
+    names = [str(tool.get("name")) for tool in declared]
+    if any(mark in newest for mark in _RESULTS):
         return None
-    names = [tool.get("name") for tool in request.get("tools") or ()]
-    name = next((shell for shell in _SHELLS if shell in names), None)
-    if name is None:
+    if FIND in newest:
+        found = next((name for name in names if name.endswith("search_transcript")), None)
+        query = re.findall(r"[\w-]+", newest.rpartition(FIND)[2])[0]
+        return (found, {"query": query}) if found else None
+    shell = next((shell for shell in _SHELLS if shell in names), None)
+    if shell is None:
         return None
-    step = newest.rpartition(WORK)[2].split()[0].strip(".:")
-    return name, _SHELLS[name](f"seq -f 'step {step} line %g of the log' 1 300")
+    if PRINT in newest:
+        return shell, _SHELLS[shell](LONG_LOG)
+    if WORK in newest:
+        step = newest.rpartition(WORK)[2].split()[0].strip(".:")
+        return shell, _SHELLS[shell](f"seq -f 'step {step} line %g of the log' 1 300")
+    return None
 
 
 def _messages(request: Json) -> list[Json]:
     messages = request["messages"]
-    # Claude Code may list its tools behind the question.
-    asked = [message for message in messages if message["role"] != "system"]
-    call = _call_of(request, json.dumps(asked[-1]))
+    call = _call_of(request)
     block: Json = {"type": "text", "text": ""}
     delta: Json = {"type": "text_delta", "text": "That is done."}
     if call:
@@ -133,7 +159,7 @@ def _messages(request: Json) -> list[Json]:
 
 def _responses(request: Json) -> list[Json]:
     items = request["input"]
-    call = _call_of(request, json.dumps(items[-1]))
+    call = _call_of(request)
     number = len(items)
     if call:
         item: Json = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}"}
@@ -155,3 +181,20 @@ def _responses(request: Json) -> list[Json]:
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": {**done, "output": [item], "usage": usage}},
     ]
+
+
+def _gemini(request: Json) -> list[Json]:
+    call = _call_of(request)
+    part: Json = {"text": "That is done."}
+    if call:
+        part = {"functionCall": {"name": call[0], "args": call[1]}}
+    candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+    usage = {"promptTokenCount": 150_000, "candidatesTokenCount": 9, "totalTokenCount": 150_009}
+    return [{"candidates": [candidate], "usageMetadata": usage}]
+
+
+_SPOKEN = {
+    "/v1/responses": _responses,
+    "/v1/messages": _messages,
+    ":streamGenerateContent": _gemini,
+}

@@ -202,6 +202,6 @@ def test_only_loopback_addresses_are_served(environment: dict[str, str]) -> None
         timeout=30,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "loopback" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,0 +1,63 @@
+"""Hooks in real hosts: a large output leaves what the model sees, and the next session finds it."""
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mcp_server_compaction.hosts.catalog import HOSTS, Places
+
+from .clients import CLIENTS, Installed, installed, program_of
+from .scripted_host_model import FIND, PRINT, serve_host_model
+
+FACT = "The release is called ZEBRA-77 and must never be pushed to the branch main."
+ARCHIVE_SECONDS = 30
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def _ours(host: Installed, *arguments: str) -> str:
+    return host.run([sys.executable, "-m", "mcp_server_compaction", *arguments])
+
+
+def _wait_until_archived(host: Installed, text: str) -> None:
+    """The hook archives in a process of its own, which the host does not wait for."""
+    deadline = time.monotonic() + ARCHIVE_SECONDS
+    while text not in _ours(host, "search", text.split()[0]):
+        assert time.monotonic() < deadline, "nothing was archived"
+
+
+def _configuration(host: Installed, name: str) -> dict[Path, bytes]:
+    """The files that `install` may write, as far as they are there."""
+    places = Places(host.home, host.project, environment={})
+    hooks = HOSTS[name].hooks
+    assert hooks is not None
+    paths = {HOSTS[name].file(places, "user"), hooks.file(places, "user")}
+    return {path: path.read_bytes() for path in paths if path is not None and path.exists()}
+
+
+@pytest.mark.parametrize("name", ["claude-code", "gemini-cli", "opencode"])
+def test_a_large_output_leaves_the_context_and_the_next_session_finds_what_was_said(
+    name: str, npm_folder: Path, tmp_path: Path
+) -> None:
+    program = program_of(CLIENTS[name], npm_folder)
+    with serve_host_model() as model:
+        host = installed(name, program, tmp_path, model.url)
+        before = _configuration(host, name)
+        _ours(host, "install", name, "--hooks")
+
+        host.ask(f"{FACT} {PRINT}.")
+        assert "line 1 of the long log" in model.sent()
+        assert "line 500 of the long log" not in model.sent()
+        assert "read_persisted_output" in model.sent()
+
+        _wait_until_archived(host, "ZEBRA-77 and must never be pushed")
+        host.ask(f"{FIND} ZEBRA-77.")
+        assert "must never be pushed" in model.sent()
+
+        _ours(host, "uninstall", name)
+        after = _configuration(host, name)
+        assert {path: after[path] for path in before} == before
+        assert not [path for path, text in after.items() if b"compaction" in text]
+        assert {path.name for path in tmp_path.iterdir()} == {"home", "project"}
+        assert not list(host.project.iterdir())
