@@ -17,7 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from context_compaction import formats
-from context_compaction.activity.file_replay import ReplayedFile, replay_files
+from context_compaction.activity.file_replay import replay_files
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.messages.model import Messages
 
 from tests.support.corpus import all_transcripts

@@ -199,8 +199,8 @@ class WorkingFolder:
     def run(self, command: str) -> None:
         """A command in the shell."""
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, timeout=20,
-            check=False,
+            ["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=20, check=False,
         )  # fmt: skip
         out = f"Exit code: {done.returncode}\nWall time: 0.1 seconds\nOutput:\n{done.stdout}"
         self.say("shell", out, command=["bash", "-lc", command])

@@ -14,12 +14,21 @@ from fnmatch import fnmatch
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
+from context_compaction.activity.script_edits import LineEdit, sed_edits
 
 _HEREDOC = re.compile(
     r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)(?:\n|\A|(?<=\n))[ \t]*\2[ \t]*(?=\n|\Z|\)|;|&)",
     re.DOTALL,
 )
 _DOCUMENT = "HEREDOC"
+_ENDS_LIST = (";", "&", ";;")
+_OPENS = frozenset({"if", "for", "while", "until", "case", "{", "(", "function", "select"})
+_CLOSES = frozenset({"fi", "done", "esac", "}", ")"})
+# Where they fail, they say so, and their output is shown.
+_TELLS_FAILURE = frozenset({
+    "cat", "cd", "cp", "echo", "git", "head", "ls", "mkdir", "mv", "printf", "python", "python3",
+    "rm", "sed", "tail", "touch",
+})  # fmt: skip
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
 _BEFORE_PROGRAM = frozenset({
     "sudo", "env", "time", "nohup", "command", "exec", "nice", "then", "do", "else", "{", "(", "!",
@@ -107,7 +116,33 @@ class Runs:
     path: str
 
 
-CommandEffect: TypeAlias = Shows | Writes | Deletes | MayChange | Runs
+@dataclass(frozen=True, slots=True)
+class RunsPython:
+    """The command runs these lines of Python, with paths as seen from `folder`."""
+
+    code: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """The command gives a file or a folder another name, or moves it into a folder."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True)
+class EditsLines:
+    """The command edits the file at `path` line by line."""
+
+    path: str
+    edits: tuple[LineEdit, ...]
+
+
+CommandEffect: TypeAlias = (
+    Shows | Writes | Deletes | MayChange | Runs | RunsPython | EditsLines | Moves
+)
 
 
 def rewrote_files(output: str) -> bool:
@@ -148,41 +183,67 @@ def command_effects(command: str, *, relative_is_sure: bool = True) -> list[Comm
         words = list(lexer)
     except ValueError:
         return [MayChange(tuple(_words_in(command)))] if _words_in(command) else [MayChange()]
-    return _effects(words, documents, relative_is_sure=relative_is_sure)
+    return _effects(words, documents, command, relative_is_sure=relative_is_sure)
 
 
 def _effects(
-    words: Sequence[str], documents: Sequence[str], *, relative_is_sure: bool
+    words: Sequence[str], documents: Sequence[str], command: str, *, relative_is_sure: bool
 ) -> list[CommandEffect]:
     found: list[CommandEffect] = []
     folder = "" if relative_is_sure else None
-    commands = list(_split(words))
     shows = 0
-    for pipeline in commands:
+    for pipeline, is_certain in _split(words):
         program, arguments = _program(pipeline[0])
         if program == "cd" and len(pipeline) == 1:
             target = arguments[0] if arguments else ""
             folder = target if target.startswith("/") else None
             continue
-        made = [effect for part in pipeline for effect in _of_command(part, documents, folder)]
+        made = [
+            effect for part in pipeline for effect in _of_command(part, documents, folder, command)
+        ]
         shown = _shown(pipeline, folder)
         shows += 1
         found += [shown] if shown else []
-        found += made
+        found += made if is_certain else [other for effect in made for other in _doubts(effect)]
     # The output belongs to one file only where nothing else prints.
     if shows != 1 or any("&" in word and word != "&&" for word in words if word.startswith("&")):
         found = [effect for effect in found if not isinstance(effect, Shows)]
     return found
 
 
-def _split(words: Sequence[str]) -> Iterator[list[list[str]]]:
-    """The pipelines of a command line, each as its commands."""
+def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
+    """What `effect` comes to where it is not certain that it took place."""
+    match effect:
+        case Writes(path) | Deletes(path) | EditsLines(path):
+            yield MayChange((path,))
+        case Moves(old, new):
+            yield MayChange((old, new))
+        case RunsPython(code):
+            yield from changed_by_code(code)
+        case _:
+            yield effect
+
+
+def _split(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:
+    """The pipelines of a command line, each as its commands, and whether it certainly ran.
+
+    What stands under a condition may not have run, nor what follows on something that may fail
+    without a word; where it ends the line, the exit code tells.
+    """
     pipeline: list[list[str]] = [[]]
-    for word in (*words, ";"):
-        if word in (";", "&&", "||", "&", ";;"):
+    depth, is_certain, operator = 0, True, ";"
+    last_list = max((n for n, word in enumerate(words[:-1]) if word in _ENDS_LIST), default=-1)
+    for n, word in enumerate((*words, ";")):
+        if word in _ENDS_LIST or word in ("&&", "||"):
             if any(pipeline):
-                yield [part for part in pipeline if part]
-            pipeline = [[]]
+                first = next(part for part in pipeline if part)[0]
+                depth += first in _OPENS or first.endswith(("()", "{"))
+                yield [part for part in pipeline if part], is_certain and not depth
+                depth -= first in _CLOSES and depth > 0
+                is_told = _program(pipeline[-1])[0] in _TELLS_FAILURE or n > last_list
+                is_certain = is_certain and is_told
+            pipeline, operator = [[]], word
+            is_certain = operator != "||" and (is_certain or operator != "&&")
         elif word in ("|", "|&"):
             pipeline.append([])
         else:
@@ -242,7 +303,7 @@ def _redirects(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _of_command(
-    words: Sequence[str], documents: Sequence[str], folder: str | None
+    words: Sequence[str], documents: Sequence[str], folder: str | None, command: str
 ) -> Iterator[CommandEffect]:
     """What one simple command changes."""
     kept, redirects = _redirects(words)
@@ -259,11 +320,16 @@ def _of_command(
             yield Writes(path, body, appends=operator == ">>")
         else:
             yield MayChange((target,))
-    yield from _changed(program, arguments, body, folder, " ".join(kept))
+    yield from _changed(program, arguments, body, folder, " ".join(kept), command)
 
 
 def _changed(
-    program: str, arguments: Sequence[str], body: str | None, folder: str | None, line: str
+    program: str,
+    arguments: Sequence[str],
+    body: str | None,
+    folder: str | None,
+    line: str,
+    command: str,
 ) -> Iterator[CommandEffect]:
     names = [word for word in arguments if word and not word.startswith("-")]
     code = body or next((names[0] for flag in ("-c", "-e") if flag in arguments and names), None)
@@ -273,7 +339,11 @@ def _changed(
             path = _placed(name, folder)
             yield Deletes(path) if path and "-r" not in line else MayChange((name,))
     elif program == "git":
-        yield from _changed_by_git(names, makes_branch={"-b", "-B", "-c", "-C"} & set(arguments))
+        yield from _changed_by_git(
+            names, folder, makes_branch={"-b", "-B", "-c", "-C"} & set(arguments)
+        )
+    elif program == "sed" and (exact := _sed_edits(arguments, folder, command)):
+        yield from exact
     elif program in _EDITORS and edits:
         # The first is the script.
         yield MayChange(tuple(names if program == "sort" else names[1:]))
@@ -282,12 +352,48 @@ def _changed(
         if not _CHECKS_ONLY.search(line):
             yield MayChange(tuple(names) if is_told else ())
     elif program in _INTERPRETERS:
-        yield from _run(names, code, folder)
-    elif program in _WRITERS and names:
+        is_literal = body is not None or code is None or _is_literal(code, command)
+        if program.startswith("python") and code is not None and folder is not None and is_literal:
+            yield RunsPython(code, folder)
+        else:
+            yield from _run(names, code, folder)
+    else:
+        yield from _changed_by_name(program, names, folder)
+
+
+def _changed_by_name(
+    program: str, names: Sequence[str], folder: str | None
+) -> Iterator[CommandEffect]:
+    """What a program that is no editor changes of what it is given."""
+    if program in _WRITERS and names:
+        yield from _moved(names, folder) if program == "mv" else ()
         yield MayChange(tuple(names[-1:] if program == "cp" else names))
     elif program and program not in _READERS:
         named = tuple(name for name in names if _names_file(name))
         yield from [MayChange(named)] if named else []
+
+
+def _moved(names: Sequence[str], folder: str | None) -> Iterator[Moves]:
+    paths = [_placed(name, folder) for name in names]
+    if len(paths) == 2 and paths[0] and paths[1]:
+        yield Moves(paths[0], paths[1])
+
+
+def _sed_edits(arguments: Sequence[str], folder: str | None, command: str) -> list[CommandEffect]:
+    """What `sed -i SCRIPT FILE…` does, where the shell left the script as it is."""
+    words = [word for word in arguments if word]
+    if words[:1] != ["-i"] or any(word.startswith("-") for word in words[1:]) or len(words) < 3:
+        return []
+    edits = sed_edits(words[1]) if _is_literal(words[1], command) else None
+    if edits is None:
+        return []
+    paths = {word: _placed(word, folder) for word in words[2:]}
+    return [EditsLines(to, edits) if to else MayChange((word,)) for word, to in paths.items()]
+
+
+def _is_literal(word: str, command: str) -> bool:
+    """Whether the shell gives `word` to a program as it stands."""
+    return f"'{word}'" in command or not re.search(r"[$`\\!]", word)
 
 
 def _rewrites(program: str, names: Sequence[str], line: str) -> bool:
@@ -303,11 +409,14 @@ def _names_file(word: str) -> bool:
     return re.search(r"\w\.\w+\Z", word) is not None
 
 
-def _changed_by_git(names: Sequence[str], *, makes_branch: object) -> Iterator[MayChange]:
+def _changed_by_git(
+    names: Sequence[str], folder: str | None, *, makes_branch: object
+) -> Iterator[CommandEffect]:
     looks = tuple(names[:2]) in (("stash", "list"), ("stash", "show")) or (
         makes_branch and len(names) == 2
     )
     if set(names[:1]) & {"mv", "rm"}:
+        yield from _moved(names[1:], folder) if names[0] == "mv" else ()
         yield MayChange(tuple(names[1:]))
     elif set(names[:1]) & _GIT_CHANGES and not looks:
         paths = [name for name in names[1:] if "." in posixpath.basename(name)]

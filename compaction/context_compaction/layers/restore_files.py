@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from context_compaction.activity.file_replay import UNSURE, ReplayedFile, replay_files
+from context_compaction.activity.file_replay import UNSURE, replay_files
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import outline
 from context_compaction.activity.read_state import FileState
 from context_compaction.file_access import DiskFile, ReadFile

@@ -6,7 +6,8 @@ from itertools import groupby
 
 from anyio import to_thread
 from context_compaction import formats
-from context_compaction.activity.file_replay import ReplayedFile, replay_files
+from context_compaction.activity.file_replay import replay_files
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.archive import Archive, ArchivedMessage
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import Message

@@ -4,7 +4,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from context_compaction.activity.file_replay import ReplayedFile, replay_files
+from context_compaction.activity.file_replay import replay_files
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.messages.model import Messages
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -31,6 +32,21 @@ COMMANDS = (
     "printf 'one\\ntwo\\n' > {0} && cat {0}", "ls; cat {0}",
     "mkdir -p sub && cd sub && cat > {0} <<E\nq\nE",
     "truncate -s 3 {0}", "python3 -c \"open('{0}', 'a').write('py')\"", "tee {0} < {1}",
+    "sed -i 's/^x = \\(.\\)$/x = [\\1]/; /return/d' {0}",
+    "sed -i 's/[ ]*task$/&, done/g' {0} {1}",
+    "sed -i 's|2.*o|a/b|' {0}; grep -q nothing {0}", "sed -i '/def/s/f/\\n&*/' {0} && cat {0}",
+    "false && sed -i 's/x/z/' {0}; true", "grep -q task {0} && sed -i 's/x/z/' {0}; true",
+    "true || echo gone > {0}",
+    "grep -q task {0} || cat > {0} <<'E'\nnew\nE",
+    "f() {{ rm {0}; }}; ls",
+    "if grep -q task {0}; then sed -i 's/x/z/' {0}; rm {1}; fi", "mv {0} {1}; sed -i 's/x/z/' {1}",
+    "python3 - <<'E'\np = '{0}'; s = open(p).read()\ns = s.replace('x = 1', 'x = 3\\n')\n"
+    "open(p, 'w').write(s)\nE",
+    "python3 - <<'E'\nfrom pathlib import Path\np = Path('{0}'); t = p.read_text()\n"
+    "at = t.index('return')\np.write_text(t[:at] + 'more ' + t[at:].rstrip() + '\\n')\nE",
+    "python3 - <<'E'\nt = open('{0}').read()\nassert t.count('task') == 1\n"
+    "open('{1}', 'w').write(t.replace('task', 'T', 1))\nE",
+    "python3 -c \"t = open('{0}').read(); open('{0}', 'w').write(t + 'end')\"",
     "awk 1 {0} > t && mv t {0}", "perl -pi -e 's/1/2/' {0}", "cat <<< hello > {0}", "nl -ba {0}",
 )  # fmt: skip
 
@@ -150,7 +166,7 @@ def test_an_old_text_that_is_not_there_ends_what_is_known_and_says_since_when() 
         ("npx prettier --write .", ""),
         ("git commit -m done", "Checked 9 files in 12ms. Fixed 2 files."),
         ("cd sub && sed -i '' 's/1/2/' ../a.py", ""),
-        ("python3 - <<'E'\nopen('a.py', 'w').write('')\nE", ""),
+        ("python3 - <<'E'\nopen('a.py', 'w').write(str(1))\nE", ""),
     ],
 )
 def test_what_a_command_may_have_changed_is_given_with_a_doubt(command: str, output: str) -> None:
@@ -178,6 +194,56 @@ def test_what_a_command_may_have_changed_is_given_with_a_doubt(command: str, out
 def test_what_only_looks_leaves_no_doubt(command: str) -> None:
     written = answered("1", "Write", "ok", file_path="a.py", content="one\n")
     assert replayed(written, answered("2", "Bash", "", command=command)).is_sure
+
+
+PLAN = "# Plan\n\n1. [ ] Atomic writes, opt-in.\n2. [ ] Backups (keep=5)\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "changed"),
+    [
+        ("sed -i 's/^1\\. \\[ \\] At.*/1. [x] `write(atomic=True)`/' P.md && pytest -q; git log",
+         PLAN.replace("1. [ ] Atomic writes, opt-in.", "1. [x] `write(atomic=True)`")),
+        ("sed -i 's/keep=5)/keep=8)/; s/^2\\. \\[ \\]/2. [~]/' P.md",
+         PLAN.replace("2. [ ] Backups (keep=5)", "2. [~] Backups (keep=8)")),
+        ("python - <<'E'\np='P.md'; s=open(p).read()\ns=s.replace('1. [ ]','1. [x]')\n"
+         "open(p,'w').write(s)\nE\ngit add -A && git commit -qm done",
+         PLAN.replace("1. [ ]", "1. [x]")),
+        ("python - <<'E'\nimport pathlib\np = pathlib.Path('P.md'); t = p.read_text()\n"
+         "i = t.index('2. ')\np.write_text(t[:i] + '''1b. new\n''' + t[i:])\nE",
+         PLAN.replace("2. [", "1b. new\n2. [")),
+    ],
+)  # fmt: skip
+def test_an_edit_that_a_command_spells_out_is_replayed(command: str, changed: str) -> None:
+    written = answered("1", "Write", "ok", file_path="/home/me/app/P.md", content=PLAN)
+    other = answered("2", "Write", "ok", file_path="/home/me/app/a.py", content="x")
+    done = answered("3", "Bash", "1 failed", command=command)
+    file = replayed(written, other, done, path="/home/me/app/P.md")
+    assert (file.text, file.is_sure, file.edits) == (changed, True, 1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sed -i -E 's/(a|b)+/c/' P.md",
+        'sed -i "s/Plan/$NAME/" P.md',
+        "grep -q x P.md && sed -i 's/Plan/Map/' P.md; true",
+        "python - <<'E'\ns=open('P.md').read()\nfor a in 'xy': s=s.replace(a,'')\n"
+        "open('P.md','w').write(s)\nE",
+        "python - <<'E'\ns=open('P.md').read().replace('no','')\nopen('P.md','w').write(s)\nE",
+    ],
+)
+def test_one_that_it_does_not_is_a_doubt(command: str) -> None:
+    written = answered("1", "Write", "ok", file_path="P.md", content=PLAN)
+    file = replayed(written, answered("2", "Bash", "", command=command), path="P.md")
+    assert (file.text, file.is_sure) == (PLAN, False)
+
+
+def test_a_folder_that_is_moved_takes_its_files_with_it() -> None:
+    written = answered("1", "Write", "ok", file_path="old/a.py", content="x = 1\n")
+    moved = answered("2", "Bash", "", command="git mv old new && sed -i 's/1/2/' new/a.py")
+    assert replayed(written, moved, path="new/a.py").text == "x = 2\n"
+    assert replayed(written, moved, path="old/a.py").is_deleted
 
 
 def test_a_file_is_told_as_of_any_message() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from context_compaction.activity.digest import Digest
 from context_compaction.activity.file_ledger import FileEntry
-from context_compaction.activity.file_replay import ReplayedFile
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.tool_kinds import is_steering
 from context_compaction.messages.model import is_list, is_object, named_arguments
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions

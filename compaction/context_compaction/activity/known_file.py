@@ -1,0 +1,356 @@
+"""What is known of one file while the calls on it are replayed: its lines, and since when."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from context_compaction.activity import file_changes as change
+from context_compaction.activity.shown_text import ShownText
+
+_TOUCHED_PARTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Lines of a file whose other lines are not known: `text` begins with line `start_line`."""
+
+    start_line: int
+    text: str
+
+    @property
+    def stop_line(self) -> int:
+        """The number of its last line."""
+        return self.start_line + self.text.count("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayedFile:
+    """What a conversation tells of one file.
+
+    Positions are those of messages in the list, from 0; -1 is never.
+
+    Attributes:
+        path: The path as the calls name it.
+        text: All of it; None where that is not known. Only whether a last line ends with a newline
+            is not always shown.
+        parts: Where the whole is not known, the lines that are.
+        seen_at: The message that showed or wrote what the changes were applied to.
+        edits: How many changes were applied to that.
+        changed_at: The last message that changed it.
+        used_at: The last message that read or changed it.
+        read_at: The last message that read it.
+        reads: How often it was read.
+        writes: How often it was written or edited.
+        doubt: Why `text` may be wrong all the same: what may have changed it since; "" if nothing.
+        doubt_at: The message of that.
+        lost: Why the whole is not known any more; "" where it never was, or still is.
+        lost_at: The message of that.
+        touched: First and last line of what was changed last, newest first.
+        is_deleted: Whether it is no more.
+    """
+
+    path: str
+    text: str | None = None
+    parts: tuple[FilePart, ...] = ()
+    seen_at: int = -1
+    edits: int = 0
+    changed_at: int = -1
+    used_at: int = -1
+    read_at: int = -1
+    reads: int = 0
+    writes: int = 0
+    doubt: str = ""
+    doubt_at: int = -1
+    lost: str = ""
+    lost_at: int = -1
+    touched: tuple[tuple[int, int], ...] = ()
+    is_deleted: bool = False
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether `text` is the file, unless somebody else has changed it."""
+        return self.text is not None and not self.doubt
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the conversation itself changed it."""
+        return self.writes > 0
+
+
+@dataclass(slots=True)
+class KnownFile:
+    """One file while the messages are walked through: what is known of its lines by now."""
+
+    path: str
+    segments: list[tuple[int, list[str]]] = field(default_factory=list[tuple[int, list[str]]])
+    end: int | None = None  # the number of its last line
+    seen_at: int = -1
+    edits: int = 0
+    changed_at: int = -1
+    used_at: int = -1
+    read_at: int = -1
+    reads: int = 0
+    writes: int = 0
+    doubt: str = ""
+    doubt_at: int = -1
+    lost: str = ""
+    lost_at: int = -1
+    touched: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    is_deleted: bool = False
+    is_exact: bool = True  # whether its end is known to the last newline
+
+    @property
+    def rows(self) -> list[str] | None:
+        """All lines; None where some are not known."""
+        if len(self.segments) != 1 or self.end is None:
+            return None
+        start, rows = self.segments[0]
+        return rows if start == 1 and len(rows) == self.end else None
+
+    def replayed(self) -> ReplayedFile:
+        """What is known of it, for others."""
+        rows = self.rows
+        parts = () if rows is not None else tuple(
+            FilePart(start, "\n".join(held)) for start, held in self.segments
+        )  # fmt: skip
+        return ReplayedFile(
+            self.path,
+            None if rows is None else "\n".join(rows),
+            parts,
+            self.seen_at,
+            self.edits,
+            self.changed_at,
+            self.used_at,
+            self.read_at,
+            self.reads,
+            self.writes,
+            self.doubt,
+            self.doubt_at,
+            "" if rows is not None else self.lost,
+            -1 if rows is not None else self.lost_at,
+            tuple(self.touched),
+            self.is_deleted,
+        )
+
+    def see(self, at: int, rows: Sequence[str], *, is_exact: bool) -> None:
+        """All lines of it as they are now."""
+        self.segments, self.end = [(1, list(rows))], len(rows)
+        self.seen_at, self.edits, self.is_exact = at, 0, is_exact
+        self.doubt, self.doubt_at, self.lost, self.lost_at = "", -1, "", -1
+        self.is_deleted = False
+
+    def see_part(self, at: int, shown: ShownText) -> None:
+        """Some of its lines; what was known otherwise is given up where they say otherwise."""
+        if shown.start_line is None:
+            return
+        start, rows = shown.start_line, list(shown.rows)
+        if self.is_deleted or not self.agrees(start, rows, ends=shown.is_to_end):
+            self.lose(at, "a read shows another text than it had before")
+            self.is_deleted = False
+        if self.rows is not None:
+            return
+        if not self.segments:
+            self.seen_at, self.edits, self.doubt, self.doubt_at = at, 0, "", -1
+        if shown.is_to_end:
+            self.end = start + len(rows) - 1
+        self._join(start, rows)
+        if self.rows is not None:
+            self.lost, self.lost_at, self.is_exact = "", -1, False
+
+    def agrees(self, start: int, rows: Sequence[str], *, ends: bool) -> bool:
+        """Whether lines from `start` on are those that are known."""
+        stop = start + len(rows)
+        if self.end is not None and not ends and stop - 1 > self.end:
+            return False
+        if self.end is not None and ends and abs(stop - 1 - self.end) > 1:
+            return False
+        for at, held in self.segments:
+            first, last = max(start, at), min(stop, at + len(held))
+            for line in range(first, last):
+                if held[line - at].rstrip() != rows[line - start].rstrip():
+                    return False
+        return True
+
+    def _join(self, start: int, rows: list[str]) -> None:
+        """Put lines among those that are known, with which they agree."""
+        lines = {start + n: row for n, row in enumerate(rows)}
+        for at, held in self.segments:
+            lines.update({at + n: row for n, row in enumerate(held)})
+        joined: list[tuple[int, list[str]]] = []
+        for number in sorted(lines):
+            if self.end is not None and number > self.end:
+                break
+            if joined and joined[-1][0] + len(joined[-1][1]) == number:
+                joined[-1][1].append(lines[number])
+            else:
+                joined.append((number, [lines[number]]))
+        self.segments = joined
+
+    def lose(self, at: int, reason: str) -> None:
+        """Nothing of its text is known any more."""
+        if self.segments:
+            self.lost, self.lost_at = reason, at
+        self.segments, self.end, self.touched = [], None, []
+        self.doubt, self.doubt_at = "", -1
+
+    def doubted(self, at: int, reason: str) -> None:
+        """Something may have changed it."""
+        if not self.doubt:
+            self.doubt, self.doubt_at = reason, at
+
+    def apply(self, at: int, made: change.FileChange) -> None:
+        """Change it as a call that succeeded did."""
+        self.writes += 1
+        self.changed_at = self.used_at = at
+        match made:
+            case change.Writes(_, text, True) if not self.is_deleted:
+                self._append(at, text)
+            case change.Writes(_, text):
+                self.see(at, text.split("\n"), is_exact=True)
+                self.touched = []
+            case change.Replaces(_, "", new) if self.rows in (None, [""], []):
+                self.see(at, new.split("\n"), is_exact=True)
+            case change.Replaces():
+                self._replace(at, made)
+            case change.Inserts():
+                self._insert(at, made)
+            case change.Patches():
+                self._patch(at, made)
+            case change.Deletes():
+                self.lose(at, "it was deleted")
+                self.is_deleted = True
+            case _:
+                self.lose(at, "it was changed in a way that the call does not tell")
+
+    def rewrite(self, at: int, rows: list[str]) -> None:
+        """Its lines are these now, by a change of what was known of them."""
+        before = self.rows
+        self.writes += 1
+        self.changed_at = self.used_at = at
+        if before is None:
+            self.see(at, rows, is_exact=True)
+            return
+        first = next(
+            (n for n, (old, new) in enumerate(zip(before, rows, strict=False)) if old != new),
+            min(len(before), len(rows)),
+        )
+        same = 0
+        while same < min(len(before), len(rows)) - first and before[-1 - same] == rows[-1 - same]:
+            same += 1
+        self.segments, self.end = [(1, rows)], len(rows)
+        self.edits += 1
+        self._touch(first + 1, len(before) - same - first, len(rows) - same - first)
+
+    def _append(self, at: int, text: str) -> None:
+        rows = self.rows
+        if rows is None or not self.is_exact:
+            self.lose(at, "text was added at its end, which is not known exactly")
+            return
+        self._set_text(len(rows), "\n".join(rows) + text, text.count("\n") + 1)
+
+    def _replace(self, at: int, made: change.Replaces) -> None:
+        times = made.times
+        counts = ["\n".join(rows).count(made.old) for _, rows in self.segments]
+        found, whole = sum(counts), self.rows is not None
+        if not found and whole and not self.is_exact and self.segments[0][1][-1]:
+            self.segments[0][1].append("")  # an end of the last line that was not shown
+            self.end = len(self.segments[0][1])
+            self._replace(at, made)
+            return
+        within_lines = "\n" not in made.old and "\n" not in made.new
+        if not self.segments:
+            return
+        if whole:
+            fits = found >= 1 if times == change.ALL else found == times
+        elif times == 1:
+            # The tool has found it once: if not here, then among what is not known.
+            fits = found == 1 or (not found and within_lines)
+        else:
+            fits = within_lines
+        if not fits:
+            what = "is not there" if not found else f"is there {found} times"
+            self.lose(at, f"the old text of an edit {what}")
+            return
+        self.edits += 1
+        for n in reversed([n for n, count in enumerate(counts) if count]):
+            self._replace_in(n, made.old, made.new)
+
+    def _replace_in(self, n: int, old: str, new: str) -> None:
+        start, rows = self.segments[n]
+        text = "\n".join(rows)
+        grown = new.count("\n") - old.count("\n")
+        position = text.find(old)
+        while position >= 0:
+            first = start + text.count("\n", 0, position)
+            text = f"{text[:position]}{new}{text[position + len(old) :]}"
+            self._touch(first, old.count("\n") + 1, new.count("\n") + 1)
+            for later in range(n + 1, len(self.segments)):
+                at, held = self.segments[later]
+                self.segments[later] = (at + grown, held)
+            self.end = None if self.end is None else self.end + grown
+            position = text.find(old, position + len(new))
+        self.segments[n] = (start, text.split("\n"))
+
+    def _insert(self, at: int, made: change.Inserts) -> None:
+        rows = self.rows
+        if rows is None or made.after_line > len(rows) or made.text.endswith("\n"):
+            # Whether a last newline makes an empty line of its own, tools see differently.
+            self.lose(at, "lines were put in, and how many is not certain")
+            return
+        lines = made.text.split("\n")
+        text = "\n".join([*rows[: made.after_line], *lines, *rows[made.after_line :]])
+        self._set_text(made.after_line + 1, text, len(lines), 0)
+
+    def _patch(self, at: int, made: change.Patches) -> None:
+        rows = self.rows
+        if rows is None:
+            self.lose(at, "a patch was applied to what is not known as a whole")
+            return
+        lines = list(rows[:-1]) if rows and not rows[-1] else list(rows)
+        position = 0
+        for hunk in made.hunks:
+            for anchor in hunk.anchors:
+                found = _find(lines, (anchor,), position)
+                position = position if found is None else found + 1
+            found = _place(lines, hunk, position)
+            if found is None:
+                self.lose(at, "the old lines of a patch are not there")
+                return
+            lines[found : found + len(hunk.old)] = hunk.new
+            self._touch(found + 1, len(hunk.old), len(hunk.new))
+            position = found + len(hunk.new)
+            self.edits += 1
+        self.segments, self.end = [(1, [*lines, ""])], len(lines) + 1
+
+    def _set_text(self, first: int, text: str, new_lines: int, old_lines: int = 1) -> None:
+        rows = text.split("\n")
+        self.segments, self.end = [(1, rows)], len(rows)
+        self.edits += 1
+        self._touch(first, old_lines, new_lines)
+
+    def _touch(self, first: int, old_lines: int, new_lines: int) -> None:
+        """Note that lines were changed, and that those after them have other numbers now."""
+        grown = new_lines - old_lines
+        moved = [
+            (start + grown, stop + grown) if start > first else (start, stop)
+            for start, stop in self.touched
+            if not first <= start <= stop <= first + old_lines - 1
+        ]
+        self.touched = [(first, max(first, first + new_lines - 1)), *moved][:_TOUCHED_PARTS]
+
+
+def _find(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
+    size = len(wanted)
+    return next(
+        (n for n in range(start, len(lines) - size + 1) if lines[n : n + size] == list(wanted)),
+        None,
+    )
+
+
+def _place(lines: Sequence[str], hunk: change.Hunk, start: int) -> int | None:
+    """Where the old lines of `hunk` stand from `start` on, as Codex looks for them."""
+    if not hunk.old:
+        return len(lines)
+    if hunk.is_at_end:
+        last = len(lines) - len(hunk.old)
+        return last if last >= start and _find(lines, hunk.old, last) == last else None
+    return _find(lines, hunk.old, start)
