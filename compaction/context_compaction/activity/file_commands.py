@@ -231,7 +231,7 @@ def _split(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:
     without a word; where it ends the line, the exit code tells.
     """
     pipeline: list[list[str]] = [[]]
-    depth, is_certain, operator = 0, True, ";"
+    depth, is_certain = 0, True
     last_list = max((n for n, word in enumerate(words[:-1]) if word in _ENDS_LIST), default=-1)
     for n, word in enumerate((*words, ";")):
         if word in _ENDS_LIST or word in ("&&", "||"):
@@ -242,8 +242,8 @@ def _split(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:
                 depth -= first in _CLOSES and depth > 0
                 is_told = _program(pipeline[-1])[0] in _TELLS_FAILURE or n > last_list
                 is_certain = is_certain and is_told
-            pipeline, operator = [[]], word
-            is_certain = operator != "||" and (is_certain or operator != "&&")
+            pipeline = [[]]
+            is_certain = word != "||" and (is_certain or word != "&&")
         elif word in ("|", "|&"):
             pipeline.append([])
         else:

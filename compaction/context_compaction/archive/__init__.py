@@ -196,7 +196,8 @@ class Hit:
         pointer: What to read: `transcript://{session}/messages/{seq}-{seq}` or an output id.
         kind: Whether it is in a message or in a stored output.
         head: Of a message, names the history that ends with it, and so its branch.
-        snippet: The text around the match, verbatim, cut at about 240 characters.
+        snippet: The passage around the match, verbatim: whole paragraphs, lines or sentences, at
+            most 900 characters.
         line: For an output, the line of the match, from 1.
         offset_chars: Where the match begins in the message's text or in the output.
         snippet_chars_before: How much of the snippet is before the match.

@@ -8,6 +8,8 @@ from itertools import islice
 from context_compaction.archive.tokenizer import QueryTerm, phrase_words
 
 SNIPPET_CHARS = 240
+# Long enough for a decision with its reason, or a list with its head.
+PASSAGE_CHARS = 900
 CHARS_BEFORE_MATCH = 80
 MAX_PLACES = 2000  # matches of one text that are weighed; a word may occur everywhere
 # A match inside a longer word counts less than the word itself.
@@ -82,6 +84,45 @@ def snippet_span(length_chars: int, at: int, max_chars: int = SNIPPET_CHARS) -> 
     before = max_chars * CHARS_BEFORE_MATCH // SNIPPET_CHARS
     start = max(0, min(at - before, length_chars - max_chars))
     return start, start + max_chars
+
+
+# Where a passage may begin or end, the best first: between paragraphs, lines, sentences, words.
+_BREAKS = tuple(map(re.compile, (r"\n[ \t]*\n\s*", r"\n\s*", r"(?<=[.!?;:])\s+", r"\s+")))
+
+
+def passage_span(text: str, at: int, max_chars: int = PASSAGE_CHARS) -> tuple[int, int]:
+    """Start and stop of the piece of `text` to show around position `at`: whole paragraphs.
+
+    Where these are too long it is whole lines, sentences or words; at most a third is before `at`,
+    or more where the text ends soon.
+    """
+    if len(text) <= max_chars:
+        return 0, len(text)
+    earliest, _ = snippet_span(len(text), at, max_chars)
+    start = _first_break(text, earliest, at)
+    stop = min(len(text), start + max_chars)
+    if stop == len(text):
+        return start, stop
+    # What would leave out more than half of the rest is no good place to end.
+    return start, _last_break(text, max(at + 1, (at + stop) // 2), stop)
+
+
+def _first_break(text: str, earliest: int, at: int) -> int:
+    if not earliest:
+        return 0
+    for pattern in _BREAKS:
+        found = next((m.end() for m in pattern.finditer(text, earliest - 1, at)), None)
+        if found is not None:
+            return found
+    return earliest
+
+
+def _last_break(text: str, earliest: int, latest: int) -> int:
+    for pattern in _BREAKS:
+        found = [match.start() for match in pattern.finditer(text, earliest, latest)]
+        if found:
+            return found[-1]
+    return latest
 
 
 def _pattern_of(term: QueryTerm) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 from context_compaction.archive import SearchPage, SessionInfo
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.snippets import SNIPPET_CHARS
 from context_compaction.errors import NotFoundError, QueryError
 
 from mcp_server_compaction.cli.short_names import short_pointer, whole_pointer, whole_session
@@ -17,7 +18,12 @@ from mcp_server_compaction.cli.terminal import say, short_time, shown
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import ReadArguments, SearchArguments
-from mcp_server_compaction.protocol.searching import query_of, search_answer, unfound
+from mcp_server_compaction.protocol.searching import (
+    SnippetSizes,
+    query_of,
+    search_answer,
+    unfound,
+)
 from mcp_server_compaction.protocol.session_tree import Member, family_document, family_of
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
 from mcp_server_compaction.reading.json_path import source_at
@@ -36,7 +42,7 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
         CompactionError: The query cannot be used, or the archive fails.
     """
     page = anyio.run(_search, given, config)
-    answer = search_answer(page)
+    answer = search_answer(page, SnippetSizes(0, SNIPPET_CHARS, SNIPPET_CHARS))
     if as_json:
         say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
         return

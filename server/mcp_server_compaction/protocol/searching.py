@@ -1,5 +1,6 @@
 """From search arguments to the archive's query, and from a page of hits to an answer."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from context_compaction.archive import Hit, Query, SearchPage
@@ -47,10 +48,22 @@ def query_of(arguments: SearchArguments) -> Query:
     )
 
 
-def search_answer(page: SearchPage, max_snippet_chars: int | None = None) -> SearchAnswer:
+@dataclass(frozen=True, slots=True)
+class SnippetSizes:
+    """What the snippets may count in characters: those of the `first` hits, and the others."""
+
+    first: int
+    first_chars: int
+    other_chars: int
+
+
+def search_answer(page: SearchPage, sizes: SnippetSizes) -> SearchAnswer:
     """A page of hits as the tool answers it."""
     return SearchAnswer(
-        hits=[_hit_answer(hit, max_snippet_chars) for hit in page.hits],
+        hits=[
+            _hit_answer(hit, sizes.first_chars if n < sizes.first else sizes.other_chars)
+            for n, hit in enumerate(page.hits)
+        ],
         total=page.total,
         total_is_exact=page.total_is_exact,
         next_cursor=page.next_cursor,
@@ -58,11 +71,10 @@ def search_answer(page: SearchPage, max_snippet_chars: int | None = None) -> Sea
     )
 
 
-def _hit_answer(hit: Hit, max_snippet_chars: int | None) -> HitAnswer:
-    from context_compaction.archive.snippets import snippet_span
+def _hit_answer(hit: Hit, max_snippet_chars: int) -> HitAnswer:
+    from context_compaction.archive.snippets import passage_span
 
-    length = len(hit.snippet)
-    start, stop = snippet_span(length, hit.snippet_chars_before, max_snippet_chars or length)
+    start, stop = passage_span(hit.snippet, hit.snippet_chars_before, max_snippet_chars)
     return HitAnswer(
         pointer=f"{hit.pointer}@{hit.head}" if hit.head else hit.pointer,
         session_id=hit.session_id if hit.kind == "output" else None,
@@ -76,7 +88,7 @@ def _hit_answer(hit: Hit, max_snippet_chars: int | None) -> HitAnswer:
     )
 
 
-def _next_answer(hit: Hit | None, max_snippet_chars: int | None) -> NextAnswer | None:
+def _next_answer(hit: Hit | None, max_snippet_chars: int) -> NextAnswer | None:
     if hit is None:
         return None
     return NextAnswer(pointer=hit.pointer, role=hit.role, snippet=hit.snippet[:max_snippet_chars])

@@ -8,6 +8,9 @@ from context_compaction import formats
 from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.search import fts_tables
+from context_compaction.archive.snippets import passage_span
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 async def _ask(folder: Path, texts: Sequence[str], query: str) -> SearchPage:
@@ -107,3 +110,31 @@ async def test_the_answers_do_not_depend_on_how_many_tables_hold_the_words(
         found.append([sorted(hit.seq for hit in page.hits) for page in pages])
         assert pages[2].hits[0].seq == 17
     assert found[0] == found[1]
+
+
+PLACES = st.lists(
+    st.sampled_from(("word", "D15.", "- item:", "\n", "\n\n", "  ", " ", "é…", "x" * 40)),
+    min_size=1,
+    max_size=60,
+).map("".join)
+
+
+@given(text=PLACES, data=st.data(), max_chars=st.integers(1, 300))
+def test_a_passage_holds_its_place_within_its_size(
+    text: str, data: st.DataObject, max_chars: int
+) -> None:
+    at = data.draw(st.integers(0, len(text) - 1))
+    start, stop = passage_span(text, at, max_chars)
+    assert 0 <= start <= at < stop <= len(text)
+    assert stop - start <= max_chars
+    assert passage_span(text, at, len(text)) == (0, len(text))
+
+
+def test_a_passage_is_whole_paragraphs_or_whole_items_with_their_head() -> None:
+    list_ = "Decisions:\n" + "\n".join(f"- D{n}: we do {n}, for a reason." for n in range(9))
+    text = f"{'Before. ' * 90}\n\n{list_}\n\n{'After that. ' * 90}"
+    start, stop = passage_span(text, text.index("D3"), 420)
+    assert text[start:stop] == list_
+    start, stop = passage_span(text, text.index("After that. ") + 600, 200)
+    assert text[start:stop].startswith("After that.")
+    assert text[start:stop].endswith("that.")

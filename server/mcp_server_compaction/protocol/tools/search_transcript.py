@@ -8,14 +8,25 @@ from mcp_types import CallToolResult, ToolAnnotations
 from mcp_server_compaction.hosts.session_imports import SEARCH_SECONDS
 from mcp_server_compaction.protocol.reply_size import most_tokens
 from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
-from mcp_server_compaction.protocol.searching import query_of, search_answer
+from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer
 from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, dump, structured
 
 # A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
 REPLY_TOKENS = 2_000
 USUAL_HITS = 10
 
-_SNIPPET_CHARS = (None, 210, 180, 150, 120, 90, 60, 30)
+# The best hits as whole passages, which mostly answer; of the others what tells whether to read on.
+_SIZES = (
+    *(SnippetSizes(first, 900, 240) for first in (10, 6, 5, 4)),
+    SnippetSizes(4, 900, 150),
+    SnippetSizes(4, 750, 120),
+    SnippetSizes(4, 600, 100),
+    SnippetSizes(3, 600, 90),
+    SnippetSizes(3, 450, 80),
+    SnippetSizes(2, 450, 70),
+    SnippetSizes(1, 240, 60),
+    SnippetSizes(0, 30, 30),
+)
 
 
 async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
@@ -30,8 +41,9 @@ async def search_transcript(context: RequestContext, arguments: SearchArguments)
 async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
     """The answer to a query within `REPLY_TOKENS`, or in proportion for more hits than usual.
 
-    Snippets are cut around their matches, as little as needed. Where even that is not enough (ids
-    may have 128 characters), there are fewer hits, and the cursor goes on after them.
+    The best hits have whole passages; all are cut around their matches as little as needed. Where
+    even that is not enough (ids may have 128 characters), there are fewer hits, and the cursor goes
+    on after them.
 
     Raises:
         ArchiveError: The search fails.
@@ -39,8 +51,8 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
     max_tokens = REPLY_TOKENS * max(query.limit, USUAL_HITS) // USUAL_HITS
     while True:
         page = await archive.search(query)
-        for max_snippet_chars in _SNIPPET_CHARS:
-            answer = search_answer(page, max_snippet_chars)
+        for sizes in _SIZES:
+            answer = search_answer(page, sizes)
             text = dump(answer.model_dump(mode="json", exclude_none=True))
             if most_tokens(text) <= max_tokens or query.limit == 1:
                 return answer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from context_compaction.archive import History, Hit
 from context_compaction.archive.local.search.index import Doc, DocText, SearchIndex
-from context_compaction.archive.snippets import snippet_span
+from context_compaction.archive.snippets import passage_span
 from context_compaction.messages.history_hash import HEAD_CHARS
 
 MAX_HITS_PER_OUTPUT = 3
@@ -71,7 +71,7 @@ def next_hit(
 def hit_at(doc: Doc, content: DocText, at: int, score: float) -> Hit:
     """The hit at character `at` of a row's text."""
     is_message = doc.output_id is None
-    start, stop = snippet_span(len(content.text), at)
+    start, stop = passage_span(content.text, at)
     return Hit(
         pointer=doc.output_id or f"transcript://{doc.session_id}/messages/{doc.seq}-{doc.seq}",
         kind="message" if is_message else "output",
