@@ -63,6 +63,8 @@ interface Given<M> {
   listedFrom: number;
   historyDigests: readonly string[];
   isKnown: boolean;
+  /** Of `messages`. */
+  digests: readonly string[];
 }
 
 /** How providers and local servers say it, in lower case. */
@@ -108,19 +110,20 @@ export class CompactionClient<M extends object = Json> {
   /** The list to send instead of `messages`; those that nobody touched are the same objects. */
   async fit(messages: readonly M[], mode: Mode = "auto"): Promise<M[]> {
     const known = this.#known;
-    const given = seen(known, messages);
+    const listed = digests(messages);
+    const given = seen(known, messages, listed);
     const sessionId = known === undefined ? {} : { session_id: known.sessionId };
     if (known !== undefined && given.isKnown && typeof known.contextHash === "string") {
       const fresh = given.messages.slice(given.newFrom);
       const options = { context_hash: known.contextHash, ...this.#anchor(given.newFrom, fresh) };
       const result = await this.#call({ new_messages: fresh, ...sessionId }, options, mode);
       // Else the server has another list: hand in this one.
-      if (!result.isError) return this.#learned(result, given.messages, given);
+      if (!result.isError) return this.#learned(result, given.messages, given.digests, given);
     }
     const anchor = this.#anchor(given.listedFrom, messages.slice(given.listedFrom));
     const result = await this.#call({ messages, ...sessionId }, anchor, mode);
     if (result.isError) throw new CompactionError(textOf(result));
-    return this.#learned(result, messages, given);
+    return this.#learned(result, messages, listed, given);
   }
 
   /** Fit the list and send it; once more, made smaller, if the provider finds it too long. */
@@ -156,11 +159,19 @@ export class CompactionClient<M extends object = Json> {
     return (await this.server.callTool(call)) as ToolResult;
   }
 
-  #learned(result: ToolResult, base: readonly M[], given: Given<M>): M[] {
+  #learned(
+    result: ToolResult,
+    base: readonly M[],
+    sent: readonly string[],
+    given: Given<M>,
+  ): M[] {
     const answer = result.structuredContent as Answer;
     const fitted = [...base];
+    // Of what was sent: the caller may have written into it meanwhile.
+    const contextDigests = [...sent];
     for (const edit of [...(answer.edits ?? [])].reverse()) {
       fitted.splice(edit.start, edit.delete_count, ...(edit.insert as M[]));
+      contextDigests.splice(edit.start, edit.delete_count, ...digests(edit.insert));
     }
     this.answer = answer;
     this.#usage = undefined;
@@ -168,32 +179,39 @@ export class CompactionClient<M extends object = Json> {
       sessionId: answer.session_id,
       contextHash: answer.context_hash,
       context: [...fitted],
-      contextDigests: digests(fitted),
+      contextDigests,
       historyDigests: given.historyDigests,
     };
     return fitted;
   }
 }
 
-function seen<M extends object>(known: Known<M> | undefined, messages: readonly M[]): Given<M> {
-  const all = digests(messages);
+function seen<M extends object>(
+  known: Known<M> | undefined,
+  messages: readonly M[],
+  all: readonly string[],
+): Given<M> {
   if (known !== undefined) {
     const context = known.contextDigests.length;
     if (beginsWith(all, known.contextDigests)) {
       const historyDigests = [...known.historyDigests, ...all.slice(context)];
-      return { messages, newFrom: context, listedFrom: context, historyDigests, isKnown: true };
+      const places = { newFrom: context, listedFrom: context };
+      return { messages, ...places, historyDigests, isKnown: true, digests: all };
     }
     const history = known.historyDigests.length;
     // A caller may have written into the list that it was given back.
     const isIntact = beginsWith(digests(known.context), known.contextDigests);
     if (isIntact && beginsWith(all, known.historyDigests)) {
-      const grown = [...known.context, ...messages.slice(history)];
+      const grown = {
+        messages: [...known.context, ...messages.slice(history)],
+        digests: [...known.contextDigests, ...all.slice(history)],
+      };
       const places = { newFrom: context, listedFrom: history };
-      return { messages: grown, ...places, historyDigests: all, isKnown: true };
+      return { ...grown, ...places, historyDigests: all, isKnown: true };
     }
   }
-  const end = messages.length;
-  return { messages, newFrom: end, listedFrom: end, historyDigests: all, isKnown: false };
+  const places = { newFrom: messages.length, listedFrom: messages.length };
+  return { messages, ...places, historyDigests: all, isKnown: false, digests: all };
 }
 
 /** One for each message: a list may be changed in place, so no object is proof of itself. */

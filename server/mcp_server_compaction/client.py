@@ -19,11 +19,11 @@ from hashlib import blake2b
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, cast
 
 from context_compaction.errors import CompactionError
-from context_compaction.splices import Splice, apply_splices
 
 Json: TypeAlias = dict[str, Any]
 Mode: TypeAlias = Literal["auto", "micro", "full", "reactive", "record"]
 Reply = TypeVar("Reply")
+T = TypeVar("T")
 
 # How providers and local servers say it, in lower case.
 _TOO_LONG = (
@@ -81,6 +81,7 @@ class _Given:
         listed_from: Where they begin in the list as it was handed in.
         history_digests: All that `messages` stands for.
         is_known: Whether the list goes on from what is known.
+        digests: Of `messages`.
     """
 
     messages: Sequence[Json]
@@ -88,6 +89,7 @@ class _Given:
     listed_from: int
     history_digests: Sequence[str]
     is_known: bool
+    digests: Sequence[str]
 
 
 class CompactionClient:
@@ -156,14 +158,15 @@ class CompactionClient:
         Whatever the transport raises passes through. After any failure `messages` are as they
         were, and the next call needs no repair.
         """
-        known, given = self._known, _given(self._known, messages)
+        known, digests = self._known, _digests(messages)
+        given = _given(known, messages, digests)
         if known is not None and known.context_hash is not None and given.is_known:
             new = given.messages[given.new_from :]
             about: Json = {"new_messages": list(new), "session_id": known.session_id}
             options = {"context_hash": known.context_hash, **self._anchor(given.new_from, new)}
             result = await self._call(about, options, mode)
             if not _is_refused(result):  # else the server has another list: hand in this one
-                return self._learned(result, given.messages, given)
+                return self._learned(result, given.messages, given.digests, given.history_digests)
         about = {"messages": list(messages)}
         if known is not None:
             about["session_id"] = known.session_id
@@ -171,7 +174,7 @@ class CompactionClient:
         result = await self._call(about, self._anchor(given.listed_from, new), mode)
         if _is_refused(result):
             raise CompactionError(_text(result))
-        return self._learned(result, messages, given)
+        return self._learned(result, messages, digests, given.history_digests)
 
     async def send(
         self,
@@ -227,21 +230,25 @@ class CompactionClient:
             arguments["options"] = both
         return await self._call_tool("compact_messages", arguments)
 
-    def _learned(self, result: Any, base: Sequence[Json], given: _Given) -> list[Json]:
+    def _learned(
+        self,
+        result: Any,
+        base: Sequence[Json],
+        digests: Sequence[str],
+        history_digests: Sequence[str],
+    ) -> list[Json]:
         """The list that goes out: `base` with the answer's edits. It is remembered."""
         answer = _structured(result)
-        splices = [
-            Splice(edit["start"], edit["delete_count"], tuple(edit["insert"]))
-            for edit in answer.get("edits") or ()
-        ]
-        fitted = apply_splices(base, splices)
+        edits = answer.get("edits") or ()
+        fitted = _spliced(base, edits, list)
+        # Digests are those of what was sent: the caller may have written into it meanwhile.
         self.answer, self._usage = answer, None
         self._known = _Known(
             answer["session_id"],
             answer.get("context_hash"),
             tuple(fitted),
-            _digests(fitted),
-            given.history_digests,
+            _spliced(digests, edits, _digests),
+            history_digests,
         )
         return fitted
 
@@ -252,22 +259,35 @@ def says_too_long(error: Exception) -> bool:
     return any(words in text for words in _TOO_LONG)
 
 
-def _given(known: _Known | None, messages: Sequence[Json]) -> _Given:
+def _given(known: _Known | None, messages: Sequence[Json], digests: list[str]) -> _Given:
     """`messages` as they go on from the known context, or from the history it stands for."""
-    digests = _digests(messages)
     if known is not None:
         count = len(known.context_digests)
         if digests[:count] == known.context_digests:
-            return _Given(
-                messages, count, count, [*known.history_digests, *digests[count:]], is_known=True
-            )
+            history = [*known.history_digests, *digests[count:]]
+            return _Given(messages, count, count, history, is_known=True, digests=digests)
         count = len(known.history_digests)
         # A caller may have written into the list that it was given back.
         is_intact = _digests(known.context) == known.context_digests
         if is_intact and digests[:count] == known.history_digests:
-            grown = [*known.context, *messages[count:]]
-            return _Given(grown, len(known.context), count, digests, is_known=True)
-    return _Given(messages, len(messages), len(messages), digests, is_known=False)
+            new, new_from = messages[count:], len(known.context)
+            grown = [*known.context_digests, *digests[count:]]
+            return _Given(
+                [*known.context, *new], new_from, count, digests, is_known=True, digests=grown
+            )
+    count = len(messages)
+    return _Given(messages, count, count, digests, is_known=False, digests=digests)
+
+
+def _spliced(
+    items: Sequence[T], edits: Sequence[Json], inserted: Callable[[list[Json]], Sequence[T]]
+) -> list[T]:
+    """`items` with the server's edits, from the last to the first."""
+    result = list(items)
+    for edit in reversed(edits):
+        start = edit["start"]
+        result[start : start + edit["delete_count"]] = inserted(edit["insert"])
+    return result
 
 
 def _digests(messages: Sequence[Json]) -> list[str]:

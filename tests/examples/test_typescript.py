@@ -16,7 +16,7 @@ from mcp_server_compaction.config import Config
 
 from tests.examples.test_examples import EXAMPLES
 from tests.server.helpers import Json, connect
-from tests.server.test_client import turn, without_heads
+from tests.server.test_client import turn, without_places
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -109,7 +109,7 @@ def test_it_gives_the_lists_that_the_python_client_gives(
     (folder / "loop.mjs").write_text(LOOP, encoding="utf-8")
     ours = json.loads(run(["node", "loop.mjs"], folder, {"WISHES": json.dumps(wishes)}))
     theirs, sent = anyio.run(_python_lists, tmp_path / "python", turns, keeps_history)
-    assert [without_heads(fitted) for fitted in ours["lists"]] == [*map(without_heads, theirs)]
+    assert [without_places(fitted) for fitted in ours["lists"]] == [*map(without_places, theirs)]
     assert ours["sent"] == sent
     assert sent.count("new") > STEPS * 2 / 3
 

@@ -153,12 +153,14 @@ async def _check_context(grown: Input, options: Mapping[str, Any]) -> None:
         )
 
 
-async def followed_by(result: CompactResult, archive: Archive) -> str | None:
+async def followed_by(result: CompactResult, given: Input, archive: Archive) -> str | None:
     """What names the list that goes out, where new messages alone can be put behind it.
 
-    The session's context is another where the list is an older branch, or holds a secret that the
-    archive does not.
+    Not where the session's context is another: the list is an older branch, or holds a secret that
+    the archive does not. New messages that were themselves put behind that context go on from it.
     """
+    if given.known_count:
+        return await to_thread.run_sync(history_hash, result.messages)
     try:
         _, context = await archive.context(result.session_id)
     except NotFoundError:

@@ -103,7 +103,7 @@ async def compact_messages(
     elif host and result.status == "unchanged":
         answer.next_step = NOT_RESUMED
     if wrote and arguments.reply == "edits":
-        answer.context_hash = await followed_by(result, archive)
+        answer.context_hash = await followed_by(result, given, archive)
     if arguments.transcript_path is not None and arguments.reply is None:
         return await _told(answer, result, given, archive)
     return await _reply(answer, result, given, arguments.reply or "messages", archive)
