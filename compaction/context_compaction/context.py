@@ -6,11 +6,12 @@ with its cut, everything decided but the text of the summary; `SummaryText` is t
 `Validation` what the last gate finds. Pure.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
@@ -191,6 +192,7 @@ class CompactionContext:
         pins: What a summary carries verbatim.
         gates: What may be shown and written.
         places: Where the list's messages stand in the one that came in; None where it is that one.
+        replayed: The files as the list leaves them, worked out when first asked for, and once.
     """
 
     messages: Messages
@@ -210,6 +212,7 @@ class CompactionContext:
     pins: Pins
     gates: Gates
     places: Places | None = None
+    replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
 
     @property
     def request_count(self) -> RequestCount:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from context_compaction.activity.file_replay import UNSURE, replay_files
+from context_compaction.activity.file_replay import UNSURE
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import outline
 from context_compaction.activity.read_state import FileState
@@ -69,9 +69,7 @@ class RecentFile:
 
 
 def recent_files(
-    messages: Messages,
-    extra_kinds: Mapping[str, str] | None = None,
-    kinds: Sequence[str] = ("read", "write", "edit"),
+    replayed: Mapping[str, ReplayedFile], kinds: Sequence[str] = ("read", "write", "edit")
 ) -> list[RecentFile]:
     """Files that were used, most wanted first; `not_shown` has those that a cut takes away.
 
@@ -79,14 +77,13 @@ def recent_files(
     then scratch files and others outside of the work's folder; of each the newest first.
 
     Args:
-        messages: The list.
-        extra_kinds: Kinds of tools by name.
+        replayed: The files as the calls leave them.
         kinds: What counts as use. A change always counts as one that makes older content stale.
     """
     counts_changes = "write" in kinds or "edit" in kinds
     used = [
         file
-        for file in replay_files(messages, extra_kinds).values()
+        for file in replayed.values()
         if not file.is_deleted and (file.reads or (counts_changes and file.is_changed))
     ]
     if not counts_changes:

@@ -392,9 +392,7 @@ def _files_to_restore(context: CompactionContext) -> list[RecentFile]:
     """Files that may be put back after some cut."""
     if not context.policy.restores_files:
         return []
-    return recent_files(
-        context.messages, context.settings.tool_kinds, context.settings.restore_kinds
-    )
+    return recent_files(context.replayed(), context.settings.restore_kinds)
 
 
 def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> int:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from context_compaction import formats
+from context_compaction.activity.file_replay import replay_files
 from context_compaction.budget import check_goal, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
@@ -91,7 +92,9 @@ def context_of(
         gates=gates_of(redaction, parsed),
         places=start.places,
     )
-    return _without_snipped(context)
+    context = _without_snipped(context)
+    replayed = cache(partial(replay_files, context.messages, settings.tool_kinds))
+    return replace(context, replayed=replayed)
 
 
 def _without_snipped(context: CompactionContext) -> CompactionContext:

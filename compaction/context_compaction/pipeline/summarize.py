@@ -286,6 +286,8 @@ def extract_of(
         numbers=record.numbers,
         tool_kinds=context.settings.tool_kinds,
         is_turn_prefix=is_prefix,
+        # What comes from the archive is not in the list, nor are the files of that time.
+        files=context.replayed() if len(record.since) == len(record.messages) else None,
     )
     return writer.write(asked, context.count)
 

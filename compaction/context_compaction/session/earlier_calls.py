@@ -182,7 +182,7 @@ def earlier_calls_of(
             context.messages, context.seqs, known.earlier, count=context.count, settings=settings
         )
     if context.policy.restores_files:
-        recent = recent_files(context.messages, settings.tool_kinds, settings.restore_kinds)
+        recent = recent_files(context.replayed(), settings.restore_kinds)
     return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
 
 

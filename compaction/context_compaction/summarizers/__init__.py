@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from context_compaction.activity.digest import Digest
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.messages.model import Messages
 
 __all__ = ["SummaryInput"]
@@ -31,6 +32,7 @@ class SummaryInput:
         tool_kinds: Kinds of tools that the caller named.
         is_turn_prefix: Whether it is the beginning of the running turn, whose request stays in
             full beside it.
+        files: The files as the calls leave them; None where `messages` alone tell that.
     """
 
     messages: Messages
@@ -43,3 +45,4 @@ class SummaryInput:
     numbers: tuple[int | None, ...] = ()
     tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     is_turn_prefix: bool = False
+    files: Mapping[str, ReplayedFile] | None = None

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from context_compaction.activity.file_replay import replay_files
 from context_compaction.file_access import DiskFile, roots_of
 from context_compaction.formats import render
 from context_compaction.formats.convert import convert
@@ -127,7 +128,10 @@ def test_what_steers_comes_first_and_what_lies_beside_the_work_last() -> None:
         *wrote("f", "/home/me/other/lib.py"),
         *wrote("g", "/home/me/tmp/probe.py"),
     ])
-    found = [(file.path.removeprefix("/home/me/"), file.use) for file in recent_files(messages)]
+    found = [
+        (file.path.removeprefix("/home/me/"), file.use)
+        for file in recent_files(replay_files(messages))
+    ]
     assert found == [
         ("app/PLAN.md", "steering"),
         ("app/tests/y.py", "changed"),
@@ -164,7 +168,7 @@ def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> 
         *answered("d", "Edit", "ok", file_path="b.py", old_string="1", new_string="2"),
         *answered("e", "Read", "new a", file_path="a.py"),
     ])
-    found = not_shown(recent_files(messages), first_kept=9)
+    found = not_shown(recent_files(replay_files(messages)), first_kept=9)
     assert [(file.path, file.seen_text) for file in found] == [
         ("b.py", None),
         ("c.py", "text of c"),
@@ -174,7 +178,7 @@ def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> 
 def test_a_read_that_failed_restores_nothing() -> None:
     payload = [user("go"), *answered("a", "Read", "no such file", file_path="a.py")]
     payload[-1]["content"][0]["is_error"] = True
-    assert not_shown(recent_files(read(payload)), first_kept=3) == []
+    assert not_shown(recent_files(replay_files(read(payload))), first_kept=3) == []
 
 
 async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:

@@ -54,7 +54,9 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     numbers = (*earlier.numbers, *own_numbers)
     turns = turns_of(request.messages, own_numbers, request.tool_kinds)
     names = short_names(turns)
-    files = replay_files(request.messages, request.tool_kinds)
+    files = request.files
+    if files is None:
+        files = replay_files(request.messages, request.tool_kinds)
     sections: dict[str, Sequence[Line]] = {
         LOG: [*log_lines(turns, names), *_entry_lines(earlier, LOG, len(turns))],
         FACTS: _current([
