@@ -10,13 +10,15 @@ has each of its sentences word for word.
 
 Of each correction the older rule is looked for in the words of the compaction (a message of the
 user that is kept as it was is not ours to change). It is *dropped* where they have it no more,
-*marked* where each place that has it says that what came later holds, else left *standing*.
+*marked* where each place that has it says that it is replaced, *before* the newer one where it
+stands as it was said and the newer one after it, else left *standing*.
 Companions are two rules on one subject that both hold: both must be kept; a mark on the older one
 does no harm, but is counted, and so is one on a rule that has nothing to do with any other.
 The controls get the same number of tokens. Tokens are those of o200k_base.
 """
 
 import random
+import re
 import statistics
 import sys
 from collections import defaultdict
@@ -81,6 +83,8 @@ SETS: dict[str, tuple[Sequence[str], Sequence[Pair], Sequence[Pair]]] = {
     "reworded": ((*BUILDING, *SECOND), REWORDED, COMPANIONS),
 }
 OURS = "ours"
+_MARK_END = re.compile(r"\(replaced(?:: \[\d+\]| later)\) \Z")
+_MARK_CHARS = 40
 STANDING = "older standing"
 # What a share near 0 is wanted of; of everything else, one near 1.
 UNWANTED = (STANDING, "rules marked", "companions marked")
@@ -89,6 +93,7 @@ COLUMNS = (
     "corrections",
     "companions",
     STANDING,
+    "older before",
     "older marked",
     "older dropped",
     "rules marked",
@@ -242,8 +247,10 @@ def judged(laid: Laid, text: str, made: str) -> Iterator[tuple[str, str, bool]]:
     wanted += [("companions", rule) for pair in laid.companions for rule in pair]
     for column, rule in wanted:
         yield column, rule, is_kept(rule, text)
-    for older, _ in laid.corrections:
-        yield STANDING, older, stands_unmarked(older, made)
+    for older, newer in laid.corrections:
+        yield STANDING, older, stands_unmarked(older, made) and not is_before(older, newer, text)
+        is_told = stands_unmarked(older, made) and is_before(older, newer, text)
+        yield "older before", older, is_told
         yield "older marked", older, is_marked(older, made)
         yield "older dropped", older, flat(older) not in made
     for mine in laid.rules.values():
@@ -259,7 +266,13 @@ def is_kept(rule: str, text: str) -> bool:
 
 def stands_unmarked(rule: str, made: str) -> bool:
     """Whether `made` has `rule` somewhere as if it still held."""
-    return flat(rule) in made.replace(f"{placeholders.EARLIER}{flat(rule)}", "")
+    places = (found.start() for found in re.finditer(re.escape(flat(rule)), made))
+    return any(not _MARK_END.search(made, max(0, at - _MARK_CHARS), at) for at in places)
+
+
+def is_before(older: str, newer: str, text: str) -> bool:
+    """Whether `text` has `newer` after all that it has of `older`."""
+    return text.rfind(flat(newer)) > text.rfind(flat(older))
 
 
 def is_marked(rule: str, made: str) -> bool:

@@ -97,3 +97,18 @@ def user_words(summary: str) -> list[str]:
     told = re.split(r"\n(?:## |</)", section)[0].splitlines() if section else []
     told += re.findall(r"^(?:\[\d+\] )?user: .*", summary, re.MULTILINE)
     return [re.sub(r"^(?:- |\[\d+\] )?(?:user: )?", "", line) for line in told]
+
+
+_REPLACED = re.compile(r"\(replaced(?:: \[\d+\]| later)\) ")
+
+
+def holds_as_said_last(older: str, newer: str, text: str) -> bool:
+    """Whether nobody can take `older` for what holds: it is gone, marked, or before `newer`."""
+    places = [found.start() for found in re.finditer(re.escape(older), text)]
+    plain = [at for at in places if not any(m.end() == at for m in _REPLACED.finditer(text))]
+    return not plain or plain[-1] < text.rfind(newer)
+
+
+def is_marked_replaced(said: str, text: str) -> bool:
+    """Whether `text` says somewhere that something took the place of the sentence `said`."""
+    return re.search(_REPLACED.pattern + re.escape(said), text) is not None

@@ -43,7 +43,7 @@ class Pin:
         index: Position of the message that it stands in, in the list that came in; None for one
             that the caller gave or a summary carried.
         pointer: Where it can be read.
-        mark: What stands before it in a summary: that it came earlier, or differs from the system
+        mark: What stands before it in a summary: that it is replaced, or differs from the system
             prompt; mostly nothing.
     """
 
@@ -130,11 +130,12 @@ def fit_to_budget(
     """Of `pins`, oldest first, those that may be carried, in the same order.
 
     Automatic ones have `automatic_tokens`. All together have `limit_tokens`: above that the
-    automatic ones that are marked as earlier go first, then the oldest of them, then the oldest of
+    automatic ones that are replaced go first, then the oldest of them, then the oldest of
     the others.
     """
     automatic = sorted(
-        (pin for pin in pins if pin.is_automatic), key=lambda pin: pin.mark != placeholders.EARLIER
+        (pin for pin in pins if pin.is_automatic),
+        key=lambda pin: pin.mark in ("", placeholders.DIFFERS),
     )
     others = [pin for pin in pins if not pin.is_automatic]
     left = limit_tokens - sum(pin.tokens for pin in others)

@@ -34,17 +34,12 @@ _CLIPPED = " … [clipped: "
 _NAME_CHARS = 160
 
 
-# Stands before a sentence of the user's that a later one may have taken the place of.
-EARLIER = "(unless changed later) "
-
-
-# Before that later one, which may change only a part of what was said, or nothing.
-NEWER = "(newer) "
-
-
-# Before one of the user's that says otherwise than the system prompt, which is sent all the same.
+# Before a sentence of the user's that says otherwise than the system prompt, which is sent all the
+# same.
 DIFFERS = "(differs from the system prompt) "
-_MARKS = (EARLIER, NEWER, DIFFERS)
+# That, and what stands before a sentence that a later one has taken the place of.
+_MARK = re.compile(rf"\(replaced(?:: \[\d{{1,9}}\]| later)\) |{re.escape(DIFFERS)}")
+_MARK_CHARS = 40
 
 
 # What the assistant says after a summary, where a policy wants it to speak.
@@ -316,16 +311,21 @@ def body_of(message: Message) -> str | None:
     return "\n".join(lines[2:-1])
 
 
+def replaced_by(number: int | None) -> str:
+    """What stands before a sentence of the user's that the message `number` replaced."""
+    return "(replaced later) " if number is None else f"(replaced: [{number}]) "
+
+
 def cuts_mark(text: str, at: int) -> bool:
     """Whether position `at` of `text` lies inside a mark that stands before a sentence."""
-    starts = ((mark, text.rfind(mark, 0, at + len(mark))) for mark in _MARKS)
-    return any(0 <= start < at < start + len(mark) for mark, start in starts)
+    near = _MARK.finditer(text, max(0, at - _MARK_CHARS), at + _MARK_CHARS)
+    return any(found.start() < at < found.end() for found in near)
 
 
 def split_mark(text: str) -> tuple[str, str]:
     """The mark that stands before a sentence of the user's in a summary, and the sentence."""
-    mark = next((mark for mark in _MARKS if text.startswith(mark)), "")
-    return mark, text.removeprefix(mark)
+    mark = _MARK.match(text)
+    return (mark[0], text[mark.end() :]) if mark else ("", text)
 
 
 def _span_in(found: re.Match[str] | None) -> Span | None:

@@ -1,14 +1,21 @@
-"""A rule that a later one may have taken the place of: marked as earlier, never as equally true."""
+"""A rule that a later one may have taken the place of: told before it, or as replaced by it."""
 
+import re
 from typing import Any
 
 import pytest
 from context_compaction import CompactRequest, compact
-from context_compaction.messages import placeholders
 
 from tests.support.json_types import Json
 from tests.support.promises import archive_without_originals, temporary_archive
-from tests.support.small import answered, assistant, lines, user
+from tests.support.small import (
+    answered,
+    assistant,
+    holds_as_said_last,
+    is_marked_replaced,
+    lines,
+    user,
+)
 
 # In other words, so that no sign of a correction tells; two rules on one subject look the same.
 RESTATED = [
@@ -65,14 +72,22 @@ async def after_both(older: str, newer: str, *, keeps_originals: bool) -> str:
 
 @pytest.mark.parametrize("keeps_originals", [True, False])
 @pytest.mark.parametrize(("older", "newer"), RESTATED)
-async def test_a_rule_said_anew_in_other_words_is_marked_as_earlier_for_good(
+async def test_a_rule_said_anew_in_other_words_stands_before_the_new_one_for_good(
     older: str, newer: str, keeps_originals: bool
 ) -> None:
     text = await after_both(older, newer, keeps_originals=keeps_originals)
     assert newer in text
-    assert f"{placeholders.EARLIER}{older}" in text
-    assert older not in text.replace(f"{placeholders.EARLIER}{older}", "")
-    assert f"{placeholders.EARLIER}{newer}" not in text
+    assert holds_as_said_last(older, newer, text)
+    assert not is_marked_replaced(newer, text)
+
+
+async def test_a_rule_whose_value_is_said_anew_is_marked_with_the_message_that_did() -> None:
+    older = "The nightly backup of the orders database must always start at 02:00."
+    newer = "The nightly backup of the orders database starts at 04:30 from now on."
+    text = await after_both(older, newer, keeps_originals=True)
+    number = re.search(r"\(replaced: \[(\d+)\]\) " + re.escape(older), text)
+    assert number, text
+    assert not is_marked_replaced(newer, text)
 
 
 @pytest.mark.parametrize("keeps_originals", [True, False])
@@ -89,12 +104,12 @@ async def test_two_rules_of_one_turn_are_both_meant() -> None:
     rules = "Always log in UTC. The log must never hold a password."
     text = await after_rounds(["Fix the build.", rules, "Go on.", "And the last part."])
     assert rules.split(". ")[0] in text
-    assert placeholders.EARLIER not in text
+    assert "(replaced" not in text
 
 
 async def test_a_rule_that_is_repeated_holds_again() -> None:
     older, newer = RESTATED[0]
     said = ["Fix the build.", older, newer, older, "Go on.", "And the last part."]
     text = await after_rounds(said)
-    assert f"{placeholders.EARLIER}{newer}" in text
-    assert f"{placeholders.EARLIER}{older}" not in text
+    assert holds_as_said_last(newer, older, text)
+    assert not is_marked_replaced(older, text)

@@ -6,13 +6,12 @@ from pathlib import Path
 import anyio
 import pytest
 from context_compaction import AnthropicModel, CompactRequest, compact, open_archive
-from context_compaction.messages import placeholders
 
 from tests.support.json_types import Json
 from tests.support.messages_api import Says, serve
 from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
-from tests.support.small import answered, assistant, lines, user
+from tests.support.small import answered, assistant, holds_as_said_last, lines, user
 
 WAIT_SECONDS = 200
 ROUNDS = 5
@@ -80,4 +79,4 @@ async def test_what_binds_outlives_five_summaries_of_a_model_that_forgets_it(
     for rule in (*RULES, NEWER, RESTATED[1]):
         assert rule in text
     assert OLDER not in text
-    assert RESTATED[0] not in text.replace(f"{placeholders.EARLIER}{RESTATED[0]}", "")
+    assert holds_as_said_last(*RESTATED, text)

@@ -4,13 +4,12 @@ from itertools import pairwise
 
 import pytest
 from context_compaction import CompactRequest, compact
-from context_compaction.messages import placeholders
 from context_compaction.messages.model import text_of
 from context_compaction.summarizers.extractive.parse import read_previous, without_titles
 
 from tests.support.json_types import Json
 from tests.support.promises import archive_without_originals, temporary_archive
-from tests.support.small import answered, assistant, lines, user
+from tests.support.small import answered, assistant, holds_as_said_last, lines, user
 
 ROUNDS = 5
 GOAL = "Find out why the export of invoices loses cents, and mend it."
@@ -98,7 +97,7 @@ async def test_a_rule_that_stood_in_the_summary_before_gives_way_to_a_correction
             context = (await compact(context, request, archive=archive)).messages
     said = str(context)
     assert new in said
-    assert old not in said.replace(f"{placeholders.EARLIER}{old}", "")
+    assert holds_as_said_last(old, new, said)
 
 
 def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None:

@@ -15,10 +15,19 @@ from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
-from tests.support.small import answered, assistant, lines, read, user, user_words
+from tests.support.small import (
+    answered,
+    assistant,
+    holds_as_said_last,
+    is_marked_replaced,
+    lines,
+    read,
+    user,
+    user_words,
+)
 
 EXAMPLES = settings(max_examples=25)
-MARKS = (placeholders.EARLIER, placeholders.NEWER, placeholders.DIFFERS)
+MARK = re.compile(rf"\(replaced[^)]{{0,20}}\) |{re.escape(placeholders.DIFFERS)}")
 GAP = "[…]"
 AGENT = re.compile(r"^(?:  |\[\d+\] )?agent(?:, last)?(?: \[\d+\])?: (.*)", re.MULTILINE)
 
@@ -60,9 +69,7 @@ def talk(*texts: str) -> list[Json]:
 def told_in(summary: str) -> list[str]:
     """What a summary says that somebody said, without marks."""
     found = [*user_words(summary), *AGENT.findall(summary)]
-    for mark in MARKS:
-        found = [text.replace(mark, "") for text in found]
-    return found
+    return [MARK.sub("", text) for text in found]
 
 
 NUMBERS = st.integers(1, 9_999)
@@ -190,7 +197,7 @@ async def test_all_sentences_of_a_series_stand_as_they_were_said(
     said = [form.format(s=subject, v=first + 7 * n) for n, subject in enumerate(subjects)]
     context = await context_after(*said)
     assert [text for text in said if text not in context] == []
-    assert [text for text in said if placeholders.EARLIER + text in context] == []
+    assert [text for text in said if is_marked_replaced(text, context)] == []
 
 
 @pytest.mark.parametrize(
@@ -201,7 +208,7 @@ async def test_a_request_is_not_replaced_by_the_next_of_its_form(form: str) -> N
     said = [form.format(n) for n in range(1, 11)]
     context = await context_after(*said)
     assert [text for text in said if text not in context] == []
-    assert placeholders.EARLIER not in context
+    assert "(replaced" not in context
 
 
 PROHIBITIONS = st.sampled_from([
@@ -220,7 +227,7 @@ async def test_two_prohibitions_never_cancel_each_other(forms: list[str], subjec
     context = await context_after(*said)
     for text in said:
         assert text in context
-        assert placeholders.EARLIER + text not in context
+        assert not is_marked_replaced(text, context)
 
 
 CORRECTIONS = st.sampled_from([
@@ -242,7 +249,7 @@ async def test_a_correction_leaves_the_older_sentence_at_most_as_an_earlier_one(
     older, newer = (form.format(x=x, y=y, n=number, m=number + 100) for form in pair)
     context = await context_after(older, newer)
     assert newer in context
-    assert older not in context.replace(placeholders.EARLIER + older, "")
+    assert holds_as_said_last(older, newer, context)
 
 
 @pytest.mark.parametrize(
@@ -261,11 +268,12 @@ async def test_in_doubt_both_stay(older: str, newer: str) -> None:
     assert newer in context
 
 
-async def test_of_two_that_may_compete_the_newer_one_is_marked_as_newer() -> None:
+async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
     older, newer = "Backups are kept for 30 days.", "Legal wants a full year: 365 days of backups."
     context = await context_after(older, newer)
-    assert f"{placeholders.EARLIER}{older}" in context
-    assert f"{placeholders.NEWER}{newer}" in context
+    assert older in context
+    assert holds_as_said_last(older, newer, context)
+    assert not is_marked_replaced(newer, context)
 
 
 @pytest.mark.parametrize(

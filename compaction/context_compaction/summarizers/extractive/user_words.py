@@ -1,7 +1,8 @@
 """What the user said, word for word: all of it while it fits, else what binds first.
 
 A message is cut where its paragraphs end, so that a sentence which points back keeps what it points
-at, and the members of a list stay together. Paragraphs that look pasted are told by their
+at, and the members of a list stay together. A sentence that may bind is told alone where there is
+no room for what stands around it. Paragraphs that look pasted are told by their
 beginning, the line that names an error, and their end.
 """
 
@@ -14,7 +15,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
 from context_compaction.summarizers.extractive.fit import BASE_WANT, Line, Place, head_of
-from context_compaction.summarizers.instructions.find import UserInstructions
+from context_compaction.summarizers.instructions.find import SURE_RANK, UserInstructions
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.typed_text import (
     LEFT_OUT,
@@ -29,6 +30,11 @@ _PASTED_CHARS = (200, 1_200)
 _FLOOR_CHARS = 160
 # How much less what was asked one request earlier is wanted.
 _AGE_WANT = 0.2
+# A sentence below this rank is surely of the moment only, or chatter.
+_BINDING_RANK = 0.5
+_REQUEST_WANT = 0.6
+# What is surely a rule goes before what all sections have to tell.
+_SURE_WANT = -0.1
 _SMALL_TALK_CHARS = 48
 # A command to the host.
 _COMMAND = re.compile(r"/\w*")
@@ -37,17 +43,26 @@ _FIGURE = re.compile(r"[\d/_`]")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a message: its text, how surely it binds, and whether it looks pasted."""
+    """A part of a message.
+
+    Attributes:
+        text: Its text.
+        rank: How surely it binds: that of its surest sentence.
+        is_pasted: Whether it looks pasted.
+        binding: Its sentences that may bind, in order, with the sign of what is left out.
+    """
 
     text: str
     rank: float
     is_pasted: bool
+    binding: str = ""
 
 
 def user_lines(
     messages: Messages,
     instructions: UserInstructions,
     pinned: Collection[str],
+    numbers: Sequence[int | None],
     *,
     has_later: bool,
 ) -> list[Line]:
@@ -57,13 +72,16 @@ def user_lines(
         messages: The conversation.
         instructions: Which of the user's sentences no longer hold, and which are marked.
         pinned: Sentences that stand in the same summary already.
+        numbers: For each message its number in the transcript.
         has_later: Whether a request of the user stays in the context after it.
     """
     ranks = {said.text: said.rank for said in instructions.standing}
+    shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}
+    gone = instructions.superseded.union(pinned)
     parts = {
         at: found
         for at, message in enumerate(messages)
-        if (text := user_text(message)) and (found := _parts(text, instructions, pinned, ranks))
+        if (text := user_text(message)) and (found := _parts(text, shown, gone, ranks))
     }
     last = {_flat(found): at for at, found in parts.items()}  # said again: it counts as said last
     parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
@@ -111,30 +129,45 @@ def _lines_of(place: Place, part: _Part, age: float) -> Iterable[Line]:
         yield Line(place, BASE_WANT - 1 / (1 + age), short)
         if full != short:
             yield Line(place, BASE_WANT + 3 + age, full, is_fuller=True)
-    elif _is_small_talk(part.text):
+    elif part.rank < _BINDING_RANK and _is_small_talk(part.text):
         yield Line(place, BASE_WANT + age, part.text)
     else:
-        # What is surely a rule is pinned; of the rest, what was asked lately goes first.
-        as_rule = 1.2 - part.rank / 10
-        yield Line(place, max(0.0, min(as_rule, 0.6 + age * _AGE_WANT)), part.text)
+        as_request = min(_REQUEST_WANT + age * _AGE_WANT, 1.9)
+        as_rule = _rule_want(part.rank, age)
+        if as_rule < as_request and part.binding != part.text:
+            yield Line(place, as_rule, part.binding)
+            yield Line(place, as_request, part.text, is_fuller=True)
+        else:
+            yield Line(place, min(as_rule, as_request), part.text)
+
+
+def _rule_want(rank: float, age: float) -> float:
+    """When a sentence that may bind is taken: the surer and the newer, the sooner."""
+    newness = 1 / (2 + age) / 100
+    if rank >= SURE_RANK:
+        return _SURE_WANT - rank / 100 - newness
+    return _REQUEST_WANT - rank / 10 - newness if rank >= _BINDING_RANK else BASE_WANT
 
 
 def _parts(
-    text: str, instructions: UserInstructions, pinned: Collection[str], ranks: Mapping[str, float]
+    text: str, marked: Mapping[str, str], gone: Collection[str], ranks: Mapping[str, float]
 ) -> list[_Part]:
-    """The parts of one text, its sentences marked, without what is pinned or replaced."""
+    """The parts of one text, its sentences as they are `marked`, without those that are gone."""
     flat = " ".join(text.split())
     parts: list[_Part] = []
     shown, rank, paragraph, is_pasted, is_empty = "", -9.0, -1, False, True
     start = 0
+    said_here: list[tuple[str, float]] = []
 
     def end() -> None:
         nonlocal shown, rank, is_empty
         if not is_empty:
-            parts.append(_Part(shown.strip(), rank, is_pasted))
+            binding = _binding(said_here)
+            parts.append(_Part(shown.strip(), rank, is_pasted, binding))
         elif shown.strip() and parts and not parts[-1].text.endswith(LEFT_OUT):
             parts[-1] = _Part(f"{parts[-1].text} {LEFT_OUT}", parts[-1].rank, parts[-1].is_pasted)
         shown, rank, is_empty = (LEFT_OUT if is_empty and shown and not parts else ""), -9.0, True
+        said_here.clear()
 
     for sentence in sentences_of(text):
         said = sentence.text
@@ -149,18 +182,30 @@ def _parts(
         start = at + len(said)
         # A summary before may have put a mark there, which is made anew.
         bare = placeholders.split_mark(without_gap(said))[1]
-        if bare in pinned or bare in instructions.superseded:
+        if bare in gone:
             shown = shown if shown.rstrip().endswith(LEFT_OUT) else f"{shown}{gap}{LEFT_OUT}"
             continue
-        gone = f"{LEFT_OUT} " if without_gap(said) != said else ""
-        shown += f"{gap}{gone}{instructions.shown(bare)}"
-        rank, is_empty = max(rank, ranks.get(bare, -1.0)), False
+        gap_mark = f"{LEFT_OUT} " if without_gap(said) != said else ""
+        shown += f"{gap}{gap_mark}{marked.get(bare, bare)}"
+        said_here.append((f"{gap_mark}{marked.get(bare, bare)}", ranks.get(bare, -1.0)))
+        rank, is_empty = max(rank, said_here[-1][1]), False
     if flat[start:].strip():
         shown, is_empty = shown + flat[start:], is_empty and not _FIGURE.search(flat[start:])
     end()
     if not parts and flat and not shown and start == 0:
         parts.append(_Part(flat, -9.0, is_pasted=False))  # too short for a sentence
     return parts
+
+
+def _binding(said: Sequence[tuple[str, float]]) -> str:
+    """Of the sentences of a part, with their ranks, those that may bind."""
+    told = ""
+    for text, rank in said:
+        if rank >= _BINDING_RANK:
+            told = f"{told} {text}"
+        elif not told.endswith(LEFT_OUT):
+            told = f"{told} {LEFT_OUT}"
+    return told.strip()
 
 
 def _flat(parts: Sequence[_Part]) -> str:

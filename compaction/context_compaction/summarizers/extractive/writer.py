@@ -40,7 +40,7 @@ from context_compaction.summarizers.instructions.typed_text import sentences_of
 from context_compaction.tokens.counter import MessageCounter
 
 # How the sections share the room while each has something to say.
-_SHARES = {USER: 1.2, LOG: 0.3, FACTS: 0.3, STATE: 0.1, PREVIOUS: 0.3}
+_SHARES = {USER: 2.0, LOG: 0.3, FACTS: 0.3, STATE: 0.1, PREVIOUS: 0.3}
 # Below this many tokens titles cost more than they are worth.
 _SMALL_TOKENS = 600
 _TITLES_TOKENS = 50
@@ -69,7 +69,7 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     if not request.is_turn_prefix:
         found = find_instructions(messages, later=request.later)
         pinned = _sentences(request.pinned)
-        sections[USER] = user_lines(messages, found, pinned, has_later=bool(request.later))
+        sections[USER] = user_lines(messages, found, pinned, numbers, has_later=bool(request.later))
     wanted = focused(sections, request.instructions)
     room_tokens = request.max_tokens
     if room_tokens > _SMALL_TOKENS:

@@ -92,11 +92,12 @@ def gather_pins(
     found = [*carried, *_marked(request, messages, pointer_to), *given]
     superseded: frozenset[str] = frozenset()
     if finds_rules:
-        rules, bindings = _rules(carried, messages, pointer_to, _system_of(request, messages))
+        system = _system_of(request, messages)
+        rules, bindings, numbers = _rules(carried, messages, seqs, pointer_to, system)
         superseded = bindings.superseded
         said = "\n".join(_one_line(item.text) for item in found if item.origin != "automatic")
         found = [
-            *(replace(item, mark=bindings.mark_of(item.text) or item.mark) for item in found),
+            *(replace(item, mark=bindings.mark_of(item.text, numbers)) for item in found),
             *(rule for rule in rules if rule.text not in said),
         ]
     merged: dict[str, _Found] = {}
@@ -240,23 +241,25 @@ def _marked_in(text: str) -> Iterator[str]:
 def _rules(
     carried: Sequence[_Found],
     messages: Messages,
+    seqs: Sequence[int],
     pointer_to: Callable[[int], str],
     system: str,
-) -> tuple[list[_Found], UserInstructions]:
-    """The surest rules of the user, oldest first, and all that binds."""
+) -> tuple[list[_Found], UserInstructions, list[int | None]]:
+    """The surest rules of the user, oldest first, all that binds, and its messages' numbers."""
     # In one message: which of them came in one turn is not known any more, what is marked is.
-    before = (Message("user", tuple(Text(item.text) for item in carried)),)
+    before = (Message("user", tuple(Text(f"{item.mark}{item.text}") for item in carried)),)
     requests = [(at, m) for at, m in enumerate(messages) if user_texts(m)]
     bindings = find_instructions((*before, *(message for _, message in requests)), system=system)
+    numbers = [None, *(seqs[at] if seqs[at] >= 0 else None for at, _ in requests)]
     texts = [(at, _one_line(user_text(message))) for at, message in reversed(requests)]
     found: list[_Found] = []
     for binding in bindings.rules:
         wanted = _one_line(binding.text)
         at = next((at for at, text in texts if wanted in text), None)
         if at is not None:  # else a summary carries it
-            mark = bindings.mark_of(binding.text)
+            mark = bindings.mark_of(binding.text, numbers)
             found.append(_Found(binding.text, "automatic", at, pointer_to(at), mark))
-    return found, bindings
+    return found, bindings, numbers
 
 
 def _system_of(request: CompactRequest, messages: Messages) -> str:

@@ -11,7 +11,7 @@ is a rule by its words.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from context_compaction.messages import placeholders
@@ -66,7 +66,9 @@ class UserInstructions:
         standing: The sentences that may still bind, best first.
         superseded: Those that a later one took the place of.
         earlier: Of those that stand, the ones that a later one may have taken the place of.
-        later: Those that may have taken the place of these.
+        replaced: Those of which that is known, each with the position of the message that did;
+            None where it comes after the messages.
+        marks: What a summary before has put before them, by sentence.
         differing: Those that say otherwise than the system prompt, in plain words.
         changing: Those that take the place of what was said as lasting, or may.
     """
@@ -74,7 +76,8 @@ class UserInstructions:
     standing: tuple[UserInstruction, ...]
     superseded: frozenset[str]
     earlier: frozenset[str]
-    later: frozenset[str] = frozenset()
+    replaced: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
+    marks: Mapping[str, str] = field(default_factory=dict[str, str])
     differing: frozenset[str] = frozenset()
     changing: frozenset[str] = frozenset()
 
@@ -89,6 +92,8 @@ class UserInstructions:
         before: UserInstruction | None = None
         for said in sorted(self.standing, key=lambda said: said.order):
             is_sure = said.text in self.differing | self.changing or is_lasting(said.text)
+            # One that may be out of date stands among the user's words, where the order tells.
+            is_sure = is_sure and said.text not in self.earlier - self.replaced.keys()
             if said.rank >= SURE_RANK and is_sure:
                 if before and before not in rules and _leads_to(before, said):
                     rules.append(before)
@@ -96,17 +101,17 @@ class UserInstructions:
             before = said
         return rules
 
-    def mark_of(self, text: str) -> str:
-        """What stands before the sentence `text` wherever a summary has it; mostly nothing."""
-        if text in self.earlier:
-            return placeholders.EARLIER
-        if text in self.differing:
-            return placeholders.DIFFERS
-        return placeholders.NEWER if text in self.later else ""
+    def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
+        """What stands before the sentence `text` wherever a summary has it; mostly nothing.
 
-    def shown(self, text: str) -> str:
-        """The sentence `text` with its mark."""
-        return f"{self.mark_of(text)}{text}"
+        Args:
+            text: The sentence.
+            numbers: For each message its number in the transcript.
+        """
+        if text in self.replaced:
+            at = self.replaced[text]
+            return placeholders.replaced_by(None if at is None else numbers[at])
+        return placeholders.DIFFERS if text in self.differing else self.marks.get(text, "")
 
 
 def find_instructions(
@@ -153,17 +158,20 @@ def find_instructions(
     standing.sort(key=lambda binding: (-binding.rank, -binding.order))
     stands = {said.text for said in standing}
 
-    def known(mark: str) -> frozenset[str]:
-        return frozenset(text for text in stands if marked.get(text) == mark)
-
     return UserInstructions(
         tuple(standing),
         older.gone,
-        older.earlier | known(placeholders.EARLIER),
-        older.later | known(placeholders.NEWER),
-        (differing & stands) | known(placeholders.DIFFERS),
+        older.earlier,
+        {text: _turn_of(found.get(older.newer[text])) for text in older.known & stands},
+        {text: mark for text, mark in marked.items() if text in stands},
+        (differing & stands)
+        | {text for text in stands if marked.get(text) == placeholders.DIFFERS},
         frozenset(newer for said, newer in older.newer.items() if is_lasting(said)),
     )
+
+
+def _turn_of(said: UserInstruction | None) -> int | None:
+    return said.turn if said else None
 
 
 def _differing(system: str, said: Sequence[Statement]) -> frozenset[str]:
@@ -189,6 +197,8 @@ def _unmarked(sentence: Sentence, marked: dict[str, str]) -> Sentence:
     mark, text = placeholders.split_mark(typed_text.without_gap(sentence.text))
     if mark:
         marked[text] = mark
+    else:
+        marked.pop(text, None)  # said again: it holds again
     return replace(sentence, text=text)
 
 

@@ -7,8 +7,9 @@ a request is never replaced by the next one of its form.
 
 Where a later turn only speaks of the same subject, nothing in the words tells a new value in other
 words ("The YAML files get two-space indentation" after "Indent the YAML files with four spaces")
-from a second rule beside the first. Then both stay, the older one marked as earlier and the newer
-one as newer: never both as equally true, and no rule is lost that still holds.
+from a second rule beside the first. Then both stay, in the order in which they were said, and no
+rule is lost that still holds. Where they share most of their words besides, and the later one
+corrects or names another value of a kind, the older one is surely replaced and can be marked so.
 """
 
 import re
@@ -60,15 +61,15 @@ class Replaced:
     """The older sentences: those that are gone, and those that only came earlier.
 
     Attributes:
-        gone: They hold no more.
+        gone: They hold no more, and the later one says all of them that does.
         earlier: They may hold no more, in full or in part.
-        later: What may have changed those, with a word of correction or another value.
-        newer: Of both kinds those that share much with a later sentence, with that one.
+        known: Of these the ones that a later sentence surely took the place of.
+        newer: Of all kinds those that share much with a later sentence, with that one.
     """
 
     gone: frozenset[str]
     earlier: frozenset[str]
-    later: frozenset[str]
+    known: frozenset[str]
     newer: Mapping[str, str]
 
 
@@ -79,7 +80,7 @@ def replaced(said: Sequence[Statement]) -> Replaced:
     by_word: dict[str, list[int]] = {}
     gone: set[str] = set()
     earlier: set[str] = set()
-    later: set[str] = set()
+    known_pairs: set[str] = set()
     takes_place: dict[str, str] = {}
     for at, newer in enumerate(known):
         shared = sorted(
@@ -102,14 +103,15 @@ def replaced(said: Sequence[Statement]) -> Replaced:
             # Said in one breath, both are meant.
             elif said[at].turn != said[other].turn and _competes(newer, older, len(words), weight):
                 earlier.add(older.text)
-                if newer.corrects or _has_other_of_a_kind(newer, older):
-                    later.add(newer.text)
                 if weight >= _CLOSE_WEIGHT:
                     takes_place[older.text] = newer.text
+                    if newer.corrects or _has_other_of_a_kind(newer, older):
+                        known_pairs.add(older.text)
         for word in shared:
             by_word.setdefault(word, []).append(at)
-    marked = frozenset(earlier) - gone
-    return Replaced(frozenset(gone), marked, frozenset(later - earlier - gone), takes_place)
+    return Replaced(
+        frozenset(gone), frozenset(earlier - gone), frozenset(known_pairs - gone), takes_place
+    )
 
 
 @dataclass(frozen=True, slots=True)
