@@ -94,7 +94,7 @@ class Settings:
         summary_outline: The headings that a model writes under: our "summary", or Claude Code's
             "nine_sections" after an analysis that is thrown away.
         summary_too_long: Of a record that is too long for the model that summarises it, "clip"
-            leaves out results and goes on in chunks, "drop_oldest" leaves out its oldest groups of
+            shows log, facts and clipped texts, "drop_oldest" leaves out its oldest groups of
             messages ...
         summary_retries: ... and a model that says "too long" is asked so many times more.
         summary_tokens: Upper bound of a summary ...

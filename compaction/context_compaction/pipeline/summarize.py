@@ -23,7 +23,8 @@ from context_compaction.context import (
 )
 from context_compaction.errors import NotFoundError, SummaryError
 from context_compaction.file_access import DiskFile
-from context_compaction.messages.model import JsonObject
+from context_compaction.messages.model import JsonObject, Messages
+from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
 from context_compaction.pipeline.assemble import excess_tokens
@@ -46,10 +47,7 @@ from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
     PROSE_SHARE,
     SummaryJob,
-    clip,
-    parts_of,
-    render_messages,
-    summary_prompt,
+    fullest_prompt,
 )
 from context_compaction.summarizers.llm.writer import (
     MIN_PROSE_TOKENS,
@@ -63,6 +61,8 @@ from context_compaction.summarizers.llm.writer import (
 _SINCE_SHARE = 0.6
 _SINCE_TITLE = "# Since that was written, word for word"
 _MIN_RECORD_TOKENS = 60
+# Of the log and the facts that a model writes from.
+_EXTRACTS_TOKENS = 3_000
 _FITTINGS = 4
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
@@ -181,17 +181,26 @@ def _with_more_files(
 
 
 def job_of(
-    context: CompactionContext, record: OriginalMessages, max_tokens: int, is_prefix: bool
+    context: CompactionContext,
+    plan: Plan,
+    record: OriginalMessages,
+    max_tokens: int,
+    is_prefix: bool,
 ) -> SummaryJob:
-    """What a model is asked to write for `record`: at most half of what it stands for."""
+    """What a model is asked to write for `record`: at most a third of what it stands for."""
     record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
+    kept = _kept_after(plan, is_prefix=is_prefix)
     return SummaryJob(
         messages=record.messages,
-        since=record.since,
         previous=record.earlier,
         has_originals=not record.lost,
         max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
-        pinned=tuple(pin.shown for pin in context.pins.candidates),
+        numbers=record.numbers,
+        # What the user said is in the record itself.
+        extracts=extract_of(context, record, _EXTRACTS_TOKENS, is_prefix=True),
+        kept=kept,
+        kept_numbers=tuple(number_of(context, message) for message in kept),
+        pinned=tuple(_pin_told(context, plan, pin) for pin in context.pins.candidates),
         instructions=context.request.instructions,
         language=speaker_language(_requests(context)),
         is_turn_prefix=is_prefix,
@@ -199,6 +208,24 @@ def job_of(
         too_long=context.settings.summary_too_long,
         retries=context.settings.summary_retries,
     )
+
+
+def _kept_after(plan: Plan, *, is_prefix: bool) -> Messages:
+    """What stays as it is after the text of history, or of the beginning of the running turn."""
+    if plan.cut is None:
+        return ()
+    start = plan.cut.first_kept if is_prefix else plan.cut.goes_on_at
+    return plan.edited.messages[start:]
+
+
+def _pin_told(context: CompactionContext, plan: Plan, pin: Pin) -> str:
+    """A pinned text as the writer of prose is told of it: when it was said, or that it is given."""
+    if pin.index is None:
+        return f"[beside the record] {pin.shown}"
+    number = context.seqs[pin.index]
+    replaced = {message.index for message in plan.replaced}
+    place = "" if pin.index in replaced else ", after the record"
+    return f"[{'earlier' if number < 0 else number}{place}] {pin.shown}"
 
 
 def grounding_source(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
@@ -257,11 +284,11 @@ def with_extracts(
     *,
     is_prefix: bool = False,
 ) -> str:
-    """The prose, and extracts from the record in the room that it leaves."""
+    """The prose, and in the room that it leaves the user's words and the facts that it lacks."""
     left = max_tokens - context.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
     extract = ""
     if left >= _MIN_RECORD_TOKENS:
-        extract = extract_of(context, record, left, is_prefix=is_prefix)
+        extract = extract_of(context, record, left, is_prefix=is_prefix, beside=prose)
     return f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
 
 
@@ -271,8 +298,9 @@ def extract_of(
     max_tokens: int,
     *,
     is_prefix: bool = False,
+    beside: str = "",
 ) -> str:
-    """Verbatim extracts from the record, of at most `max_tokens`."""
+    """Verbatim extracts from the record, of at most `max_tokens`, that stand `beside` prose."""
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
     asked = SummaryInput(
@@ -288,6 +316,7 @@ def extract_of(
         is_turn_prefix=is_prefix,
         # What comes from the archive is not in the list, nor are the files of that time.
         files=context.replayed() if len(record.since) == len(record.messages) else None,
+        beside=beside,
     )
     return writer.write(asked, context.count)
 
@@ -323,9 +352,8 @@ async def ask_host(
 
 def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> SummaryPrompt:
     history = decision.originals.history
-    assignment = job_of(context, history, decision.plan.summary_tokens, False)
-    record = render_messages(clip(parts_of(assignment.messages)))
-    prompt = summary_prompt(assignment, record, history.lost)
+    assignment = job_of(context, decision.plan, history, decision.plan.summary_tokens, False)
+    prompt = fullest_prompt(assignment, context.count)
     user = context.gates.json(prompt.user)
     return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 
@@ -386,7 +414,7 @@ async def _summarize_with_model(
         (sources.history, plan.summary_tokens, False),
         (sources.prefix, plan.checkpoint_tokens, True),
     )
-    jobs = [_Job(*part, job_of(context, *part)) for part in parts]
+    jobs = [_Job(*part, job_of(context, plan, *part)) for part in parts]
     if not any(job.has_room_for_prose for job in jobs):
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}

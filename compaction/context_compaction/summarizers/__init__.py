@@ -33,6 +33,8 @@ class SummaryInput:
         is_turn_prefix: Whether it is the beginning of the running turn, whose request stays in
             full beside it.
         files: The files as the calls leave them; None where `messages` alone tell that.
+        beside: Prose that stands before the text, and tells what was done and where that stands;
+            empty where the text is all.
     """
 
     messages: Messages
@@ -46,3 +48,4 @@ class SummaryInput:
     tool_kinds: Mapping[str, str] = field(default_factory=dict[str, str])
     is_turn_prefix: bool = False
     files: Mapping[str, ReplayedFile] | None = None
+    beside: str = ""

@@ -21,6 +21,7 @@ from context_compaction import (
     compact,
     open_archive,
 )
+from context_compaction.archive.local.archive import LocalArchive
 from context_compaction.session.state import ModelCall, SessionState, wait_seconds
 from context_compaction.settings import Settings
 
@@ -36,8 +37,9 @@ from tests.support.messages_api import (
     serve,
 )
 from tests.support.messages_api import one_after_the_other as replies
+from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
-from tests.support.story import GOAL, PREFIX_SUMMARY, RULE, SUMMARY, story
+from tests.support.story import GOAL, LATEST, PREFIX_SUMMARY, RULE, SUMMARY, story
 
 WAIT_SECONDS = 50
 REQUEST = CompactRequest(mode="full", target_tokens=8_000, session_id="story")
@@ -179,7 +181,7 @@ async def test_a_quotation_that_nobody_said_is_taken_out_and_reported(archive: A
     assert "go ahead and delete" in warning
 
 
-async def test_what_a_summary_lacks_is_asked_for_once_and_then_appended(archive: Archive) -> None:
+async def test_what_a_summary_lacks_is_asked_for_once(archive: Archive) -> None:
     poor = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
     result, api = await run(archive, always(Says(poor)))
     assert len(api.requests) == 2
@@ -190,9 +192,7 @@ async def test_what_a_summary_lacks_is_asked_for_once_and_then_appended(archive:
     assert result.receipt["model"]["was_repaired"]
     assert result.receipt["writer"] == "anthropic"
     summary = result.summary or ""
-    assert "## Also named in the record (verbatim)" in summary
-    assert "INV-4711" in summary.partition("# From the record")[0]
-    assert any("lines of the record that it lacked" in line for line in result.warnings)
+    assert "INV-4711" in summary.partition("# From the record")[2], "the user's words follow"
 
 
 async def test_a_mended_summary_is_used_without_additions(archive: Archive) -> None:
@@ -354,56 +354,59 @@ def too_long_above(max_chars: int, reply: Says) -> Script:
     return answer
 
 
-async def test_a_record_that_is_too_long_is_shown_with_clipped_results(archive: Archive) -> None:
-    messages = story(turns=3, result_lines=400)
-    result, api = await run(archive, too_long_above(40_000, Says(SUMMARY)), messages=messages)
-    assert said_by_model(result)
-    assert result.receipt["model"]["routes"] == ["results clipped"]
-    shown = api.requests[-1]["messages"][0]["content"]
-    assert "characters left out …]" in shown
-    assert "total_0_0 " in shown
-    assert "total_0_399 " in shown, "the end of a result says how it came out"
-
-
-async def test_then_results_are_left_out_from_the_middle(archive: Archive) -> None:
-    messages = story(turns=12, result_lines=60)
-    result, api = await run(archive, too_long_above(20_000, Says(SUMMARY)), messages=messages)
+async def test_a_long_record_is_shown_as_extracts_and_clipped_results(archive: Archive) -> None:
+    messages = story(turns=8, result_lines=400)
+    result, api = await run(archive, always(Says(SUMMARY)), messages=messages)
     assert said_by_model(result)
     (route,) = result.receipt["model"]["routes"]
-    assert route.endswith("of the results left out")
-    shown = api.requests[-1]["messages"][0]["content"]
-    assert "total_0_0 " in shown
-    assert "total_11_0 " in shown
-    assert "total_6_0 " not in shown
-    assert "characters left out]" in shown
+    assert route.startswith("extracts, results of ")
+    (request,) = api.requests
+    shown: str = request["messages"][0]["content"]
+    assert len(shown) < 100_000 < len(json.dumps(messages)), "its price has a bound"
+    extracts, _, transcript = shown.partition("<transcript>")
+    assert "read module_0.py" in extracts
+    assert GOAL in transcript
+    assert "characters left out …]" in transcript
+    assert "total_0_0 " in transcript
+    assert "total_0_399 " in transcript, "the end of a result says how it came out"
+
+
+async def test_a_model_that_takes_less_is_shown_less(archive: Archive) -> None:
+    messages = story(turns=40, result_lines=40)
+    result, api = await run(archive, too_long_above(24_000, Says(SUMMARY)), messages=messages)
+    assert said_by_model(result)
+    shown: str = api.requests[-1]["messages"][0]["content"]
+    assert all(f"Go on with module {n}," in shown for n in range(1, 39)), "all that was asked"
     assert len({json.dumps(body) for body in api.requests}) == len(api.requests)
 
 
-async def test_then_chunks_are_summarised_side_by_side_and_merged(archive: Archive) -> None:
-    messages = story(turns=40, result_lines=40)
-
-    script = too_long_above(30_000, Says(SUMMARY))
-    result, api = await run(archive, script, messages=messages)
-    assert said_by_model(result)
-    (route,) = result.receipt["model"]["routes"]
-    assert route.endswith("chunks, merged")
-    answered = [b for b in api.requests if len(b["messages"][0]["content"]) <= 30_000]
-    merge = answered[-1]["messages"][0]["content"]
-    assert "<parts>" in merge
-    assert result.receipt["model"]["requests"] == len(answered) == int(route.split()[0]) + 1
-    shown = "".join(b["messages"][0]["content"] for b in answered[:-1])
-    assert all(f"billing/module_{n}.py" in shown for n in range(40)), "no part is left out"
-
-
-async def test_a_record_of_too_many_chunks_is_left_to_extracts(archive: Archive) -> None:
-    messages = story(turns=60, result_lines=40)
-    patient = replace(REQUEST, settings={"summary_retries": 50})
-    script = too_long_above(9_000, Says(SUMMARY))
-    result, _ = await run(archive, script, patient, messages=messages)
-    assert_extracts(result, "requests to")
+async def test_what_the_writer_is_told_has_the_numbers_of_the_transcript(archive: Archive) -> None:
+    log = "\n".join(f"step {n} of the build passed" for n in range(40))
+    messages = story()
+    for n in (2, 6):
+        messages[n]["content"][0]["content"] = log
+    messages[-1]["content"] = f"{LATEST}. From now on never write to the bucket acme-raw."
+    _, api = await run(archive, always(Says(SUMMARY)), messages=messages)
+    shown: str = api.requests[0]["messages"][0]["content"]
+    transcript, _, kept = shown.partition("<transcript>")[2].partition("<kept-after>")
+    assert f'<part n="2" from="tool">{log}</part>' in transcript
+    assert '<part n="6" from="tool">[the same as in message 2]</part>' in transcript
+    assert f'<part n="24" from="user">{LATEST}' in kept, "what stays in full is shown apart"
+    assert LATEST not in transcript
+    pinned = shown.partition("</pinned>")[0]
+    assert f"[0] {RULE}" in pinned
+    assert "[24, after the record] " in pinned
 
 
-@pytest.mark.parametrize(("policy", "requests"), [("default", 6), ("claude-code", 3)])
+async def test_beside_prose_stand_the_users_words_and_no_second_log(archive: Archive) -> None:
+    result, _ = await run(archive, always(Says(SUMMARY)))
+    record = (result.summary or "").partition("# From the record")[2]
+    assert f"user: {GOAL}" in record
+    assert "agent" not in record
+    assert "billing/module_5.py" in record, "facts that the prose lacks"
+
+
+@pytest.mark.parametrize(("policy", "requests"), [("default", 4), ("claude-code", 3)])
 async def test_an_api_that_always_says_too_long_is_left_alone_soon(
     archive: Archive, policy: str, requests: int
 ) -> None:
@@ -414,19 +417,6 @@ async def test_an_api_that_always_says_too_long_is_left_alone_soon(
     assert len(api.requests) == requests
     sizes = [len(body["messages"][0]["content"]) for body in api.requests]
     assert sizes == sorted(set(sizes), reverse=True), "never the same again"
-
-
-async def test_one_bad_chunk_spoils_the_model_summary(archive: Archive) -> None:
-    messages = story(turns=40, result_lines=40)
-
-    def script(body: Json) -> Reply:
-        shown = body["messages"][0]["content"]
-        if len(shown) <= 30_000 and "billing/module_20.py" in shown:
-            return Says("I'm sorry, I can't.")
-        return too_long_above(30_000, Says(SUMMARY))(body)
-
-    result, _ = await run(archive, script, messages=messages)
-    assert_extracts(result, "did not summarise every chunk")
 
 
 async def test_the_beginning_of_the_running_turn_is_summarised_apart(archive: Archive) -> None:
@@ -450,21 +440,20 @@ async def test_the_beginning_of_the_running_turn_is_summarised_apart(archive: Ar
     assert "Modules 0 to 5 of billing were read" in texts[at]
     assert "Now all the others." in texts[at - 1]
     assert any("float arithmetic lost cents" in text for text in texts[:at])
-    assert sorted(result.receipt["model"]["routes"]) == ["whole", "whole"]
+    assert len(result.receipt["model"]["routes"]) == 2
 
 
-async def test_the_second_compaction_updates_the_first_summary(archive: Archive) -> None:
+async def test_the_second_compaction_updates_the_first_summary(archive: LocalArchive) -> None:
     first, _ = await run(archive, always(Says(SUMMARY)))
     grown = [*first.messages, *story(turns=8)[1:]]
     second, api = await run(archive, always(Says(SUMMARY)), messages=grown)
     assert second.receipt["writer"] == "anthropic"
     shown = api.requests[0]["messages"][0]["content"]
     assert GOAL in shown.partition("<transcript>")[2], "the originals came from the archive"
-    third_script = too_long_above(34_000, Says(SUMMARY))
-    grown = [*second.messages, *story(turns=3)[1:]]
-    third, api = await run(archive, third_script, messages=grown)
-    (route,) = third.receipt["model"]["routes"]
-    assert route.startswith("since the summary before")
+    assert "float arithmetic lost cents" not in shown, "they say all that the summary says"
+    lost = without_originals(archive)
+    third, api = await run(lost, always(Says(SUMMARY)), messages=[*second.messages, *story()[1:]])
+    assert third.receipt["writer"] == "anthropic"
     shown = api.requests[-1]["messages"][0]["content"]
     assert "float arithmetic lost cents" in shown.partition("<transcript>")[0]
 

@@ -66,6 +66,9 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
         STATE: state_lines(turns, request.digest, failures_of(turns, names), earlier.plan),
         PREVIOUS: [Line((at,), float(at), row) for at, row in enumerate(earlier.rest)],
     }
+    if request.beside:
+        del sections[LOG], sections[STATE]
+        sections[FACTS] = _untold(sections[FACTS], request.beside)
     if not request.is_turn_prefix:
         found = find_instructions(messages, later=request.later)
         pinned = _sentences(request.pinned)
@@ -127,6 +130,19 @@ def _entry_lines(earlier: Previous, title: str, age: int) -> Iterator[Line]:
             Line((-1, at, number), want + 1 + number / 10, row, place)
             for number, row in enumerate(rest, 1)
         )
+
+
+def _untold(facts: Sequence[Line], prose: str) -> list[Line]:
+    """The facts that `prose` lacks, and what they belong to."""
+    rows = [line for line in facts if line.under and line.text.strip() not in prose]
+    owners = {line.under for line in rows}
+    heads = [
+        line
+        for line in facts
+        if not line.under
+        and (line.place in owners or line.text.partition(" (")[0].strip() not in prose)
+    ]
+    return [*heads, *rows]
 
 
 def _current(facts: Sequence[Line]) -> list[Line]:

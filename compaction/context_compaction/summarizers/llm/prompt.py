@@ -1,9 +1,9 @@
 """What a model is asked: the record as escaped data, in our prompt files, as short as it must be.
 
-A record that is too long for a model is made shorter step by step: whole, with its tool results
-clipped, with results left out from the middle outwards, and at last in chunks whose summaries are
-merged; or, as Claude Code does, without its oldest groups of messages. Pure; the prompt files are
-read once.
+A record that is short is shown whole. Of a longer one the model gets the log and the facts that the
+writer without a model makes, and what user and assistant said, with results and calls cut down step
+by step until it fits; or, as Claude Code does, the originals without their oldest groups of
+messages. Pure; the prompt files are read once.
 """
 
 import json
@@ -35,22 +35,40 @@ from context_compaction.tokens.counter import MessageCounter
 PROSE_SHARE = 0.7
 
 
-# Of each tool result once the whole record is too long; pi, opencode and ADK cut at this length.
-RESULT_CHARS = 2_000
+# Characters of each result, and of each text, once the whole record is too long.
+_CLIPPED_CHARS = (
+    (2_000, 20_000),
+    (1_000, 8_000),
+    (500, 4_000),
+    (200, 4_000),
+    (200, 1_500),
+    (80, 600),
+)
 
 
-# Then so much of all results goes, from the middle outwards (Goose goes in such steps, to all of
-# them: the chunks that come next here read every result).
-_DROPPED_SHARES = (0.25, 0.5, 0.75)
+# Then so much of what is not the user's goes, the oldest first: log and facts tell of it.
+_DROPPED_SHARES = (0.5, 0.75, 0.9, 0.97)
+
+
+# A result this long that came before is named, not shown again.
+_SAME_CHARS = 200
+
+
+# Of what stays after the summary the writer sees the newest parts, each so long at most.
+_KEPT_PARTS = 40
+_KEPT_CHARS = 600
 
 
 # Claude Code leaves out a fifth of the groups where it does not know how much is too much.
 _DROPPED_GROUPS = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-# However large a window is: more takes minutes, costs more than the summary is worth, and the
-# middle of it is read badly.
-_MAX_RECORD_TOKENS = 200_000
+# However large a window is: of more, the extracts say what matters for a fraction of the price ...
+_MAX_RECORD_TOKENS = 24_000
+
+
+# ... and where originals are asked for, the middle of more than this is read badly.
+_MAX_ORIGINALS_TOKENS = 200_000
 
 
 # Newer models think before they write, unasked, and that counts as output.
@@ -77,11 +95,14 @@ class SummaryJob:
 
     Attributes:
         messages: The originals of all that the summary stands for.
-        since: Those of them that no earlier summary stood for.
+        numbers: The number of each of these in the transcript; None for one without.
+        extracts: Log and facts that were made of them without a model.
+        kept: The messages that stay in full after the summary ...
+        kept_numbers: ... and their numbers.
         previous: The text of the earlier summaries; empty where there were none.
         has_originals: Whether `messages` says all that `previous` says.
         max_tokens: What the prose may count.
-        pinned: Texts that are kept verbatim beside it.
+        pinned: Texts that are kept verbatim beside it, each with when it was said.
         instructions: What the user wants it to dwell on.
         language: The language that the user writes in, where that is plain.
         is_turn_prefix: Whether it is the beginning of the running turn.
@@ -91,10 +112,13 @@ class SummaryJob:
     """
 
     messages: Messages
-    since: Messages
     previous: str
     has_originals: bool
     max_tokens: int
+    numbers: tuple[int | None, ...] = ()
+    extracts: str = ""
+    kept: Messages = ()
+    kept_numbers: tuple[int | None, ...] = ()
     pinned: tuple[str, ...] = ()
     instructions: str = ""
     language: str | None = None
@@ -106,22 +130,12 @@ class SummaryJob:
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """One thing that was said, with its place in the record and who said it."""
+    """One thing that was said, with its number in the transcript and who said it."""
 
-    number: int
+    number: int | None
     speaker: str
     text: str
-
-
-def summary_prompt(assignment: SummaryJob, record: str, previous: str) -> ModelPrompt:
-    """The request for a summary of `record`, which is escaped already, and of `previous`."""
-    return _prompt(assignment, "summary_request.md", record, previous)
-
-
-def merge_prompt(assignment: SummaryJob, summaries: Sequence[str], previous: str) -> ModelPrompt:
-    """The request for one summary made of the summaries of the record's chunks."""
-    parts = [PromptPart(at, "summary", text) for at, text in enumerate(summaries)]
-    return _prompt(assignment, "merge_request.md", render_messages(parts), previous)
+    is_call: bool = False
 
 
 def repair_prompt(
@@ -147,16 +161,31 @@ def versions(
 
     Each is made only when it is asked for.
     """
-    for name, parts, previous in _versions(assignment):
+    for name, parts, previous, extracts in _versions(assignment):
         record = render_messages(parts)
-        tokens = tokens_of(record, count) + tokens_of(previous, count)
-        yield name, summary_prompt(assignment, record, previous), tokens
+        tokens = sum(tokens_of(text, count) for text in (record, previous, extracts))
+        yield name, _prompt(assignment, record, previous, extracts), tokens
+
+
+def fullest_prompt(assignment: SummaryJob, count: MessageCounter) -> ModelPrompt:
+    """The fullest request that is not too long, for a model whose window is not known.
+
+    Where all are, it is the shortest.
+    """
+    limit_tokens = _most_tokens(assignment)
+    shortest: ModelPrompt | None = None
+    for _, prompt, tokens in versions(assignment, count):
+        shortest = prompt
+        if tokens <= limit_tokens:
+            break
+    assert shortest is not None  # noqa: S101  # the whole record is always a version
+    return shortest
 
 
 def room_for_record(assignment: SummaryJob, window_tokens: int) -> int:
     """What a record may count in one request to a window that holds the answer as well."""
     room = window_tokens - answer_tokens(assignment.max_tokens) - _FRAME_TOKENS
-    return max(0, min(room, _MAX_RECORD_TOKENS))
+    return max(0, min(room, _most_tokens(assignment)))
 
 
 def answer_tokens(max_tokens: int) -> int:
@@ -164,68 +193,74 @@ def answer_tokens(max_tokens: int) -> int:
     return max_tokens * 2 + _THINKING_TOKENS
 
 
-def chunks(
-    assignment: SummaryJob, limit_tokens: int, count: MessageCounter
-) -> tuple[list[str], str]:
-    """The record with clipped results in pieces of at most `limit_tokens`, and what was before."""
-    messages, previous = assignment.messages, ""
-    if assignment.previous:
-        messages, previous = assignment.since, assignment.previous
-    pieces: list[str] = []
-    current: list[PromptPart] = []
-    left = limit_tokens
-    for part in _split(clip(parts_of(messages)), limit_tokens, count):
-        cost = tokens_of(render_messages([part]), count)
-        if cost > left and current:
-            pieces.append(render_messages(current))
-            current, left = [], limit_tokens
-        current.append(part)
-        left -= cost
-    return ([*pieces, render_messages(current)] if current else pieces), previous
+def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[PromptPart]:
+    """What the messages say; thinking is left out, pictures and documents are named.
 
-
-def parts_of(messages: Messages) -> list[PromptPart]:
-    """What the messages say; thinking is left out, pictures and documents are named."""
+    Args:
+        messages: The messages.
+        numbers: Their numbers; by position where there are none.
+    """
     parts: list[PromptPart] = []
-    for at, message in enumerate(messages):
+    for number, message in zip(numbers or range(len(messages)), messages, strict=True):
         for block in message.blocks:
             if isinstance(block, Text):
                 found = passages_of(message, block)
                 parts += [
-                    PromptPart(at, _SPEAKERS.get(author, author), text) for author, text in found
+                    PromptPart(number, _SPEAKERS.get(author, author), text)
+                    for author, text in found
                 ]
             elif text := _block_text(block):
                 speaker = "tool" if isinstance(block, ToolResult) else message.role
-                parts.append(PromptPart(at, speaker, text))
+                parts.append(PromptPart(number, speaker, text, isinstance(block, ToolCall)))
     return parts
 
 
-def clip(parts: Sequence[PromptPart], max_chars: int = RESULT_CHARS) -> list[PromptPart]:
-    """The parts with long tool results cut to their two ends, saying how much is left out."""
+def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> list[PromptPart]:
+    """The parts cut to their two ends, saying how much is left out.
+
+    Args:
+        parts: What was said.
+        result_chars: Of each result.
+        said_chars: Of each text. A call has a quarter: it may be the only place of an edit.
+    """
     return [
-        replace(part, text=_ends(part.text, max_chars)) if part.speaker == "tool" else part
+        replace(part, text=_ends(part.text, _most_chars(part, result_chars, said_chars)))
         for part in parts
     ]
 
 
-def without_results(parts: Sequence[PromptPart], share: float) -> list[PromptPart]:
-    """The parts without `share` of the tool results, those in the middle first."""
-    results = [at for at, part in enumerate(parts) if part.speaker == "tool"]
-    middle = (len(results) - 1) / 2
-    outwards = sorted(range(len(results)), key=lambda at: (abs(at - middle), at))
-    dropped = {results[at] for at in outwards[: round(len(results) * share)]}
-    return [
-        replace(part, text=f"[result of {len(part.text)} characters left out]")
-        if at in dropped
-        else part
-        for at, part in enumerate(parts)
-    ]
+def _most_chars(part: PromptPart, result_chars: int, said_chars: int) -> int:
+    if part.speaker == "tool":
+        return result_chars
+    return said_chars // 4 if part.is_call else said_chars
+
+
+def each_result_once(parts: Sequence[PromptPart]) -> list[PromptPart]:
+    """The parts with a long result that came before, word for word, named by its first number."""
+    first: dict[str, int | None] = {}
+    shown: list[PromptPart] = []
+    for part in parts:
+        if part.speaker == "tool" and len(part.text) >= _SAME_CHARS:
+            if part.text in first:
+                shown.append(replace(part, text=f"[the same as in message {first[part.text]}]"))
+                continue
+            first[part.text] = part.number
+        shown.append(part)
+    return shown
+
+
+def without_oldest_work(parts: Sequence[PromptPart], share: float) -> list[PromptPart]:
+    """The parts without the oldest `share` of those that are not the user's."""
+    others = [at for at, part in enumerate(parts) if part.speaker != "user"]
+    dropped = set(others[: int(len(others) * share)])
+    return [part for at, part in enumerate(parts) if at not in dropped]
 
 
 def render_messages(parts: Sequence[PromptPart]) -> str:
     """The parts as escaped data, each tagged with who speaks."""
     return "\n".join(
-        f'<part n="{part.number}" from="{part.speaker}">{escaped(part.text)}</part>'
+        f'<part n="{"" if part.number is None else part.number}" from="{part.speaker}">'
+        f"{escaped(part.text)}</part>"
         for part in parts
     )
 
@@ -240,44 +275,44 @@ def tokens_of(text: str, count: MessageCounter) -> int:
     return int(count.text(text) * _COUNT_MARGIN) if text else 0
 
 
-def _versions(assignment: SummaryJob) -> Iterator[tuple[str, list[PromptPart], str]]:
-    """Name, parts and previous summary of each way to show the record, the fullest first."""
-    originals = parts_of(assignment.messages)
+def _versions(assignment: SummaryJob) -> Iterator[tuple[str, list[PromptPart], str, str]]:
+    """Name, parts, previous summary and extracts of each way to show the record, fullest first."""
     # Where originals say all that a previous summary says, they speak: so facts do not erode.
     before = "" if assignment.has_originals else assignment.previous
-    yield "whole", originals, before
+    originals = parts_of(assignment.messages, assignment.numbers)
     if assignment.too_long == "drop_oldest":
-        yield from _without_oldest(assignment.messages, assignment.previous)
+        yield "whole", originals, before, ""
+        yield from _without_oldest(assignment)
         return
-    yield "results clipped", clip(originals), before
-    since, previous = originals, before
-    if assignment.previous and assignment.since:
-        since, previous = parts_of(assignment.since), assignment.previous
-        yield "since the summary before", since, previous
-        yield "since the summary before, results clipped", clip(since), previous
+    once = each_result_once(originals)
+    yield "whole", once, before, ""
+    shown: list[PromptPart] = []
+    for result_chars, said_chars in _CLIPPED_CHARS:
+        shown = clip(once, result_chars, said_chars)
+        yield f"extracts, results of {result_chars} characters", shown, before, assignment.extracts
     for share in _DROPPED_SHARES:
-        yield (
-            f"{share:.0%} of the results left out",
-            without_results(clip(since), share),
-            previous,
-        )
+        name = f"extracts, without the oldest {share:.0%} of the work"
+        yield name, without_oldest_work(shown, share), before, assignment.extracts
 
 
 def _without_oldest(
-    messages: Messages, previous: str
-) -> Iterator[tuple[str, list[PromptPart], str]]:
+    assignment: SummaryJob,
+) -> Iterator[tuple[str, list[PromptPart], str, str]]:
     """The record without its oldest groups of messages, more of them each time, the newest never.
 
     What an earlier summary said of them stands in for them.
     """
+    messages, numbers = assignment.messages, assignment.numbers
     starts = groups_of(messages)
     for share in _DROPPED_GROUPS:
         left_out = min(math.ceil(len(starts) * share), len(starts) - 1)
         if left_out > 0:
+            at = starts[left_out]
             yield (
                 f"without the oldest {left_out} of {len(starts)} groups of messages",
-                [part for part in parts_of(messages) if part.number >= starts[left_out]],
-                previous,
+                parts_of(messages[at:], numbers[at:] or range(at, len(messages))),
+                assignment.previous,
+                "",
             )
 
 
@@ -290,33 +325,29 @@ def groups_of(messages: Messages) -> list[int]:
     ]
 
 
-def _split(
-    parts: Sequence[PromptPart], limit_tokens: int, count: MessageCounter
-) -> Iterator[PromptPart]:
-    """The parts, each that is larger than a chunk cut into several."""
-    for part in parts:
-        cost = tokens_of(render_messages([part]), count)
-        if cost <= limit_tokens:
-            yield part
-            continue
-        # A little smaller than in proportion, since density differs within a text.
-        chars = max(1, int(len(part.text) * limit_tokens / cost * 0.7))
-        for start in range(0, len(part.text), chars):
-            yield replace(part, text=part.text[start : start + chars])
-
-
-def _prompt(assignment: SummaryJob, template: str, record: str, previous: str) -> ModelPrompt:
+def _prompt(assignment: SummaryJob, record: str, previous: str, extracts: str) -> ModelPrompt:
+    """The request for a summary of `record`, which is escaped already."""
+    kept = clip(parts_of(assignment.kept, assignment.kept_numbers), _KEPT_CHARS // 2, _KEPT_CHARS)[
+        -_KEPT_PARTS:
+    ]
     user = _filled(
-        template,
+        "summary_request.md",
         {
             "pinned": escaped("\n".join(assignment.pinned)) or "(none)",
             "previous": escaped(previous) or "(none)",
             "focus": escaped(assignment.instructions) or "(none)",
+            "extracts": escaped(extracts) or "(none)",
             "transcript": record,
+            "kept": render_messages(kept) or "(none)",
             **_length_and_language(assignment),
         },
     )
     return ModelPrompt(_system(assignment), user, assignment.max_tokens)
+
+
+def _most_tokens(assignment: SummaryJob) -> int:
+    is_original = assignment.too_long == "drop_oldest"
+    return _MAX_ORIGINALS_TOKENS if is_original else _MAX_RECORD_TOKENS
 
 
 def _length_and_language(assignment: SummaryJob) -> dict[str, str]:

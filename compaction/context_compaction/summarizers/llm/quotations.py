@@ -16,7 +16,9 @@ _BLOCK_QUOTE = re.compile(r"^\s*(?:[-*] )?> ?(.+)$")
 _GAP = re.compile(r"\[[^\]]{0,40}\]|…|\.\.\.")
 _HEADING = re.compile(r"^#{1,4} ")
 # Under these headings of our prompt the user speaks, whether a line says so or not.
-_FIRST_HAND = re.compile(r"^#{1,4} +.*(?:goal|request|constraint|preference)", re.IGNORECASE)
+_FIRST_HAND = re.compile(
+    r"^#{1,4} +.*(?:goal|request|standing rule|constraint|preference)", re.IGNORECASE
+)
 _SAYS_USER = re.compile(
     r"\b(?:user|usuari[oa]|utilisateur|utente|nutzer|benutzer|anwender|пользовател\w*)\b"
     r"|用户|用戶|ユーザー|사용자",

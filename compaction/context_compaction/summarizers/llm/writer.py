@@ -6,7 +6,6 @@ reason; the caller then uses verbatim extracts. Nothing here makes up text.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import anyio
@@ -23,20 +22,14 @@ from context_compaction.summarizers.llm.model import (
 )
 from context_compaction.summarizers.llm.prompt import (
     SummaryJob,
-    chunks,
-    merge_prompt,
     repair_prompt,
     room_for_record,
-    summary_prompt,
     versions,
 )
 from context_compaction.tokens.counter import MessageCounter
 
 # Prose of fewer tokens than this says less than extracts of that size do.
 MIN_PROSE_TOKENS = 200
-# A record of more chunks would cost more than its summary is worth: extracts then.
-MAX_CHUNKS = 8
-_PARALLEL_CHUNKS = 4
 # After "too long", so much of what was sent is tried next: never the same again.
 _SHRINK = 0.75
 # One repair round is worth its price when so many, and this part, of the salient items is missing.
@@ -44,7 +37,6 @@ _MIN_MISSING = 3
 _MISSING_SHARE = 1 / 3
 # Models keep to a length only roughly; the summary has room for this, beside the machine's record.
 _LENGTH_TOLERANCE = 1.2
-_APPENDED_TITLE = "## Also named in the record (verbatim)"
 
 T = TypeVar("T")
 
@@ -55,8 +47,8 @@ class Prose:
 
     Attributes:
         text: The prose, at most `max_tokens` of the assignment.
-        warnings: What was taken out or added.
-        route: How the record was shown to the model: "whole", "results clipped", "3 chunks"…
+        warnings: What was taken out.
+        route: How the record was shown: "whole", "extracts, results of 500 characters"…
         was_repaired: Whether there was a repair round.
     """
 
@@ -110,21 +102,14 @@ async def write_prose(
         try:
             draft = await _repaired(draft, [*flaws, *lacks], assignment, source, calls, count)
         except SummaryError as error:
-            # A draft that only misses something is still a summary: we append what it misses.
+            # A draft that only misses something is still a summary: the record beside it has more.
             if flaws:
                 raise SummaryError(f"{flaws[0]}; writing again did not help: {error}") from error
-    return finished(draft, assignment.max_tokens, count, route, was_repaired=bool(flaws or lacks))
+    return finished(draft, route, was_repaired=bool(flaws or lacks))
 
 
-def finished(
-    draft: check.CheckedDraft,
-    max_tokens: int,
-    count: MessageCounter,
-    route: str,
-    *,
-    was_repaired: bool = False,
-) -> Prose:
-    """The draft with what it still misses appended, and what a reader should know about it."""
+def finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
+    """The draft as it may be used, and what a reader should know about it."""
     warnings: list[str] = []
     if draft.removed:
         shown = "; ".join(line[:120] for line in draft.removed[:3])
@@ -132,12 +117,7 @@ def finished(
             f"{len(draft.removed)} lines of the summary were taken out, because they quote what "
             f"was not said: {shown}"
         )
-    text = draft.text
-    appended = _appended(draft, max_tokens, count)
-    if appended:
-        text = "\n".join((text, _APPENDED_TITLE, *appended))
-        warnings.append(f"{len(appended)} lines of the record that it lacked were appended to it.")
-    return Prose(text, tuple(warnings), route, was_repaired)
+    return Prose(draft.text, tuple(warnings), route, was_repaired)
 
 
 async def gathered(tasks: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
@@ -185,7 +165,10 @@ async def _first_answer(
         raise SummaryError(
             f"The newest group of messages alone is too long for {calls.model.model}"
         )
-    return await _in_chunks(assignment, limit_tokens, retries, calls, count)
+    raise SummaryError(
+        f"The record is too long for {calls.model.model}, and so was each shorter version that was "
+        "tried"
+    )
 
 
 def _one_less(retries: int, error: PromptTooLongError) -> int:
@@ -197,47 +180,6 @@ def _one_less(retries: int, error: PromptTooLongError) -> int:
     if retries < 1:
         raise SummaryError(f"{error}, and so was each shorter version that was tried") from error
     return retries - 1
-
-
-async def _in_chunks(
-    assignment: SummaryJob,
-    limit_tokens: int,
-    retries: int,
-    calls: ModelCalls,
-    count: MessageCounter,
-) -> tuple[ModelAnswer, str]:
-    """Summaries of the chunks, made side by side, then one summary of these."""
-    while limit_tokens >= assignment.max_tokens:
-        pieces, previous = await to_thread.run_sync(chunks, assignment, limit_tokens, count)
-        if len(pieces) > MAX_CHUNKS:
-            raise SummaryError(
-                f"The record needs {len(pieces)} requests to {calls.model.model} where at most "
-                f"{MAX_CHUNKS} are made"
-            )
-        # Each part may fill its share of the request that merges them.
-        part_tokens = min(assignment.max_tokens, limit_tokens // max(1, len(pieces)))
-        part = replace(assignment, max_tokens=part_tokens)
-        prompts = [summary_prompt(part, piece, "") for piece in pieces]
-        try:
-            # The first one alone shows whether the model takes so much.
-            answers = [await calls.write(prompt) for prompt in prompts[:1]]
-            rest = [partial(calls.write, prompt) for prompt in prompts[1:]]
-            answers += await gathered(rest, _PARALLEL_CHUNKS)
-            texts = [_part_text(answer) for answer in answers]
-            merged = await calls.write(merge_prompt(assignment, texts, previous))
-        except PromptTooLongError as error:
-            retries = _one_less(retries, error)
-            limit_tokens = int(limit_tokens * _SHRINK)
-            continue
-        return merged, f"{len(pieces)} chunks, merged"
-    raise SummaryError(f"{calls.model.model} takes too little at once to summarise anything")
-
-
-def _part_text(answer: ModelAnswer) -> str:
-    text = check.cleaned(answer.text)
-    if not text or answer.is_cut_off or check.is_refusal(text):
-        raise SummaryError("The model did not summarise every chunk of the record")
-    return text
 
 
 def _flaws(
@@ -287,16 +229,3 @@ async def _repaired(
     if flaws:
         raise SummaryError(flaws[0])
     return replace(better, removed=tuple(dict.fromkeys((*draft.removed, *better.removed))))
-
-
-def _appended(draft: check.CheckedDraft, max_tokens: int, count: MessageCounter) -> list[str]:
-    """Lines that name what the draft does not, each once, within what is left of the budget."""
-    left = int(max_tokens * _LENGTH_TOLERANCE)
-    left -= count.text(draft.text) + count.text(_APPENDED_TITLE) + 2
-    chosen: list[str] = []
-    for line in dict.fromkeys(f"- {item.line}" for item in draft.missing):
-        cost = count.text(line) + 1
-        if cost <= left:
-            chosen.append(line)
-            left -= cost
-    return chosen
