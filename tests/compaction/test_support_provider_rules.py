@@ -397,12 +397,127 @@ def test_pi_wants_each_result_right_after_its_call() -> None:
     ]  # fmt: skip
 
 
+# Bedrock Converse
+
+
+def converse_user(*content: Json) -> Json:
+    return {"role": "user", "content": [*content]}
+
+
+def converse(*content: Json) -> Json:
+    return {"role": "assistant", "content": [*content]}
+
+
+def tool_use(id_: str) -> Json:
+    return {"toolUse": {"toolUseId": id_, "name": "f", "input": {}}}
+
+
+def tool_result(id_: str, *content: Json, **more: str) -> Json:
+    return {"toolResult": {"toolUseId": id_, "content": [*content], **more}}
+
+
+def reasoning(words: str = "hm") -> Json:
+    return {"reasoningContent": {"reasoningText": {"text": words, "signature": "x"}}}
+
+
+SAID: Json = {"text": "x"}
+POINT: Json = {"cachePoint": {"type": "default"}}
+CONVERSE_ASK = converse_user(SAID)
+CONVERSE_GOOD: dict[str, list[Json]] = {
+    "parallel calls, and what the user says beside": [
+        CONVERSE_ASK,
+        converse(reasoning(), tool_use("a"), tool_use("b")),
+        converse_user(tool_result("b", {"text": ""}), tool_result("a"), SAID, POINT),
+    ],
+    "a document beside a text": [
+        converse_user({"document": {"name": "n", "source": {"bytes": "AA"}}}, SAID)
+    ],
+    "unknown blocks": [converse_user({"xWidget": {}})],
+    "cache points behind texts and results": [
+        converse_user(SAID, POINT),
+        converse(SAID, tool_use("a"), POINT),
+        converse_user(tool_result("a"), POINT),
+    ],
+}
+CONVERSE_BAD: dict[str, list[Json]] = {
+    "unknown role": [{"role": "system", "content": [SAID]}],
+    "no content": [converse_user()],
+    "a block of two kinds": [converse_user({**SAID, **POINT})],
+    "the first message is the assistant's": [converse(SAID)],
+    "a second message of role user": [CONVERSE_ASK, CONVERSE_ASK],
+    "a second message of role assistant": [CONVERSE_ASK, converse(SAID), converse(SAID)],
+    "no content but cache points": [converse_user(POINT)],
+    "a text block without a visible character": [converse_user({"text": " "})],
+    "a document without a text": [
+        converse_user({"document": {"name": "n", "source": {"bytes": "AA"}}})
+    ],
+    "an image in the format 'bmp'": [
+        converse_user({"image": {"format": "bmp", "source": {"bytes": "AA"}}})
+    ],
+    "toolUse in a message of role user": [converse_user(tool_use("a"))],
+    "call a has no result after it": [CONVERSE_ASK, converse(tool_use("a")), CONVERSE_ASK],
+    "result a answers no call before it": [converse_user(tool_result("a"))],
+    "call a has 2 results": [
+        CONVERSE_ASK,
+        converse(tool_use("a")),
+        converse_user(tool_result("a"), tool_result("a")),
+    ],
+    "results stand after other content": [
+        CONVERSE_ASK,
+        converse(tool_use("a")),
+        converse_user(SAID, tool_result("a")),
+    ],
+    "call id 'a' comes 2 times": [
+        CONVERSE_ASK,
+        converse(tool_use("a"), tool_use("a")),
+        converse_user(tool_result("a")),
+    ],
+    "an empty toolResult that is an error": [
+        CONVERSE_ASK,
+        converse(tool_use("a")),
+        converse_user(tool_result("a", status="error")),
+    ],
+    "json that is no object": [
+        CONVERSE_ASK,
+        converse(tool_use("a")),
+        converse_user(tool_result("a", {"json": [1]})),
+    ],
+    "5 cache points": [converse_user(*[SAID, POINT] * 5)],
+    "a cache point after reasoning": [CONVERSE_ASK, converse(SAID, reasoning(), POINT, SAID)],
+    "ends in reasoning": [CONVERSE_ASK, converse(SAID, reasoning())],
+    "ends in whitespace": [CONVERSE_ASK, converse({"text": "x "})],
+}
+
+
+@pytest.mark.parametrize("name", CONVERSE_GOOD)
+def test_converse_accepts(name: str) -> None:
+    payload = CONVERSE_GOOD[name]
+    assert problems(payload, "bedrock-converse", original=payload) == []
+
+
+@pytest.mark.parametrize("named", CONVERSE_BAD)
+def test_converse_refuses(named: str) -> None:
+    found = problems(CONVERSE_BAD[named], "bedrock-converse")
+    assert any(named in problem for problem in found)
+
+
+def test_converse_reasoning_is_void_after_a_change_but_not_after_a_moved_cache_point() -> None:
+    before = [CONVERSE_ASK, converse(reasoning(), SAID)]
+    moved = [converse_user(SAID, POINT), before[1]]
+    changed = [converse_user({"text": "y"}), before[1]]
+    assert problems(moved, "bedrock-converse", original=before) == []
+    assert problems(changed, "bedrock-converse", original=before) == [
+        "message 1: reasoning after something that was changed"
+    ]
+
+
 OPEN_AT_THE_END: dict[str, list[Json]] = {
     "anthropic": [ASK, assistant(use("a"), use("b"))],
     "openai-chat": [ASK, chat("a", "b"), tool("a")],
     "openai-responses": [ASK, REASONING, said("I look."), fc("a"), fc("b"), out("a")],
     "gemini": [GEMINI_ASK, gemini("model", gemini_call("f"))],
     "pi": [ASK, pi_call("a", "b"), pi_result("a")],
+    "bedrock-converse": [CONVERSE_ASK, converse(tool_use("a"), tool_use("b"))],
 }
 
 
@@ -416,7 +531,7 @@ def test_a_call_open_at_the_end_passes_only_if_the_original_ended_with_it(format
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_only_json_passes(format: str) -> None:
-    ask = GEMINI_ASK if format == "gemini" else ASK
+    ask = {"gemini": GEMINI_ASK, "bedrock-converse": CONVERSE_ASK}.get(format, ASK)
     assert problems([{**ask, "x": float("nan")}], format) != []
     assert problems([{**ask, "x": (1, 2)}], format) != []
     assert problems([{**ask, "x": b"bytes"}], format) != []

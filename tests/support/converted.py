@@ -6,7 +6,7 @@ from context_compaction.formats.convert import convert
 from .corpus import Transcript
 from .json_types import Json
 
-PROVIDER_FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+PROVIDER_FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "bedrock-converse")
 
 
 def in_format(transcript: Transcript, format: str) -> list[Json]:

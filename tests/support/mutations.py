@@ -10,7 +10,9 @@ from .json_types import Json, is_list
 
 _SYSTEM_ROLE = {"openai-chat": "system", "openai-responses": "developer", "anthropic": "system"}
 _CONTENT_KEYS = ("content", "parts")
-_ID_KEYS = ("id", "call_id", "tool_use_id", "tool_call_id", "toolCallId")
+_CONVERSE_KINDS = ("toolUse", "toolResult")
+_ID_KEYS = ("id", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "toolUseId")
+_LISTS_ONLY = ("pi", "bedrock-converse")  # content is never a string
 
 
 def apply(name: str, payload: list[Json], format: str, place: int, inner: int) -> list[Json]:
@@ -80,7 +82,7 @@ def _empty_content(payload: list[Json], format: str, place: int, inner: int) -> 
     key = _key(payload[place])
     if key == "parts":
         payload[place][key] = []
-    elif key and format != "pi":
+    elif key and format not in _LISTS_ONLY:
         payload[place][key] = [[], "", " "][inner % 3]
     elif key:
         payload[place][key] = []
@@ -124,6 +126,7 @@ def _id_holders(message: Json) -> list[Json]:
         *([message] if message.get("role") in {"tool", "toolResult"} else []),
         *([message] if str(message.get("type")).startswith("function_call") else []),
         *(block for block in _blocks(message) if block.get("type") in kinds),
+        *(block[key] for block in _blocks(message) for key in _CONVERSE_KINDS if key in block),
     ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from .json_types import Json, is_object
 from .rules_anthropic import anthropic_problems
+from .rules_bedrock import converse_problems
 from .rules_gemini import gemini_problems
 from .rules_openai import chat_problems, pi_problems, responses_problems
 
@@ -19,6 +20,7 @@ _JUDGES: dict[str, Callable[[list[Json], list[Json] | None], list[str]]] = {
     "openai-responses": responses_problems,
     "gemini": gemini_problems,
     "pi": pi_problems,
+    "bedrock-converse": converse_problems,
 }
 
 
@@ -27,7 +29,8 @@ def problems(payload: list[Json], format: str, *, original: list[Json] | None = 
 
     Args:
         payload: Raw messages (items, contents) as they would be sent.
-        format: "anthropic", "openai-chat", "openai-responses", "gemini" or "pi".
+        format: "anthropic", "openai-chat", "openai-responses", "gemini", "pi" or
+            "bedrock-converse".
         original: The list before it was compacted. With it, two more things are judged: whether
             a signed thinking block still follows what it was signed with, and whether calls left
             open at the end were open there before. Without it, an open call is a problem.

@@ -20,7 +20,7 @@ _RESULT_ROLES = {"tool", "toolResult", "function"}
 _LABELS = {
     "type", "role", "id", "call_id", "tool_use_id", "tool_call_id", "toolCallId", "toolName",
     "name", "status", "signature", "thinkingSignature", "thoughtSignature", "encrypted_content",
-    "media_type", "mimeType", "cache_control", "detail", "filename",
+    "media_type", "mimeType", "toolUseId", "cache_control", "detail", "filename",
 }  # fmt: skip
 
 
@@ -100,6 +100,33 @@ def _gemini_content(content: Json) -> _Found:
             yield from _strings(part, "other")
 
 
+def _converse_message(message: Json) -> _Found:
+    blocks: list[Json] = message.get("content") or []
+    for block in blocks:
+        yield from _converse_block(block, "text")
+
+
+def _converse_block(block: Json, kind: Kind) -> _Found:
+    """`kind` is what plain text is here."""
+    if "text" in block:
+        yield kind, block["text"]
+    elif "reasoningContent" in block:
+        yield from _strings(block["reasoningContent"].get("reasoningText"), "thinking")
+    elif "toolUse" in block:
+        yield from _strings(block["toolUse"].get("input"), "arguments")
+    elif "toolResult" in block:
+        parts: list[Json] = block["toolResult"].get("content") or []
+        for part in parts:
+            yield from _converse_block(part, "result")
+    elif "image" in block or "document" in block:
+        media: Json = block.get("image") or block.get("document") or {}
+        yield from _strings(media.get("source"), "media")
+    elif "json" in block:
+        yield from _strings(block["json"], kind)
+    elif "cachePoint" not in block:
+        yield from _strings(block, "other")
+
+
 def _content(content: Any, kind: Kind) -> _Found:
     """A bare string, or blocks. `kind` is what plain text is here."""
     if isinstance(content, str):
@@ -156,4 +183,5 @@ _READERS: dict[str, Callable[[Json], _Found]] = {
     "pi": _message,
     "openai-responses": _item,
     "gemini": _gemini_content,
+    "bedrock-converse": _converse_message,
 }

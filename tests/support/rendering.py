@@ -265,6 +265,60 @@ def _pi_part(part: Part) -> Json:
     return {"type": "text", "text": part.text or "(document)"}
 
 
+def _converse(turn: Turn, numbers: Iterator[int]) -> Iterator[Json]:
+    point: list[Json] = [{"cachePoint": {"type": "default"}}] if turn.extras else []
+    request = [_converse_part(part) for part in turn.request]
+    if turn.extras:
+        request.append({"xNote": {"deep": [1, None, True]}})
+    if any("document" in block for block in request):
+        request.append({"text": "See the file."})
+    yield {"role": "user", "content": [*request, *point]}
+    for step in turn.steps:
+        number = next(numbers)
+        ids = [f"tooluse_{number:04}_{place}" for place in range(len(step.calls))]
+        yield {"role": "assistant", "content": [
+            *_converse_thinking(step.thinking, number),
+            *([{"text": step.text}] if step.text else []),
+            *({"toolUse": {"toolUseId": id_, "name": call.name, "input": call.arguments}}
+              for id_, call in zip(ids, step.calls, strict=True)),
+        ]}  # fmt: skip
+        results = [_converse_result(id_, call) for id_, call in zip(ids, step.calls, strict=True)]
+        yield {
+            "role": "user",
+            "content": [*results, *([{"text": step.aside}] if step.aside else [])],
+        }
+    if turn.answer:
+        thought = _converse_thinking(turn.thinking, next(numbers))
+        yield {"role": "assistant", "content": [*thought, {"text": turn.answer}]}
+
+
+def _converse_part(part: Part) -> Json:
+    if part.kind == "image":
+        return {"image": {"format": "png", "source": {"bytes": TINY_PNG}}}
+    if part.kind == "document":
+        return {"document": {"format": "pdf", "name": "notes", "source": {"bytes": TINY_PDF}}}
+    if part.kind == "unknown":
+        return {"xWidget": {"body": part.text}}
+    return {"text": part.text}
+
+
+def _converse_thinking(thinking: str | None, number: int) -> list[Json]:
+    if thinking is None:
+        return []
+    if not thinking:
+        return [{"reasoningContent": {"redactedContent": f"EuYBredacted{number:04}"}}]
+    said = {"text": thinking, "signature": f"EqQBsigned{number:04}"}
+    return [{"reasoningContent": {"reasoningText": said}}]
+
+
+def _converse_result(id_: str, call: Call) -> Json:
+    parts = [_converse_part(part) for part in call.result]
+    if call.as_list:
+        parts = [{"json": {"lines": [part.text for part in call.result]}}]
+    status = {"status": "error"} if call.is_error else {}
+    return {"toolResult": {"toolUseId": id_, "content": parts, **status}}
+
+
 def _bare(parts: tuple[Part, ...], has_extras: bool = False) -> str | None:
     """The text alone, where a request is nothing but one text."""
     if len(parts) == 1 and parts[0].kind == "text" and not has_extras:
@@ -286,4 +340,5 @@ _WRITERS: dict[str, Callable[[Turn, Iterator[int]], Iterator[Json]]] = {
     "openai-responses": _responses,
     "gemini": _gemini,
     "pi": _pi,
+    "bedrock-converse": _converse,
 }

@@ -20,7 +20,7 @@ from .script import Call, Part, Step, Turn
 
 _T = TypeVar("_T")
 
-FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi")
+FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi", "bedrock-converse")
 
 # Rare in generated lists, since each costs time; tests can also name them with @example.
 HEAVY_TEXTS = {

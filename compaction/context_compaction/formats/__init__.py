@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from context_compaction.errors import InvalidMessageError, UnknownFormatError
 from context_compaction.formats.anthropic import FORMAT as ANTHROPIC
 from context_compaction.formats.base import MessageFormat
+from context_compaction.formats.bedrock_converse import FORMAT as BEDROCK_CONVERSE
 from context_compaction.formats.foreign import conversion_of
 from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
@@ -22,7 +23,8 @@ __all__ = ["FORMATS", "MessageFormat", "ProviderRules", "detect", "parse", "rend
 
 
 FORMATS: Mapping[str, MessageFormat] = {
-    found.name: found for found in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI)
+    found.name: found
+    for found in (ANTHROPIC, OPENAI_CHAT, OPENAI_RESPONSES, GEMINI, PI, BEDROCK_CONVERSE)
 }
 
 # A conversation has some hundred tokens a message, so this is far beyond any window. Without a

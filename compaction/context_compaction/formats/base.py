@@ -12,7 +12,8 @@ class MessageFormat:
     """One provider's message shape.
 
     Attributes:
-        name: "anthropic", "openai-chat", "openai-responses", "gemini" or "pi".
+        name: "anthropic", "openai-chat", "openai-responses", "gemini", "pi" or
+            "bedrock-converse".
         rules: What the provider demands of a list.
         recognises: How well one raw message fits: 0 not at all, 1 could be, 2 speaks for it.
         parse_message: Raw message and its index to `Message`; raises `InvalidMessageError`.

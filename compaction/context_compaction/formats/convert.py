@@ -42,8 +42,9 @@ _ID_HASH_DIGITS = 8
 def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messages:
     """The same conversation without sources, grouped as the format `to` wants it.
 
-    Consecutive messages of the assistant become one, and so do consecutive results; rendering
-    takes them apart again where the format wants a message for each. System messages stay where
+    Consecutive messages of the assistant become one, and so do consecutive results (where roles
+    must alternate, all of one role); rendering takes them apart again where the format wants a
+    message for each. System messages stay where
     the format has them in its list; elsewhere they become text of the user between `<system>`
     tags (or take them out by `split_system` first). Empty texts and messages are dropped.
 
@@ -70,7 +71,7 @@ def convert(messages: Messages, *, to: str, origin: str | None = None) -> Messag
             raise InvalidMessageError(index, problem, "Give it with less nesting.") from None
         if not plain.blocks:
             continue
-        if converted and _belong_together(converted[-1], plain):
+        if converted and _belong_together(converted[-1], plain, target):
             blocks = (*converted[-1].blocks, *plain.blocks)
             converted[-1] = replace(converted[-1], blocks=blocks)
         else:
@@ -183,9 +184,11 @@ def _as_object(arguments: object) -> object:
     return {} if arguments in (None, "") else {"input": arguments}
 
 
-def _belong_together(before: Message, after: Message) -> bool:
+def _belong_together(before: Message, after: Message, target: _Target) -> bool:
     if before.role != after.role:
         return False
+    if target.format.rules.roles_alternate:
+        return True
     return after.role == "assistant" or (_is_results(before) and _is_results(after))
 
 

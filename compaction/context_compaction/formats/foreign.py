@@ -38,10 +38,6 @@ def _is_haystack(message: JsonObject) -> bool:
     return "meta" in message and _is_untyped(message.get("content"))
 
 
-def _is_bedrock(message: JsonObject) -> bool:
-    return "role" in message and _is_untyped(message.get("content"))
-
-
 def _is_llama_index(message: JsonObject) -> bool:
     return any("block_type" in block for block in _objects(message.get("blocks")))
 
@@ -65,9 +61,6 @@ _SHAPES: Mapping[str, Callable[[JsonObject], bool]] = {
     "the Vercel AI SDK's own. Give its parts as a provider's blocks: text as text, tool-call as "
     "tool_use, tool-result as tool_result": _is_vercel,
     "Haystack's own. Convert each message with ChatMessage.to_openai_dict_format()": _is_haystack,
-    "Bedrock Converse's (Strands has the same). Name each block's type: "
-    '{"text": ...} is {"type": "text", "text": ...}, toolUse is tool_use with id, name and input, '
-    "toolResult is tool_result with tool_use_id and content": _is_bedrock,
     "LlamaIndex's own. Convert the list with "
     "llama_index.llms.openai.utils.to_openai_message_dicts": _is_llama_index,
 }

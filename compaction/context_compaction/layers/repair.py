@@ -64,6 +64,10 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
         log.edits.extend(opened.edits)
     if rules.calls_follow_user:
         mended = _calls_after_user(mended, log)
+    if rules.roles_alternate:
+        alternating = alternate_roles(mended)
+        mended = alternating.messages
+        log.edits.extend(alternating.edits)
     if messages and not mended:
         mended = (make_message("user", placeholders.NO_CONTENT),)
     return Step(mended, tuple(log.edits))
@@ -97,6 +101,30 @@ def open_with_user(messages: Messages) -> Step:
         opening = make_message("user", placeholders.CONVERSATION_STARTS)
         return Step((*messages[:position], opening, *messages[position:]), tuple(log.edits))
     return Step(messages)
+
+
+def alternate_roles(messages: Messages) -> Step:
+    """Put a message of the other role between two of the same.
+
+    They are not joined: a message of ours is known by standing alone, and the host's own objects
+    come back as they were.
+    """
+    log = RepairLog()
+    out: list[Message] = []
+    for message in messages:
+        if out and out[-1].role == message.role:
+            log.add(message, f"a message was put before a second one of the role {message.role}")
+            out.append(_between(out[-1]))
+        out.append(message)
+    return Step(tuple(out), tuple(log.edits)) if log.edits else Step(messages)
+
+
+def _between(before: Message) -> Message:
+    if placeholders.summary_text(before) is not None:
+        return make_message("assistant", placeholders.ACKNOWLEDGED)
+    return make_message(
+        "user" if before.role == "assistant" else "assistant", placeholders.NO_CONTENT
+    )
 
 
 def _server_results_labelled(messages: Messages, log: RepairLog) -> Messages:

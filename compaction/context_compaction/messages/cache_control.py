@@ -4,6 +4,8 @@ Hosts move `cache_control` from block to block at every turn, and a message is t
 without. It stands on a message, a block, or a block within a result, in whatever format; anywhere
 deeper (the arguments of a call) the name is the host's own data, and stays.
 
+Bedrock's Converse API has `cachePoint` instead, a block of its own behind the one that it marks.
+
 A host marks at most four blocks in a request. A marker whose block was replaced would leave the new
 prefix unmarked until the host sets it anew, and so unread from the cache: one that left with
 history moves to the summary. Only what was there is moved, so the number of markers never grows.
@@ -13,9 +15,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import JsonObject, Message, Messages, Text
+from context_compaction.messages.model import JsonObject, Message, Messages, Opaque, Text
 
 CACHE_MARKER = "cache_control"
+CACHE_POINT = "cachePoint"
 _TEXT_TYPES = ("text", "input_text", "output_text")
 
 
@@ -24,7 +27,8 @@ def without_cache_markers(raw: JsonObject) -> JsonObject:
     message: JsonObject = _unmarked(raw)
     match message:
         case {"content": [*blocks]}:
-            return {**message, "content": [_without_in_block(block) for block in blocks]}
+            kept = [block for block in blocks if not is_cache_point(block)]
+            return {**message, "content": [_without_in_block(block) for block in kept]}
         case {"type": "function_call_output", "output": [*parts]}:
             return {**message, "output": [_unmarked(part) for part in parts]}
         case _:
@@ -78,7 +82,16 @@ def cache_marker_count(raw: JsonObject) -> int:
                         pass
         case _:
             pass
-    return sum(_unmarked(value) is not value for value in marked)
+    return sum(_unmarked(value) is not value or is_cache_point(value) for value in marked)
+
+
+def is_cache_point(block: Any) -> bool:
+    """Whether a block is Converse's marker: one that holds nothing else."""
+    match block:
+        case {"cachePoint": _}:
+            return True
+        case _:
+            return False
 
 
 def _without_in_block(block: Any) -> Any:
@@ -114,17 +127,46 @@ def keep_cache_markers(before: Messages, after: Messages) -> Messages:
 
 
 def _markers(messages: Messages) -> list[Any]:
-    return [
+    return [marker for message in messages for marker in _markers_of(message)]
+
+
+def _markers_of(message: Message) -> list[Any]:
+    within = [
         block.source[CACHE_MARKER]
-        for message in messages
         for block in message.blocks
         if block.source is not None and block.source.get(CACHE_MARKER) is not None
     ]
+    points = cache_points(message)
+    return [
+        *within,
+        *(point for block in message.blocks for point in points.get(id(block.source), ())),
+    ]
+
+
+def cache_points(message: Message) -> dict[int, list[JsonObject]]:
+    """The cache points in the host's object, by the identity of the block that each stands behind.
+
+    They are no blocks of the message: where its block was replaced, a point has no place.
+    """
+    found: dict[int, list[JsonObject]] = {}
+    before: object = None
+    match message.source:
+        case {"content": [*blocks]}:
+            for block in blocks:
+                if is_cache_point(block):
+                    found.setdefault(id(before), []).append(block)
+                else:
+                    before = block
+        case _:
+            pass
+    return found
 
 
 def _marked(message: Message, marker: Any) -> Message:
     (block,) = message.blocks
     if not isinstance(block, Text):
         return message
+    if is_cache_point(marker):
+        return replace(message, blocks=(block, Opaque(CACHE_POINT, marker)))
     source = {"type": "text", "text": block.text, CACHE_MARKER: marker}
     return replace(message, blocks=(replace(block, source=source),))

@@ -337,12 +337,12 @@ def _made_text(message: Message) -> str | None:
     if not isinstance(block, Text):
         return None
     if message.role == "assistant":
-        return block.text if block.text == ACKNOWLEDGED else None
+        return block.text if block.text in (ACKNOWLEDGED, NO_CONTENT) else None
     if message.role != "user":
         return None
     made = block.author == "compaction" and block.text.startswith(_MADE)
     # A note of ours that says nothing is nothing to forge.
-    return block.text if made or block.text == CONVERSATION_STARTS else None
+    return block.text if made or block.text in (CONVERSATION_STARTS, NO_CONTENT) else None
 
 
 def _plain(text: str) -> str:

@@ -25,6 +25,8 @@ class ProviderRules:
         unique_call_ids: No call id may come twice in a list; else only not twice in a message.
         system_follows_user: A system message may stand only between a user message and the
             assistant's answer (Anthropic); elsewhere it may stand anywhere.
+        roles_alternate: No message may follow one of the same role (Bedrock Converse); elsewhere
+            the provider joins them.
         may_end_empty: A last message of the assistant may be empty, as some hosts ask for a
             continuation; Gemini refuses it there too.
         calls_have_ids: Calls and results are matched by an id; without, by order and name.
@@ -44,5 +46,6 @@ class ProviderRules:
     calls_follow_user: bool = False
     refuses_empty_lists: bool = False
     system_follows_user: bool = False
+    roles_alternate: bool = False
     may_end_empty: bool = True
     calls_have_ids: bool = True

@@ -219,10 +219,7 @@ def _order_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
     first = next((message for message in messages if message.role != "system"), None)
     if rules.first_role_user and first is not None and first.role != "user":
         yield "the first message is not the user's"
-    if rules.calls_follow_user:
-        for position, (one, other) in enumerate(pairwise(messages)):
-            if one.role == other.role == "assistant" and tool_calls(other):
-                yield f"message {position + 1} makes calls right after the assistant spoke"
+    yield from _neighbour_problems(messages, rules)
     if rules.system_follows_user:
         for position in misplaced_system(messages):
             yield f"message {position} is a system message where none is allowed"
@@ -230,6 +227,16 @@ def _order_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
         for _, stop in runs(messages, rules):
             if messages[stop - 1].blocks and isinstance(messages[stop - 1].blocks[-1], Thinking):
                 yield f"the assistant's turn ending at message {stop - 1} ends with thinking"
+
+
+def _neighbour_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
+    for position, (one, other) in enumerate(pairwise(messages), 1):
+        if one.role != other.role:
+            continue
+        if rules.roles_alternate:
+            yield f"message {position} follows another of the role {other.role}"
+        if rules.calls_follow_user and other.role == "assistant" and tool_calls(other):
+            yield f"message {position} makes calls right after the assistant spoke"
 
 
 def _pair_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:

@@ -12,7 +12,11 @@ from context_compaction.context import (
 )
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint
-from context_compaction.layers.repair import label_misplaced_system, open_with_user
+from context_compaction.layers.repair import (
+    alternate_roles,
+    label_misplaced_system,
+    open_with_user,
+)
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.layers.summary_message import (
     acknowledge,
@@ -21,7 +25,7 @@ from context_compaction.layers.summary_message import (
     with_turn_context,
 )
 from context_compaction.messages.cache_control import keep_cache_markers
-from context_compaction.messages.model import Message, Messages
+from context_compaction.messages.model import Message, Messages, make_message
 from context_compaction.messages.pins import block_of
 
 # Files may be put back up to this part of the whole: a list that was to be made smaller must come
@@ -50,6 +54,8 @@ def assemble(
         edited = edited.then("repair", label_misplaced_system(edited.messages), context.count)
     if context.rules.first_role_user:
         edited = edited.then("repair", open_with_user(edited.messages), context.count)
+    if context.rules.roles_alternate:
+        edited = edited.then("repair", alternate_roles(edited.messages), context.count)
     if context.rules.thinking_is_bound:
         stripped = strip_void_thinking(
             context.messages, edited.messages, count=context.count, rule=context.settings.thinking
@@ -105,17 +111,29 @@ def _restored(
     context: CompactionContext, plan: Plan, edited: EditedMessages, files: Sequence[FileText]
 ) -> EditedMessages:
     for name, layer in context.policy.at_stage("restore"):
+        files_at = _restore_at(edited.messages, plan)
         layer_context = replace(
             layer_context_of(context, plan.level),
             files=files,
-            files_at=_restore_at(edited.messages, plan),
+            files_at=files_at,
             limit_tokens=min(
-                context.count.messages(edited.messages) + context.room_tokens(edited.messages),
+                context.count.messages(edited.messages)
+                + context.room_tokens(edited.messages)
+                - _turn_tokens(context, edited.messages, files_at),
                 int(context.count.messages(context.messages) * _RESTORED_SHARE),
             ),
         )
         edited = edited.then(name, layer.apply(edited.messages, layer_context), context.count)
     return edited
+
+
+def _turn_tokens(context: CompactionContext, messages: Messages, at: int) -> int:
+    """What alternating roles will add once a message of the user's stands at `at`."""
+    if not context.rules.roles_alternate:
+        return 0
+    restored = (*messages[:at], make_message("user", ""), *messages[at:])
+    alternating = alternate_roles(restored).messages
+    return context.count.messages(alternating) - context.count.messages(restored)
 
 
 def _restore_at(messages: Messages, plan: Plan) -> int:

@@ -9,7 +9,12 @@ from context_compaction.activity.file_replay import replay_files
 from context_compaction.budget import check_goal, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
-from context_compaction.layers.repair import label_misplaced_system, open_with_user, repair
+from context_compaction.layers.repair import (
+    alternate_roles,
+    label_misplaced_system,
+    open_with_user,
+    repair,
+)
 from context_compaction.layers.snip import snip_chosen
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.messages.attribution import attributed, claims_in
@@ -121,6 +126,9 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
     if context.rules.first_role_user:
         opened = open_with_user(messages)
         edits, messages = (*edits, *opened.edits), opened.messages
+    if context.rules.roles_alternate:
+        alternating = alternate_roles(messages)
+        edits, messages = (*edits, *alternating.edits), alternating.messages
     if context.rules.thinking_is_bound:
         rule = context.settings.thinking
         stripped = strip_void_thinking(context.parsed, messages, count=context.count, rule=rule)

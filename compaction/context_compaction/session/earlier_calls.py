@@ -26,6 +26,7 @@ from context_compaction.activity.tool_kinds import classify
 from context_compaction.context import CompactionContext, Originals, Plan, Validation
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
+from context_compaction.layers.repair import alternate_roles
 from context_compaction.layers.restore_files import (
     RecentFile,
     file_texts,
@@ -215,6 +216,9 @@ def noted(
     at = len(messages) - 1 if placeholders.is_request(messages[-1]) else len(messages)
     edit = Edit("changed_files", "added", None, 0, context.count.message(note))
     step = Step((*messages[:at], note, *messages[at:]), (edit,))
+    if context.rules.roles_alternate:
+        alternating = alternate_roles(step.messages)
+        step = Step(alternating.messages, (edit, *alternating.edits))
     edited = validation.edited.then("changed_files", step, context.count)
     known = replace(past, states={**past.states, **changed})
     return replace(validation, edited=edited, status="compacted"), known

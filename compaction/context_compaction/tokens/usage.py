@@ -28,7 +28,7 @@ class UsageAnchor:
 
 
 # Fields to add up, by the API that reports them; the first is the one that tells it apart. Cached
-# input is counted apart by Anthropic and pi, and inside the input by OpenAI and Gemini.
+# input is counted apart by Anthropic, Bedrock and pi, and inside the input by OpenAI and Gemini.
 _SHAPES: Mapping[str, tuple[str, ...]] = {
     "Anthropic Messages or OpenAI Responses": (
         "input_tokens",
@@ -49,6 +49,12 @@ _SHAPES: Mapping[str, tuple[str, ...]] = {
         "candidates_token_count",
         "thoughts_token_count",
     ),
+    "Bedrock Converse": (
+        "inputTokens",
+        "cacheReadInputTokens",
+        "cacheWriteInputTokens",
+        "outputTokens",
+    ),
     "pi": ("input", "cacheRead", "cacheWrite", "output"),
 }
 _WRAPPERS = ("usage", "usageMetadata", "usage_metadata")
@@ -59,8 +65,8 @@ def anchor_from_usage(usage: JsonObject, message_index: int) -> UsageAnchor:
     """The anchor that a provider's usage report makes.
 
     Args:
-        usage: The object as the API returned it (Anthropic, OpenAI Chat and Responses, Gemini, pi),
-            or the object that holds it under "usage" or "usageMetadata".
+        usage: The object as the API returned it (Anthropic, OpenAI Chat and Responses, Gemini,
+            Bedrock Converse, pi), or the object that holds it under "usage" or "usageMetadata".
         message_index: Position of the answer that it was reported with, from 0.
 
     Raises:

@@ -208,6 +208,10 @@ def compact_request_of(arguments: CompactArguments, given: Input, config: Config
     )
 
 
+# The others have the system prompt in the list.
+_SYSTEM_BESIDE_LIST = {"anthropic", "gemini", "bedrock-converse"}
+
+
 def converted(
     given: Input, request: CompactRequest, to_format: str
 ) -> tuple[Input, CompactRequest]:
@@ -221,7 +225,7 @@ def converted(
 
     parsed: Messages = formats.parse(given.payload, format=given.format)
     system = given.system
-    if to_format in {"anthropic", "gemini"}:  # the others have the system prompt in the list
+    if to_format in _SYSTEM_BESIDE_LIST:
         in_list, parsed = split_system(parsed)
         system = "\n\n".join(text for text in (system, in_list) if text) or None
     messages = convert(parsed, to=to_format, origin=given.format)

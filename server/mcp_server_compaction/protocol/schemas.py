@@ -23,7 +23,7 @@ class CompactArguments(Arguments):
     """Arguments of `compact_messages`."""
 
     messages: list[dict[str, Any]] | None = Field(
-        default=None, description="Whole list: Anthropic, OpenAI or Gemini form."
+        default=None, description="Whole list, as a provider takes it."
     )
     new_messages: list[dict[str, Any]] | None = Field(
         default=None, description="Only what came since the last call; needs session_id."
@@ -108,8 +108,8 @@ class CompactOptions(Arguments):
     )
     format: str | None = Field(
         default=None,
-        description="anthropic, openai-chat, openai-responses, gemini or pi; "
-        "found from the shape if left out.",
+        description="anthropic, openai-chat, openai-responses, gemini, pi or bedrock-converse; "
+        "else found from the shape.",
     )
     parent_session_id: str | None = Field(
         default=None, description="The session that started this one."

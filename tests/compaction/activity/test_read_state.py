@@ -14,6 +14,7 @@ from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.session.load import derived_id
 
+from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json
 from tests.support.provider_rules import problems
 from tests.support.small import answered, assistant, compacted, lines, read, result_of, user
@@ -281,7 +282,7 @@ async def test_under_claude_code_a_changed_file_is_told_of_at_the_next_turn_and_
     assert changes(fourth) == []
 
 
-@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+@pytest.mark.parametrize("format", PROVIDER_FORMATS)
 async def test_the_note_is_valid_in_every_format(tmp_path: Path, format: str) -> None:
     file = tmp_path / "work" / "x.py"
     file.parent.mkdir()

@@ -362,7 +362,9 @@ def test_a_gemini_response_loses_its_pictures_when_it_is_cleared() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_block_added_to_a_hosts_message_is_written_fresh_beside_the_others(format: str) -> None:
     key = "parts" if format == "gemini" else "content"
-    own = {"text": "hi", "x": 1} if format == "gemini" else {"type": "text", "text": "hi", "x": 1}
+    own = {"type": "text", "text": "hi", "x": 1}
+    if format in {"gemini", "bedrock-converse"}:
+        del own["type"]
     raw = {"role": "user", key: [own], "y": 2}
     [message] = formats.parse([raw], format=format)
     [rendered] = formats.render(
@@ -427,6 +429,17 @@ def test_messages_of_our_own_are_written_in_each_format() -> None:
         {"role": "user", "parts": [
             {"functionResponse": {"id": "a", "name": "f", "response": {"output": "1"}}},
             {"functionResponse": {"id": "b", "name": "g", "response": {"error": "2"}}},
+            {"text": "well?"}]},
+    ]  # fmt: skip
+    assert formats.render(FRESH, format="bedrock-converse") == [
+        {"role": "user", "content": [{"text": "go"}]},
+        {"role": "assistant", "content": [
+            {"text": "ok"},
+            {"toolUse": {"toolUseId": "a", "name": "f", "input": {"x": 1}}},
+            {"toolUse": {"toolUseId": "b", "name": "g", "input": {}}}]},
+        {"role": "user", "content": [
+            {"toolResult": {"toolUseId": "a", "content": [{"text": "1"}]}},
+            {"toolResult": {"toolUseId": "b", "content": [{"text": "2"}], "status": "error"}},
             {"text": "well?"}]},
     ]  # fmt: skip
     assert formats.render(FRESH, format="pi") == [
@@ -496,6 +509,9 @@ def test_thinking_of_our_own_is_written_where_a_format_has_it() -> None:
         },
         "gemini": {"text": "hm", "thought": True, "thoughtSignature": "s"},
         "pi": {"type": "thinking", "thinking": "hm", "thinkingSignature": "s"},
+        "bedrock-converse": {
+            "reasoningContent": {"reasoningText": {"text": "hm", "signature": "s"}}
+        },
     }
     for format, block in written.items():
         rendered = formats.render((message,), format=format)

@@ -17,6 +17,7 @@ FINE: dict[str, Any] = {
     "openai-responses": {"role": "user", "content": "hi"},
     "gemini": {"role": "user", "parts": [{"text": "hi"}]},
     "pi": {"role": "user", "content": "hi"},
+    "bedrock-converse": {"role": "user", "content": [{"text": "hi"}]},
 }
 
 
@@ -134,6 +135,28 @@ PI: list[tuple[Any, str]] = [
     ({"role": "compactionSummary"}, "`summary` is missing"),
     (_user({"type": "image", "data": "AA"}), "`mimeType` is missing"),
 ]
+CONVERSE: list[tuple[Any, str]] = [
+    ({"role": "system", "content": [{"text": "x"}]}, "the role 'system' is unknown"),
+    ({"role": "user"}, "`content` is null, not an array"),
+    ({"role": "user", "content": "hi"}, "`content` is a string, not an array"),
+    (_user("hi"), "content[0] is a string"),
+    (_user({}), "content[0] is an empty object"),
+    (_user({"text": 3}), "content[0] (text): `text` is a number"),
+    (_user({"guardContent": {"text": {"text": None}}}), "`text` is null"),
+    (_user({"image": {"format": "png"}}), "`source` is null, not an object"),
+    (_user({"image": {"format": "png", "source": {"bytes": b"PNG"}}}), "`bytes` is bytes"),
+    (_user({"document": {"source": {"s3Location": {}}}}), "`uri` is missing"),
+    (_user({"toolUse": {"name": "f", "input": {}}}), "`toolUseId` is missing"),
+    (_user({"toolUse": {"toolUseId": "t", "input": {}}}), "`name` is missing"),
+    (_user({"toolResult": {"content": []}}), "`toolUseId` is missing"),
+    (_user({"toolResult": {"toolUseId": "t", "content": "x"}}), "`content` is a string"),
+    (
+        _user({"toolResult": {"toolUseId": "t", "content": [{"text": 1}]}}),
+        "content[0] (toolResult): content[0] (text): `text` is a number",
+    ),
+    (_user({"reasoningContent": {"reasoningText": {}}}), "`text` is missing"),
+    (_user({"reasoningContent": {"redactedContent": b"x"}}), "`redactedContent` is bytes"),
+]
 CASES = [
     (format, message, problem)
     for format, cases in {
@@ -142,6 +165,7 @@ CASES = [
         "openai-responses": RESPONSES,
         "gemini": GEMINI,
         "pi": PI,
+        "bedrock-converse": CONVERSE,
     }.items()
     for message, problem in cases
 ]
@@ -183,7 +207,9 @@ _KEYS = st.sampled_from([
     "role", "content", "type", "text", "id", "name", "input", "tool_use_id", "source", "message",
     "tool_calls", "function", "arguments", "tool_call_id", "function_call", "call_id", "output",
     "summary", "parts", "functionCall", "functionResponse", "response", "inlineData", "toolCallId",
-    "toolName", "command", "payload", "parentId", "timestamp", "subtype", "messages", "encrypted",
+    "toolName", "command", "toolUse", "toolResult", "toolUseId", "cachePoint",
+    "image", "document", "bytes", "reasoningContent", "reasoningText", "guardContent", "json",
+    "payload", "parentId", "timestamp", "subtype", "messages", "encrypted",
 ])  # fmt: skip
 _WORDS = st.sampled_from([
     "user", "assistant", "tool", "model", "toolResult", "text", "tool_use", "tool_result", "image",

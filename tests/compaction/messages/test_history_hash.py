@@ -27,7 +27,7 @@ def test_a_moved_cache_marker_and_a_text_as_block_name_the_same_history(
     payload = data.draw(conversations(format))
     flags = st.lists(st.booleans(), min_size=len(payload), max_size=len(payload))
     marked = [
-        _marked(message, TEXT_TYPE.get(format, "text")) if is_marked else message
+        _marked(message, format) if is_marked else message
         for message, is_marked in zip(payload, data.draw(flags), strict=True)
     ]
     assert history_hash(marked) == history_hash(payload)
@@ -68,13 +68,15 @@ def _said(words: str) -> Json:
     return {"role": "user", "content": words}
 
 
-def _marked(message: Json, text_type: str) -> Json:
+def _marked(message: Json, format: str) -> Json:
     """`message` as a host writes it that has just set its cache marker there."""
     marked = copy.deepcopy(message)
     content: Any = marked.get("content")
     if isinstance(content, str):
-        content = marked["content"] = [{"type": text_type, "text": content}]
-    if is_list(content) and content and is_object(content[-1]):
+        content = marked["content"] = [{"type": TEXT_TYPE.get(format, "text"), "text": content}]
+    if format == "bedrock-converse":
+        content.append({"cachePoint": {"type": "default"}})
+    elif is_list(content) and content and is_object(content[-1]):
         content[-1]["cache_control"] = MARKER
     else:
         marked["cache_control"] = MARKER

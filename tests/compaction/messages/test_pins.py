@@ -21,7 +21,7 @@ from tests.support.small import (
 
 RULE = "Never touch the production database."
 NOTE = "The seal of the archive\n\n- is green\n```\nand ## stays so\n```\n\tto the end"
-FORMATS = ["anthropic", "openai-chat", "openai-responses", "gemini"]
+FORMATS = ["anthropic", "openai-chat", "openai-responses", "gemini", "bedrock-converse"]
 SUMMARISING: list[dict[str, Any]] = [
     {"mode": "full"},
     {"mode": "full", "policy": "claude-code"},

@@ -14,7 +14,7 @@ from tests.support.small import lines
 SYSTEM = "You help in a harbour office. Write the report in English. Deliveries close at 17:00."
 AGAINST = "Write the report in German instead, not in English."
 WITHIN = "Always greet the harbour master by name."
-FORMATS = ["anthropic", "openai-chat", "openai-responses", "gemini"]
+FORMATS = ["anthropic", "openai-chat", "openai-responses", "gemini", "bedrock-converse"]
 
 
 def talk(format: str, *requests: str) -> list[Json]:

@@ -35,6 +35,8 @@ from context_compaction.tokens.vocabulary import load_o200k
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.converted import PROVIDER_FORMATS
+
 O200K = O200kCounter()
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=400)  # lone surrogates too
@@ -334,7 +336,7 @@ def test_the_bytes_of_a_message_as_it_came_are_those_of_its_json(raw: dict[str, 
     assert message_bytes(message) == len(request_json(raw))
 
 
-@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+@pytest.mark.parametrize("format", PROVIDER_FORMATS)
 def test_the_bytes_of_an_edited_message_are_a_close_upper_estimate(format: str) -> None:
     text = 'A "quoted" line\twith ünïcode\n' * 200
     call = Message("assistant", (ToolCall("c1", "run", {"command": text}),))

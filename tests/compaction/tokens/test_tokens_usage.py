@@ -78,6 +78,16 @@ def real_anchors() -> list[UsageAnchor]:
         ({"usageMetadata": {"promptTokenCount": 3_500, "candidatesTokenCount": 100}}, 3_600),
         ({"prompt_token_count": 3_500, "candidates_token_count": 100}, 3_600),
         ({"input": 0, "output": 100, "cacheRead": 3_000, "cacheWrite": 500}, 3_600),
+        (
+            {
+                "inputTokens": 12,
+                "cacheReadInputTokens": 3_000,
+                "cacheWriteInputTokens": 500,
+                "outputTokens": 88,
+                "totalTokens": 3_600,
+            },
+            3_600,
+        ),
     ],
     ids=[
         "Anthropic",
@@ -88,6 +98,7 @@ def real_anchors() -> list[UsageAnchor]:
         "Gemini, wrapped",
         "Gemini's SDK",
         "pi",
+        "Bedrock Converse",
     ],
 )
 def test_every_providers_report_adds_up_with_cached_input_counted_once(

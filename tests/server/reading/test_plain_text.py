@@ -12,14 +12,12 @@ from hypothesis import strategies as st
 from mcp_server_compaction.reading.plain_text import plain_text
 
 from tests.server.helpers import Json, answer_of, spawned, text_of
-from tests.support.strategies import conversations
+from tests.support.strategies import FORMATS, conversations
 
 pytestmark = pytest.mark.slow
 
-_FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini", "pi")
 
-
-@pytest.mark.parametrize("format", _FORMATS)
+@pytest.mark.parametrize("format", FORMATS)
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_line_that_was_said_stands_in_the_plain_text(format: str, data: Any) -> None:
