@@ -200,6 +200,7 @@ class Hit:
             most 900 characters.
         line: For an output, the line of the match, from 1.
         offset_chars: Where the match begins in the message's text or in the output.
+        size_chars: Of a message, its length.
         snippet_chars_before: How much of the snippet is before the match.
         next: The message that follows in the same history, where this one ends with a question;
             not for a pattern, whose matches are wanted by themselves.
@@ -219,6 +220,7 @@ class Hit:
     snippet_chars_before: int = 0
     head: str = ""
     next: "Hit | None" = None
+    size_chars: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -337,7 +337,9 @@ class HitAnswer(Answer):
     time: str
     line: int | None = None
     offset_chars: int
+    size_chars: int | None = Field(default=None, description="Of a message shown in part.")
     snippet: str
+    note: str | None = Field(default=None, description="Of an edit: old or new, still there.")
     next: NextAnswer | None = Field(default=None, description="What follows a question.")
 
 

@@ -1,5 +1,6 @@
 """From search arguments to the archive's query, and from a page of hits to an answer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -57,17 +58,31 @@ class SnippetSizes:
     other_chars: int
 
 
-def search_answer(page: SearchPage, sizes: SnippetSizes) -> SearchAnswer:
-    """A page of hits as the tool answers it."""
+def search_answer(
+    page: SearchPage, sizes: SnippetSizes, marks: Mapping[int, str] | None = None
+) -> SearchAnswer:
+    """A page of hits as the tool answers it; `marks` tells of those that show an edit."""
+    told = marks or {}
     return SearchAnswer(
         hits=[
-            _hit_answer(hit, sizes.first_chars if n < sizes.first else sizes.other_chars)
+            _passage_answer(hit, sizes.first_chars, told.get(n))
+            if n < sizes.first
+            else _hit_answer(hit, sizes.other_chars)
             for n, hit in enumerate(page.hits)
         ],
         total=page.total,
         total_is_exact=page.total_is_exact,
         next_cursor=page.next_cursor,
         note=_note(page),
+    )
+
+
+def _passage_answer(hit: Hit, max_chars: int, mark: str | None) -> HitAnswer:
+    """A hit that may answer by itself: with the size of what it is a part of, and `mark`."""
+    answer = _hit_answer(hit, max_chars)
+    is_part = hit.size_chars is not None and len(answer.snippet) < hit.size_chars
+    return answer.model_copy(
+        update={"note": mark, "size_chars": hit.size_chars if is_part else None}
     )
 
 

@@ -43,6 +43,14 @@ async def file_state(
     return _state(_named(files, path, session_id), seqs, session_id)
 
 
+async def replayed_session(
+    archive: Archive, session_id: str
+) -> tuple[tuple[Message, ...], list[int], dict[str, ReplayedFile]]:
+    """The messages of a session's newest branch, the number of each, and its files at the end."""
+    messages, seqs = await _messages(archive, session_id, None, None)
+    return messages, seqs, await to_thread.run_sync(replay_files, messages)
+
+
 async def file_list(archive: Archive, session_id: str, head: str | None) -> str:
     """Every file of a session on a line: its path, what is known of it, its last message."""
     messages, seqs = await _messages(archive, session_id, head, None)

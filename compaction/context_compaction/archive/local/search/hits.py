@@ -86,4 +86,5 @@ def hit_at(doc: Doc, content: DocText, at: int, score: float) -> Hit:
         line=None if is_message else doc.start_line + content.text.count("\n", 0, at),
         score=score,
         snippet_chars_before=at - start,
+        size_chars=len(content.text) if is_message else None,
     )

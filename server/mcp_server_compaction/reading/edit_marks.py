@@ -1,0 +1,90 @@
+"""What a passage of an edit is: its old text or its new one, and whether that stands today."""
+
+import posixpath
+from collections.abc import Sequence
+
+from anyio import to_thread
+from context_compaction.activity import file_changes as change
+from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.tool_kinds import classify
+from context_compaction.archive import Archive, Hit
+from context_compaction.messages.model import Message, ToolCall
+
+from mcp_server_compaction.reading.file_states import replayed_session
+
+# A line shorter than this stands in many places of a file.
+_TELLING_CHARS = 8
+
+
+async def edit_marks(archive: Archive, hits: Sequence[Hit]) -> dict[int, str]:
+    """By position in `hits`, what to know of those that show an edit or a text written to a file.
+
+    Only for the session that most of `hits` are of: its calls are replayed once.
+    """
+    edits = [hit for hit in hits if hit.kind == "message" and hit.role == "assistant"]
+    if not edits:
+        return {}
+    sessions = [hit.session_id for hit in edits]
+    session_id = max(sessions, key=sessions.count)
+    messages, seqs, files = await replayed_session(archive, session_id)
+    by_seq = dict(zip(seqs, messages, strict=True))
+
+    def marks() -> dict[int, str]:
+        found = (
+            (n, _mark(by_seq[hit.seq], hit, files))
+            for n, hit in enumerate(hits)
+            if hit in edits and hit.session_id == session_id and hit.seq in by_seq
+        )
+        return {n: mark for n, mark in found if mark}
+
+    return await to_thread.run_sync(marks)
+
+
+def _mark(message: Message, hit: Hit, files: dict[str, ReplayedFile]) -> str:
+    line = _matched_line(hit)
+    if len(line) < _TELLING_CHARS:
+        return ""
+    for block in message.blocks:
+        if isinstance(block, ToolCall):
+            for made in change.changes_of(block, classify(block)):
+                old, new = _sides(made)
+                if line in old or line in new:
+                    return _told(made.path, line, old, new, files.get(made.path))
+    return ""
+
+
+def _matched_line(hit: Hit) -> str:
+    """The line of the match, as far as the passage shows it."""
+    at = hit.snippet_chars_before
+    start = hit.snippet.rfind("\n", 0, at) + 1
+    stop = hit.snippet.find("\n", at)
+    return hit.snippet[start : stop if stop >= 0 else len(hit.snippet)].strip()
+
+
+def _sides(made: change.FileChange) -> tuple[str, str]:
+    match made:
+        case change.Replaces(_, old, new):
+            return old, new
+        case change.Writes(_, text) | change.Inserts(_, _, text):
+            return "", text
+        case change.Patches(_, hunks):
+            return (
+                "\n".join(row for hunk in hunks for row in hunk.old),
+                "\n".join(row for hunk in hunks for row in hunk.new),
+            )
+        case _:
+            return "", ""
+
+
+def _told(path: str, line: str, old: str, new: str, file: ReplayedFile | None) -> str:
+    side = "Text" if line in old and line in new else "Old text" if line in old else "New text"
+    if file is None or (file.text is None and not file.is_deleted):
+        stands = "whether it stands is not known"
+    elif file.is_deleted:
+        stands = "file gone since"
+    elif line in (file.text or ""):
+        stands = "stands at the end"
+    else:
+        stands = "gone by the end"
+    doubt = ", unsure" if file and file.doubt else ""
+    return f"{side} of {posixpath.basename(path)}, {stands}{doubt}."
