@@ -371,6 +371,20 @@ async def test_a_long_record_is_shown_as_extracts_and_clipped_results(archive: A
     assert "total_0_399 " in transcript, "the end of a result says how it came out"
 
 
+@pytest.mark.parametrize("is_patch", [True, False])
+async def test_of_a_long_edit_the_signatures_are_shown(archive: Archive, is_patch: bool) -> None:
+    body = [f"    step_{n} = work({n})" for n in range(400)]
+    code = ["import os", *body, "def cents_of(", "    price: Decimal,", ") -> int:", *body]
+    text = "\n".join(f"+{line}" for line in code) if is_patch else "\n".join(code)
+    messages = story(turns=8, result_lines=400)
+    call = messages[1]["content"][2]
+    call |= {"name": "apply_patch", "input": {"patch": text, "file_path": "billing/cents.py"}}
+    _, api = await run(archive, always(Says(SUMMARY)), messages=messages)
+    shown: str = api.requests[0]["messages"][0]["content"]
+    assert "step_390 = " not in shown.partition("def cents_of")[0]
+    assert "def cents_of( price: Decimal, ) -&gt; int" in shown
+
+
 async def test_a_model_that_takes_less_is_shown_less(archive: Archive) -> None:
     messages = story(turns=40, result_lines=40)
     result, api = await run(archive, too_long_above(24_000, Says(SUMMARY)), messages=messages)

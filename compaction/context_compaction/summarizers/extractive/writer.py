@@ -7,6 +7,7 @@ in the text.
 """
 
 from collections.abc import Iterator, Sequence
+from posixpath import basename
 
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.summarizers import SummaryInput
@@ -139,10 +140,15 @@ def _untold(facts: Sequence[Line], prose: str) -> list[Line]:
     heads = [
         line
         for line in facts
-        if not line.under
-        and (line.place in owners or line.text.partition(" (")[0].strip() not in prose)
+        if not line.under and (line.place in owners or _name_of(line.text) not in prose)
     ]
     return [*heads, *rows]
+
+
+def _name_of(head: str) -> str:
+    """What a text calls the file of an entry, which is by its last part; else all of `head`."""
+    owner, mark, _ = head.partition(" (")
+    return basename(owner) if mark else head
 
 
 def _current(facts: Sequence[Line]) -> list[Line]:

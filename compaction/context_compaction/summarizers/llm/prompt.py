@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
+from context_compaction.activity.outline import outline
 from context_compaction.messages.model import (
     Author,
     Block,
@@ -82,6 +83,14 @@ _COUNT_MARGIN = 1.1
 
 # An English word takes about so many tokens of the newest tokenizers.
 _TOKENS_PER_WORD = 2.0
+
+
+# A signature goes on where its bracket is open.
+_BROKEN_LINE = re.compile(r"(?<=[(,])\n[ \t]+|\n[ \t]*(?=\))")
+# What a patch takes away is not defined any more.
+_PATCH_MARK = re.compile(r"\n(?:\+|-[^\n]*)")
+_ANY_CODE = "code.any"
+_DEFINITIONS_CHARS = 600
 
 
 # As the prompts call them; the others have their own names.
@@ -223,16 +232,15 @@ def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> lis
         result_chars: Of each result.
         said_chars: Of each text. A call has a quarter: it may be the only place of an edit.
     """
-    return [
-        replace(part, text=_ends(part.text, _most_chars(part, result_chars, said_chars)))
-        for part in parts
-    ]
+    return [replace(part, text=_clipped(part, result_chars, said_chars)) for part in parts]
 
 
-def _most_chars(part: PromptPart, result_chars: int, said_chars: int) -> int:
+def _clipped(part: PromptPart, result_chars: int, said_chars: int) -> str:
     if part.speaker == "tool":
-        return result_chars
-    return said_chars // 4 if part.is_call else said_chars
+        return _ends(part.text, result_chars)
+    if part.is_call:
+        return _ends(part.text, said_chars // 4, has_definitions=True)
+    return _ends(part.text, said_chars)
 
 
 def each_result_once(parts: Sequence[PromptPart]) -> list[PromptPart]:
@@ -396,9 +404,20 @@ def _json(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _ends(text: str, max_chars: int) -> str:
+def _ends(text: str, max_chars: int, *, has_definitions: bool = False) -> str:
+    """The two ends of `text`, and where asked the signatures of what stands between them."""
     if len(text) <= max_chars:
         return text
     head, tail = max_chars * 3 // 4, max_chars // 4
-    left_out = len(text) - head - tail
-    return f"{text[:head]} [… {left_out} characters left out …] {text[-tail:]}"
+    middle = text[head : len(text) - tail]
+    told = f"{len(middle)} characters left out"
+    if has_definitions and (found := _definitions(middle)):
+        told += f", in them: {found}"
+    return f"{text[:head]} [… {told} …] {text[-tail:]}"
+
+
+def _definitions(code: str) -> str:
+    """What `code` defines, a patch or a text inside a string of JSON as well."""
+    plain = _BROKEN_LINE.sub(" ", _PATCH_MARK.sub("\n", code.replace("\\n", "\n")))
+    rows = (row.partition(": ")[2].strip() for row in outline(plain, _ANY_CODE).splitlines())
+    return "; ".join(dict.fromkeys(rows))[:_DEFINITIONS_CHARS]
