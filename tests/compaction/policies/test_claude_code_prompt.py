@@ -115,6 +115,17 @@ async def test_the_host_is_asked_for_the_same_nine_sections(tmp_path: Path) -> N
     assert not api.requests
 
 
+@pytest.mark.parametrize("policy", ["default", "claude-code"])
+async def test_what_the_host_is_asked_to_read_has_a_bound(tmp_path: Path, policy: str) -> None:
+    asked = CompactRequest(
+        mode="full", policy=policy, target_tokens=8_000, session_id="h", summarizer="host"
+    )
+    messages = story(turns=60, result_lines=200)
+    result, _ = await summarised(tmp_path, asked, messages)
+    assert result.summary_prompt is not None
+    assert len(result.summary_prompt.user) < 110_000 < len(str(messages))
+
+
 @pytest.mark.parametrize(
     ("policy", "settings", "is_nine"),
     [

@@ -177,15 +177,14 @@ def versions(
 
 
 def fullest_prompt(assignment: SummaryJob, count: MessageCounter) -> ModelPrompt:
-    """The fullest request that is not too long, for a model whose window is not known.
+    """The fullest request that is not too long, for a model that can't say that it is.
 
     Where all are, it is the shortest.
     """
-    limit_tokens = _most_tokens(assignment)
     shortest: ModelPrompt | None = None
-    for _, prompt, tokens in versions(assignment, count):
+    for _, prompt, tokens in versions(replace(assignment, too_long="clip"), count):
         shortest = prompt
-        if tokens <= limit_tokens:
+        if tokens <= _MAX_RECORD_TOKENS:
             break
     assert shortest is not None  # noqa: S101  # the whole record is always a version
     return shortest
