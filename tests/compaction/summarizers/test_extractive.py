@@ -1,5 +1,6 @@
 """What the writer without a model keeps: what binds, and what must not be repeated."""
 
+import json
 import os
 import subprocess
 import sys
@@ -372,3 +373,21 @@ def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
     assert "plan: [in_progress] Write the parser" in text
     assert "plan, finished: Write the lexer" in text
     assert "plan: [completed]" not in text
+
+
+def test_of_a_record_the_codes_come_before_its_prose_and_the_first_record_first_of_all() -> None:
+    profile = {
+        "name": "Mia Li",
+        "about": "A customer who likes window seats and quiet mornings. " * 12,
+        "payment_methods": {"credit_card_4421486": {"source": "card", "last_four": "7447"}},
+        "reservations": ["NO6WO3", "AIXC49"],
+    }
+    said = "I would like to look at some more flights before I choose one of them. "
+    talk = [
+        user("Book me a flight."),
+        *answered("c1", "get_user_details", json.dumps(profile), user_id="mia_li_3668"),
+        *(part for n in range(9) for part in (user(f"{said}{n}"), assistant(f"Here is {n}."))),
+    ]
+    text = written(talk, max_tokens=140)
+    assert [code for code in ("credit_card_4421486", "7447", "NO6WO3") if code not in text] == []
+    assert "quiet mornings" not in text

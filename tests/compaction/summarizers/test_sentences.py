@@ -284,6 +284,9 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         "I'd prefer to pay with the gift card.",
         "Could you always show me the total?",
         "Please cancel it, I no longer need the boots.",
+        "No code changes yet.",
+        "Don't touch the schema for now.",
+        "Don't change code now, only tell me what is wrong.",
     ],
 )
 async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:

@@ -56,6 +56,14 @@ _CHATTER = re.compile(
 )
 # An identifier with figures in it, or a date.
 _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
+# A value that is nothing but a code: no words, with figures in it or in capitals.
+_CODE_VALUE = re.compile(r"(?=\D{0,40}\d)[\w.:@#/-]{4,60}|[A-Z]{4,12}")
+# One that names something.
+_ID = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}")
+_CODES_CHARS = 400
+_WHOLE_WANT = 2.0
+# The first record of all says who it is about: it goes before what all sections have to tell.
+_FIRST_WANT = -0.05
 _INDENT_AND_BRACE = " \t{:"
 _NEW_KEYS = ("new_string", "newText", "new_str", "newString", "new_text")
 
@@ -176,13 +184,50 @@ def _record_lines(
             # What is asked for by its code goes before what can be said in words.
             told = sorted(_members(value), key=lambda member: not _CODE.search(member))
             when = [rank + want for want in _RECORD_WANTS]
-            yield from versions(head, label, "; ".join(told) or "nothing", _RECORD_CHARS, when)
+            if codes := head_of(_codes(value), _CODES_CHARS):
+                is_first = place[1] + number == 0
+                yield Line(head, _FIRST_WANT if is_first else rank, f"{label}{codes}")
+                full = "; ".join(told)
+                if len(full) > _RECORD_CHARS[-1]:  # what is told already stays
+                    full = f"{codes}; {head_of(full, _RECORD_CHARS[-1])}"
+                yield Line(head, rank + _WHOLE_WANT, f"{label}{full}", is_fuller=True)
+            else:
+                yield from versions(head, label, "; ".join(told) or "nothing", _RECORD_CHARS, when)
             continue
         keys, rows = table
         yield Line(head, rank, f"{label}{keys}\n{head_of(rows[0], _ROW_CHARS[-1])}")
         for at, row in enumerate(rows[1:], 1):
             text = f"  {head_of(row, _ROW_CHARS[-1])}"
             yield Line((*head, at), rank + at * 0.3, text, head)
+
+
+def _codes(data: Any) -> str:
+    """The codes in a JSON value, each once, under the key that it is the value of."""
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for key, value in _leaves(data):
+        if value not in seen and _CODE_VALUE.fullmatch(value):
+            seen.add(value)
+            found.setdefault(key, []).append(value)
+    # Times, dates and addresses last: they are long, and nothing is asked for by them.
+    keys = sorted(found, key=lambda key: not _ID.fullmatch(found[key][0]))
+    return "; ".join(f"{key} {', '.join(found[key])}" for key in keys)
+
+
+def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:
+    """The texts in a JSON value, each with the nearest key above it."""
+    if isinstance(data, str):
+        yield key, data
+    elif depth < _MOST_DEPTH and is_object(data):
+        for name, item in data.items():
+            # What is known by its own code is named after what holds it.
+            is_code = _CODE.fullmatch(name) is not None
+            if is_code:
+                yield key, name
+            yield from _leaves(item, key if is_code or name == "id" else name, depth + 1)
+    elif depth < _MOST_DEPTH and is_list(data):
+        for item in data:
+            yield from _leaves(item, key, depth + 1)
 
 
 def _table(values: Sequence[Any]) -> tuple[str, list[str]] | None:

@@ -31,7 +31,7 @@ _FLOOR_CHARS = 160
 # How much less what was asked one request earlier is wanted.
 _AGE_WANT = 0.2
 # A sentence below this rank is surely of the moment only, or chatter.
-_BINDING_RANK = 0.5
+_BINDING_RANK = 1.0
 _REQUEST_WANT = 0.6
 # What is surely a rule goes before what all sections have to tell.
 _SURE_WANT = -0.1

@@ -8,8 +8,8 @@ a request is never replaced by the next one of its form.
 Where a later turn only speaks of the same subject, nothing in the words tells a new value in other
 words ("The YAML files get two-space indentation" after "Indent the YAML files with four spaces")
 from a second rule beside the first. Then both stay, in the order in which they were said, and no
-rule is lost that still holds. Where they share most of their words besides, and the later one
-corrects or names another value of a kind, the older one is surely replaced and can be marked so.
+rule is lost that still holds. Where they share half of their words, and the later one corrects
+or names another value of a kind, the older one is surely replaced and can be marked so.
 """
 
 import re
@@ -27,6 +27,8 @@ from context_compaction.summarizers.instructions.typed_text import without_list_
 _SAME_SUBJECT_WEIGHT = 1.0
 _SAME_SUBJECT_SHARE = 0.2
 _CLOSE_WEIGHT = 2.0
+# In long sentences a few shared words are chance: a replaced one shares so much of the longer.
+_ALIKE_SHARE = 0.5
 # Less does where both name a value of one kind, and another one.
 _SAME_KIND_WEIGHT = 0.5
 # Of the words of a sentence that corrects a value, so many are those of the corrected one.
@@ -105,7 +107,9 @@ def replaced(said: Sequence[Statement]) -> Replaced:
                 earlier.add(older.text)
                 if weight >= _CLOSE_WEIGHT:
                     takes_place[older.text] = newer.text
-                    if newer.corrects or _has_other_of_a_kind(newer, older):
+                    longer = max(len(newer.subject.words), len(older.subject.words))
+                    is_alike = len(words) >= longer * _ALIKE_SHARE
+                    if is_alike and (newer.corrects or _has_other_of_a_kind(newer, older)):
                         known_pairs.add(older.text)
         for word in shared:
             by_word.setdefault(word, []).append(at)
