@@ -158,6 +158,14 @@ def is_folder(path: Path) -> bool:
         return False
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is a file at `path`; a name that no file system takes is none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def _writer(named: str | None) -> WriterName:
     if not named:
         return "auto"

@@ -30,7 +30,7 @@ TOO_LARGE = "too large to put back whole"
 NO_ROOM = "too large for the room that is left"
 
 _PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
-_TASK = re.compile(r"^\s*[-*] \[[ xX]\] ", re.MULTILINE)
+_TASK = re.compile(r"^[ \t]*[-*] \[[ xX]\] ", re.MULTILINE)
 _STEERING_USES = 3
 _LINES_AROUND = 3
 _FRAME_TOKENS = 80

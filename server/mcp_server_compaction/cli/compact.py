@@ -27,7 +27,7 @@ from context_compaction.tokens.models import profile_for
 
 from mcp_server_compaction.cli.short_names import short_pointer, short_session, whole_session
 from mcp_server_compaction.cli.terminal import awaited, progress, say
-from mcp_server_compaction.config import Config
+from mcp_server_compaction.config import Config, is_file
 from mcp_server_compaction.hosts.resume import RESUME_FORMATS, Resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.compaction_call import (
@@ -140,7 +140,7 @@ async def _source(named: str, archive: Archive) -> Input:
         return await read_input(file)
     if named == CURRENT and not await anyio.Path(file).exists():
         file = await to_thread.run_sync(current_transcript, this_user())
-    if await anyio.Path(file).is_file():
+    if await to_thread.run_sync(is_file, file):
         return replace(await read_input(file), path=Path(await anyio.Path(file).absolute()))
     try:
         session_id = await whole_session(archive, named)
@@ -201,7 +201,7 @@ def _check_out(job: CompactJob) -> None:
     if job.out.suffix not in {".json", ".jsonl"}:
         raise SettingsError(f"--out is {job.out}. Name a file that ends in .json or .jsonl.")
     source = Path(job.source)
-    if job.out.exists() and source.exists() and job.out.samefile(source):
+    if is_file(job.out) and is_file(source) and job.out.samefile(source):
         raise SettingsError("--out is the input file, which is never changed. Name another file.")
     if not job.out.absolute().parent.is_dir():
         raise SettingsError(f"The folder of --out {job.out} does not exist. Make it first.")

@@ -100,6 +100,8 @@ async def test_the_command_line_tells_what_a_family_holds(environment: dict[str,
         check=True,
     )
     *members, total = done.stdout.splitlines()
-    assert members[1].startswith("small  of parent  15 messages  ")
-    assert "compacts at 4,000 to 4,000" in members[1]
+    small = members.index("small")
+    assert members[small + 1] == "    of parent"
+    assert members[small + 2].startswith("    15 messages, ")
+    assert "compacts at 4,000 to 4,000" in members[small + 2]
     assert total.startswith("45 messages, ")

@@ -60,7 +60,7 @@ def test_the_token_lies_in_a_file_of_the_users_alone_and_stays(tmp_path: Path) -
         timeout=30,
         check=False,
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "may be read by others" in done.stderr
 
 
