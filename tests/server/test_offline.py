@@ -85,7 +85,7 @@ def test_the_command_line_works_without_a_network_and_calls_nobody(
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    assert "compacted" in run("compact", str(file), "--target", "25%")
+    assert "Compacted: " in run("compact", str(file), "--target", "25%")
     assert "value_3_17" in run("search", "value_3_17")
     run("import", str(file))
     run("doctor")

@@ -212,7 +212,7 @@ async def test_a_file_of_one_message_on_one_line_is_a_conversation(tmp_path: Pat
     path.write_text('{"role":"user","content":"hi"}\n', encoding="utf-8")
     result = await run("--archive", str(tmp_path / "a"), "compact", str(path))
     assert result.exit_code == 0, result.output
-    assert "unchanged. 1 -> 1 messages" in result.stdout
+    assert "Unchanged: 1 -> 1 messages" in result.stdout
 
 
 def test_an_address_is_no_archive(tmp_path: Path) -> None:

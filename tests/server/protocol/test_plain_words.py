@@ -55,7 +55,8 @@ async def test_a_transcript_is_answered_with_its_whole_summary_and_the_truth_abo
         )
         receipts = text_of(
             await client.call_tool(
-                "read_persisted_output", {"output_id": answer["receipt_pointer"]}
+                "read_persisted_output",
+                {"output_id": answer["receipt_pointer"], "json_path": "$.digest"},
             )
         )
         inline = answer_of(
@@ -71,7 +72,7 @@ async def test_a_transcript_is_answered_with_its_whole_summary_and_the_truth_abo
     assert answer["summary"] in context
     assert "context is unchanged" in answer["next_step"]
     assert "receipt" not in answer
-    assert '"digest"' in receipts
+    assert "src/module_0.py" in receipts
     assert "your context is unchanged" in inline["next_step"]
     assert plan["status"] == "planned"
     assert "Nothing was written" in plan["next_step"]
