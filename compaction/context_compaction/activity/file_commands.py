@@ -145,6 +145,11 @@ CommandEffect: TypeAlias = (
 )
 
 
+# What is longer, documents apart, was written by no hand. `shlex` puts words together a character
+# at a time, which takes the square of the longest.
+MAX_COMMAND_CHARS = 10_000
+
+
 def rewrote_files(output: str) -> bool:
     """Whether a command says that it has changed files on its own account, as formatters do."""
     return _REWROTE.search(output) is not None
@@ -175,6 +180,8 @@ def command_effects(command: str, *, relative_is_sure: bool = True) -> list[Comm
         return f"<< {_DOCUMENT}{len(documents) - 1} {found[3]}"
 
     bare = _HEREDOC.sub(kept, command)
+    if len(bare) > MAX_COMMAND_CHARS:
+        return _unread(command)
     try:
         line = re.sub(r"\n+", " ; ", bare.replace("\\\n", " "))
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
@@ -182,8 +189,13 @@ def command_effects(command: str, *, relative_is_sure: bool = True) -> list[Comm
         lexer.commenters = ""
         words = list(lexer)
     except ValueError:
-        return [MayChange(tuple(_words_in(command)))] if _words_in(command) else [MayChange()]
+        return _unread(command)
     return _effects(words, documents, command, relative_is_sure=relative_is_sure)
+
+
+def _unread(command: str) -> list[CommandEffect]:
+    """What a command that cannot be read may have done: anything to whatever it names."""
+    return [MayChange(tuple(_words_in(command)))]
 
 
 def _effects(

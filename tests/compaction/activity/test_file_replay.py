@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from context_compaction.activity.file_commands import MayChange, Writes, command_effects
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.messages.model import Messages
@@ -295,3 +296,10 @@ def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
         "read_persisted_output o_0123456789abcdef01234567]"
     )
     assert replayed(answered("1", "Read", cleared, file_path="a.py")).text is None
+
+
+def test_a_command_that_no_hand_wrote_is_not_taken_apart() -> None:
+    assert command_effects("a" * 3_000_000) == [MayChange()]
+    assert command_effects("cat x.py " + "y" * 20_000) == [MayChange(("x.py",))]
+    body = "line\n" * 100_000
+    assert command_effects(f"cat > f <<'E'\n{body}E\n") == [Writes("f", body)]
