@@ -10,7 +10,7 @@ messages of the role "user" here (Anthropic's convention); `system` covers OpenA
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, TypeGuard, cast
 
@@ -200,7 +200,9 @@ def starts_turn(message: Message) -> bool:
     )
 
 
-compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+compact_json: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":")
+).encode
 
 
 def is_object(value: object) -> TypeGuard[JsonObject]:

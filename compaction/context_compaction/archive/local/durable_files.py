@@ -17,11 +17,11 @@ from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFul
 
 try:
     import fcntl
-except ModuleNotFoundError as error:
+except ModuleNotFoundError as _error:
     raise ArchiveError(
         "The archive needs the file locks of Linux or macOS (Python's module fcntl), which this "
         "system lacks. On Windows, run the program in WSL."
-    ) from error
+    ) from _error
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600

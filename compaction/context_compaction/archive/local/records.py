@@ -75,7 +75,7 @@ _parse = json.JSONDecoder().raw_decode
 
 # JSON without blanks, in ASCII, keys in their own order. One encoder for all: `json.dumps` makes a
 # new one each time.
-ascii_json = json.JSONEncoder(separators=(",", ":")).encode
+ascii_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode_line(record: Record, *, last: bool) -> bytes:

@@ -58,7 +58,7 @@ class TranscriptStore:
         """`redacts` takes secrets out of whatever is written from now on."""
         self.root = root
         self._redacts = redacts
-        self.blobs = BlobStore(root / "blobs")
+        self.blobs: BlobStore = BlobStore(root / "blobs")
         self._sessions = OpenSessions(root)
 
     def close(self) -> None:

@@ -62,8 +62,8 @@ class ModelCalls:
     """The requests of one compaction to its model: one time limit for all, and their sum."""
 
     def __init__(self, model: SummaryModel, tell: TellChars) -> None:
-        self.model = model
-        self.usage = ModelUsage()
+        self.model: SummaryModel = model
+        self.usage: ModelUsage = ModelUsage()
         self._tell = tell
         self._deadline = anyio.current_time() + model.timeout_seconds
 
