@@ -198,7 +198,13 @@ def _help(command: click.Command, names: list[str]) -> str:
     ]
     if silent:
         raise UndescribedError(f"Flags of {' '.join(names)} have no help: {silent}.")
-    context = click.Context(command, info_name=" ".join(names), max_content_width=_HELP_WIDTH)
+    context = click.Context(
+        command,
+        info_name=" ".join(names),
+        max_content_width=_HELP_WIDTH,
+        # A command keeps the first help option that it was asked for.
+        help_option_names=cli.main.context_settings["help_option_names"],
+    )
     context.terminal_width = _HELP_WIDTH
     return f"## {names[-1]}\n\n```text\n{command.get_help(context)}\n```"
 
