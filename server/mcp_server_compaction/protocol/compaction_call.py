@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from context_compaction.archive import Archive
@@ -19,7 +19,6 @@ from context_compaction.settings import Settings
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.catalog import Places
-from mcp_server_compaction.hosts.resume import Resumable, write_resumable
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.schemas import (
@@ -33,6 +32,9 @@ from mcp_server_compaction.protocol.schemas import (
 )
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.protocol.writers import library_writer, wanted_writer
+
+if TYPE_CHECKING:
+    from mcp_server_compaction.hosts.resume import Resumable
 
 SETTING_NAMES = tuple(item.name for item in fields(Settings))
 
@@ -244,7 +246,7 @@ async def resumable_of(
     archive: Archive,
     *,
     within: Roots | None = None,
-) -> Resumable:
+) -> "Resumable":
     """A session that `host` goes on with, made of a result.
 
     Args:
@@ -257,6 +259,8 @@ async def resumable_of(
     Raises:
         CompactionError: It cannot be written.
     """
+    from mcp_server_compaction.hosts.resume import write_resumable  # the writers of all hosts
+
     write = partial(
         write_resumable,
         host,

@@ -27,7 +27,6 @@ from mcp_types import (
 )
 
 from mcp_server_compaction.protocol.arguments import short_schema
-from mcp_server_compaction.protocol.policy_list import policies_document
 from mcp_server_compaction.protocol.schemas import CompactOptions
 from mcp_server_compaction.protocol.session_tree import family_document, family_of
 from mcp_server_compaction.protocol.sessions import (
@@ -143,6 +142,8 @@ async def _contents(context: RequestContext, uri: str) -> list[Any]:
     if uri == OPTIONS_URI:
         return [TextResourceContents(uri=uri, mime_type=_JSON, text=dump(options_document()))]
     if uri == POLICIES_URI:
+        from mcp_server_compaction.protocol.policy_list import policies_document  # all layers
+
         return [TextResourceContents(uri=uri, mime_type=_JSON, text=dump(policies_document()))]
     archive = await context.lifespan_context.archive()
     if found := _TRANSCRIPT.match(uri):

@@ -16,7 +16,6 @@ from context_compaction.archive import Archive, OutputInfo
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 
-from mcp_server_compaction.reading.file_states import file_list, file_state
 from mcp_server_compaction.reading.plain_text import plain_text
 
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
@@ -138,8 +137,12 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
     if found := _FILES.match(stripped):
         session_id, head, path, until = found.groups()
         if path is None:
+            from mcp_server_compaction.reading.file_states import file_list  # replay is heavy
+
             return MemorySource(stripped, await file_list(archive, session_id, head))
         at = None if until is None else int(until)
+        from mcp_server_compaction.reading.file_states import file_state
+
         state = await file_state(archive, session_id, head, path, at)
         return MemorySource(stripped, state.text, gap=state.note)
     raise QueryError(

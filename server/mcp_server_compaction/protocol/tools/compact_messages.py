@@ -10,7 +10,6 @@ from context_compaction.result import CompactResult
 from context_compaction.splices import make_splices
 from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 
-from mcp_server_compaction.hosts.resume import RESUME_FORMATS
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
     answer_of,
@@ -65,7 +64,11 @@ async def compact_messages(
     given = await input_of(arguments, archive, deps.config)
     request = compact_request_of(arguments, given, deps.config)
     host = _resume_host(arguments)
-    to_format = RESUME_FORMATS[host] if host else given.format
+    to_format = given.format
+    if host:
+        from mcp_server_compaction.hosts.resume import RESUME_FORMATS  # the writers of all hosts
+
+        to_format = RESUME_FORMATS[host]
     if to_format is not None and to_format != given.format:
         given, request = await to_thread.run_sync(converted, given, request, to_format)
 

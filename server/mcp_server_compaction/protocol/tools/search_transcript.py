@@ -10,7 +10,6 @@ from mcp_server_compaction.protocol.reply_size import most_tokens
 from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
 from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer
 from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, dump, structured
-from mcp_server_compaction.reading.edit_marks import edit_marks
 
 # A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
 REPLY_TOKENS = 2_000
@@ -50,6 +49,8 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
         ArchiveError: The search fails.
     """
     max_tokens = REPLY_TOKENS * max(query.limit, USUAL_HITS) // USUAL_HITS
+    from mcp_server_compaction.reading.edit_marks import edit_marks  # replay is heavy
+
     while True:
         page = await archive.search(query)
         marks = await edit_marks(archive, page.hits)
