@@ -103,6 +103,8 @@ def serve(
 @click.option(
     "--threshold-tokens",
     type=click.IntRange(1),
+    # About 16 KB of English: hosts warn of results, or cut them, from 10,000 tokens on, and a
+    # preview takes 600.
     default=4_000,
     show_default=True,
     metavar="N",

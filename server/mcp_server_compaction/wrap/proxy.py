@@ -35,7 +35,6 @@ from mcp_types import (
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
-    TextContent,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -47,7 +46,7 @@ from mcp_server_compaction.protocol.tools.read_persisted_output import (
     READ_PERSISTED_OUTPUT,
     read_output,
 )
-from mcp_server_compaction.protocol.tools.spec import sendable
+from mcp_server_compaction.protocol.tools.spec import failure
 from mcp_server_compaction.wrap.demote import Demoted, Demotion, demote
 
 READ_TOOL = READ_PERSISTED_OUTPUT.name
@@ -181,8 +180,7 @@ class Proxy:
             archive = await self.deps.archive()
             return await read_output(archive, parse_arguments(ReadArguments, arguments))
         except CompactionError as error:
-            text = sendable(f"{str(error).rstrip()} Nothing was changed.")
-            return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+            return failure(error)
 
     def _metadata(self, message: JSONRPCMessage) -> ClientMessageMetadata:
         """The headers that Streamable HTTP wants to see beside a message."""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,13 +20,10 @@ from mcp_server_compaction.protocol.deps import open_deps
 from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.notifications import Changes
 from mcp_server_compaction.protocol.stdio import stdio_streams
-from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION
+from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION, count_text
 from mcp_server_compaction.wrap.demote import Demotion
 from mcp_server_compaction.wrap.proxy import Proxy
 
-# About 16 KB of English: hosts warn of results, or cut them, from 10,000 tokens on, and a preview
-# takes 600.
-THRESHOLD_TOKENS = 4_000
 _CONNECT_SECONDS = 30.0
 
 
@@ -73,7 +71,9 @@ async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
         open_deps(config, Changes()) as deps,
         anyio.create_task_group() as tasks,
     ):
-        demotion = Demotion(threshold_tokens, Settings().preview_chars, _counted_by(config.model))
+        # The vocabulary is loaded by the first text that is counted.
+        count = partial(count_text, model=config.model)
+        demotion = Demotion(threshold_tokens, Settings().preview_chars, count)
         proxy = Proxy(to_host, to_server, deps, demotion, UNFILED_SESSION, tasks)
 
         async def pass_from_host() -> None:
@@ -93,17 +93,6 @@ async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
         tasks.start_soon(pass_from_host)
         tasks.start_soon(pass_from_server)
     return hung_up
-
-
-def _counted_by(model: str | None) -> Any:
-    """Counts a text's tokens; the vocabulary is loaded by the first text that is counted."""
-
-    def count(text: str) -> int:
-        from context_compaction.tokens.counter import counter_for
-
-        return counter_for(model).text(text)
-
-    return count
 
 
 @asynccontextmanager

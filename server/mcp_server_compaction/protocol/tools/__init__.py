@@ -13,7 +13,6 @@ from mcp_types import (
     InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
-    TextContent,
     Tool,
 )
 
@@ -22,7 +21,7 @@ from mcp_server_compaction.protocol.tools.compact_messages import COMPACT_MESSAG
 from mcp_server_compaction.protocol.tools.persist_large_output import PERSIST_LARGE_OUTPUT
 from mcp_server_compaction.protocol.tools.read_persisted_output import READ_PERSISTED_OUTPUT
 from mcp_server_compaction.protocol.tools.search_transcript import SEARCH_TRANSCRIPT
-from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, sendable
+from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, failure
 
 __all__ = ["TOOLS", "call_tool", "list_tools", "tool_definitions"]
 
@@ -69,8 +68,7 @@ async def call_tool(
         return await tool.run(context, arguments)
     except (ToolError, CompactionError) as error:
         _logger.info("Tool %r failed: %r", params.name, str(error))
-        text = sendable(f"{str(error).rstrip()} Nothing was changed.")
-        return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+        return failure(error)
 
 
 def _definition(tool: ToolSpec) -> Tool:

@@ -86,6 +86,12 @@ def structured(
     )
 
 
+def failure(error: Exception) -> CallToolResult:
+    """An expected failure, as a result that the model can read."""
+    text = sendable(f"{str(error).rstrip()} Nothing was changed.")
+    return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+
+
 def dump(value: Any) -> str:
     """JSON text that people and models can read."""
     return json.dumps(value, ensure_ascii=False, indent=1)
