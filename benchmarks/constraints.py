@@ -1,6 +1,7 @@
 """Whether what the user laid down is still in the context after compaction, word for word.
 
-Run: python benchmarks/constraints.py [building | second | held-back | third | reworded] [--lost]
+Run: python benchmarks/constraints.py SET [--ours] [--lost], with a SET of `SETS`, else building;
+`--ours` leaves the controls out.
 
 Into real histories of about 40,000 tokens (a coding session, joined runs of a coding agent, joined
 calls of a service agent) rules are put at the top, in the middle and at the bottom, half of them
@@ -47,6 +48,11 @@ from benchmarks.constraint_phrasings import (
     SECOND_CORRECTIONS,
 )
 from benchmarks.constraint_rewordings import COMPANIONS, REWORDED
+from benchmarks.constraints_fourth import (
+    FOURTH,
+    FOURTH_COMPANIONS,
+    FOURTH_CORRECTIONS,
+)
 from benchmarks.constraints_held_back import HELD_BACK, HELD_BACK_CORRECTIONS
 from benchmarks.constraints_third import THIRD, THIRD_COMPANIONS, THIRD_CORRECTIONS
 from benchmarks.controls import CONTROLS
@@ -80,6 +86,7 @@ SETS: dict[str, tuple[Sequence[str], Sequence[Pair], Sequence[Pair]]] = {
     "second": (SECOND, SECOND_CORRECTIONS, ()),
     "held-back": (HELD_BACK, HELD_BACK_CORRECTIONS, ()),
     "third": (THIRD, THIRD_CORRECTIONS, THIRD_COMPANIONS),
+    "fourth": (FOURTH, FOURTH_CORRECTIONS, FOURTH_COMPANIONS),
     "reworded": ((*BUILDING, *SECOND), REWORDED, COMPANIONS),
 }
 OURS = "ours"
@@ -298,7 +305,9 @@ def main() -> None:
         for trial in range(TRIALS):
             draw = random.Random(number * 100 + trial)
             laid = lay(format, payload, *SETS[name], draw)
-            for method, text, made in texts_of(laid, with_controls=trial == 0):
+            for method, text, made in texts_of(
+                laid, with_controls=trial == 0 and "--ours" not in sys.argv
+            ):
                 for column, rule, verdict in judged(laid, text, made):
                     scores[method, column].append(verdict)
                     if method.startswith(OURS) and verdict == (column in UNWANTED):
