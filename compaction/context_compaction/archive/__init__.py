@@ -16,6 +16,7 @@ __all__ = [
     "AppendResult",
     "Archive",
     "ArchivedMessage",
+    "CompactedLists",
     "ContextEntry",
     "Health",
     "History",
@@ -27,6 +28,7 @@ __all__ = [
     "SessionInfo",
     "SessionUsage",
     "StandingContext",
+    "StoredReceipt",
     "Usage",
 ]
 
@@ -90,6 +92,26 @@ class ContextEntry:
     raw: JsonObject
     source_seq: int = -1
     stands_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredReceipt:
+    """A receipt and when it was written, in Unix time."""
+
+    timestamp_seconds: float
+    receipt: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class CompactedLists:
+    """The list that a compaction was given, and the one that it left; None where it left none.
+
+    A message that the archive holds under its number stands by that alone, and its `raw` is empty:
+    so this is small, however long the lists are.
+    """
+
+    before: tuple[ContextEntry, ...]
+    after: tuple[ContextEntry, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +413,14 @@ class Archive(Protocol):
         With `heads`, what `append` named the histories of a list, only those that the list went
         through: never of another branch.
         """
+        ...
+
+    async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """All receipts of the session with their times, in the order of `receipts`."""
+        ...
+
+    async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
+        """What the compaction came to whose receipt is the one at `number`, from 0, the oldest."""
         ...
 
     async def outputs(self, session_id: str) -> list[OutputInfo]:

@@ -499,6 +499,34 @@ async def receipts_come_back_oldest_first(archive: Archive) -> None:
     assert await archive.receipts("s") == receipts
 
 
+@promise
+async def a_receipt_tells_when_and_what_list_became_which(archive: Archive) -> None:
+    first = await archive.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
+    summary, cleared = user("[summary 1]"), assistant("[cleared]")
+    left = (ContextEntry(-1, summary, stands_for=first.head), ContextEntry(-1, cleared, 1))
+    await archive.commit("s", receipt={"n": 1}, context=left, head=first.head)
+    await archive.commit("s", receipt={"n": 2})
+    grown = await archive.append("s", parsed(summary, cleared, user("three")), format=FORMAT)
+    again = (ContextEntry(-1, user("[summary 2]")), ContextEntry(2, user("three")))
+    await archive.commit("s", receipt={"n": 3}, context=again, head=grown.head)
+
+    stored = await archive.stored_receipts("s")
+    assert [one.receipt for one in stored] == [{"n": 1}, {"n": 2}, {"n": 3}]
+    times = [one.timestamp_seconds for one in stored]
+    assert times == sorted(times)
+    assert times[0] > 0
+    lists = await archive.compacted_lists("s", 0)
+    assert lists.before == (ContextEntry(0, {}), ContextEntry(1, {}))
+    assert lists.after == left
+    assert (await archive.compacted_lists("s", 1)).after is None
+    lists = await archive.compacted_lists("s", 2)
+    assert lists.before == (*left, ContextEntry(2, {}))
+    assert lists.after == (again[0], ContextEntry(2, {}))
+    for number in (-1, 3):
+        with pytest.raises(NotFoundError, match="3 receipts"):
+            await archive.compacted_lists("s", number)
+
+
 # Outputs
 
 TEXTS = {

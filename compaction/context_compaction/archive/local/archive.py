@@ -18,6 +18,7 @@ from platformdirs import user_cache_path
 from context_compaction.archive import (
     AppendResult,
     ArchivedMessage,
+    CompactedLists,
     ContextEntry,
     Health,
     History,
@@ -26,6 +27,7 @@ from context_compaction.archive import (
     Query,
     SearchPage,
     SessionInfo,
+    StoredReceipt,
     Usage,
 )
 from context_compaction.archive.local.durable_files import close_to_others, explaining, make_folder
@@ -210,6 +212,21 @@ class LocalArchive:
     ) -> list[JsonObject]:
         """See `Archive.receipts`."""
         return await self._lanes.run(session_id, lambda store: store.receipts(session_id, heads))
+
+    async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """See `Archive.stored_receipts`."""
+        return await self._lanes.run(session_id, lambda store: store.stored_receipts(session_id))
+
+    async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
+        """See `Archive.compacted_lists`.
+
+        Raises:
+            NotFoundError: The session has no such receipt.
+            ArchiveDamagedError: What the lists are made of cannot be read.
+        """
+        return await self._lanes.run(
+            session_id, lambda store: store.compacted_lists(session_id, number)
+        )
 
     async def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""

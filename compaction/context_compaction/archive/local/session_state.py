@@ -70,6 +70,7 @@ class TranscriptState:
         messages: Message records by number.
         outputs: Output records by id.
         receipts: Receipt records by record number.
+        context_records: Records of stored contexts, by record number.
         ends: By number of a message's or run's record, the history that ends there.
         newest_context: The last stored context.
         contexts: The newest stored context of each history.
@@ -94,6 +95,7 @@ class TranscriptState:
     messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    context_records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     ends: dict[int, str] = field(default_factory=dict[int, str])
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
@@ -174,6 +176,7 @@ class TranscriptState:
         head = record.head
         end = self.tree.add_context(head["entries"], number, head.get("of", ROOT))
         stored = StoredContext(number, end, record)
+        self.context_records[number] = record
         if self.newest_context is None or self.newest_context.number < number:
             self.newest_context = stored
         self.context_ends.add(end)
@@ -247,6 +250,15 @@ class TranscriptState:
             )
         with self._told_of_damage():
             return self.tree.numbers(name)
+
+    def walk(self, head: str) -> list[tuple[str, Node]]:
+        """The messages of history `head` as it was handed over, newest first, with their names.
+
+        Raises:
+            ArchiveDamagedError: A part of it cannot be read.
+        """
+        with self._told_of_damage():
+            return [*self.tree.walk(head)]
 
     @contextmanager
     def _told_of_damage(self) -> Generator[None]:

@@ -13,16 +13,18 @@ from typing import Any
 from context_compaction.archive import (
     AppendResult,
     ArchivedMessage,
+    CompactedLists,
     ContextEntry,
     History,
     OutputInfo,
     SessionInfo,
     StandingContext,
+    StoredReceipt,
 )
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.history_tree import NO_SEQ, Placed
-from context_compaction.archive.local.log import read_body, session_key
+from context_compaction.archive.local.log import LoggedRecord, read_body, session_key
 from context_compaction.archive.local.outputs import (
     StoredOutput,
     describe_blob,
@@ -296,6 +298,54 @@ class TranscriptStore:
         if heads is not None:
             records = state.receipts_of(heads)
         return [self._body(state, record.place) for record in records]
+
+    def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """See `Archive.stored_receipts`."""
+        state = self._sessions.existing(session_id)
+        return [
+            StoredReceipt(float(record.head["ts"]), self._body(state, record.place))
+            for _, record in sorted(state.receipts.items())
+        ]
+
+    def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
+        """See `Archive.compacted_lists`."""
+        state = self._sessions.existing(session_id)
+        numbers = sorted(state.receipts)
+        if not 0 <= number < len(numbers):
+            raise NotFoundError(
+                f"Session {session_id} has {len(numbers)} receipts, and none at {number}. They "
+                "count from 0."
+            )
+        made: dict[int, dict[str, ContextEntry]] = {}
+        before: list[ContextEntry] = []
+        for name, node in state.walk(state.receipts[numbers[number]].head.get("of", ROOT)):
+            if node.place is not None:
+                before.append(ContextEntry(node.seq, {}))
+                continue
+            if node.number not in made:
+                made[node.number] = dict(
+                    self._entries_of(state, state.context_records[node.number])
+                )
+            before.append(made[node.number][name])
+        # Both are written by one call, the context last.
+        left = state.context_records.get(numbers[number] + 1)
+        after = None if left is None else tuple(entry for _, entry in self._entries_of(state, left))
+        return CompactedLists(tuple(reversed(before)), after)
+
+    def _entries_of(
+        self, state: TranscriptState, record: LoggedRecord
+    ) -> list[tuple[str, ContextEntry]]:
+        """The entries of a stored context, each with the name of the history that ends there."""
+        made = iter(self._body(state, record.place))
+        entries = record.head["entries"]
+        names = chain_hashes([str(content) for content, *_ in entries])
+        return [
+            (
+                name,
+                ContextEntry(seq, next(made) if seq == NO_SEQ else {}, source_seq, *stands_for),
+            )
+            for name, (_, seq, source_seq, *stands_for) in zip(names, entries, strict=True)
+        ]
 
     def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""
