@@ -214,7 +214,7 @@ class TokenBudget:
 def token_budget_of(
     request: CompactRequest, settings: Settings, messages: Messages, count: MessageCounter
 ) -> TokenBudget:
-    """The goal of `request` for `messages`.
+    """The budget of `request` for `messages`.
 
     Raises:
         SettingsError: A figure is out of range, or the usage belongs to no message of the list.
@@ -247,16 +247,16 @@ def token_budget_of(
     )
 
 
-def limit_tokens(goal: TokenBudget, mode: Mode) -> int:
+def limit_tokens(budget: TokenBudget, mode: Mode) -> int:
     """What a result must not exceed: the target where something is to be brought down.
 
     "record" brings nothing down, and what is below the trigger need not be.
     """
-    brings_down = mode == "reactive" or (goal.is_over and mode != "record")
-    return goal.target_tokens if brings_down else goal.trigger_tokens
+    brings_down = mode == "reactive" or (budget.is_over and mode != "record")
+    return budget.target_tokens if brings_down else budget.trigger_tokens
 
 
-def check_goal(
+def check_budget(
     request: CompactRequest, settings: Settings, messages: Messages, count: MessageCounter
 ) -> None:
     """Refuse figures that no list could be measured by, or that do not belong to `messages`.

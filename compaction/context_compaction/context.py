@@ -187,7 +187,7 @@ class CompactionContext:
         policy: Which layers.
         settings: The constants, scaled to the budget.
         count: The token counter.
-        goal: What the request is to come to ...
+        budget: What the request is to come to ...
         limits: ... and what of it is for the messages.
         pins: What a summary carries verbatim.
         gates: What may be shown and written.
@@ -207,7 +207,7 @@ class CompactionContext:
     policy: Policy
     settings: Settings
     count: MessageCounter
-    goal: TokenBudget
+    budget: TokenBudget
     limits: TokenLimits
     pins: Pins
     gates: Gates
@@ -217,7 +217,7 @@ class CompactionContext:
     @property
     def request_count(self) -> RequestCount:
         """Counts what the messages make a request of."""
-        return self.goal.request_count
+        return self.budget.request_count
 
     def place_of(self, index: int | None) -> int | None:
         """Where the message at `index` stands in the list that came in, if it stands there."""

@@ -13,6 +13,7 @@ from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import RedactionMode
 
 __all__ = [
+    "NO_SEQ",
     "AppendResult",
     "Archive",
     "ArchivedMessage",
@@ -31,6 +32,8 @@ __all__ = [
     "StoredReceipt",
     "Usage",
 ]
+
+NO_SEQ = -1  # of what has no number in a transcript: a message of our own making, an output
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class ContextEntry:
 
     seq: int
     raw: JsonObject
-    source_seq: int = -1
+    source_seq: int = NO_SEQ
     stands_for: str = ""
 
 
@@ -250,8 +253,8 @@ class SearchPage:
     """Hits, best or newest first. `total_is_exact` is False when counting stopped early.
 
     A pattern's page may hold no hit and yet a cursor: the search stopped at its limits, and goes on
-    from there. `absent` are the words asked for that no row contains, `elsewhere` those that are
-    only where the filters do not allow. `has_any` means that no row has all the words, so that
+    from there. `missing_terms` are the words asked for that no row contains, `elsewhere` those that
+    are only where the filters do not allow. `has_any` means that no row has all the words, so that
     those with any of them are listed; only where newest come first, since ranking weighs that.
 
     What our own tools were asked and answered is found only by the name of the tool.
@@ -261,7 +264,7 @@ class SearchPage:
     total: int
     total_is_exact: bool
     next_cursor: str | None = None
-    absent: tuple[str, ...] = ()
+    missing_terms: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
     has_any: bool = False
 

@@ -11,7 +11,7 @@ SNIPPET_CHARS = 240
 # Long enough for a decision with its reason, or a list with its head.
 PASSAGE_CHARS = 900
 CHARS_BEFORE_MATCH = 80
-MAX_PLACES = 2000  # matches of one text that are weighed; a word may occur everywhere
+MAX_MATCHES = 2000  # matches of one text that are weighed; a word may occur everywhere
 # A match inside a longer word counts less than the word itself.
 INNER_WEIGHT = 0.25
 FORM_WEIGHT = 0.8  # the same word with another ending
@@ -30,7 +30,7 @@ class Locator:
         return _Finder(self._smaller)
 
     def places(self, text: str) -> list[int]:
-        """Where the query, or part of it, is in `text`: the first `MAX_PLACES` matches."""
+        """Where the query, or part of it, is in `text`: the first `MAX_MATCHES` matches."""
         return self._asked.starts(text)
 
     def find(self, text: str) -> int | None:
@@ -64,15 +64,15 @@ class _Finder:
         self._pattern = re.compile("|".join(f"({group})" for group in groups), re.IGNORECASE)
 
     def starts(self, text: str) -> list[int]:
-        """Where the first `MAX_PLACES` matches begin."""
-        return [match.start() for match in islice(self._pattern.finditer(text), MAX_PLACES)]
+        """Where the first `MAX_MATCHES` matches begin."""
+        return [match.start() for match in islice(self._pattern.finditer(text), MAX_MATCHES)]
 
     def places(self, text: str) -> list[tuple[int, int, float]]:
-        """The first `MAX_PLACES` matches: where, which term, and how much it counts."""
+        """The first `MAX_MATCHES` matches: where, which term, and how much it counts."""
         places: list[tuple[int, int, float]] = []
         if not self._terms:
             return places
-        for match in islice(self._pattern.finditer(text), MAX_PLACES):
+        for match in islice(self._pattern.finditer(text), MAX_MATCHES):
             term = (match.lastindex or 1) - 1
             weight = self._terms[term].weight * _closeness(self._terms[term], text, match)
             places.append((match.start(), term, weight))

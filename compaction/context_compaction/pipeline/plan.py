@@ -64,7 +64,7 @@ def make_plan(context: CompactionContext, session: Session) -> Plan:
 
 def _plan_of_mode(context: CompactionContext, skipped_levels: int) -> Plan:
     """What the mode asks for; after a refusal without the levels that were tried in vain."""
-    goal, request = context.goal, context.request
+    budget, request = context.budget, context.request
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds
     # After a pause the prompt cache is cold, and after a refusal it is of no use.
     needs_minimum = not is_idle and request.mode != "reactive"
@@ -89,7 +89,7 @@ def _plan_of_mode(context: CompactionContext, skipped_levels: int) -> Plan:
             levels = reactive_escalation(context.settings, context.limits.tokens)
             left = levels[min(skipped_levels, len(levels) - 1) :]
             return plan_that_fits(context, left, always_cut=keeps and not skipped_levels)
-        case _ if not goal.is_over and request.mode in ("auto", "plan"):
+        case _ if not budget.is_over and request.mode in ("auto", "plan"):
             return _below_trigger(context, gentle, is_idle=is_idle)
         case _ if not may_replace:
             return plan_by_clearing(context, gentle)
@@ -111,8 +111,8 @@ def _fresh_tokens(context: CompactionContext) -> int:
     named = {"persist_result_tokens", "persist_newest_chars"} & set(context.request.settings)
     if named or not context.settings.scale_to_budget:
         return 0
-    goal = context.goal
-    left_tokens = (goal.trigger_tokens - goal.before.upper) / context.count.margin
+    budget = context.budget
+    left_tokens = (budget.trigger_tokens - budget.before.upper) / context.count.margin
     room_tokens = fresh_result_tokens(context.messages, context.count) + left_tokens
     return max(0, int(room_tokens * _FRESH_SHARE))
 
@@ -272,7 +272,7 @@ def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
     )
 
 
-def filled(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
+def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with as much of what is recent as its target allows, where the caller named that.
 
     A policy's own target is met with room to spare, since more will come.
@@ -281,11 +281,11 @@ def filled(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
     keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
     if not context.limits.is_named or plan.cut is None or not keeps_recent:
         return plan
-    longest = _with_longest_tail(context, plan, plan.cut, past)
-    return _with_least_cleared(context, longest, past)
+    longest = _with_longest_tail(context, plan, plan.cut, earlier_calls)
+    return _with_least_cleared(context, longest, earlier_calls)
 
 
-def with_more_files(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
+def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with more and larger files put back, where a target that the caller named has room.
 
     The last to be filled: what was said comes first.
@@ -294,22 +294,22 @@ def with_more_files(context: CompactionContext, plan: Plan, past: EarlierCalls) 
     is_named = request.target_tokens is not None and request.mode != "reactive"
     if plan.cut is None or not is_named or not level.settings.restore_files:
         return plan
-    if not past.recent or not has_slack(context, plan, past):
+    if not earlier_calls.recent or not has_slack(context, plan, earlier_calls):
         return plan
     reserve_tokens = int(context.limits.tokens * (1 - _FILLED_SHARE))
     room_tokens = context.room_tokens(plan.bare) - plan.text_tokens - reserve_tokens
     settings = replace(
         level.settings,
-        restore_files=max(level.settings.restore_files, len(past.recent)),
+        restore_files=max(level.settings.restore_files, len(earlier_calls.recent)),
         restore_file_tokens=max(level.settings.restore_file_tokens, room_tokens // _LARGEST_PART),
         restore_total_tokens=max(level.settings.restore_total_tokens, room_tokens),
     )
     return replace(plan, level=replace(level, settings=settings))
 
 
-def has_slack(context: CompactionContext, plan: Plan, past: EarlierCalls) -> bool:
+def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:
     """Whether more than a tenth of the target stands empty."""
-    room_tokens = _room_beside(context, plan, past)
+    room_tokens = _room_beside(context, plan, earlier_calls)
     return room_tokens > context.limits.tokens * (1 - _FILLED_SHARE)
 
 
@@ -317,10 +317,10 @@ def _with_longest_tail(
     context: CompactionContext,
     plan: Plan,
     where: CutPoint,
-    past: EarlierCalls,
+    earlier_calls: EarlierCalls,
 ) -> Plan:
     """`plan` cut as early as it fits; `where` is its cut."""
-    step_tokens = _room_beside(context, plan, past)
+    step_tokens = _room_beside(context, plan, earlier_calls)
     for _ in range(_EARLIER_CUTS):
         kept_tokens = sum(map(context.count.message, plan.edited.messages[where.first_kept :]))
         earlier = cut(
@@ -335,7 +335,7 @@ def _with_longest_tail(
             break
         longer = _with_room(context, _cut_at(context, plan, earlier), plan.text_tokens)
         # Words come to a part of what they replace: the less is replaced, the less they need.
-        room_tokens = _room_beside(context, longer, past)
+        room_tokens = _room_beside(context, longer, earlier_calls)
         if room_tokens < 0:
             step_tokens //= 2
         else:
@@ -343,20 +343,22 @@ def _with_longest_tail(
     return plan
 
 
-def _with_least_cleared(context: CompactionContext, plan: Plan, past: EarlierCalls) -> Plan:
+def _with_least_cleared(
+    context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls
+) -> Plan:
     """`plan` with as much less cleared of what stays as there is room for."""
-    more_tokens = _room_beside(context, plan, past)
+    more_tokens = _room_beside(context, plan, earlier_calls)
     while more_tokens > context.limits.tokens * (1 - _FILLED_SHARE):
         fuller = _less_cleared_by(context, plan, more_tokens)
-        if fuller is not None and _room_beside(context, fuller, past) >= 0:
+        if fuller is not None and _room_beside(context, fuller, earlier_calls) >= 0:
             return fuller
         more_tokens //= 2
     return plan
 
 
-def _room_beside(context: CompactionContext, plan: Plan, past: EarlierCalls) -> int:
+def _room_beside(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> int:
     """What is left beside the summary at its largest and the files that `plan` puts back."""
-    files = files_for(past, plan)
+    files = files_for(earlier_calls, plan)
     done = assemble(context, plan, files=files).messages if files else plan.bare
     return context.room_tokens(done) - plan.text_tokens
 

@@ -6,7 +6,7 @@ from functools import cache, partial
 
 from context_compaction import formats
 from context_compaction.activity.file_replay import replay_files
-from context_compaction.budget import check_goal, token_budget_of
+from context_compaction.budget import check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
 from context_compaction.layers.repair import (
@@ -45,7 +45,9 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
     settings = override(policy_named(request.policy).settings, request.settings)
     format_name = request.format or (formats.detect(payload) if payload else "anthropic")
     parsed = formats.parse(payload, format=format_name)
-    check_goal(request, settings, parsed, counter_for(request.model, estimator=settings.estimator))
+    check_budget(
+        request, settings, parsed, counter_for(request.model, estimator=settings.estimator)
+    )
     for at in request.snip_messages:
         if not 0 <= at < len(parsed):
             raise SettingsError(
@@ -65,12 +67,12 @@ def context_of(
     settings = override(policy.settings, request.settings)
     parsed = attributed(session.messages, session.ours)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
-    goal = token_budget_of(session.rejections.harder(request), settings, parsed, count)
+    budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
-    repaired = _repaired(parsed, rules, count, settings, unique_ids=goal.is_over or replaces)
-    settings = settings.scaled(goal.target_tokens, goal.trigger_tokens)
+    repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)
+    settings = settings.scaled(budget.target_tokens, budget.trigger_tokens)
     # A message that is left out must not take a rule of the user with it either.
-    may_replace = goal.is_over or request.mode in ("full", "reactive") or request.snip_messages
+    may_replace = budget.is_over or request.mode in ("full", "reactive") or request.snip_messages
     context = CompactionContext(
         messages=repaired.messages,
         parsed=parsed,
@@ -84,8 +86,8 @@ def context_of(
         policy=policy,
         settings=settings,
         count=count,
-        goal=goal,
-        limits=goal.limits,
+        budget=budget,
+        limits=budget.limits,
         pins=gather_pins(
             request,
             parsed,
@@ -135,11 +137,11 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
         edits, messages = (*edits, *stripped.edits), stripped.messages
     messages = keep_cache_markers(context.parsed, messages)
     is_over = (
-        context.request_count.estimate(messages).upper > context.goal.trigger_tokens
+        context.request_count.estimate(messages).upper > context.budget.trigger_tokens
         or context.count.request_bytes(messages) > context.limits.bytes
     )
-    goal = replace(context.goal, is_over=is_over)
-    return replace(context, messages=messages, repairs=edits, goal=goal)
+    budget = replace(context.budget, is_over=is_over)
+    return replace(context, messages=messages, repairs=edits, budget=budget)
 
 
 def _repaired(

@@ -96,7 +96,7 @@ def redaction_report(
     mode: RedactionMode,
     parsed: Messages,
     appended: AppendResult,
-    sources: Originals,
+    originals: Originals,
     words: SummaryText,
 ) -> JsonObject | None:
     """For the receipt: the mode, and how many secrets of each kind each gate met; None if none."""
@@ -104,7 +104,7 @@ def redaction_report(
         return None
     found = {
         "archived": _counted(_new(parsed, appended)),
-        "shown": _counted((*sources.history.messages, *sources.prefix.messages)),
+        "shown": _counted((*originals.history.messages, *originals.prefix.messages)),
         "summary": count_secrets((words.summary, words.checkpoint)),
     }
     if not any(found.values()):

@@ -87,27 +87,27 @@ def finish(
         words: The summary's text; None where verbatim extracts are to stand.
         now_seconds: The time.
     """
-    start, request, sources = session.start, context.request, decision.originals
+    start, request, originals = session.start, context.request, decision.originals
     acts = decision.plan.acts and request.mode != "plan"
     plan, words = written(context, decision, words)
     secrets = redaction_report(
-        context.gates.mode, given.messages, session.stored.appended, sources, words
+        context.gates.mode, given.messages, session.stored.appended, originals, words
     )
     words = safe_words(context.gates, words)
-    files = files_for(decision.past, plan)
+    files = files_for(decision.earlier_calls, plan)
     edited = safe_edits(
         context.gates, assemble(context, plan, words.summary, words.checkpoint, files)
     )
     validation = validate(context, edited, is_repeated=start.is_repeated)
-    validation, past = noted(validation, decision.past, context)
-    decision = replace(decision, plan=plan, past=past)
+    validation, earlier_calls = noted(validation, decision.earlier_calls, context)
+    decision = replace(decision, plan=plan, earlier_calls=earlier_calls)
     messages = validation.edited.messages
     rendered = [formats.FORMATS[context.format].render_message(m) for m in messages]
     raws = [raw for raws in rendered for raw in raws]
     result = build_result(start.payload, raws, context, plan, validation, words)
     if session.applied is not None:
         result = prepared.applied_result(result, validation, session.applied[0])
-    result = with_redaction(named(with_warnings(result, past, context), start), secrets)
+    result = with_redaction(named(with_warnings(result, earlier_calls, context), start), secrets)
     if request.mode == "plan":
         return Outcome(_planned(answered(result, start, context), given))
     result = with_rejections(result, start.payload, session.rejections)
@@ -138,7 +138,7 @@ def needs_summary(
     given: ReceivedInput, context: CompactionContext, prompt: SummaryPrompt
 ) -> CompactResult:
     """The host is asked for the summary; nothing but the originals was written."""
-    tokens = token_report(context, context.goal.before)
+    tokens = token_report(context, context.budget.before)
     return CompactResult(
         session_id=context.session_id,
         format=context.format,
@@ -176,16 +176,16 @@ class CacheEffect:
 
 def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
     """The figures of one call."""
-    goal = context.goal
+    budget = context.budget
     return TokenReport(
-        goal.before.tokens,
-        goal.before.upper,
+        budget.before.tokens,
+        budget.before.upper,
         after.tokens,
         after.upper,
-        goal.trigger_tokens,
-        goal.target_tokens,
-        limit_tokens(goal, context.request.mode),
-        goal.before.method,
+        budget.trigger_tokens,
+        budget.target_tokens,
+        limit_tokens(budget, context.request.mode),
+        budget.before.method,
     )
 
 
@@ -332,7 +332,7 @@ def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> 
     cleared = sum(1 for edit in plan.edited.edits if edit.action != "dropped")
     replaced = sum(len(message.blocks) for message in plan.replaced)
     shown = context.messages if after is None else after
-    tokens = context.goal.before.tokens
+    tokens = context.budget.before.tokens
     return CompactionStats(
         tokens,
         tokens if after is None else context.request_count.estimate(after).tokens,

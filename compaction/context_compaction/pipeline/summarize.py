@@ -90,10 +90,10 @@ def decide(
         read: What the archive has of what earlier summaries stand for.
     """
     archived = parsed_originals(read, context.format)
-    past = earlier_calls_of(context, known, on_disk)
-    plan = filled(context, plan, past)
+    earlier_calls = earlier_calls_of(context, known, on_disk)
+    plan = filled(context, plan, earlier_calls)
     memory = summary_that_reaches(context, plan, session.states)
-    return Decision(plan, past, originals_of(context, plan, archived), archived, memory)
+    return Decision(plan, earlier_calls, originals_of(context, plan, archived), archived, memory)
 
 
 def brings_text(request: CompactRequest) -> bool:
@@ -163,9 +163,9 @@ def written(
     # Extracts that left room free are written anew, for the longer tail that fills it.
     for refill in range(_REFILLS):
         told = spent(context, plan, words)
-        if refill and not has_slack(context, told, decision.past):
+        if refill and not has_slack(context, told, decision.earlier_calls):
             break
-        fuller = filled(context, told, decision.past)
+        fuller = filled(context, told, decision.earlier_calls)
         if fuller.cut == plan.cut:
             break
         originals = originals_of(context, fuller, decision.archived)
@@ -177,7 +177,7 @@ def _with_more_files(
     context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
 ) -> Plan:
     told = spent(context, plan, words)
-    return replace(plan, level=with_more_files(context, told, decision.past).level)
+    return replace(plan, level=with_more_files(context, told, decision.earlier_calls).level)
 
 
 def job_of(
@@ -241,7 +241,7 @@ def _requests(context: CompactionContext) -> list[str]:
 
 
 def extracts(
-    context: CompactionContext, plan: Plan, sources: Originals, warnings: tuple[str, ...] = ()
+    context: CompactionContext, plan: Plan, originals: Originals, warnings: tuple[str, ...] = ()
 ) -> SummaryText:
     """The summary for `plan` without any model."""
     # A request that is folded away with its turn must be told like any other.
@@ -250,10 +250,10 @@ def extracts(
     words = SummaryText("", "", warnings=warnings)
     # A text counts a little more inside its message, and much more beside another script.
     for _ in range(_FITTINGS if plan.cut else 0):
-        checkpoint = extract_of(context, sources.prefix, checkpoint_tokens, is_prefix=stays)
+        checkpoint = extract_of(context, originals.prefix, checkpoint_tokens, is_prefix=stays)
         # What the checkpoint leaves goes to the summary: it would shrink with every round.
         left = checkpoint_tokens - context.count.text(checkpoint) if summary_tokens else 0
-        summary = extract_of(context, sources.history, summary_tokens + left)
+        summary = extract_of(context, originals.history, summary_tokens + left)
         words = replace(words, summary=summary, checkpoint=checkpoint)
         excess = excess_tokens(context, plan, words.summary, words.checkpoint)
         if excess <= 0 or not (words.summary or words.checkpoint):
@@ -322,14 +322,14 @@ def extract_of(
 
 
 def summarize_with_host_text(
-    context: CompactionContext, plan: Plan, sources: Originals
+    context: CompactionContext, plan: Plan, originals: Originals
 ) -> SummaryText:
     """The summary for `plan` with the prose that the host gave, if it may be used."""
-    plain = extracts(context, plan, sources)
+    plain = extracts(context, plan, originals)
     if not plan.summary_tokens:
         warning = "The summary that was given is not used: no history had to be replaced."
         return replace(plain, warnings=(warning,))
-    source = grounding_source(context, sources.history)
+    source = grounding_source(context, originals.history)
     try:
         prose = host.accept(
             context.request.summary or "", source, plan.summary_tokens, context.count
@@ -337,7 +337,7 @@ def summarize_with_host_text(
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return replace(plain, warnings=(warning,))
-    text = with_extracts(context, prose.text, sources.history, plan.summary_tokens)
+    text = with_extracts(context, prose.text, originals.history, plan.summary_tokens)
     return replace(plain, summary=text, writer="host", warnings=prose.warnings, prose=prose.text)
 
 
@@ -409,10 +409,10 @@ async def _summarize_with_model(
         now_seconds: The time.
         tell: Hears of the text's growth.
     """
-    plan, sources = decision.plan, decision.originals
+    plan, originals = decision.plan, decision.originals
     parts = (
-        (sources.history, plan.summary_tokens, False),
-        (sources.prefix, plan.checkpoint_tokens, True),
+        (originals.history, plan.summary_tokens, False),
+        (originals.prefix, plan.checkpoint_tokens, True),
     )
     jobs = [_Job(*part, job_of(context, plan, *part)) for part in parts]
     if not any(job.has_room_for_prose for job in jobs):
@@ -429,7 +429,7 @@ async def _summarize_with_model(
             f"Verbatim extracts stand in the summary: {model.model} failed "
             f"{settings.breaker_failures} times in a row and is left alone for {wait:.0f} seconds."
         )
-        plain = await to_thread.run_sync(extracts, context, plan, sources, (warning,))
+        plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})
     calls = ModelCalls(model, tell)
     summary, checkpoint = await gathered([partial(_text, job, calls, context) for job in jobs], 2)
@@ -498,23 +498,23 @@ async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Wr
 
 
 def reuse_summary(
-    context: CompactionContext, plan: Plan, sources: Originals, match: SummaryMatch
+    context: CompactionContext, plan: Plan, originals: Originals, match: SummaryMatch
 ) -> SummaryText:
     """The summary for `plan`: the saved one, what came after it, and extracts from the record."""
-    plain = extracts(context, plan, sources)
+    plain = extracts(context, plan, originals)
     text, room_tokens = match.memory.text, plan.summary_tokens
     numbers = {message.index for message in match.since}
-    since = tuple(m for m in sources.history.since if m.index in numbers)
+    since = tuple(m for m in originals.history.since if m.index in numbers)
     if since:
         left = room_tokens - context.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
         newer = OriginalMessages(
             since,
-            later=sources.history.later,
+            later=originals.history.later,
             numbers=tuple(number_of(context, message) for message in since),
         )
         told = extract_of(context, newer, int(left * _SINCE_SHARE))
         text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
-    text = with_extracts(context, text, sources.history, room_tokens)
+    text = with_extracts(context, text, originals.history, room_tokens)
     used: JsonObject = {
         "writer": match.memory.writer,
         "at_seconds": match.memory.at_seconds,

@@ -70,8 +70,8 @@ def _fits(context: CompactionContext, messages: Messages, mode: Mode) -> bool:
     if not messages:
         return True
     return (
-        context.request_count.estimate(messages).upper <= limit_tokens(context.goal, mode)
-        and context.count.request_bytes(messages) <= context.goal.limits.bytes
+        context.request_count.estimate(messages).upper <= limit_tokens(context.budget, mode)
+        and context.count.request_bytes(messages) <= context.budget.limits.bytes
     )
 
 
@@ -82,7 +82,7 @@ def _fewer_bytes(before: Messages, after: Messages, count: MessageCounter) -> bo
 def _too_large(context: CompactionContext, messages: Messages) -> str:
     mode = context.request.mode
     upper = context.request_count.estimate(messages).upper
-    limit = limit_tokens(context.goal, mode)
+    limit = limit_tokens(context.budget, mode)
     wanted = f"It does not fit: up to {upper} tokens where {limit} were wanted. "
     if mode in ("micro", "record"):
         return f"{wanted}Mode {mode} replaces no history: choose auto or full."
@@ -97,12 +97,12 @@ def _too_large(context: CompactionContext, messages: Messages) -> str:
 
 def placed_pieces(context: CompactionContext, messages: Messages) -> tuple[Piece, ...]:
     """The pieces that cannot be made smaller, with positions in the list that came in."""
-    pieces = irreducible_pieces(messages, context.goal, context.count)
+    pieces = irreducible_pieces(messages, context.budget, context.count)
     return tuple(replace(piece, index=context.place_of(piece.index)) for piece in pieces)
 
 
 def irreducible_pieces(
-    messages: Messages, goal: TokenBudget, count: MessageCounter
+    messages: Messages, budget: TokenBudget, count: MessageCounter
 ) -> tuple[Piece, ...]:
     """What is left when nothing more can go, largest first."""
     requests = [at for at, message in enumerate(messages) if user_texts(message)]
@@ -111,8 +111,8 @@ def irreducible_pieces(
         Piece(_describe(message, is_newest=at == newest), message.index, count.message(message))
         for at, message in enumerate(messages)
     ]
-    if goal.overhead_tokens:
-        pieces.append(Piece("system prompt and tools", None, goal.overhead_tokens))
+    if budget.overhead_tokens:
+        pieces.append(Piece("system prompt and tools", None, budget.overhead_tokens))
     pieces.sort(key=lambda piece: -piece.tokens)
     return tuple(pieces[:_MAX_PIECES])
 

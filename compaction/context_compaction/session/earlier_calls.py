@@ -138,14 +138,14 @@ class Decision:
 
     Attributes:
         plan: What is cleared, and where history is cut.
-        past: What earlier calls tell of files.
+        earlier_calls: What they left of files, and how the context was filled since.
         originals: What the text is to stand for.
         archived: What the archive has of what earlier summaries stand for.
         memory: A summary written earlier that can stand in for a new one.
     """
 
     plan: Plan
-    past: EarlierCalls
+    earlier_calls: EarlierCalls
     originals: Originals
     archived: Mapping[Span, Sequence[tuple[int | None, Message]]]
     memory: SummaryMatch | None = None
@@ -155,7 +155,7 @@ def known_files(
     context: CompactionContext, plan: Plan, states: Sequence[SessionState]
 ) -> KnownFiles | None:
     """What the list and the newest of `states` tell of files; None where this call is none's."""
-    if not (plan.acts or context.goal.is_over or _tells(context)):
+    if not (plan.acts or context.budget.is_over or _tells(context)):
         return None
     earlier = before(states, stop_seq_of(context.seqs))
     uses = uses_of(context.messages, context.seqs, context.settings.tool_kinds)
@@ -178,7 +178,7 @@ def earlier_calls_of(
     settings = context.settings
     refill, recent = None, list[RecentFile]()
     # What is only prepared empties no context yet.
-    if context.goal.is_over and not context.request.prepare:
+    if context.budget.is_over and not context.request.prepare:
         refill = _refill_stats(
             context.messages, context.seqs, known.earlier, count=context.count, settings=settings
         )
@@ -187,31 +187,31 @@ def earlier_calls_of(
     return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
 
 
-def files_for(past: EarlierCalls, plan: Plan) -> list[FileText]:
+def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
     """What `restore` may put back, most wanted first; nothing where no history is replaced."""
     if plan.cut is None:
         return []
-    recent = not_shown(past.recent, plan.cut.first_kept)
-    files = file_texts(recent, past.states, past.on_disk)
+    recent = not_shown(earlier_calls.recent, plan.cut.first_kept)
+    files = file_texts(recent, earlier_calls.states, earlier_calls.on_disk)
     # A name alone takes nobody's place.
     files.sort(key=lambda file: file.text is None)
     return files[: plan.level.settings.restore_files]
 
 
 def noted(
-    validation: Validation, past: EarlierCalls, context: CompactionContext
+    validation: Validation, earlier_calls: EarlierCalls, context: CompactionContext
 ) -> tuple[Validation, EarlierCalls]:
     """`validation` with a note of files that changed since they were read, each change once.
 
     It stands before the newest request, or after the newest results: nothing there is cached yet.
     """
     messages = validation.edited.messages
-    changed = untold(past.states, past.on_disk) if _tells(context) else {}
+    changed = untold(earlier_calls.states, earlier_calls.on_disk) if _tells(context) else {}
     warning = changed_warning(changed)
     if warning is None or validation.status == "no_progress":
-        return validation, past
+        return validation, earlier_calls
     if not messages or messages[-1].role != "user":
-        return validation, past
+        return validation, earlier_calls
     note = make_message("user", placeholders.changed_files(warning))
     at = len(messages) - 1 if placeholders.is_request(messages[-1]) else len(messages)
     edit = Edit("changed_files", "added", None, 0, context.count.message(note))
@@ -220,19 +220,19 @@ def noted(
         alternating = alternate_roles(step.messages)
         step = Step(alternating.messages, (edit, *alternating.edits))
     edited = validation.edited.then("changed_files", step, context.count)
-    known = replace(past, states={**past.states, **changed})
+    known = replace(earlier_calls, states={**earlier_calls.states, **changed})
     return replace(validation, edited=edited, status="compacted"), known
 
 
 def with_warnings(
-    result: CompactResult, past: EarlierCalls, context: CompactionContext
+    result: CompactResult, earlier_calls: EarlierCalls, context: CompactionContext
 ) -> CompactResult:
-    """`result` with what the past has to say."""
-    notes = [unknown_warning(context.messages), changed_warning(past.states)]
+    """`result` with what earlier calls make worth a warning."""
+    notes = [unknown_warning(context.messages), changed_warning(earlier_calls.states)]
     receipt = result.receipt
-    if past.refill is not None:
-        notes.append(_thrash_warning(past.refill, context.settings))
-        receipt = {**receipt, "refill": past.refill.as_json()}
+    if earlier_calls.refill is not None:
+        notes.append(_thrash_warning(earlier_calls.refill, context.settings))
+        receipt = {**receipt, "refill": earlier_calls.refill.as_json()}
     warnings = (*result.warnings, *(note for note in notes if note is not None))
     return replace(result, warnings=warnings, receipt={**receipt, "warnings": list(warnings)})
 

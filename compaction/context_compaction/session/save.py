@@ -103,7 +103,7 @@ def commit_of(
         # The context stays as it is until this is applied; what was written serves before.
         state = SessionState(memory=memory, model=model, made=made_in(messages))
     elif is_told or model is not None:
-        state = _whole_state(result, context, decision.past, messages, wishes)
+        state = _whole_state(result, context, decision.earlier_calls, messages, wishes)
         rejection = rejection_of(result, session.rejections)
         state = replace(state, rejection=rejection, memory=memory, model=model)
     else:
@@ -128,7 +128,7 @@ def commit_of(
 def _whole_state(
     result: CompactResult,
     context: CompactionContext,
-    past: EarlierCalls,
+    earlier_calls: EarlierCalls,
     messages: Messages,
     wishes: CompactRequest,
 ) -> SessionState:
@@ -136,14 +136,14 @@ def _whole_state(
     put_back = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
     shown = [
         path
-        for path, file in past.on_disk.items()
+        for path, file in earlier_calls.on_disk.items()
         if f"\n{shown_file(path, file.text)}" in put_back
     ]
     free_tokens = result.tokens.trigger - result.tokens.after
     return SessionState(
         stop_seq=stop_seq_of(context.seqs),
-        files=refreshed(past.states, shown, past.on_disk),
-        filling=Filling(past.refill.streak, free_tokens) if past.refill else None,
+        files=refreshed(earlier_calls.states, shown, earlier_calls.on_disk),
+        filling=Filling(earlier_calls.refill.streak, free_tokens) if earlier_calls.refill else None,
         made=made_in(messages),
         repeat_key=repeat_key(result.messages, wishes),
     )

@@ -16,8 +16,8 @@ from mcp_server_compaction.protocol.schemas import (
 )
 from mcp_server_compaction.protocol.sessions import iso_time
 
-MAX_NAME_CHARS = 64
-MAX_ABSENT_CHARS = 120
+MAX_TOOL_NAME_CHARS = 64
+MAX_TERMS_CHARS = 120
 
 _DATE_CHARS = len("2026-01-31")
 
@@ -94,7 +94,7 @@ def _hit_answer(hit: Hit, max_snippet_chars: int) -> HitAnswer:
         pointer=f"{hit.pointer}@{hit.head}" if hit.head else hit.pointer,
         session_id=hit.session_id if hit.kind == "output" else None,
         role=hit.role,
-        tool_name=hit.tool_name and hit.tool_name[:MAX_NAME_CHARS],
+        tool_name=hit.tool_name and hit.tool_name[:MAX_TOOL_NAME_CHARS],
         time=iso_time(hit.timestamp_seconds),
         line=hit.line,
         offset_chars=hit.offset_chars,
@@ -111,10 +111,10 @@ def _next_answer(hit: Hit | None, max_snippet_chars: int) -> NextAnswer | None:
 
 def unfound(page: SearchPage) -> str:
     """What a page does not have of the words asked for, in sentences that end with a blank."""
-    absent, elsewhere = (
-        ", ".join(words)[:MAX_ABSENT_CHARS] for words in (page.absent, page.elsewhere)
+    missing, elsewhere = (
+        ", ".join(words)[:MAX_TERMS_CHARS] for words in (page.missing_terms, page.elsewhere)
     )
-    nowhere = f"Nowhere found: {absent}. " if absent else ""
+    nowhere = f"Nowhere found: {missing}. " if missing else ""
     away = f"Not here, but elsewhere in the archive: {elsewhere}. " if elsewhere else ""
     some = "No text has all of the words: these have some. " if page.has_any else ""
     return nowhere + away + some

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_compaction.archive import (
+    NO_SEQ,
     AppendResult,
     ArchivedMessage,
     CompactedLists,
@@ -23,7 +24,7 @@ from context_compaction.archive import (
 )
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
 from context_compaction.archive.local.blobs import BlobStore
-from context_compaction.archive.local.history_tree import NO_SEQ, Placed
+from context_compaction.archive.local.history_tree import Placed
 from context_compaction.archive.local.log import LoggedRecord, read_body, session_key
 from context_compaction.archive.local.outputs import (
     StoredOutput,

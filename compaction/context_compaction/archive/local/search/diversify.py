@@ -10,10 +10,10 @@ import string
 from collections.abc import Sequence
 
 from context_compaction.archive.snippets import CHARS_BEFORE_MATCH, SNIPPET_CHARS
+from context_compaction.messages.names import MAX_NAME_CHARS
 
 READ_ROWS = 48  # of the best; 24 show 1 of 80 names less in the pi session
-MAX_PLACES = 60  # of one text that are weighed
-MAX_NAME_CHARS = 80
+PLACES_PER_TEXT = 60  # that are weighed
 OTHER_FORM_WEIGHT = 0.3  # of a name that has the word in another form, or within a longer word
 
 _MARKS = "._$@/\\-"  # within a name, not around it
@@ -70,7 +70,7 @@ def _pieces(name: str) -> set[str]:
 def _windows(text: str, places: Sequence[int]) -> Windows:
     names: list[tuple[int, int, str]] = []
     stop = 0
-    for at in places[:MAX_PLACES]:
+    for at in places[:PLACES_PER_TEXT]:
         if at >= stop:
             name, stop = _name_at(text, at)
             names.append((at, stop, name))

@@ -16,7 +16,7 @@ from math import inf
 from pathlib import Path
 from typing import TypeVar
 
-from context_compaction.archive import SessionInfo
+from context_compaction.archive import NO_SEQ, SessionInfo
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.documents import is_own_tool, read_stored
 from context_compaction.archive.local.blobs import BlobStore
@@ -38,7 +38,6 @@ from context_compaction.archive.local.records import (
 )
 from context_compaction.archive.local.search.ingest import (
     NO_SEGMENT,
-    NO_SEQ,
     SCHEMA,
     News,
     drop_stale_rows,

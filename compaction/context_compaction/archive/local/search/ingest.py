@@ -19,6 +19,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import (
     IndexedPart,
     is_own_tool,
@@ -48,7 +49,6 @@ from context_compaction.errors import ArchiveDamagedError, NotFoundError
 # Rows whose log proved to be other than indexed keep their id, so that it is not given to another
 # text while the full-text table still knows the old one. This number of a segment marks them.
 NO_SEGMENT = 0
-NO_SEQ = -1  # of an output's rows
 
 SCHEMA = (
     PARTITION_SCHEMA
