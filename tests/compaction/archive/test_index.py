@@ -4,16 +4,31 @@ import os
 import random
 import shutil
 import sqlite3
+import sys
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import anyio
 import pytest
 from context_compaction.archive import Archive, Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
+from context_compaction.errors import NotFoundError
 from context_compaction.messages.edits import make_blob
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.compaction.archive.archive_contract import add, assistant, found, parsed, pointers, user
+from tests.compaction.archive.archive_contract import (
+    add,
+    assistant,
+    found,
+    parsed,
+    pointers,
+    transcript,
+    user,
+)
 
 QUERIES = (
     Query("apple"),
@@ -203,6 +218,75 @@ async def test_what_another_archive_appends_is_found_after_searches_with_nothing
             async with open_archive(root, index_root=index_root) as other:
                 await add(other, f"other-{word}", user(f"a {word}"))
             assert await found(first, word) == pointers(f"other-{word}", 0)
+
+
+async def test_opening_reads_nothing_of_sessions_that_have_not_changed(tmp_path: Path) -> None:
+    root, index_root = tmp_path / "archive", tmp_path / "index"
+    async with open_archive(root, index_root=index_root) as archive:
+        for number in range(40):
+            await add(archive, f"s{number}", user(f"wombat{number}"))
+        await found(archive, "wombat3")
+        await anyio.to_thread.run_sync(_make_old, root)
+        await found(archive, "wombat3")
+    opened: list[str] = []
+    is_listening = True
+
+    def listen(event: str, arguments: tuple[object, ...]) -> None:
+        if is_listening and event in {"open", "os.scandir"} and "/sessions/" in f"{arguments[0]}":
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(listen)  # stays for good, so it is told when to rest
+    async with open_archive(root, index_root=index_root) as archive:
+        assert await found(archive, "wombat3") == pointers("s3", 0)
+        assert len(opened) == 1, "the line of the hit"
+        is_listening = False
+        await add(archive, "s3", user("wombat3"), user("a quokka"))
+        assert await found(archive, "quokka") == pointers("s3", 1)
+
+
+STEPS = ("append", "delete", "copy", "restore", "search")
+
+
+@settings(max_examples=15)
+@given(steps=st.lists(st.tuples(st.sampled_from(STEPS), st.sampled_from("abc")), max_size=10))
+def test_a_kept_index_answers_as_a_new_one_does_whatever_happened_to_the_log(
+    steps: list[tuple[str, str]],
+) -> None:
+    """Appended to by others, deleted, copied back; closed and opened between."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        # So that what was indexed a moment ago is taken for known, as if time had passed.
+        patch.setattr("context_compaction.archive.local.search.index.STAMP_NANOSECONDS", 0)
+        for step, session in [*steps, ("search", "a")]:
+            anyio.run(_take_step, Path(folder), step, session)
+
+
+async def _take_step(folder: Path, step: str, session: str) -> None:
+    root, backup, index_root = folder / "archive", folder / "backup", folder / "index"
+    if step in {"copy", "restore"}:
+        source, target = (root, backup) if step == "copy" else (backup, root)
+        await anyio.to_thread.run_sync(partial(_replace, source, target))
+        return
+    async with open_archive(root, index_root=index_root) as archive:
+        if step == "append":
+            try:
+                raws = await transcript(archive, session)
+            except NotFoundError:
+                raws = []
+            await add(archive, session, *raws, user(f"apple {session} {len(raws)}"))
+        elif step == "delete":
+            with suppress(NotFoundError):
+                await archive.delete([session])
+        else:
+            kept = await found(archive, "apple", limit=50)
+            async with open_archive(root, index_root=folder / "new index") as other:
+                assert sorted(kept) == sorted(await found(other, "apple", limit=50))
+            await anyio.to_thread.run_sync(shutil.rmtree, folder / "new index")
+
+
+def _replace(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
 
 
 async def test_a_killed_writers_message_that_another_acknowledged_is_found(tmp_path: Path) -> None:

@@ -45,14 +45,16 @@ from context_compaction.archive.local.search.ingest import (
     indexed_to,
     insert_news,
     is_mostly_dead,
+    keep_stamps,
     remove_dead_rows,
+    seen_stamps,
 )
 from context_compaction.archive.local.search.sqlite_file import IndexFile
 from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
 from context_compaction.messages.history_hash import chain_hash
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
 
 # A folder's time stamp is trusted to show later changes only when it is older than this: some
@@ -135,6 +137,7 @@ class SearchIndex:
         self._look_until_seconds = 0.0
         self._seen_stamps: dict[str, int] = {}
         self._torn_sizes: dict[tuple[str, str], int] = {}
+        self._compared: set[str] = set()  # outer folders whose rows were compared with the log
         self._caught_up: sqlite3.Connection | None = None
         # How many rows of a table hold an expression, as counted when it had so many rows.
         self.counts: dict[tuple[str, str], tuple[int, int]] = {}
@@ -170,11 +173,10 @@ class SearchIndex:
         """Catch up with the log, then do `work`; see `IndexFile.run` for what it raises."""
 
         def caught_up(connection: sqlite3.Connection) -> tuple[T] | None:
-            # Opened just now, so its segments were compared with the log.
             is_new = connection is not self._caught_up
+            self._catch_up(connection)
             if is_new and holds_deleted_session(connection, self._root):
                 return None
-            self._catch_up(connection)
             return (work(connection),)
 
         while (done := self._file.run(caught_up)) is None:
@@ -240,8 +242,9 @@ class SearchIndex:
         is_long_ago = time.time_ns() - noticed > STAMP_NANOSECONDS
         if connection is not self._caught_up:
             self._last_notice = None
-            self._seen_stamps = {}
+            self._seen_stamps = seen_stamps(connection)
             self._torn_sizes = {}
+            self._compared = set()
             self.counts = {}
             self._caught_up = connection
         if noticed == self._last_notice and time.monotonic() < self._look_until_seconds:
@@ -260,6 +263,9 @@ class SearchIndex:
                     is_whole &= self._insert(connection, batch)
                     batch, size_bytes = [], 0
             is_whole &= self._insert(connection, batch)
+        if stamps != self._seen_stamps:
+            with self._file.transaction(connection):
+                keep_stamps(connection, stamps)
         self._seen_stamps = stamps
         self._last_notice = noticed if is_long_ago else None
         self._look_until_seconds = time.monotonic() + FULL_LOOK_SECONDS
@@ -277,23 +283,28 @@ class SearchIndex:
 
     def _news(self, connection: sqlite3.Connection, stamps: dict[str, int]) -> Iterator[News]:
         """What is new in the folders whose time stamp has moved; notes the stamps to trust."""
-        moved: list[str] = []
+        written = self._folder_stamps()
+        moved = {name for name, _ in written.items() ^ self._seen_stamps.items()}
+        trusted_from = time.time_ns() - STAMP_NANOSECONDS
+        stamps.update(item for item in written.items() if item[1] < trusted_from)
+        if unknown := moved - self._compared:
+            with self._file.transaction(connection):
+                drop_stale_rows(connection, self._root, unknown)
+            self._compared |= unknown
+        changed = session_folders(self._root, sorted(moved & written.keys()))
+        # A rebuilt index gets the sessions in about the order in which they were written.
+        for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
+            yield from self._session_news(connection, folder)
+
+    def _folder_stamps(self) -> dict[str, int]:
+        """When each outer folder of the log was last written to, Unix nanoseconds."""
         sessions = self._root / "sessions"
         with explaining(sessions, "Reading"):
             try:
                 with os.scandir(sessions) as entries:
-                    written = {entry.name: entry.stat().st_mtime_ns for entry in entries}
+                    return {entry.name: entry.stat().st_mtime_ns for entry in entries}
             except FileNotFoundError:
-                written = {}
-        for name, stamp in sorted(written.items()):
-            if self._seen_stamps.get(name) != stamp:
-                moved.append(name)
-            if time.time_ns() - stamp > STAMP_NANOSECONDS:
-                stamps[name] = stamp
-        changed = session_folders(self._root, moved)
-        # A rebuilt index gets the sessions in about the order in which they were written.
-        for folder in sorted(changed, key=_written_nanoseconds) if len(changed) > 1 else changed:
-            yield from self._session_news(connection, folder)
+                return {}
 
     def _session_news(self, connection: sqlite3.Connection, folder: Path) -> Iterator[News]:
         for segment, size in segment_sizes(folder).items():

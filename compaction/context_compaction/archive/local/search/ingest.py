@@ -11,7 +11,7 @@ by benchmarks/archive_faults.py), nearly all of it for the list, so many at once
 
 import sqlite3
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby
@@ -77,6 +77,7 @@ CREATE TABLE part (
     size_bytes INTEGER NOT NULL, start_char INTEGER NOT NULL, start_line INTEGER NOT NULL
 );
 CREATE INDEX part_of_output ON part (output_id);
+CREATE TABLE stamp (folder TEXT PRIMARY KEY, nanoseconds INTEGER NOT NULL) WITHOUT ROWID;
 """
 )
 
@@ -182,15 +183,35 @@ def indexed_to(connection: sqlite3.Connection, session_key: str, segment: str) -
     return 0 if row is None else int(row[0])
 
 
-def drop_stale_rows(connection: sqlite3.Connection, root: Path) -> None:
+def seen_stamps(connection: sqlite3.Connection) -> dict[str, int]:
+    """The time stamp of each outer folder of the log whose sessions are indexed whole."""
+    return dict(connection.execute("SELECT folder, nanoseconds FROM stamp"))
+
+
+def keep_stamps(connection: sqlite3.Connection, stamps: Mapping[str, int]) -> None:
+    """Note the stamps of folders that were indexed whole, within the transaction that is open."""
+    connection.execute("DELETE FROM stamp")
+    connection.executemany("INSERT INTO stamp VALUES (?, ?)", stamps.items())
+
+
+def drop_stale_rows(
+    connection: sqlite3.Connection, root: Path, folders: Collection[str] = ("",)
+) -> None:
     """Forget every segment that is gone, shorter than indexed, or other than indexed.
 
-    After a power loss the index may hold rows of lines that never reached the disk.
+    After a power loss the index may hold rows of lines that never reached the disk. With `folders`
+    only sessions in those outer folders of the log are looked at.
     """
-    segments = connection.execute(
-        "SELECT segment.id, session.key, name, indexed_to, tail_length, tail_crc"
-        " FROM segment JOIN session ON session.id = segment.session"
-    ).fetchall()
+    segments = [
+        row
+        for folder in folders
+        for row in connection.execute(
+            "SELECT segment.id, session.key, name, indexed_to, tail_length, tail_crc"
+            " FROM segment JOIN session ON session.id = segment.session"
+            " WHERE session.key BETWEEN ?1 AND ?1 || 'g'",  # keys are hexadecimal
+            (folder,),
+        )
+    ]
     for segment, key, name, end, tail_length, tail_crc in segments:
         path = session_folder(root, key) / name
         with explaining(path, "Reading"):

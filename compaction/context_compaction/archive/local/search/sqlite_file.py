@@ -1,6 +1,6 @@
 """The index's SQLite file: opened, checked, replaced when damaged, written under a lock.
 
-The folder holds the databases, `CURRENT` (the name of the one in use), `index.lock`, `ARCHIVE`
+The folder holds the databases, `CURRENT` (the name of the one in use), the locks, `ARCHIVE`
 (where the archive lies, so that the index can go when that has gone) and `SEAL` (size and time
 stamp of the database at its last clean close). A damaged database is replaced under
 a new name, never in place: a process that still has the old one open then does no harm to the new
@@ -17,13 +17,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from context_compaction.archive.local.durable_files import explaining, locked, make_folder, put_file
+from context_compaction.archive.local.durable_files import (
+    explaining,
+    locked,
+    make_folder,
+    put_file,
+    try_lock,
+)
 from context_compaction.errors import ArchiveBusyError, ArchiveError, ArchiveFullError
 
 BUSY_SECONDS = 30.0
 FIRST_SAFE_SQLITE = (3, 51, 3)  # the WAL-reset bug of 3.7.0 to 3.51.2 is gone
 
 _ARCHIVE = "ARCHIVE"
+_USERS = "users.lock"  # shared by those that have the database open
 _NAME = re.compile(r"[0-9a-f]{16}\.db")
 # Primary result codes after which the file cannot be trusted: a missing table, a failed read
 # (truncated), a malformed page, no database at all.
@@ -52,13 +59,17 @@ class IndexFile:
         version: str,
         verify: Callable[[sqlite3.Connection], None],
     ) -> None:
-        """`schema` makes an empty index of `version`; `verify` brings one in line with the log."""
+        """`schema` makes an empty index of `version`; `verify` brings one in line with the log.
+
+        It is called where the database was neither closed cleanly nor is in use by others.
+        """
         self.folder = folder
         self._archive = archive
         self._schema = schema
         self._version = version
         self._verify = verify
         self._connection: sqlite3.Connection | None = None
+        self._user_lock: int | None = None
         self._name = ""
 
     def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -160,19 +171,20 @@ class IndexFile:
         """Open and check; raises `sqlite3.DatabaseError` where the file is not to be trusted."""
         path = self.folder / name
         is_sealed = not _log_of(path).exists() and self._read_seal() == _seal(path)
+        is_sound = is_sealed or self._is_in_use()
         connection = self._connect(name)
         version = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
         if version != (self._version,):
             self._disconnect()
             return self._replace()
-        if not is_sealed:
+        if not is_sound:
             answer = connection.execute("PRAGMA quick_check(1)").fetchone()
             if answer != ("ok",):
                 self._disconnect()
                 return self._replace()
-        connection.execute("BEGIN IMMEDIATE")
-        self._verify(connection)
-        connection.execute("COMMIT")
+            connection.execute("BEGIN IMMEDIATE")
+            self._verify(connection)
+            connection.execute("COMMIT")
         return connection
 
     def _replace(self) -> sqlite3.Connection:
@@ -193,6 +205,7 @@ class IndexFile:
         with explaining(path, "Making"):
             path.touch(mode=0o600)
         self._name = name
+        self._user_lock = try_lock(self.folder / _USERS, shared=True)
         self._connection = connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -204,6 +217,19 @@ class IndexFile:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._user_lock is not None:
+            os.close(self._user_lock)
+            self._user_lock = None
+
+    def _is_in_use(self) -> bool:
+        """Whether a live process has the database open, and so has found it sound.
+
+        A process that is killed leaves nothing half done: only a power loss does, which ends all.
+        """
+        alone = try_lock(self.folder / _USERS)
+        if alone is not None:
+            os.close(alone)
+        return alone is None
 
     def _read_seal(self) -> str:
         try:
