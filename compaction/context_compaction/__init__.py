@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from context_compaction.archive import Archive, Hit, Query, SearchPage
-    from context_compaction.archive.local.archive import LocalArchive, open_archive
+    from context_compaction.archive.local.archive import LocalArchive
+    from context_compaction.archive.opening import open_archive
     from context_compaction.budget import Budget, make_budget
     from context_compaction.errors import (
         ArchiveBusyError,
@@ -137,10 +138,8 @@ _NAMES_BY_MODULE = {
         "Query",
         "SearchPage",
     ),
-    "archive.local.archive": (
-        "LocalArchive",
-        "open_archive",
-    ),
+    "archive.local.archive": ("LocalArchive",),
+    "archive.opening": ("open_archive",),
     "budget": (
         "Budget",
         "make_budget",

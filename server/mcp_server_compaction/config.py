@@ -1,7 +1,6 @@
 """What the server is told: flags before environment before defaults, read once and frozen."""
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,8 @@ from context_compaction.errors import SettingsError
 from context_compaction.file_access import Roots, default_folders, roots_of
 from context_compaction.redaction import REDACTION_MODES, RedactionMode
 
-ARCHIVE_VARIABLE = "MCP_COMPACTION_ARCHIVE"
+from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
+
 ROOTS_VARIABLE = "MCP_COMPACTION_ROOTS"
 POLICY_VARIABLE = "MCP_COMPACTION_POLICY"
 MODEL_VARIABLE = "MCP_COMPACTION_MODEL"
@@ -29,7 +29,6 @@ NO_ROOTS = Roots()
 # Claude Desktop gives a tool four minutes, other hosts one or two.
 DEFAULT_SUMMARY_SECONDS = 120.0
 MAX_SUMMARY_SECONDS = 3_600.0
-_ADDRESS = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 WriterName: TypeAlias = Literal["auto", "extractive", "host", "anthropic", "sampling"]
@@ -59,7 +58,9 @@ class Config:
     """How one process serves.
 
     Attributes:
-        archive_folder: Where the archive lies; made when it is first used.
+        archive_folder: Where the archive lies; made when it is first used. For an archive at an
+            address, where this machine keeps what belongs to it alone: how far it has imported
+            its own files, what its hooks noted, the token of its HTTP service.
         roots: The folders whose files the tools may read.
         policy: The policy of a call that names none.
         model: The model of a call that names none, for its window and tokenizer.
@@ -67,6 +68,8 @@ class Config:
         redaction: What becomes of secrets: "off", "warn" or "on".
         imports_sessions: Whether sessions that hosts keep on disk are archived by themselves, when
             the server starts and before each search.
+        archive_address: Where the archive is, if it is no folder of this machine; it may hold a
+            password.
     """
 
     archive_folder: Path
@@ -76,6 +79,12 @@ class Config:
     summaries: Summaries = Summaries()
     redaction: RedactionMode = "warn"
     imports_sessions: bool = False
+    archive_address: str | None = field(default=None, repr=False)
+
+    @property
+    def archive(self) -> Path | str:
+        """What `open_archive` is to open."""
+        return self.archive_address or self.archive_folder
 
 
 def load_config(
@@ -100,9 +109,10 @@ def load_config(
         SettingsError: A named root is no folder, the archive's place is a file, or what was said
             of summaries cannot be.
     """
-    folder = _archive_folder(archive or environment.get(ARCHIVE_VARIABLE))
+    folder, address = archive_place(archive or environment.get(ARCHIVE_VARIABLE))
     return Config(
         archive_folder=folder,
+        archive_address=address,
         roots=_roots(roots, environment.get(ROOTS_VARIABLE), over_http=over_http),
         policy=environment.get(POLICY_VARIABLE) or "default",
         model=environment.get(MODEL_VARIABLE) or None,
@@ -116,25 +126,6 @@ def load_config(
         redaction=_redaction(redaction or environment.get(REDACTION_VARIABLE), over_http=over_http),
         imports_sessions=_imports(imports or environment.get(IMPORT_VARIABLE)) and not over_http,
     )
-
-
-def _archive_folder(named: str | None) -> Path:
-    if not named:
-        import platformdirs  # only where the default is needed
-
-        return Path(platformdirs.user_data_dir("mcp-server-compaction", appauthor=False))
-    if _ADDRESS.match(named):
-        raise SettingsError(
-            f"The archive {named.partition('://')[0]}://… is an address, which this version cannot "
-            f"use. Name a folder with --archive or {ARCHIVE_VARIABLE}."
-        )
-    folder = Path(named).expanduser().absolute()
-    if folder.exists() and not folder.is_dir():
-        raise SettingsError(
-            f"The archive's place {folder} is not a folder. "
-            f"Name a folder with --archive or {ARCHIVE_VARIABLE}."
-        )
-    return folder
 
 
 def _roots(flags: Sequence[str], variable: str | None, *, over_http: bool) -> Roots:

@@ -1,18 +1,21 @@
 """The archive's protocol: append-only transcripts, outputs, and how they are found again.
 
-Two implementations share one conformance suite. Everything here is data and types; `local/`
-opens the embedded archive.
+Two implementations share one conformance suite. Everything here is data and types; `opening.py`
+opens the one that a place names. The line of a compaction needs `Transcripts` and `Outputs` alone.
 """
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from context_compaction.errors import SettingsError
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import RedactionMode
 
 __all__ = [
+    "DEFAULT_TENANT",
     "NO_SEQ",
     "AppendResult",
     "Archive",
@@ -22,18 +25,39 @@ __all__ = [
     "Health",
     "History",
     "Hit",
+    "Maintenance",
     "OutputInfo",
     "OutputSlice",
+    "Outputs",
     "Query",
+    "Search",
     "SearchPage",
     "SessionInfo",
     "SessionUsage",
     "StandingContext",
     "StoredReceipt",
+    "Transcripts",
     "Usage",
+    "check_tenant",
 ]
 
 NO_SEQ = -1  # of what has no number in a transcript: a message of our own making, an output
+DEFAULT_TENANT = "default"
+_TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def check_tenant(tenant: str) -> str:
+    """`tenant`, if it can name one.
+
+    Raises:
+        SettingsError: It cannot.
+    """
+    if not _TENANT.fullmatch(tenant):
+        raise SettingsError(
+            f"{tenant[:80]!r} cannot name a tenant. Give 1 to 64 letters, digits, dots, dashes "
+            "and underscores, the first one a letter or digit."
+        )
+    return tenant
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +349,8 @@ class Usage:
         return logs + sum(self.blob_bytes.values())
 
 
-class Archive(Protocol):
-    """Append-only store of transcripts and outputs. Every method raises `ArchiveError`.
-
-    Cancelling a call leaves all of it or nothing of it.
-    """
+class Transcripts(Protocol):
+    """What sessions hold: their messages, and what compactions made of them."""
 
     @property
     def redaction(self) -> RedactionMode:
@@ -426,6 +447,10 @@ class Archive(Protocol):
         """What the compaction came to whose receipt is the one at `number`, from 0, the oldest."""
         ...
 
+
+class Outputs(Protocol):
+    """Large results and other contents, kept apart from the messages that named them."""
+
     async def outputs(self, session_id: str) -> list[OutputInfo]:
         """The outputs that the session keeps, newest first."""
         ...
@@ -446,6 +471,10 @@ class Archive(Protocol):
         """Whole lines of an output; a negative `start_line` counts from the end (-1 the last)."""
         ...
 
+
+class Search(Protocol):
+    """How sessions and what was said in them are found again."""
+
     async def search(self, query: Query) -> SearchPage:
         """Find text in messages and outputs; sees everything appended before the call."""
         ...
@@ -462,6 +491,10 @@ class Archive(Protocol):
     async def session_info(self, session_id: str) -> SessionInfo:
         """One session."""
         ...
+
+
+class Maintenance(Protocol):
+    """What an archive takes, for how long, and in which state it is."""
 
     async def retain(self, session_id: str, *, retained: bool = True) -> None:
         """Keep a session, and those that it started, from retention; or no longer."""
@@ -481,4 +514,24 @@ class Archive(Protocol):
 
     async def health(self) -> Health:
         """Figures and problems, for `doctor`."""
+        ...
+
+
+class Archive(Transcripts, Outputs, Search, Maintenance, Protocol):
+    """Append-only store of one tenant's transcripts and outputs. Methods raise `ArchiveError`.
+
+    Cancelling a call leaves all of it or nothing of it.
+    """
+
+    @property
+    def tenant(self) -> str:
+        """Whose sessions these are; nothing of another tenant's can be read or written here."""
+        ...
+
+    async def for_tenant(self, tenant: str) -> "Archive":
+        """The part of the same store that belongs to `tenant`; it ends with this archive.
+
+        Raises:
+            SettingsError: The name cannot be a tenant's.
+        """
         ...

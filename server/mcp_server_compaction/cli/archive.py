@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 from context_compaction.archive import SearchPage, SessionInfo
-from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.opening import open_archive
 from context_compaction.archive.snippets import SNIPPET_CHARS
 from context_compaction.errors import NotFoundError, QueryError
 
@@ -61,7 +61,7 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
 
 async def _search(given: Mapping[str, Any], config: Config) -> SearchPage:
     arguments = parse_arguments(SearchArguments, given)
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         query = query_of(arguments)
         if query.session_id is not None:
             query = replace(query, session_id=await whole_session(archive, query.session_id))
@@ -105,7 +105,7 @@ async def _read(
     json_path: str | None,
     as_json: bool,
 ) -> str:
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         as_json = as_json or json_path is not None
         pointer = await whole_pointer(archive, pointer)
         source = await open_source(archive, pointer, as_json=as_json)
@@ -201,14 +201,14 @@ def run_family(session_id: str, config: Config, *, as_json: bool) -> None:
 
 
 async def _family(session_id: str, config: Config) -> list[Member]:
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         return await family_of(archive, await whole_session(archive, session_id))
 
 
 async def _sessions(config: Config) -> list[SessionInfo]:
     found: list[SessionInfo] = []
     cursor: str | None = None
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         while True:
             page, cursor = await archive.sessions(limit=100, cursor=cursor)
             found += page

@@ -14,7 +14,7 @@ import anyio
 from anyio import to_thread
 from context_compaction import formats
 from context_compaction.archive import Archive
-from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.opening import open_archive
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import JsonObject
@@ -95,7 +95,7 @@ def run_compact(job: CompactJob, config: Config) -> None:
 
 async def _compact(job: CompactJob, config: Config) -> _Outcome:
     with progress("Compacting") as tell:
-        async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
+        async with open_archive(config.archive, redaction=config.redaction) as archive:
             given = await _source(job.source, archive)
             if job.format_name:
                 given = replace(given, format=job.format_name)

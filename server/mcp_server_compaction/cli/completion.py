@@ -53,16 +53,14 @@ def sessions_for(
     import anyio
     from click.shell_completion import CompletionItem
     from context_compaction.archive import SessionInfo
-    from context_compaction.archive.local.archive import open_archive
+    from context_compaction.archive.opening import open_archive
 
     from mcp_server_compaction.config import load_config
 
     flags = context.find_root().params
 
     async def newest() -> list[SessionInfo]:
-        async with open_archive(
-            load_config(archive=flags.get("archive")).archive_folder
-        ) as archive:
+        async with open_archive(load_config(archive=flags.get("archive")).archive) as archive:
             found, _ = await archive.sessions(limit=_MOST_SESSIONS)
             return found
 

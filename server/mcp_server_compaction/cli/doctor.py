@@ -7,7 +7,7 @@ from importlib.metadata import version
 
 import anyio
 from context_compaction.archive import Health
-from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.opening import open_archive
 from context_compaction.errors import ArchiveError, VocabularyError
 from context_compaction.tokens.counter import counter_for
 
@@ -59,7 +59,7 @@ def _vocabulary() -> str:
 
 
 def _archive(config: Config) -> list[tuple[str, list[str]]]:
-    if not config.archive_folder.exists():
+    if config.archive_address is None and not config.archive_folder.exists():
         return [("archive", [f"{config.archive_folder} (empty: made when it is first used)"])]
     try:
         health = anyio.run(_health, config)
@@ -76,7 +76,7 @@ def _archive(config: Config) -> list[tuple[str, list[str]]]:
 
 
 async def _health(config: Config) -> Health:
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         return await archive.health()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 from anyio import to_thread
-from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.opening import open_archive
 from context_compaction.errors import SettingsError
 from context_compaction.file_access import host_folders
 
@@ -83,7 +83,7 @@ async def _import(files: Sequence[Path], config: Config) -> list[Imported]:
     changed = await to_thread.run_sync(files_to_import, journal, files)
     if not changed:
         return []
-    async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
+    async with open_archive(config.archive, redaction=config.redaction) as archive:
         calls = Calls(archive)
         total_bytes = sum(path.stat().st_size for path in changed if path.exists()) or 1
         outcomes: list[Imported] = []

@@ -11,8 +11,9 @@ from typing import Any
 import anyio
 from context_compaction.errors import SettingsError
 
+from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE
 from mcp_server_compaction.cli.terminal import say
-from mcp_server_compaction.config import ARCHIVE_VARIABLE, is_folder
+from mcp_server_compaction.config import is_folder
 from mcp_server_compaction.hosts.catalog import SERVER_NAME, Host, Places, Scope, host_named
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (

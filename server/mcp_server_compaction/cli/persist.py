@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import anyio
-from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.opening import open_archive
 from context_compaction.errors import SettingsError
 from context_compaction.messages.edits import Blob, make_blob
 from context_compaction.settings import Settings
@@ -59,5 +59,5 @@ def _text(file: Path) -> str:
 
 
 async def _store(config: Config, session_id: str, blob: Blob) -> None:
-    async with open_archive(config.archive_folder, redaction=config.redaction) as archive:
+    async with open_archive(config.archive, redaction=config.redaction) as archive:
         await archive.commit(session_id, blobs=[blob])

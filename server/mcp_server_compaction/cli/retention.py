@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import anyio
 from context_compaction.archive import SessionUsage, Usage
-from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.retention import choose
+from context_compaction.archive.opening import open_archive
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject
 
@@ -149,17 +149,17 @@ def run_delete(config: Config, session_ids: Sequence[str], *, as_json: bool) -> 
 
 
 async def _usage(config: Config) -> Usage:
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         return await archive.usage()
 
 
 async def _delete(config: Config, session_ids: Sequence[str]) -> int:
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         return await archive.delete(session_ids)
 
 
 async def _pin(config: Config, session_ids: Sequence[str], pinned: bool) -> list[str]:
-    async with open_archive(config.archive_folder) as archive:
+    async with open_archive(config.archive) as archive:
         names = [await whole_session(archive, session_id) for session_id in session_ids]
         for name in names:
             await archive.retain(name, retained=pinned)

@@ -13,10 +13,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
+from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
     TELLS_AT_PROMPT,
@@ -52,6 +53,7 @@ class HookCall:
         archive_folder: Where the archive lies.
         redaction: What becomes of secrets, as for the server.
         payload: What the host said.
+        archive_address: Where it is instead, if it is no folder of this machine.
     """
 
     event: str
@@ -59,6 +61,12 @@ class HookCall:
     archive_folder: Path
     redaction: str
     payload: Mapping[str, Json]
+    archive_address: str | None = field(default=None, repr=False)
+
+    @property
+    def archive(self) -> Path | str:
+        """What `open_archive` is to open."""
+        return self.archive_address or self.archive_folder
 
     @property
     def session_id(self) -> str:
@@ -83,9 +91,9 @@ def run_hook(arguments: Sequence[str]) -> None:
     folder: Path | None = None
     try:
         named = _parser().parse_args(arguments)
-        folder = _archive_folder(named.archive)
+        folder, address = archive_place(named.archive or os.environ.get(ARCHIVE_VARIABLE))
         payload = json.loads(sys.stdin.buffer.read() or b"{}")
-        call = HookCall(named.event, named.host, folder, named.redaction, payload)
+        call = HookCall(named.event, named.host, folder, named.redaction, payload, address)
         answer = answer_to(call)
         if answer is not None:
             sys.stdout.write(json.dumps(answer))
@@ -127,15 +135,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--archive")
     parser.add_argument("--redaction", default=os.environ.get("MCP_COMPACTION_REDACTION") or "warn")
     return parser
-
-
-def _archive_folder(named: str | None) -> Path:
-    named = named or os.environ.get("MCP_COMPACTION_ARCHIVE")
-    if named:
-        return Path(named).expanduser().absolute()
-    import platformdirs
-
-    return Path(platformdirs.user_data_dir("mcp-server-compaction", appauthor=False))
 
 
 def _answer_to_tool(call: HookCall) -> Json:
@@ -246,6 +245,7 @@ def _archive_beside(call: HookCall) -> None:
         "event": call.event,
         "host": call.host,
         "archive_folder": str(call.archive_folder),
+        "archive_address": call.archive_address,
         "redaction": call.redaction,
         "payload": call.payload,
     }

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
-from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.archive import Archive
+from context_compaction.archive.opening import open_archive
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import make_blob
 from context_compaction.redaction import REDACTION_MODES, RedactionMode
@@ -42,7 +43,7 @@ def store_output(call: HookCall, text: str) -> str:
     blob = make_blob(text, tool_name=tool_name, call_id=call_id and str(call_id))
 
     async def commit() -> None:
-        async with open_archive(call.archive_folder, redaction=_redaction(call)) as archive:
+        async with open_archive(call.archive, redaction=_redaction(call)) as archive:
             await archive.commit(call.session_id, blobs=[blob])
 
     anyio.run(commit)
@@ -57,7 +58,7 @@ def _redaction(call: HookCall) -> RedactionMode:
 
 async def archive_session(call: HookCall) -> None:
     """Archive what is new in a session, and where its context is about to go, make notes of it."""
-    async with open_archive(call.archive_folder, redaction=_redaction(call)) as archive:
+    async with open_archive(call.archive, redaction=_redaction(call)) as archive:
         messages, format_name = await _take_in(call, archive)
     if not messages or call.kind not in {"compacting", "ending"}:
         return
@@ -72,7 +73,7 @@ async def archive_session(call: HookCall) -> None:
         call.state_file("pending").touch()
 
 
-async def _take_in(call: HookCall, archive: LocalArchive) -> tuple[Sequence[Json], str]:
+async def _take_in(call: HookCall, archive: Archive) -> tuple[Sequence[Json], str]:
     """Archive the session; the messages of its context, and their format."""
     from context_compaction import formats
 
@@ -90,7 +91,7 @@ async def _take_in(call: HookCall, archive: LocalArchive) -> tuple[Sequence[Json
     return await _import(call, archive, Path(path))
 
 
-async def _import(call: HookCall, archive: LocalArchive, path: Path) -> tuple[Sequence[Json], str]:
+async def _import(call: HookCall, archive: Archive, path: Path) -> tuple[Sequence[Json], str]:
     from context_compaction.formats.session_files.read import read_conversation
 
     from mcp_server_compaction.hosts.import_calls import Calls
@@ -151,7 +152,14 @@ def main() -> None:
     """Do what standard input asks for; whatever fails is logged."""
     job = json.load(sys.stdin)
     folder = Path(job["archive_folder"])
-    call = HookCall(job["event"], job["host"], folder, job["redaction"], job["payload"])
+    call = HookCall(
+        job["event"],
+        job["host"],
+        folder,
+        job["redaction"],
+        job["payload"],
+        job.get("archive_address"),
+    )
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
     try:

@@ -48,11 +48,9 @@ class LazyArchive:
 
     async def _keep_open(self, *, task_status: TaskStatus[Archive]) -> None:
         # Here and not above: SQLite and zstandard are loaded when they are needed.
-        from context_compaction.archive.local.archive import open_archive
+        from context_compaction.archive.opening import open_archive
 
-        async with open_archive(
-            self._config.archive_folder, redaction=self._config.redaction
-        ) as archive:
+        async with open_archive(self._config.archive, redaction=self._config.redaction) as archive:
             task_status.started(archive)
             await self._closing.wait()
 

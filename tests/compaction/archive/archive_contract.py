@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from context_compaction import formats
-from context_compaction.archive import Archive, ContextEntry, Hit, Query
+from context_compaction.archive import DEFAULT_TENANT, Archive, ContextEntry, Hit, Query
 from context_compaction.archive.local.retention import choose
 from context_compaction.errors import InvalidMessageError, NotFoundError, QueryError, SettingsError
 from context_compaction.messages.edits import Blob, make_blob, output_id_of
@@ -1103,3 +1103,46 @@ async def a_pin_keeps_a_session_and_what_it_started_until_it_is_taken_off(
     assert choose(await archive.usage(), before_seconds=0.0, max_bytes=10**9) == []
     with pytest.raises(NotFoundError):
         await archive.retain("gone")
+
+
+# Tenants
+
+
+@promise
+async def a_tenant_sees_and_changes_nothing_of_another(archive: Archive) -> None:
+    said = await archive.append("s", parsed(user("needle of one")), format=FORMAT)
+    blob = make_blob("large needle of one\n" * 9_000)
+    await archive.commit("s", blobs=[blob], receipt={"of": "one"}, head=said.head)
+    other = await archive.for_tenant("other")
+    assert (archive.tenant, other.tenant) == (DEFAULT_TENANT, "other")
+    assert await other.for_tenant("other") is other
+    for ask in (
+        other.context("s"),
+        other.receipts("s"),
+        other.session_info("s"),
+        other.read_messages("s", 0, 9),
+        other.append("s", parsed(user("x")), format=FORMAT, after=said.head),
+        other.outputs("s"),
+        other.output_info(blob.output_id),
+        other.read_output(blob.output_id),
+        other.retain("s"),
+        other.delete(["s"]),
+    ):
+        with pytest.raises(NotFoundError):
+            await ask
+    assert await found(other, "needle") == []
+    assert await found(other, "needle", kind="regex") == []
+    assert await other.sessions() == ([], None)
+    health = await other.health()
+    assert (health.session_count, health.message_count, health.output_count) == (0, 0, 0)
+
+    assert await add(other, "s", user("needle of other")) == (0,)
+    await other.commit("s", blobs=[blob])
+    assert await found(other, "needle", role="user") == pointers("s", 0)
+    assert await transcript(archive, "s") == [user("needle of one")]
+    assert await found(archive, "other") == []
+    await other.delete(["s"])
+    assert (await archive.read_output(blob.output_id)).data == blob.data
+    for name in ("", "../x", "a b", "x" * 65, ".hidden"):
+        with pytest.raises(SettingsError, match="tenant"):
+            await archive.for_tenant(name)

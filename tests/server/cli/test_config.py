@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from context_compaction.errors import SettingsError
 from context_compaction.file_access import roots_of
-from mcp_server_compaction.config import load_config
+from mcp_server_compaction.config import Config, load_config
 
 
 def test_a_flag_wins_over_the_environment(tmp_path: Path) -> None:
@@ -51,3 +51,19 @@ def test_a_place_that_is_no_folder_is_refused_by_the_name_of_its_setting(tmp_pat
         load_config(archive=str(tmp_path / "file"), environment={})
     with pytest.raises(SettingsError, match="MCP_COMPACTION_ROOTS"):
         load_config(environment={"MCP_COMPACTION_ROOTS": str(tmp_path / "absent")})
+
+
+def test_an_address_names_an_archive_elsewhere_and_a_folder_here_for_what_is_local() -> None:
+    def config(address: str) -> Config:
+        return load_config(environment={"MCP_COMPACTION_ARCHIVE": address})
+
+    one = config("postgresql://me:secret@host/archive")
+    assert one.archive == "postgresql://me:secret@host/archive"
+    assert "secret" not in repr(one)
+    assert config("postgresql://me:other@host/archive").archive_folder == one.archive_folder
+    for other in ("postgresql://host/other", "postgresql://host/archive?tenant=a"):
+        assert config(other).archive_folder != one.archive_folder, (
+            "imports are noted for each apart"
+        )
+    with pytest.raises(SettingsError, match="of no kind that is known"):
+        config("mysql://host/archive")

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
@@ -16,6 +17,7 @@ from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
 from platformdirs import user_cache_path
 
 from context_compaction.archive import (
+    DEFAULT_TENANT,
     AppendResult,
     ArchivedMessage,
     CompactedLists,
@@ -29,12 +31,13 @@ from context_compaction.archive import (
     SessionInfo,
     StoredReceipt,
     Usage,
+    check_tenant,
 )
 from context_compaction.archive.local.durable_files import close_to_others, explaining, make_folder
 from context_compaction.archive.local.outputs import StoredOutput
 from context_compaction.archive.local.retention import finish_deletion, measure
 from context_compaction.archive.local.transcripts import TranscriptStore
-from context_compaction.errors import NotFoundError
+from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import RedactionMode
@@ -54,6 +57,7 @@ _OURS = frozenset({
     "imports",
     "lock",
     "sessions",
+    "tenants",
     "trash",
     "writers",
 })
@@ -94,9 +98,15 @@ class LocalArchive:
     """
 
     def __init__(
-        self, root: Path, index_root: Path | None, redaction: RedactionMode = "off"
+        self,
+        root: Path,
+        index_root: Path | None,
+        redaction: RedactionMode = "off",
+        tenant: str = DEFAULT_TENANT,
     ) -> None:
         self._root = root.absolute()
+        self._tenant = tenant
+        self._tenants: dict[str, LocalArchive] = {}
         self._index_root = index_root
         self._redaction: RedactionMode = redaction
         self._lanes = Lanes(self._root, redacts=redaction == "on")
@@ -109,6 +119,33 @@ class LocalArchive:
     def redaction(self) -> RedactionMode:
         """See `Archive.redaction`."""
         return self._redaction
+
+    @property
+    def tenant(self) -> str:
+        """See `Archive.tenant`."""
+        return self._tenant
+
+    async def for_tenant(self, tenant: str) -> "LocalArchive":
+        """See `Archive.for_tenant`: an archive in a folder of its own, below that of this one.
+
+        Raises:
+            SettingsError: The name cannot be a tenant's.
+            ArchiveError: The folder cannot be made.
+        """
+        if check_tenant(tenant) == self._tenant:
+            return self
+        if self._tenant != DEFAULT_TENANT:
+            raise SettingsError(
+                f"The archive of tenant {self._tenant!r} holds no other tenants. Ask the one that "
+                "was opened."
+            )
+        if tenant not in self._tenants:
+            # The name as a hash: file systems differ in which names are one.
+            folder = self._root / "tenants" / blake2b(tenant.encode(), digest_size=16).hexdigest()
+            archive = LocalArchive(folder, self._index_root, self._redaction, tenant)
+            await to_thread.run_sync(archive.prepare)
+            self._tenants.setdefault(tenant, archive)
+        return self._tenants[tenant]
 
     async def append(
         self,
@@ -376,7 +413,9 @@ class LocalArchive:
         finish_deletion(self._root)
 
     async def aclose(self) -> None:
-        """Close the index and let go of the writer's lock."""
+        """Close the index and let go of the writer's lock, those of tenants too."""
+        for archive in self._tenants.values():
+            await archive.aclose()
         if self._index is not None:
             await self._on_index(self._index.close)
         if self._own_index is not None:
