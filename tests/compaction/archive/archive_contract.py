@@ -232,6 +232,18 @@ async def large_strings_are_read_back_exactly_wherever_they_stand(archive: Archi
 
 
 @promise
+async def a_pattern_finds_what_the_log_keeps_elsewhere_or_escaped(archive: Archive) -> None:
+    large = "x" * 40_000 + " ZXPlant7QuirkError"
+    function = {"name": "find", "arguments": r'{"what": "a \u005aXPlant8QuirkError"}'}
+    calls = [{"id": "c", "type": "function", "function": function}]
+    asked = {"role": "assistant", "content": None, "tool_calls": calls}
+    messages = formats.parse([user(large), asked], format="openai-chat")
+    await archive.append("s", messages, format="openai-chat")
+    assert sorted(await found(archive, r"ZXPlant\dQuirk", kind="regex")) == pointers("s", 0, 1)
+    assert await found(archive, r"[WY]XPlant\dQuirk|Plant8Qu", kind="regex") == pointers("s", 1)
+
+
+@promise
 async def a_known_list_is_not_written_again_and_a_grown_one_only_where_it_grew(
     archive: Archive,
 ) -> None:

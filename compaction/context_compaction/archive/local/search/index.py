@@ -9,9 +9,10 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import groupby
 from math import inf
 from pathlib import Path
 from typing import TypeVar
@@ -31,7 +32,6 @@ from context_compaction.archive.local.log import (
 from context_compaction.archive.local.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.local.records import (
     BLOB_MARK,
-    LinePlace,
     decode_body,
     decode_head,
     internalise,
@@ -56,6 +56,8 @@ from context_compaction.messages.history_hash import chain_hash
 
 SCHEMA_VERSION = 5
 BATCH_BYTES = 8 * 1024 * 1024  # log bytes a transaction, so that nobody waits long for the lock
+
+_MOST_UNWANTED = 4  # times as much as is wanted may be read at once
 
 # A folder's time stamp is trusted to show later changes only when it is older than this: some
 # file systems keep whole seconds.
@@ -82,7 +84,7 @@ class Doc:
     Attributes:
         doc_id: Row id; larger is newer, as far as things were indexed in the order of their time.
         session_key: The hash that names the session's folder.
-        place: Where the record's line is.
+        segment: The segment that holds the record's line, from byte `offset`, `length` bytes.
         seq: The message's number; -1 for an output.
         output_id: The output's id; None for a message.
         seconds: When it was said.
@@ -93,7 +95,9 @@ class Doc:
     doc_id: int
     session_key: str
     session_id: str
-    place: LinePlace
+    segment: str
+    offset: int
+    length: int
     seq: int
     seconds: float
     output_id: str | None
@@ -345,17 +349,35 @@ class SearchIndex:
             " WHERE doc.id IN (SELECT value FROM json_each(?))",
             (json.dumps(ids),),
         )
-        found = {
-            row[0]: Doc(row[0], row[1], row[2], LinePlace(*row[3:6]), *row[6:]) for row in rows
-        }
+        found = {row[0]: Doc(*row) for row in rows}
         return [found[doc_id] for doc_id in ids if doc_id in found]
+
+    def lines(self, docs: Iterable[Doc]) -> Iterator[tuple[Doc, bytes]]:
+        """Each row with its line of the log; empty where the log no longer holds it.
+
+        Rows that follow each other mostly stand side by side, and are read at once.
+        """
+        for (key, segment), neighbors in groupby(docs, lambda doc: (doc.session_key, doc.segment)):
+            group = list(neighbors)
+            path = session_folder(self._root, key) / segment
+            start = min(doc.offset for doc in group)
+            end = max(doc.offset + doc.length for doc in group)
+            if end - start > _MOST_UNWANTED * sum(doc.length for doc in group):
+                for doc in group:
+                    yield doc, _read_log(path, doc.offset, doc.length)
+                continue
+            data = _read_log(path, start, end - start)
+            for doc in group:
+                yield doc, data[doc.offset - start : doc.offset - start + doc.length]
 
     def read(self, doc: Doc) -> DocText | None:
         """The text of a row, from the log; None where the log no longer holds it."""
-        folder = session_folder(self._root, doc.session_key)
+        ((_, line),) = self.lines([doc])
+        return self.text(doc, line)
+
+    def text(self, doc: Doc, line: bytes) -> DocText | None:
+        """What the line of a row contains; None where the log no longer holds it."""
         try:
-            with explaining(folder, "Reading"):
-                line = read_at(folder / doc.place.segment, doc.place.offset, doc.place.length)
             head = decode_head(line)
             if (
                 head is None
@@ -389,6 +411,17 @@ class SearchIndex:
             if is_gone(error):
                 return None
             raise
+
+
+def _read_log(path: Path, offset: int, length: int) -> bytes:
+    """Bytes of a segment; none where it is gone."""
+    try:
+        with explaining(path, "Reading"):
+            return read_at(path, offset, length)
+    except ArchiveError as error:
+        if is_gone(error):
+            return b""
+        raise
 
 
 def _written_nanoseconds(folder: Path) -> int:

@@ -14,6 +14,7 @@ import anyio
 
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.cursors import encode_cursor
+from context_compaction.archive.local.records import BLOB_MARK
 from context_compaction.archive.local.search.fts_tables import (
     Filter,
     expression_of,
@@ -28,6 +29,7 @@ from context_compaction.archive.tokenizer import phrase_term
 SCAN_BYTES = 64 * 1024 * 1024
 SCAN_SECONDS = 5.0
 _BATCH_CHARS = 250_000
+_BATCH_BYTES = 8_000_000  # of lines that are passed over, since a thread cannot be stopped
 _DOCS_A_READ = 200
 
 
@@ -76,12 +78,13 @@ async def scan(
     words = [phrase_term(words) for words in required_words(query.text)]
     expression = " AND ".join(expression_of(term) for term in words if term is not None)
     first_id = Filter(()).last_id if cursor is None else cursor[1]
+    literals = required_literals(query.text)
     found = _Scan([], Groups(), first_id)
 
     def batch(index: SearchIndex) -> _Batch:
         def read(connection: sqlite3.Connection) -> _Batch:
             allowed = replace(filter_of(connection), last_id=found.next_id)
-            return _read_batch(index, connection, allowed, expression)
+            return _read_batch(index, connection, allowed, expression, literals)
 
         return index.run(read)
 
@@ -117,19 +120,36 @@ async def _match_batch(found: _Scan, batch: _Batch, matcher: Matcher, limit: int
 
 
 def _read_batch(
-    index: SearchIndex, connection: sqlite3.Connection, allowed: Filter, expression: str
+    index: SearchIndex,
+    connection: sqlite3.Connection,
+    allowed: Filter,
+    expression: str,
+    literals: Sequence[Sequence[bytes]],
 ) -> _Batch:
-    """The newest rows that `allowed` and `expression` let through, of about `_BATCH_CHARS`."""
+    """The newest rows that `allowed` and `expression` let through, of about `_BATCH_CHARS`.
+
+    Messages without any of the lists of `literals` are passed over: they stand in a line as in
+    its text.
+    """
     rows: list[tuple[Doc, DocText]] = []
-    size_chars = 0
-    for doc in _newest_docs(index, connection, allowed, expression):
-        if size_chars >= min(_BATCH_CHARS, SCAN_BYTES):
+    read_bytes = size_chars = 0
+    for doc, line in index.lines(_newest_docs(index, connection, allowed, expression)):
+        if size_chars >= min(_BATCH_CHARS, SCAN_BYTES) or read_bytes >= _BATCH_BYTES:
             return _Batch(rows, doc.doc_id)
-        content = index.read(doc)
+        read_bytes += doc.length
+        if doc.output_id is None and not _may_match(line, literals):
+            continue
+        content = index.text(doc, line)
         if content is not None and not (content.is_own and allowed.without_own):
             rows.append((doc, content))
             size_chars += len(content.text)
     return _Batch(rows, -1)
+
+
+def _may_match(line: bytes, literals: Sequence[Sequence[bytes]]) -> bool:
+    """Whether the text of a message's line may contain what one of the lists requires."""
+    found = any(all(literal in line for literal in every) for every in literals)
+    return found or any(mark in line for mark in _HIDING)
 
 
 def _newest_docs(
@@ -153,6 +173,9 @@ def _newest_docs(
         allowed = replace(allowed, last_id=min(ids) - 1)
 
 
+# Text of a message that does not stand in its line: kept elsewhere, or escaped by who wrote it.
+_HIDING = (BLOB_MARK, rb"\\u00")
+
 # Alternatives, inline flags, sets within sets and repeated groups: then nothing is required. The
 # rest is read as literal characters and unknown ones, and every doubt makes a character unknown.
 _TOO_HARD = re.compile(r"\||\(\?|\[\[|\][^\]]*\]|\)[?*{]|\\[^\W_a-zA-Z]|\\[pPNxuULgkKRX]")
@@ -161,7 +184,7 @@ _TOO_HARD = re.compile(r"\||\(\?|\[\[|\][^\]]*\]|\)[?*{]|\\[^\W_a-zA-Z]|\\[pPNxu
 _PIECE = re.compile(
     r"(?P<boundary>\\b)|\\[ntr](?![?*{])|\\(?P<escaped>\W)(?![?*{])|\\."
     r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*+(?:\]|\\?\Z))|(?P<group>[()])|(?P<anchor>[\^$])"
-    r"|(?P<literal>[^\\\[\](){}?*+.^$|])(?![?*{])|(?P<rest>.)",
+    r"|(?P<literal>[^\\\[\](){}?*+.^$|])(?![?*{])|(?P<rest>\{[^}]*\}|.)",
     re.DOTALL,
 )
 
@@ -183,6 +206,18 @@ def required_words(pattern: str) -> Iterator[str]:
         before, after = text[word.start() - 1], text[word.end()]
         if _ends_words(before):
             yield word[0] if _ends_words(after) else f"{word[0]}*"
+
+
+def required_literals(pattern: str) -> list[list[bytes]]:
+    """Runs of ASCII letters and digits; a text that `pattern` matches has all of one list."""
+    # What a "|" parts in a set requires no more than the whole: what stands before it, at most.
+    branches = [pattern] if "(" in pattern else pattern.split("|")
+    return [
+        []
+        if _TOO_HARD.search(branch)
+        else [word.encode("ascii") for word in _WORD.findall("".join(_pieces(branch)))]
+        for branch in branches
+    ]
 
 
 def _pieces(pattern: str) -> Iterator[str]:
