@@ -25,6 +25,7 @@ from context_compaction.archive.local.durable_files import (
     explaining,
     make_folder,
     put_file,
+    sync_folder,
     sync_folders,
 )
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
@@ -103,6 +104,7 @@ class BlobStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._tables: OrderedDict[str, FrameTable] = OrderedDict()
+        self._durable: set[Path] = set()  # folders whose names are on the device
         self._decompressor = zstandard.ZstdDecompressor()
         # Its digest, number and content: the parts of an output are read one after another.
         self._last_frame: tuple[str, int, bytes] = ("", 0, b"")
@@ -123,8 +125,12 @@ class BlobStore:
             if is_new:
                 put_file(path, pack(data))
             # Another process may have written it, or made the folder, a moment ago, and the name
-            # not be durable yet.
-            sync_folders(path.parent, self._folder.parent)
+            # not be durable yet. A folder's own name needs that once, as it is never removed.
+            if path.parent not in self._durable:
+                sync_folders(path.parent, self._folder.parent)
+                self._durable.add(path.parent)
+            elif not is_new:
+                sync_folder(path.parent)
         if is_new:
             return digest
         if self.table(digest).size_bytes != len(data):
