@@ -1,13 +1,13 @@
 """The archive's protocol: append-only transcripts, outputs, and how they are found again.
 
 Two implementations share one conformance suite. Everything here is data and types; `opening.py`
-opens the one that a place names. The line of a compaction needs `Transcripts` and `Outputs` alone.
+opens the one that a place names. The line of a compaction needs no more of it than `Store`.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from context_compaction.errors import SettingsError
 from context_compaction.messages.edits import Blob
@@ -29,19 +29,25 @@ __all__ = [
     "OutputInfo",
     "OutputSlice",
     "Outputs",
+    "PrunePlan",
+    "PruneRules",
     "Query",
     "Search",
     "SearchPage",
     "SessionInfo",
     "SessionUsage",
     "StandingContext",
+    "Store",
     "StoredReceipt",
     "Transcripts",
     "Usage",
     "check_tenant",
+    "part_of",
 ]
 
 NO_SEQ = -1  # of what has no number in a transcript: a message of our own making, an output
+T = TypeVar("T")
+
 DEFAULT_TENANT = "default"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -58,6 +64,11 @@ def check_tenant(tenant: str) -> str:
             "and underscores, the first one a letter or digit."
         )
     return tenant
+
+
+def part_of(values: Sequence[T], after: int, limit: int | None) -> Sequence[T]:
+    """What `after` and `limit` leave of a list: see `Transcripts.receipts`."""
+    return values[after:] if limit is None else values[after:][:limit]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +329,8 @@ class SessionUsage:
         message_count: Its messages.
         last_seconds: When it was last written to, in Unix time.
         log_bytes: Its transcript, receipts and small outputs.
-        blobs: The hashes of its large contents, which other sessions may share.
+        own_bytes: Its large contents that no other session has.
+        shared_bytes: Those that others have too.
     """
 
     session_id: str
@@ -327,7 +339,8 @@ class SessionUsage:
     message_count: int
     last_seconds: float
     log_bytes: int
-    blobs: frozenset[str]
+    own_bytes: int
+    shared_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,17 +349,44 @@ class Usage:
 
     Attributes:
         sessions: Longest unused first.
-        blob_bytes: Stored size of each large content, by hash.
+        total_bytes: All logs and large contents; what sessions share counts once.
+        unnamed_bytes: Large contents that no session names any more.
     """
 
     sessions: tuple[SessionUsage, ...]
-    blob_bytes: Mapping[str, int]
+    total_bytes: int
+    unnamed_bytes: int
 
-    @property
-    def total_bytes(self) -> int:
-        """All logs and blobs."""
-        logs = sum(session.log_bytes for session in self.sessions)
-        return logs + sum(self.blob_bytes.values())
+
+@dataclass(frozen=True, slots=True)
+class PruneRules:
+    """Which sessions must go. A retained session stays, and so do the sessions that it started.
+
+    Attributes:
+        before_seconds: Everything that was last written to before goes, by our own clock: what a
+            message says of its time may be mistaken.
+        max_bytes: Then the oldest go until logs and large contents together take no more.
+    """
+
+    before_seconds: float | None = None
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What a call of `prune` removed, or would remove.
+
+    Attributes:
+        sessions: The sessions that go, longest unused first.
+        session_count: How many there were.
+        freed_bytes: What they took, with whatever no session named.
+        left_bytes: What remains.
+    """
+
+    sessions: tuple[SessionUsage, ...]
+    session_count: int
+    freed_bytes: int
+    left_bytes: int
 
 
 class Transcripts(Protocol):
@@ -399,11 +439,14 @@ class Transcripts(Protocol):
         """
         ...
 
-    async def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
+    async def context(
+        self, session_id: str, *, after: int = 0, limit: int | None = None
+    ) -> tuple[str, list[JsonObject]]:
         """The format and the raw messages that the session's context now contains.
 
         That is the newest context stored by `commit`, or else the transcript, with everything
-        appended after it.
+        appended after it. Without the first `after` of its messages, or with the last ones alone
+        where that is negative; at most `limit`.
         """
         ...
 
@@ -430,12 +473,18 @@ class Transcripts(Protocol):
         ...
 
     async def receipts(
-        self, session_id: str, *, heads: Collection[str] | None = None
+        self,
+        session_id: str,
+        *,
+        heads: Collection[str] | None = None,
+        after: int = 0,
+        limit: int | None = None,
     ) -> list[JsonObject]:
         """The receipts of the session's compactions, oldest first.
 
         With `heads`, what `append` named the histories of a list, only those that the list went
-        through: never of another branch.
+        through: never of another branch. Without the first `after` of them, or with the last ones
+        alone where that is negative; at most `limit`.
         """
         ...
 
@@ -451,8 +500,8 @@ class Transcripts(Protocol):
 class Outputs(Protocol):
     """Large results and other contents, kept apart from the messages that named them."""
 
-    async def outputs(self, session_id: str) -> list[OutputInfo]:
-        """The outputs that the session keeps, newest first."""
+    async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
+        """The outputs that the session keeps, newest first; at most `limit`."""
         ...
 
     async def output_info(self, output_id: str) -> OutputInfo:
@@ -470,6 +519,10 @@ class Outputs(Protocol):
     ) -> OutputSlice:
         """Whole lines of an output; a negative `start_line` counts from the end (-1 the last)."""
         ...
+
+
+class Store(Transcripts, Outputs, Protocol):
+    """What the line of a compaction and a session's state need of an archive."""
 
 
 class Search(Protocol):
@@ -504,6 +557,10 @@ class Maintenance(Protocol):
         """How much room each session takes."""
         ...
 
+    async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
+        """Remove the sessions that `rules` choose, and what no session names; or say which."""
+        ...
+
     async def delete(self, session_ids: Sequence[str]) -> int:
         """Remove sessions with all their bytes; how many bytes that freed.
 
@@ -517,7 +574,7 @@ class Maintenance(Protocol):
         ...
 
 
-class Archive(Transcripts, Outputs, Search, Maintenance, Protocol):
+class Archive(Store, Search, Maintenance, Protocol):
     """Append-only store of one tenant's transcripts and outputs. Methods raise `ArchiveError`.
 
     Cancelling a call leaves all of it or nothing of it.

@@ -28,6 +28,9 @@ MAX_PATTERN_CHARS = 1000
 # as it compiles, and nested counts multiply.
 MAX_WRITTEN_CHARS = 200_000
 COMPILE_SECONDS = 5.0
+# What one search of an archive reads; its cursor goes on from there.
+SCAN_BYTES = 64 * 1024 * 1024
+SCAN_SECONDS = 5.0
 MAX_PROCESSES = 8  # at once; further calls wait
 
 _WORKER = Path(__file__).with_name("pattern_worker.py")

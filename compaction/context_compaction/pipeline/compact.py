@@ -11,7 +11,7 @@ from functools import partial
 
 from anyio import to_thread
 
-from context_compaction.archive import Archive
+from context_compaction.archive import Store
 from context_compaction.context import CompactionContext, Plan, ReceivedInput
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
@@ -49,7 +49,7 @@ async def compact(
     payload: Sequence[JsonObject],
     request: CompactRequest | None = None,
     *,
-    archive: Archive,
+    archive: Store,
     read_file: ReadFile | None = None,
     model: SummaryModel | None = None,
     report_progress: ReportProgress | None = None,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from context_compaction import formats
-from context_compaction.archive import Archive, ArchivedMessage
+from context_compaction.archive import ArchivedMessage, Store
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -37,7 +37,7 @@ def spans_in(context: CompactionContext, plan: Plan) -> list[Span]:
     return [span for span in found if span is not None]
 
 
-async def read_span(span: Span, archive: Archive, format: str) -> list[ArchivedMessage]:
+async def read_span(span: Span, archive: Store, format: str) -> list[ArchivedMessage]:
     """The originals in `span`; none where the summary's text must do."""
     try:
         found = await archive.read_messages(

@@ -12,7 +12,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction.activity.digest import digest
-from context_compaction.archive import Archive, ArchivedMessage
+from context_compaction.archive import ArchivedMessage, Store
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -114,7 +114,7 @@ async def summarize(
     context: CompactionContext,
     session: Session,
     decision: Decision,
-    archive: Archive,
+    archive: Store,
     model: SummaryModel | None,
     *,
     now_seconds: float,
@@ -342,7 +342,7 @@ def summarize_with_host_text(
 
 
 async def ask_host(
-    context: CompactionContext, decision: Decision, archive: Archive, now_seconds: float
+    context: CompactionContext, decision: Decision, archive: Store, now_seconds: float
 ) -> SummaryPrompt:
     """What a host's model needs to write the summary, and what ties it to the history."""
     span = span_of(context, decision.plan.history)
@@ -359,7 +359,7 @@ def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> S
 
 
 async def _continuation_warnings(
-    context: CompactionContext, plan: Plan, archive: Archive, now_seconds: float
+    context: CompactionContext, plan: Plan, archive: Store, now_seconds: float
 ) -> tuple[str, ...]:
     """What to say of the token that came with the host's summary.
 
@@ -380,7 +380,7 @@ async def _continuation_warnings(
     )
 
 
-async def _raws(span: Span, archive: Archive) -> list[JsonObject]:
+async def _raws(span: Span, archive: Store) -> list[JsonObject]:
     try:
         found = await archive.read_messages(
             span.session_id, span.start_seq, span.stop_seq, head=span.head or None

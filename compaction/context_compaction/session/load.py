@@ -11,7 +11,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction import formats
-from context_compaction.archive import AppendResult, Archive, OutputInfo
+from context_compaction.archive import AppendResult, OutputInfo, Store
 from context_compaction.context import ReceivedInput
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.attribution import NOTHING, Claims, Ours, claims_in
@@ -70,7 +70,7 @@ class Session:
     ours: Ours = NOTHING
 
 
-async def store(given: ReceivedInput, archive: Archive) -> Stored:
+async def store(given: ReceivedInput, archive: Store) -> Stored:
     """Keep the list durably in the session it belongs to; with the mode "plan", only look it up."""
     session_id, appended = await append_to_session(
         given.messages,
@@ -84,9 +84,7 @@ async def store(given: ReceivedInput, archive: Archive) -> Stored:
     return Stored(session_id, appended)
 
 
-async def load(
-    given: ReceivedInput, stored: Stored, archive: Archive, now_seconds: float
-) -> Session:
+async def load(given: ReceivedInput, stored: Stored, archive: Store, now_seconds: float) -> Session:
     """What the archive knows of the call.
 
     Raises:
@@ -206,7 +204,7 @@ def _is_outcome(
     return last is not None and last == repeat_key(payload, request)
 
 
-async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
+async def _ours(claims: Claims, session: Session, archive: Store) -> Ours:
     """What of `claims` the archive vouches for.
 
     Another session may have made what stands in the list, where a host goes on with a compacted
@@ -226,14 +224,14 @@ async def _ours(claims: Claims, session: Session, archive: Archive) -> Ours:
     return Ours(frozenset(hashes), frozenset(known))
 
 
-async def _outputs(session_id: str, archive: Archive) -> Sequence[OutputInfo]:
+async def _outputs(session_id: str, archive: Store) -> Sequence[OutputInfo]:
     try:
         return await archive.outputs(session_id)
     except NotFoundError:
         return ()
 
 
-async def _known_output(output_id: str, archive: Archive) -> set[str]:
+async def _known_output(output_id: str, archive: Store) -> set[str]:
     try:
         return {(await archive.output_info(output_id)).output_id}
     except NotFoundError:
@@ -244,7 +242,7 @@ async def append_to_session(
     messages: Messages,
     *,
     format: str,
-    archive: Archive,
+    archive: Store,
     named: str | None = None,
     claims: Claims | None = None,
     parent_session_id: str | None = None,
@@ -275,7 +273,7 @@ async def append_to_session(
     return session_id, await append(session_id, messages)
 
 
-async def _session_of_summary(claims: Claims, archive: Archive) -> str | None:
+async def _session_of_summary(claims: Claims, archive: Store) -> str | None:
     """The session that made a summary in the list, by its own receipts."""
     for session_id in claims.session_ids[:_MOST_CLAIMS]:
         listed = made_by(await _states_in(session_id, archive))
@@ -316,7 +314,7 @@ def _id_of(beginning: Messages) -> str:
     return f"s_{history_hash(message.source for message in beginning)[:16] or 'empty'}"
 
 
-async def _states_in(session_id: str, archive: Archive) -> Sequence[SessionState]:
+async def _states_in(session_id: str, archive: Store) -> Sequence[SessionState]:
     """What the calls of a session left, oldest first; nothing where there is no such session."""
     try:
         return states_of(await archive.receipts(session_id))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.activity.read_state import refreshed
-from context_compaction.archive import Archive, ContextEntry
+from context_compaction.archive import ContextEntry, Store
 from context_compaction.context import CompactionContext, SummaryText, Validation
 from context_compaction.layers.restore_files import shown_file
 from context_compaction.messages import placeholders
@@ -45,7 +45,7 @@ class Commit:
     listed: str = ""
 
 
-async def save(archive: Archive, session_id: str, commit: Commit | None) -> None:
+async def save(archive: Store, session_id: str, commit: Commit | None) -> None:
     """Make durable what a result rests on; its context stands for the list from now on."""
     if commit is not None:
         await archive.commit(

@@ -3,13 +3,10 @@
 import json
 import re
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import anyio
-from context_compaction.archive import SessionUsage, Usage
-from context_compaction.archive.local.retention import choose
+from context_compaction.archive import PrunePlan, PruneRules, SessionUsage, Usage
 from context_compaction.archive.opening import open_archive
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject
@@ -32,55 +29,33 @@ def run_usage(config: Config, *, as_json: bool) -> None:
         ArchiveError: The archive fails.
     """
     usage = anyio.run(_usage, config)
-    rooms = sorted(_rooms(usage), key=lambda room: -room.log_bytes - room.own_bytes)
-    named = {digest for session in usage.sessions for digest in session.blobs}
-    unnamed_bytes = _bytes_of(usage, usage.blob_bytes.keys() - named)
+    sessions = sorted(usage.sessions, key=lambda one: -one.log_bytes - one.own_bytes)
     if as_json:
-        figures = {"total_bytes": usage.total_bytes, "unnamed_output_bytes": unnamed_bytes}
-        say(json.dumps(figures | {"sessions": list(map(_document, rooms))}))
+        figures = {"total_bytes": usage.total_bytes, "unnamed_output_bytes": usage.unnamed_bytes}
+        say(json.dumps(figures | {"sessions": list(map(_document, sessions))}))
         return
-    for room in rooms:
+    for session in sessions:
         say(
-            f"{_shown(room.log_bytes):>10} + {_shown(room.own_bytes):>10} outputs, last "
-            f"{short_time(iso_time(room.session.last_seconds))}"
-            f"{', pinned' if room.session.is_retained else ''}"
+            f"{_shown(session.log_bytes):>10} + {_shown(session.own_bytes):>10} outputs, last "
+            f"{short_time(iso_time(session.last_seconds))}"
+            f"{', pinned' if session.is_retained else ''}"
         )
-        say(f"    {room.session.session_id}")
-    say(f"{_shown(usage.total_bytes)} in {len(rooms)} sessions.")
-    if unnamed_bytes:
-        say(f"{_shown(unnamed_bytes)} of outputs belong to no session; prune removes them.")
+        say(f"    {session.session_id}")
+    say(f"{_shown(usage.total_bytes)} in {len(sessions)} sessions.")
+    if usage.unnamed_bytes:
+        say(f"{_shown(usage.unnamed_bytes)} of outputs belong to no session; prune removes them.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """What one session takes: its log, outputs that are its own, and those that others share."""
-
-    session: SessionUsage
-    log_bytes: int
-    own_bytes: int
-    shared_bytes: int
-
-
-def _rooms(usage: Usage) -> list[_Room]:
-    users = Counter(digest for session in usage.sessions for digest in session.blobs)
-    rooms: list[_Room] = []
-    for session in usage.sessions:
-        own = [digest for digest in session.blobs if users[digest] == 1]
-        shared = _bytes_of(usage, session.blobs.difference(own))
-        rooms.append(_Room(session, session.log_bytes, _bytes_of(usage, own), shared))
-    return rooms
-
-
-def _document(room: _Room) -> JsonObject:
+def _document(session: SessionUsage) -> JsonObject:
     return {
-        "session_id": room.session.session_id,
-        "parent_session_id": room.session.parent_session_id,
-        "pinned": room.session.is_retained,
-        "messages": room.session.message_count,
-        "last_time": iso_time(room.session.last_seconds),
-        "log_bytes": room.log_bytes,
-        "output_bytes": room.own_bytes,
-        "shared_output_bytes": room.shared_bytes,
+        "session_id": session.session_id,
+        "parent_session_id": session.parent_session_id,
+        "pinned": session.is_retained,
+        "messages": session.message_count,
+        "last_time": iso_time(session.last_seconds),
+        "log_bytes": session.log_bytes,
+        "output_bytes": session.own_bytes,
+        "shared_output_bytes": session.shared_bytes,
     }
 
 
@@ -99,26 +74,25 @@ def run_prune(
     if older_than is not None:
         before_seconds = time.time() - _days(older_than) * _DAY_SECONDS
     max_bytes = None if max_size is None else _bytes(max_size)
-    usage = anyio.run(_usage, config)
-    chosen = choose(usage, before_seconds=before_seconds, max_bytes=max_bytes)
-    freed = _freed(usage, chosen)
-    if not dry_run:
-        freed = anyio.run(_delete, config, [session.session_id for session in chosen])
-    left = usage.total_bytes - freed
+    plan = anyio.run(_prune, config, PruneRules(before_seconds, max_bytes), dry_run)
     if as_json:
-        names = [session.session_id for session in chosen]
-        figures = {"dry_run": dry_run, "freed_bytes": freed, "left_bytes": left}
+        names = [session.session_id for session in plan.sessions]
+        figures = {
+            "dry_run": dry_run,
+            "freed_bytes": plan.freed_bytes,
+            "left_bytes": plan.left_bytes,
+        }
         say(json.dumps(figures | {"sessions": names}))
         return
-    for session in chosen:
+    for session in plan.sessions:
         say(f"{session.session_id}")
         say(f"    last {short_time(iso_time(session.last_seconds))}")
     done = "Would delete" if dry_run else "Deleted"
     say(
-        f"{done} {len(chosen)} of {len(usage.sessions)} sessions: {_shown(freed)} freed, "
-        f"{_shown(left)} left."
+        f"{done} {len(plan.sessions)} of {plan.session_count} sessions: "
+        f"{_shown(plan.freed_bytes)} freed, {_shown(plan.left_bytes)} left."
     )
-    if max_bytes is not None and left > max_bytes:
+    if max_bytes is not None and plan.left_bytes > max_bytes:
         say("What is left is pinned, or belongs to a pinned session.", err=True)
 
 
@@ -153,6 +127,11 @@ async def _usage(config: Config) -> Usage:
         return await archive.usage()
 
 
+async def _prune(config: Config, rules: PruneRules, dry_run: bool) -> PrunePlan:
+    async with open_archive(config.archive) as archive:
+        return await archive.prune(rules, dry_run=dry_run)
+
+
 async def _delete(config: Config, session_ids: Sequence[str]) -> int:
     async with open_archive(config.archive) as archive:
         return await archive.delete(session_ids)
@@ -164,23 +143,6 @@ async def _pin(config: Config, session_ids: Sequence[str], pinned: bool) -> list
         for name in names:
             await archive.retain(name, retained=pinned)
         return names
-
-
-def _freed(usage: Usage, chosen: Sequence[SessionUsage]) -> int:
-    """What deleting the chosen sessions frees, with the outputs that no session names now."""
-    gone = {session.session_id for session in chosen}
-    kept = {
-        digest
-        for session in usage.sessions
-        if session.session_id not in gone
-        for digest in session.blobs
-    }
-    unnamed = [digest for digest in usage.blob_bytes if digest not in kept]
-    return sum(session.log_bytes for session in chosen) + _bytes_of(usage, unnamed)
-
-
-def _bytes_of(usage: Usage, digests: Iterable[str]) -> int:
-    return sum(usage.blob_bytes[digest] for digest in digests)
 
 
 def _days(text: str) -> int:

@@ -51,7 +51,7 @@ async def _output_ids(archive: Archive) -> AsyncGenerator[str]:
     sessions, _ = await archive.sessions(limit=_RECENT_SESSIONS)
     seen: set[str] = set()
     for session in sessions:
-        for output in await archive.outputs(session.session_id):
+        for output in await archive.outputs(session.session_id, limit=_PAGE_SIZE):
             if output.output_id not in seen:
                 seen.add(output.output_id)
                 yield output.output_id

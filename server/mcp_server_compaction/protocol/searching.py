@@ -121,7 +121,7 @@ def unfound(page: SearchPage) -> str:
 
 
 def _note(page: SearchPage) -> str:
-    from context_compaction.archive.local.search.regex_search import SCAN_BYTES, SCAN_SECONDS
+    from context_compaction.archive.patterns import SCAN_BYTES, SCAN_SECONDS
 
     if not page.hits and page.next_cursor:
         return (

@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 from context_compaction import formats
-from context_compaction.archive import DEFAULT_TENANT, Archive, ContextEntry, Hit, Query
-from context_compaction.archive.local.retention import choose
+from context_compaction.archive import (
+    DEFAULT_TENANT,
+    Archive,
+    ContextEntry,
+    Hit,
+    PruneRules,
+    Query,
+)
 from context_compaction.errors import InvalidMessageError, NotFoundError, QueryError, SettingsError
 from context_compaction.messages.edits import Blob, make_blob, output_id_of
 from context_compaction.messages.model import Message, make_message
@@ -456,7 +462,11 @@ async def a_list_that_begins_with_our_summary_is_the_same_session(archive: Archi
         "s", parsed(*context, assistant("four"), user("five")), format=FORMAT
     )
     assert (again.seqs, again.written) == ((-1, 1, 2, 3, 4), 1)
-    assert await archive.context("s") == (FORMAT, [*context, assistant("four"), user("five")])
+    whole = [*context, assistant("four"), user("five")]
+    assert await archive.context("s") == (FORMAT, whole)
+    for after, limit in ((0, 2), (1, 3), (2, None), (-2, None), (-3, 2), (-9, 1), (9, 9)):
+        part = whole[after:][:limit]
+        assert await archive.context("s", after=after, limit=limit) == (FORMAT, part)
     assert await transcript(archive, "s") == [
         user("one"), assistant("two"), user("three"), assistant("four"), user("five"),
     ]  # fmt: skip
@@ -509,6 +519,9 @@ async def receipts_come_back_oldest_first(archive: Archive) -> None:
     for receipt in receipts:
         await archive.commit("s", receipt=receipt)
     assert await archive.receipts("s") == receipts
+    for after, limit in ((0, 1), (1, 1), (1, None), (3, 2), (-1, None), (-2, 1), (-2, 9), (-9, 2)):
+        wanted = receipts[after:][:limit]
+        assert await archive.receipts("s", after=after, limit=limit) == wanted, (after, limit)
 
 
 @promise
@@ -1032,6 +1045,7 @@ async def the_outputs_of_a_session_are_listed_newest_first(archive: Archive) -> 
     await archive.commit("other", blobs=[make_blob("elsewhere")])
     listed = await archive.outputs("s")
     assert [info.output_id for info in listed] == [blob.output_id for blob in reversed(blobs)]
+    assert await archive.outputs("s", limit=2) == listed[:2]
     assert listed[0] == await archive.output_info(blobs[2].output_id)
     with pytest.raises(NotFoundError, match="no session 'gone'"):
         await archive.outputs("gone")
@@ -1062,17 +1076,20 @@ async def a_shared_output_goes_with_the_last_session_that_names_it(archive: Arch
     shared, own = make_blob("shared line\n" * 9_000), make_blob("own line\n" * 9_000)
     await archive.commit("a", blobs=[shared, own])
     await archive.commit("b", blobs=[shared])
-    sizes = (await archive.usage()).blob_bytes
+    before = await archive.usage()
+    taken = {session.session_id: session for session in before.sessions}
+    assert taken["a"].own_bytes > 0
+    assert taken["b"].own_bytes == 0
+    assert taken["a"].shared_bytes == taken["b"].shared_bytes > 0
     await archive.delete(["a"])
     assert (await archive.read_output(shared.output_id)).data == shared.data
     with pytest.raises(NotFoundError):
         await archive.output_info(own.output_id)
     usage = await archive.usage()
-    assert list(usage.blob_bytes) == list(usage.sessions[0].blobs)
-    assert len(usage.blob_bytes) == 1
-    freed = await archive.delete(["b"])
-    assert freed > sum(usage.blob_bytes.values())
-    assert sum(usage.blob_bytes.values()) < sum(sizes.values())
+    (left,) = usage.sessions
+    assert (left.own_bytes, left.shared_bytes) == (taken["b"].shared_bytes, 0)
+    assert usage.total_bytes == left.log_bytes + left.own_bytes < before.total_bytes
+    assert await archive.delete(["b"]) == usage.total_bytes
     assert (await archive.usage()).total_bytes == 0
     await archive.commit("c", blobs=[shared])
     assert (await archive.read_output(shared.output_id)).data == shared.data
@@ -1092,10 +1109,10 @@ async def usage_tells_what_each_session_takes_longest_unused_first(archive: Arch
         assert session.message_count == 2
         assert session.log_bytes > 500
         assert session.parent_session_id == "root"
-        assert len(session.blobs) == 1
-    assert usage.total_bytes == sum(session.log_bytes for session in usage.sessions) + sum(
-        usage.blob_bytes.values()
-    )
+        assert session.own_bytes > 0
+        assert session.shared_bytes == 0
+    assert usage.total_bytes == sum(one.log_bytes + one.own_bytes for one in usage.sessions)
+    assert usage.unnamed_bytes == 0
 
 
 @promise
@@ -1107,14 +1124,34 @@ async def a_pin_keeps_a_session_and_what_it_started_until_it_is_taken_off(
     info = await archive.session_info("one")
     await archive.retain("one")
     assert await archive.session_info("one") == info, "a pin does not make a session newer"
-    usage = await archive.usage()
-    assert [session.session_id for session in choose(usage, max_bytes=0)] == ["two"]
+
+    async def chosen(rules: PruneRules) -> list[str]:
+        plan = await archive.prune(rules, dry_run=True)
+        return [session.session_id for session in plan.sessions]
+
+    assert await chosen(PruneRules(max_bytes=0)) == ["two"]
     await archive.retain("one", retained=False)
-    chosen = choose(await archive.usage(), before_seconds=1e12)
-    assert [session.session_id for session in chosen] == ["one", "sub", "two"]
-    assert choose(await archive.usage(), before_seconds=0.0, max_bytes=10**9) == []
+    assert await chosen(PruneRules(before_seconds=1e12)) == ["one", "sub", "two"]
+    assert await chosen(PruneRules(before_seconds=0.0, max_bytes=10**9)) == []
     with pytest.raises(NotFoundError):
         await archive.retain("gone")
+
+
+@promise
+async def pruning_does_what_its_plan_says(archive: Archive) -> None:
+    for name in ("old", "middle", "new"):
+        await add(archive, name, user(f"{name} " * 20_000))
+    before = await archive.usage()
+    rules = PruneRules(max_bytes=before.total_bytes // 2)
+    plan = await archive.prune(rules, dry_run=True)
+    assert [session.session_id for session in plan.sessions] == ["old", "middle"]
+    assert plan.session_count == 3
+    assert (await archive.usage()) == before, "a plan changes nothing"
+    assert await archive.prune(rules) == plan
+    after = await archive.usage()
+    assert [session.session_id for session in after.sessions] == ["new"]
+    assert after.total_bytes == plan.left_bytes == before.total_bytes - plan.freed_bytes
+    assert (await archive.prune(rules)).sessions == ()
 
 
 # Tenants

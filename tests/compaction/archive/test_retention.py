@@ -7,10 +7,11 @@ from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.archive import Archive, Query, SearchPage, SessionUsage, Usage
+from context_compaction.archive import Archive, PruneRules, Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.log import session_folder, session_key
-from context_compaction.archive.local.retention import choose, delete_sessions
+from context_compaction.archive.local.retention import delete_sessions
+from context_compaction.archive.retention import Stored, StoredSession, choose
 from context_compaction.errors import ArchiveBusyError, NotFoundError
 from context_compaction.messages.edits import make_blob
 from hypothesis import given
@@ -21,7 +22,7 @@ from tests.compaction.archive.archive_contract import add, call, found, result, 
 _DIGESTS = st.frozensets(st.sampled_from("abcdef"))
 _SESSIONS = st.lists(
     st.builds(
-        SessionUsage,
+        StoredSession,
         session_id=st.uuids().map(str),
         parent_session_id=st.none(),
         is_retained=st.booleans(),
@@ -36,12 +37,12 @@ _SESSIONS = st.lists(
 
 @given(sessions=_SESSIONS, max_bytes=st.integers(0, 400), before_seconds=st.floats(0, 100))
 def test_what_is_chosen_brings_the_size_down_and_nothing_more_goes_than_must(
-    sessions: list[SessionUsage], max_bytes: int, before_seconds: float
+    sessions: list[StoredSession], max_bytes: int, before_seconds: float
 ) -> None:
     ordered = tuple(sorted(sessions, key=lambda session: session.last_seconds))
     used = {digest for session in ordered for digest in session.blobs}
-    usage = Usage(ordered, dict.fromkeys(used, 20))
-    chosen = choose(usage, before_seconds=before_seconds, max_bytes=max_bytes)
+    stored = Stored(ordered, dict.fromkeys(used, 20))
+    chosen = choose(stored, PruneRules(before_seconds, max_bytes))
     assert not [session for session in chosen if session.is_retained]
     kept = [session for session in ordered if session not in chosen]
     assert not [
@@ -50,7 +51,7 @@ def test_what_is_chosen_brings_the_size_down_and_nothing_more_goes_than_must(
         if session.last_seconds < before_seconds and not session.is_retained
     ]
 
-    def size(left: list[SessionUsage]) -> int:
+    def size(left: list[StoredSession]) -> int:
         blobs = {digest for session in left for digest in session.blobs}
         return sum(session.log_bytes for session in left) + 20 * len(blobs)
 

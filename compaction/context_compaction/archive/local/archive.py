@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -26,6 +26,8 @@ from context_compaction.archive import (
     History,
     OutputInfo,
     OutputSlice,
+    PrunePlan,
+    PruneRules,
     Query,
     SearchPage,
     SessionInfo,
@@ -37,6 +39,7 @@ from context_compaction.archive.local.durable_files import close_to_others, expl
 from context_compaction.archive.local.outputs import StoredOutput
 from context_compaction.archive.local.retention import finish_deletion, measure
 from context_compaction.archive.local.transcripts import TranscriptStore
+from context_compaction.archive.retention import choose, plan_of, usage_of
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import JsonObject, Message
@@ -213,9 +216,13 @@ class LocalArchive:
             ),
         )
 
-    async def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
+    async def context(
+        self, session_id: str, *, after: int = 0, limit: int | None = None
+    ) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
-        return await self._lanes.run(session_id, lambda store: store.context(session_id))
+        return await self._lanes.run(
+            session_id, lambda store: store.context(session_id, after, limit)
+        )
 
     async def read_messages(
         self, session_id: str, start: int, stop: int, *, head: str | None = None
@@ -245,10 +252,17 @@ class LocalArchive:
         return await self._lanes.run(session_id, lambda store: store.branches(session_id, limit))
 
     async def receipts(
-        self, session_id: str, *, heads: Collection[str] | None = None
+        self,
+        session_id: str,
+        *,
+        heads: Collection[str] | None = None,
+        after: int = 0,
+        limit: int | None = None,
     ) -> list[JsonObject]:
         """See `Archive.receipts`."""
-        return await self._lanes.run(session_id, lambda store: store.receipts(session_id, heads))
+        return await self._lanes.run(
+            session_id, lambda store: store.receipts(session_id, heads, after, limit)
+        )
 
     async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
         """See `Archive.stored_receipts`."""
@@ -269,9 +283,9 @@ class LocalArchive:
         """See `Archive.session_info`."""
         return await self._lanes.run(session_id, lambda store: store.session_info(session_id))
 
-    async def outputs(self, session_id: str) -> list[OutputInfo]:
+    async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
         """See `Archive.outputs`."""
-        return await self._lanes.run(session_id, lambda store: store.outputs(session_id))
+        return await self._lanes.run(session_id, lambda store: store.outputs(session_id, limit))
 
     async def output_info(self, output_id: str) -> OutputInfo:
         """See `Archive.output_info`."""
@@ -345,7 +359,21 @@ class LocalArchive:
 
     async def usage(self) -> Usage:
         """See `Archive.usage`. Reads the whole log."""
-        return await self._on_index(partial(measure, self._root))
+        return await self._on_index(lambda: usage_of(measure(self._root)))
+
+    async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
+        """See `Archive.prune`. Reads the whole log; raises what `delete` raises."""
+
+        def planned() -> PrunePlan:
+            stored = measure(self._root)
+            return plan_of(stored, choose(stored, rules))
+
+        plan = await self._on_index(planned)
+        if dry_run:
+            return plan
+        freed = await self.delete([session.session_id for session in plan.sessions])
+        left = plan.freed_bytes + plan.left_bytes - freed
+        return replace(plan, freed_bytes=freed, left_bytes=left)
 
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`.

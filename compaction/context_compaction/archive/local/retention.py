@@ -1,4 +1,4 @@
-"""What may go: how much room each session takes, which are chosen, and how their bytes are removed.
+"""How much room each session takes, and how the bytes of those that go are removed.
 
 Writers hold the archive's lock together, a deletion holds it alone. So while a deletion decides
 that nothing names a blob any more, nobody can be about to name it. The long part, reading the logs
@@ -9,12 +9,10 @@ import mmap
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from context_compaction.archive import SessionUsage, Usage
 from context_compaction.archive.local.durable_files import (
     explaining,
     locked,
@@ -28,6 +26,7 @@ from context_compaction.archive.local.log import (
     session_folders,
 )
 from context_compaction.archive.local.session_state import TranscriptState, refresh
+from context_compaction.archive.retention import Stored, StoredSession
 
 LOCK_NAME = "lock"
 _TRASH_NAME = "trash"
@@ -68,7 +67,7 @@ class References:
             return {digest.decode() for digest in _REFERENCE.findall(data, start)}
 
 
-def measure(root: Path) -> Usage:
+def measure(root: Path) -> Stored:
     """How much room each session takes. Reads the whole log.
 
     Raises:
@@ -77,12 +76,12 @@ def measure(root: Path) -> Usage:
     references = References(root)
     references.update()
     blob_bytes = _blob_bytes(root)
-    sessions: list[SessionUsage] = []
+    sessions: list[StoredSession] = []
     for key, named in references.by_session.items():
         state = refresh(TranscriptState(session_folder(root, key)))
         if state.exists:
             sessions.append(
-                SessionUsage(
+                StoredSession(
                     session_id=state.session_id,
                     parent_session_id=state.parent_session_id,
                     is_retained=state.is_retained,
@@ -93,36 +92,7 @@ def measure(root: Path) -> Usage:
                 )
             )
     sessions.sort(key=lambda session: (session.last_seconds, session.session_id))
-    return Usage(tuple(sessions), blob_bytes)
-
-
-def choose(
-    usage: Usage, *, before_seconds: float | None = None, max_bytes: int | None = None
-) -> list[SessionUsage]:
-    """The sessions that must go, oldest first.
-
-    A retained session stays, and so do the sessions that it started.
-
-    Args:
-        usage: What there is.
-        before_seconds: Everything that was last written to before goes, by our own clock: what a
-            message says of its time may be mistaken.
-        max_bytes: Then the oldest go until logs and blobs together take no more.
-    """
-    retained = {session.session_id for session in usage.sessions if session.is_retained}
-    users = Counter(digest for session in usage.sessions for digest in session.blobs)
-    total = usage.total_bytes
-    chosen: list[SessionUsage] = []
-    for session in usage.sessions:
-        if {session.session_id, session.parent_session_id} & retained:
-            continue
-        is_old = before_seconds is not None and session.last_seconds < before_seconds
-        if is_old or (max_bytes is not None and total > max_bytes):
-            users.subtract(session.blobs)
-            gone = (digest for digest in session.blobs if not users[digest])
-            total -= session.log_bytes + sum(usage.blob_bytes[digest] for digest in gone)
-            chosen.append(session)
-    return chosen
+    return Stored(tuple(sessions), blob_bytes)
 
 
 def delete_sessions(root: Path, keys: Sequence[str]) -> int:

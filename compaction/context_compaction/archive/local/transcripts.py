@@ -21,6 +21,7 @@ from context_compaction.archive import (
     SessionInfo,
     StandingContext,
     StoredReceipt,
+    part_of,
 )
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
 from context_compaction.archive.local.blobs import BlobStore
@@ -230,18 +231,25 @@ class TranscriptStore:
             if records:
                 self._sessions.write(state, session_id, None, records)
 
-    def context(self, session_id: str) -> tuple[str, list[JsonObject]]:
+    def context(
+        self, session_id: str, after: int, limit: int | None
+    ) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
         state = self._sessions.existing(session_id)
         format = _format_of(state)
         stored = state.newest_context
         if stored is None:
-            return format, self._raws(state, state.newest_history())
-        made = iter(self._body(state, stored.record.place))
-        seqs = [seq for _, seq, *_ in stored.record.head["entries"]]
-        originals = iter(self._raws(state, [seq for seq in seqs if seq != NO_SEQ]))
-        raws = [next(made) if seq == NO_SEQ else next(originals) for seq in seqs]
-        return format, raws + self._raws(state, state.newest_history(stored.end, *stored.histories))
+            return format, self._raws(state, part_of(state.newest_history(), after, limit))
+        numbers = [seq for _, seq, *_ in stored.record.head["entries"]]
+        places = [*enumerate(numbers)]
+        places += [(-1, seq) for seq in state.newest_history(stored.end, *stored.histories)]
+        places = [*part_of(places, after, limit)]
+        made: dict[int, JsonObject] = {}
+        if any(seq == NO_SEQ for _, seq in places):
+            ours = [at for at, seq in enumerate(numbers) if seq == NO_SEQ]
+            made = dict(zip(ours, self._body(state, stored.record.place), strict=True))
+        originals = iter(self._raws(state, [seq for _, seq in places if seq != NO_SEQ]))
+        return format, [made[at] if seq == NO_SEQ else next(originals) for at, seq in places]
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
         """See `Archive.damaged_messages`."""
@@ -292,13 +300,15 @@ class TranscriptStore:
                 continue  # the doctor names what is damaged; what can be read is listed
         return found, len(names)
 
-    def receipts(self, session_id: str, heads: Collection[str] | None) -> list[JsonObject]:
+    def receipts(
+        self, session_id: str, heads: Collection[str] | None, after: int, limit: int | None
+    ) -> list[JsonObject]:
         """See `Archive.receipts`."""
         state = self._sessions.existing(session_id)
         records = [record for _, record in sorted(state.receipts.items())]
         if heads is not None:
             records = state.receipts_of(heads)
-        return [self._body(state, record.place) for record in records]
+        return [self._body(state, record.place) for record in part_of(records, after, limit)]
 
     def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
         """See `Archive.stored_receipts`."""
@@ -371,11 +381,11 @@ class TranscriptStore:
                 return StoredOutput(info_of(record.head, state.session_id), body, self.blobs)
         return None
 
-    def outputs(self, session_id: str) -> list[OutputInfo]:
+    def outputs(self, session_id: str, limit: int | None) -> list[OutputInfo]:
         """See `Archive.outputs`."""
         state = self._sessions.existing(session_id)
         records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
-        return [info_of(record.head, session_id) for record in records]
+        return [info_of(record.head, session_id) for record in records[:limit]]
 
     def retain(self, session_id: str, *, retained: bool) -> None:
         """See `Archive.retain`."""

@@ -23,11 +23,15 @@ from context_compaction.archive.local.search.fts_tables import (
 )
 from context_compaction.archive.local.search.hits import Groups, hit_at
 from context_compaction.archive.local.search.index import Doc, DocText, SearchIndex
-from context_compaction.archive.patterns import Matcher, open_matcher, too_slow
+from context_compaction.archive.patterns import (
+    SCAN_BYTES,
+    SCAN_SECONDS,
+    Matcher,
+    open_matcher,
+    too_slow,
+)
 from context_compaction.archive.tokenizer import phrase_term
 
-SCAN_BYTES = 64 * 1024 * 1024
-SCAN_SECONDS = 5.0
 _BATCH_CHARS = 250_000
 _BATCH_BYTES = 8_000_000  # of lines that are passed over, since a thread cannot be stopped
 _DOCS_A_READ = 200

@@ -26,8 +26,9 @@ from context_compaction.archive.local.search.fts_tables import (
 from context_compaction.archive.local.search.hits import grouped, hit_at, next_hit
 from context_compaction.archive.local.search.index import FAMILY, Doc, SearchIndex
 from context_compaction.archive.local.search.ingest import tool_token
-from context_compaction.archive.local.search.regex_search import SCAN_SECONDS, OnIndex, scan
+from context_compaction.archive.local.search.regex_search import OnIndex, scan
 from context_compaction.archive.local.search.word_search import Ranker
+from context_compaction.archive.patterns import SCAN_SECONDS
 from context_compaction.archive.snippets import Locator
 from context_compaction.archive.tokenizer import QueryTerm, phrase_term, query_terms
 from context_compaction.errors import NotFoundError, QueryError
