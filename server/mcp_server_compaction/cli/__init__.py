@@ -98,6 +98,18 @@ def serve(
 
 
 @main.command()
+@click.option("--port", default=0, type=click.IntRange(0, 65_535), help="A free one if left out.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+@click.pass_context
+def view(context: click.Context, port: int, no_browser: bool) -> None:
+    """Look into the archive with a browser: sessions, compactions, what fills the context."""
+    from mcp_server_compaction.protocol.http_service import serve_pages
+
+    config = _config(context)
+    _run(lambda: serve_pages(config, port=port, opens=not no_browser))
+
+
+@main.command()
 @click.option("--url", metavar="URL", help="A server that answers Streamable HTTP.")
 @click.option("--header", "headers", metavar="H", multiple=True, help="For URL, as 'Name: value'.")
 @click.option(

@@ -14,7 +14,9 @@ import secrets
 import socket
 import stat
 import sys
-from contextlib import suppress
+import webbrowser
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import h11
@@ -23,10 +25,10 @@ from aiolimiter import AsyncLimiter
 from anyio import to_thread
 from context_compaction.errors import SettingsError
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -34,7 +36,10 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.app import build_server
 from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.stdio import without_halves
+from mcp_server_compaction.viewer.access import Access
+from mcp_server_compaction.viewer.app import viewer_app
 
+MCP_PATH = "/mcp"
 # A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
 # A request that has not arrived whole by then never will: callers sit on this machine.
@@ -54,7 +59,7 @@ _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
 def serve_http(config: Config, *, host: str, port: int, unix_socket: Path | None = None) -> None:
-    """Serve Streamable HTTP at /mcp on a loopback address or a Unix socket until interrupted.
+    """Serve MCP at /mcp and the viewer at / on a loopback address or a Unix socket.
 
     Args:
         config: What the process was told.
@@ -70,20 +75,52 @@ def serve_http(config: Config, *, host: str, port: int, unix_socket: Path | None
     log_to_stderr()
     if unix_socket is None:
         listener = _listen(host, port)
-        address = listener.getsockname()
-        shown = f"[{host}]" if ":" in host else host
-        hosts = {f"{name}:{address[1]}" for name in (*_LOOPBACK_NAMES, shown)}
+        hosts, address = _names_of(listener, host)
         token = ensure_token(config.archive_folder)
-        told = f"http://{shown}:{address[1]}/mcp\n{_where_the_token_is(config, token)}"
+        told = f"{address}{MCP_PATH}\n{_where_the_token_is(config, token)}"
     else:
         listener, hosts, token = _listen_on(unix_socket), None, None
-        told = f"{unix_socket} (a Unix socket; the path is /mcp)"
+        told = f"{unix_socket} (a Unix socket; the path is {MCP_PATH})"
+    _serve(http_app(config, hosts=hosts, token=token), listener, told)
+
+
+def serve_pages(config: Config, *, port: int, opens: bool) -> None:
+    """Serve the viewer alone on this machine until interrupted.
+
+    Args:
+        config: What the process was told.
+        port: 0 takes a free one.
+        opens: Whether to open the user's browser.
+
+    Raises:
+        SettingsError: The port is taken, or the file of the token is open to others.
+    """
+    log_to_stderr()
+    listener = _listen("127.0.0.1", port)
+    hosts, address = _names_of(listener, "127.0.0.1")
+    access = Access(ensure_token(config.archive_folder))
+    # The listener takes connections already: the browser waits until they are answered.
+    if opens and webbrowser.open(f"{address}/enter/{access.new_entry()}"):
+        told = f"{address} (opened in your browser)"
+    else:
+        told = f"{address}/enter/{access.new_entry()} (open this in a browser; it is good once)"
+    _serve(Gate(viewer_app(config, access), hosts, token=None), listener, told)
+
+
+def _names_of(listener: socket.socket, host: str) -> tuple[set[str], str]:
+    """What may stand in Host, and the address to show."""
+    port = listener.getsockname()[1]
+    shown = f"[{host}]" if ":" in host else host
+    return {f"{name}:{port}" for name in (*_LOOPBACK_NAMES, shown)}, f"http://{shown}:{port}"
+
+
+def _serve(app: ASGIApp, listener: socket.socket, told: str) -> None:
     sys.stderr.write(f"Serving on {told}\n")
     sys.stderr.flush()
     # log_config=None: uvicorn would write its access log to standard output.
     uvicorn.Server(
         uvicorn.Config(
-            http_app(config, hosts=hosts, token=token),
+            app,
             http=BoundedProtocol,
             log_config=None,
             log_level="warning",
@@ -102,25 +139,33 @@ def http_app(config: Config, *, hosts: set[str] | None, token: str | None) -> AS
             socket, where no browser gets to.
         token: What a caller must show; None where the socket itself keeps others out.
     """
-
-    async def healthy(_: Request) -> PlainTextResponse:
-        return PlainTextResponse("ok")
-
-    app = build_server(config).streamable_http_app(
+    protocol = build_server(config).streamable_http_app(
         # The gate checks Host and Origin, exactly: the SDK compares beginnings.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         max_request_body_size=MAX_BODY_BYTES,
         session_idle_timeout=SESSION_IDLE_SECONDS,
         max_sessions=MAX_SESSIONS,
-        custom_starlette_routes=[Route("/healthz", healthy)],
+        streamable_http_path=MCP_PATH,
     )
-    return _Gate(app, hosts, token)
+    viewer = viewer_app(config, Access(token))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        async with (
+            protocol.router.lifespan_context(protocol),
+            viewer.router.lifespan_context(viewer),
+        ):
+            yield
+
+    served = Starlette(routes=[Route(MCP_PATH, protocol), Mount("/", viewer)], lifespan=lifespan)
+    return Gate(served, hosts, token)
 
 
-class _Gate:
-    """Lets a request in that asks for this host, from a page of it or from no page, with the token.
+class Gate:
+    """Lets a request in that asks for this host, from a page of it or from no page.
 
-    `/healthz` tells nothing and needs no token.
+    Callers of MCP must show the token here. The viewer's pages see to that themselves, since people
+    show it once.
     """
 
     def __init__(self, app: ASGIApp, hosts: set[str] | None, token: str | None) -> None:
@@ -130,6 +175,7 @@ class _Gate:
         self._rate = AsyncLimiter(REQUESTS_PER_SECOND, time_period=1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request, or pass it on."""
         if scope["type"] == "http":
             refusal = self._refusal(Headers(scope=scope), scope["path"])
             if refusal is not None:
@@ -146,7 +192,8 @@ class _Gate:
                 return _refused(421, f"This server is not {host[:100]!r}.")
             if origin is not None and origin.lower() not in {f"http://{h}" for h in self._hosts}:
                 return _refused(403, f"Pages of {origin[:100]!r} may not call this server.")
-        if self._token is not None and path != "/healthz" and not self._has_token(headers):
+        is_protocol = path == MCP_PATH or path.startswith(f"{MCP_PATH}/")
+        if is_protocol and self._token is not None and not self._has_token(headers):
             return _refused(
                 401,
                 f"Send the token: Authorization: Bearer … (it lies in the archive's {TOKEN_FILE}).",

@@ -61,6 +61,21 @@ def _message_text(
     return "".join(f"{line}\n" for line in lines)
 
 
+def block_text(block: Block) -> str:
+    """What a block says, without the line that says what it is; a call as its arguments."""
+    match block:
+        case Text() | Thinking():
+            return block.text
+        case ToolCall():
+            return "\n".join(_argument_lines(block.arguments))
+        case ToolResult():
+            return "\n".join(map(block_text, block.content))
+        case Opaque():
+            return json.dumps(block.source, ensure_ascii=False, indent=2)
+        case Image() | Document():
+            return "\n".join(_block_lines(block, {}))
+
+
 def _block_lines(block: Block, names: Mapping[str, str]) -> list[str]:
     match block:
         case Text():
@@ -91,7 +106,7 @@ def _argument_lines(arguments: Any) -> list[str]:
     for key, value in arguments.items():
         partner = _NEW + key.removeprefix(_OLD) if key.startswith(_OLD) else ""
         if isinstance(value, str) and isinstance(arguments.get(partner), str):
-            lines += [f"{key} -> {partner}:", *_diff(value, arguments[partner])]
+            lines += [f"{key} -> {partner}:", *diff_lines(value, arguments[partner])]
         elif not (key.startswith(_NEW) and _is_edited(arguments, key)):
             lines += _value_lines(key, value)
     return lines
@@ -129,7 +144,7 @@ def _has_lines(value: Any) -> bool:
     return is_list(value) and any(map(_has_lines, value))
 
 
-def _diff(old: str, new: str) -> Iterator[str]:
+def diff_lines(old: str, new: str) -> Iterator[str]:
     """Every line of both texts: " " before one that stays, "-" and "+" before the others."""
     before, after = _lines(old), _lines(new)
     start = _shared_count(before, after)

@@ -1,0 +1,1 @@
+"""Pages over the archive, for people: sessions, transcripts, compactions, search."""

@@ -1,0 +1,185 @@
+"""The viewer as an ASGI application: which page answers which address, and who may ask.
+
+Whatever is not let in learns nothing but how to come in; that is decided before an address is
+looked at.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import anyio
+from context_compaction.archive import Archive
+from context_compaction.errors import CompactionError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.viewer import sessions, transcript
+from mcp_server_compaction.viewer.access import Access, give_cookie
+from mcp_server_compaction.viewer.web import (
+    HEADERS,
+    Handler,
+    Page,
+    Visit,
+    answer,
+    failure,
+    problem,
+    redirect,
+    respond,
+    static_file,
+)
+
+PAGES: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/", sessions.listing),
+    ("GET", "/sessions/{session_id}", transcript.session),
+    ("GET", "/sessions/{session_id}/figures", sessions.figures_cell),
+    ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", transcript.messages),
+    ("GET", "/sessions/{session_id}/messages/{seq:int}", transcript.message),
+    ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", transcript.block),
+    ("GET", "/outputs/{output_id}", transcript.output),
+)
+
+
+class Archives:
+    """The archive, opened by the first page that needs it."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._stack = AsyncExitStack()
+        self._lock = anyio.Lock()
+        self._archive: Archive | None = None
+
+    async def get(self) -> Archive:
+        """The open archive.
+
+        Raises:
+            ArchiveError: It cannot be opened; the next page tries again.
+        """
+        async with self._lock:
+            if self._archive is None:
+                from context_compaction.archive.opening import open_archive
+
+                self._archive = await self._stack.enter_async_context(
+                    open_archive(self._config.archive, redaction=self._config.redaction)
+                )
+            return self._archive
+
+    @asynccontextmanager
+    async def closing(self, _: Starlette) -> AsyncGenerator[None]:
+        """Close it behind the application."""
+        async with self._stack:
+            yield
+
+
+def viewer_app(config: Config, access: Access) -> Starlette:
+    """All pages.
+
+    Args:
+        config: What the process was told.
+        access: Who may look.
+    """
+    archives = Archives(config)
+
+    def endpoint(handler: Handler) -> Callable[[Request], object]:
+        async def answered(request: Request) -> Response:
+            try:
+                archive = await archives.get()
+            except CompactionError as error:
+                return answer(request, failure(error))
+            return await respond(handler, Visit(request, archive, config))
+
+        return answered
+
+    async def enter(request: Request) -> Response:
+        cookie = access.enter(request.path_params["key"])
+        if cookie is None:
+            return answer(request, _closed("This address was used before, or is none of ours."))
+        # No redirect: a cookie that is set on the way is not shown by every browser at its end.
+        response = answer(request, Page("entered.html", {"entered": True}))
+        give_cookie(response, request, cookie)
+        return response
+
+    async def log_in(request: Request) -> Response:
+        form = await Visit(request, await archives.get(), config).form()
+        cookie = access.log_in(form.get("token", [""])[0].strip())
+        if cookie is None:
+            return answer(request, _closed("That is not the token."))
+        response = redirect("/")
+        give_cookie(response, request, cookie)
+        return response
+
+    routes = [
+        *(
+            Route(path, endpoint(handler), methods=[method], name=handler.__qualname__)
+            for method, path, handler in PAGES
+        ),
+        Route("/enter/{key}", enter),
+        Route("/login", log_in, methods=["POST"]),
+        Route("/healthz", _healthy),
+        Route("/static/{name}", _static),
+    ]
+    app = Starlette(routes=routes, lifespan=archives.closing)
+    app.add_exception_handler(404, _nothing_here)
+    app.add_exception_handler(405, _nothing_here)
+    app.add_middleware(_Door, access=access)
+    return app
+
+
+class _Door:
+    """Lets a request in, or answers how to come in; puts the headers on every answer."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(k.lower().encode(), v.encode()) for k, v in HEADERS.items()]
+                names = {name for name, _ in own}
+                kept = [pair for pair in message.get("headers", ()) if pair[0] not in names]
+                message = {**message, "headers": [*kept, *own]}
+            await send(message)
+
+        request = Request(scope, receive)
+        refusal = self._refusal(request)
+        if refusal is None:
+            await self._app(scope, receive, send_guarded)
+        else:
+            await refusal(scope, receive, send_guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        path = request.url.path
+        if not self._access.may_change(request):
+            return answer(request, problem(403, "This may only be asked by a page of the viewer."))
+        if path in {"/healthz", "/login"} or path.startswith(("/static/", "/enter/")):
+            return None
+        if not self._access.admits(request):
+            return answer(request, _closed())
+        return None
+
+
+def _closed(why: str = "") -> Page:
+    return Page("login.html", {"error": why or "Show the token to see the archive."}, status=401)
+
+
+async def _nothing_here(request: Request, _: Exception) -> Response:
+    return answer(request, problem(404, "There is no such page."))
+
+
+async def _static(request: Request) -> Response:
+    found = static_file(request.path_params["name"])
+    if found is None:
+        return answer(request, problem(404, "There is no such file."))
+    return Response(found[0], media_type=found[1])
+
+
+async def _healthy(_: Request) -> Response:
+    return PlainTextResponse("ok")

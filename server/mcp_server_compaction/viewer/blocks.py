@@ -1,0 +1,316 @@
+"""Archived messages as blocks of a page: who spoke, what was said, called and answered."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from context_compaction.activity.tool_kinds import classify
+from context_compaction.archive import ArchivedMessage
+from context_compaction.archive.documents import role_of
+from context_compaction.errors import InvalidMessageError
+from context_compaction.formats import FORMATS
+from context_compaction.messages.model import (
+    Block,
+    Document,
+    Image,
+    JsonObject,
+    Message,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    is_object,
+    tool_calls,
+)
+from context_compaction.messages.placeholders import (
+    claimed_span,
+    ids_in_placeholder,
+    seems_synthetic,
+)
+from markupsafe import Markup
+
+from mcp_server_compaction.reading.plain_text import block_text
+from mcp_server_compaction.viewer import markup
+
+# What of a block is shown at once; the rest is a click away.
+FOLD_LINES = 24
+FOLD_CHARS = 3_000
+# What one click unfolds; the page of the block has everything, in parts.
+UNFOLD_LINES = 1_500
+UNFOLD_CHARS = 120_000
+_HEADLINE_CHARS = 160
+_PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+_MAX_PICTURE_CHARS = 3_000_000
+_BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class BlockView:
+    """One block as a page shows it.
+
+    Attributes:
+        number: Its place in the message, from 0.
+        kind: text, thinking, call, result, image, document, other, or made (a text of ours).
+        label: What stands above it; the tool of a call or result.
+        headline: One line that says what it is.
+        body: Its HTML, the beginning of one that is long.
+        size_chars: Length of its text.
+        line_count: Lines of its text.
+        is_cut: Whether `body` is only the beginning.
+        is_error: Whether a tool failed.
+        output_ids: The outputs that it stands for.
+    """
+
+    number: int
+    kind: str
+    label: str
+    headline: str
+    body: Markup
+    size_chars: int
+    line_count: int
+    is_cut: bool = False
+    is_error: bool = False
+    output_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MessageView:
+    """One message as a page shows it.
+
+    Attributes:
+        seq: Its number; -1 for one of a context that is not archived as such.
+        role: user, assistant, tool or system.
+        timestamp_seconds: When it was said; None where that is not known.
+        blocks: What it says.
+        source_seq: The archived message that it was made of, or -1.
+    """
+
+    seq: int
+    role: str
+    timestamp_seconds: float | None
+    blocks: tuple[BlockView, ...]
+    source_seq: int = -1
+
+
+@dataclass(slots=True)
+class Reading:
+    """How messages are shown, and what was learnt from those before.
+
+    Attributes:
+        session_id: For the links in summaries.
+        message_count: The session's messages: greater numbers are no links.
+        calls: By call id, the calls that results answer.
+        is_whole: Whether long blocks are shown up to what one click unfolds.
+    """
+
+    session_id: str = ""
+    message_count: int = 0
+    calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
+    is_whole: bool = False
+
+
+def parsed(raw: JsonObject, format: str) -> Message | None:
+    """The message; None where its format cannot be read (another version stored it)."""
+    try:
+        return FORMATS[format].parse_message(raw, 0)
+    except (KeyError, InvalidMessageError):
+        return None
+
+
+def message_views(messages: Sequence[ArchivedMessage], reading: Reading) -> list[MessageView]:
+    """Archived messages, in order."""
+    return [
+        message_view(m.raw, m.format, reading, seq=m.seq, timestamp_seconds=m.timestamp_seconds)
+        for m in messages
+    ]
+
+
+def message_view(
+    raw: JsonObject,
+    format: str,
+    reading: Reading,
+    *,
+    seq: int,
+    timestamp_seconds: float | None = None,
+    source_seq: int = -1,
+) -> MessageView:
+    """One message; `reading` learns its calls."""
+    message = parsed(raw, format)
+    if message is None:
+        text = block_text(Opaque("message", raw))
+        blocks: tuple[BlockView, ...] = (_texts(0, "other", "message", text, reading),)
+        return MessageView(seq, str(raw.get("role", "")), timestamp_seconds, blocks, source_seq)
+    reading.calls |= {call.call_id: call for call in tool_calls(message)}
+    views = (_view(at, b, message, reading) for at, b in enumerate(message.blocks))
+    blocks = tuple(view for view in views if view is not None)
+    return MessageView(seq, role_of(message), timestamp_seconds, blocks, source_seq)
+
+
+def block_at(raw: JsonObject, format: str, number: int) -> Block | None:
+    """A block of a message; None where there is none of that number."""
+    message = parsed(raw, format)
+    blocks: Sequence[Block] = (Opaque("message", raw),) if message is None else message.blocks
+    return blocks[number] if 0 <= number < len(blocks) else None
+
+
+def path_of(block: Block, calls: Mapping[str, ToolCall]) -> str:
+    """The file that a result shows, where its call names one; it says which language it is in."""
+    call = calls.get(block.call_id) if isinstance(block, ToolResult) else None
+    use = classify(call) if call is not None else None
+    return use.path or "" if use is not None and use.kind == "read" else ""
+
+
+def _view(at: int, block: Block, message: Message, reading: Reading) -> BlockView | None:
+    match block:
+        case Text():
+            if not block.text:
+                return None
+            made = seems_synthetic(block.text) or claimed_span(block.text) is not None
+            return _texts(at, "made" if made else "text", "", block.text, reading, message.role)
+        case Thinking():
+            return _texts(at, "thinking", "Thinking", block.text, reading) if block.text else None
+        case ToolCall():
+            return _call(at, block, reading)
+        case ToolResult():
+            return _result(at, block, reading)
+        case Image():
+            return BlockView(at, "image", block.media_type or "image", "", picture(block), 0, 0)
+        case Document():
+            label = block.media_type or "document"
+            return _texts(at, "document", label, block.text or block.url or "", reading)
+        case Opaque():
+            return _texts(at, "other", block.kind, block_text(block), reading)
+
+
+def _texts(
+    at: int, kind: str, label: str, text: str, reading: Reading, role: str = ""
+) -> BlockView:
+    shown, is_cut = _cut(text, reading)
+    if kind == "made":
+        linked = markup.linked(shown, reading.session_id, reading.message_count)
+        body = Markup('<div class="plain">{}</div>').format(linked)
+    elif kind == "other":
+        body = markup.code(shown)
+    else:
+        # What the user typed keeps its lines; models write Markdown.
+        body = (
+            markup.prose(shown)
+            if role == "assistant" or kind == "thinking"
+            else markup.plain(shown)
+        )
+    return BlockView(
+        at, kind, label, _line(text), body, len(text), _line_count(text), is_cut,
+        output_ids=ids_in_placeholder(text),
+    )  # fmt: skip
+
+
+def _call(at: int, call: ToolCall, reading: Reading) -> BlockView:
+    use = classify(call)
+    text = block_text(call)
+    headline = use.command or use.path or _first_argument(call.arguments)
+    return BlockView(
+        at, "call", call.name, _line(headline), arguments_html(call, reading), len(text),
+        _line_count(text), is_cut=_cut(text, reading)[1],
+    )  # fmt: skip
+
+
+def arguments_html(call: ToolCall, reading: Reading) -> Markup:
+    """The arguments of a call: a command as shell, an edit as a diff, a file as its language."""
+    arguments: object = call.arguments
+    if not is_object(arguments):
+        return markup.code(_cut(str(arguments), reading)[0])
+    use = classify(call)
+    rest: list[Markup] = []
+    for name, value in arguments.items():
+        partner = "new" + name.removeprefix("old") if name.startswith("old") else ""
+        twin = "old" + name.removeprefix("new") if name.startswith("new") else ""
+        if isinstance(value, str) and isinstance(arguments.get(partner), str):
+            rest.append(markup.diff(_cut(value, reading)[0], _cut(arguments[partner], reading)[0]))
+        elif isinstance(value, str) and isinstance(arguments.get(twin), str):
+            continue
+        else:
+            rest.append(_argument(name, value, use.command, use.path or "", reading))
+    return Markup("").join(rest)
+
+
+def _argument(name: str, value: Any, command: str | None, path: str, reading: Reading) -> Markup:
+    if not isinstance(value, str):
+        text = markup.json_text(value)
+        if "\n" in text:
+            return _named(name, markup.code(_cut(text, reading)[0], "json"))
+        return _named(name, Markup("<code>{}</code>").format(text))
+    if value == command:
+        return markup.code(_cut(value, reading)[0], "bash")
+    if "\n" in value:
+        is_patch = value.startswith(("*** Begin Patch", "--- ", "diff --git "))
+        shown = _cut(value, reading)[0]
+        body = markup.patch(shown.split("\n")) if is_patch else markup.code(shown, path=path)
+        return _named(name, body)
+    return _named(name, Markup("<code>{}</code>").format(_cut(value, reading)[0]))
+
+
+def _named(name: str, body: Markup) -> Markup:
+    return Markup('<div class="argument"><span class="name">{}</span> {}</div>').format(name, body)
+
+
+def _result(at: int, result: ToolResult, reading: Reading) -> BlockView:
+    call = reading.calls.get(result.call_id)
+    label = result.name or (call.name if call is not None else "result")
+    text = block_text(result)
+    path = path_of(result, reading.calls)
+    bodies: list[Markup] = []
+    is_cut = False
+    for part in result.content:
+        if isinstance(part, Image):
+            bodies.append(picture(part))
+            continue
+        shown, was_cut = _cut(block_text(part), reading)
+        is_cut |= was_cut
+        if ids_in_placeholder(shown):
+            linked = markup.linked(shown, reading.session_id, 0)
+            bodies.append(Markup('<div class="plain">{}</div>').format(linked))
+        else:
+            bodies.append(markup.output(shown, path))
+    return BlockView(
+        at, "result", label, _line(text), Markup("").join(bodies), len(text), _line_count(text),
+        is_cut, result.is_error,
+        tuple(i for p in result.content if isinstance(p, Text) for i in ids_in_placeholder(p.text)),
+    )  # fmt: skip
+
+
+def picture(image: Image) -> Markup:
+    """A picture that stands in the transcript itself; one that stands elsewhere is named only."""
+    data = image.data or ""
+    is_known = image.media_type in _PICTURES and len(data) <= _MAX_PICTURE_CHARS
+    if data and is_known and _BASE64.match(data):
+        return Markup('<img alt="Picture of the transcript" src="data:{};base64,{}">').format(
+            image.media_type, data
+        )
+    return Markup('<p class="note">{} {}</p>').format(
+        image.media_type or "image", image.url or f"{len(data):,} characters of base64"
+    )
+
+
+def _cut(text: str, reading: Reading) -> tuple[str, bool]:
+    """The beginning of `text` that is shown, and whether that is not all of it."""
+    lines, chars = (UNFOLD_LINES, UNFOLD_CHARS) if reading.is_whole else (FOLD_LINES, FOLD_CHARS)
+    if len(text) <= chars and text.count("\n") < lines:
+        return text, False
+    shown = "\n".join(text[:chars].split("\n")[:lines])
+    return shown, True
+
+
+def _first_argument(arguments: object) -> str:
+    values = arguments.values() if is_object(arguments) else [arguments]
+    return next((value for value in values if isinstance(value, str)), "")
+
+
+def _line(text: str) -> str:
+    flat = " ".join(text[: _HEADLINE_CHARS * 4].split())
+    return flat if len(flat) <= _HEADLINE_CHARS else f"{flat[:_HEADLINE_CHARS]}…"
+
+
+def _line_count(text: str) -> int:
+    return text.count("\n") + 1 if text else 0

@@ -1,0 +1,294 @@
+"""Texts of a transcript as HTML: all of it escaped, whatever it says.
+
+Every function here gives `Markup` that Pygments, markdown-it (with HTML off) or `escape` made.
+Nothing links to another place by itself, nothing is loaded, and no attribute holds what was said,
+but for links that say where they lead.
+"""
+
+import csv
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from context_compaction.activity.error_line import ERROR
+from context_compaction.messages.model import is_list, is_object
+from markupsafe import Markup, escape
+
+from mcp_server_compaction.reading.plain_text import diff_lines
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.renderer import RendererHTML
+    from markdown_it.token import Token
+    from markdown_it.utils import EnvType, OptionsDict
+    from pygments.lexer import Lexer
+
+# A longer text is not highlighted: lexers take a millisecond for a thousand characters.
+_MAX_HIGHLIGHTED_CHARS = 30_000
+_MAX_PROSE_CHARS = 60_000
+_MAX_JSON_CHARS = 400_000
+_MAX_JSON_NODES = 400
+_MAX_STRING_CHARS = 400
+_MAX_ROWS = 60
+_MAX_COLUMNS = 30
+_OUTPUT_ID = r"o_[0-9a-f]{24}"
+_POINTER = re.compile(
+    rf"\b(?P<output>{_OUTPUT_ID})\b"
+    r"|transcript://(?P<session>[A-Za-z0-9_.:-]{1,128})/messages/(?P<start>\d{1,12})-(?P<stop>\d{1,12})"
+    r"(?:@(?P<head>[0-9a-f]{12,32}))?"
+)
+_NUMBER = re.compile(r"\[(\d{1,9})\]")
+
+
+def prose(text: str) -> Markup:
+    """Markdown as a model writes it."""
+    if len(text) > _MAX_PROSE_CHARS:
+        return plain(text)
+    return Markup(_markdown().render(text))  # noqa: S704, its HTML is off
+
+
+def plain(text: str) -> Markup:
+    """The text as it is, in lines."""
+    return Markup('<div class="plain">{}</div>').format(text)
+
+
+def code(text: str, language: str = "", path: str = "") -> Markup:
+    """A listing, highlighted where its language is known."""
+    return Markup('<pre class="code"><code>{}</code></pre>').format(
+        highlighted(text, language, path)
+    )
+
+
+def highlighted(text: str, language: str = "", path: str = "") -> Markup:
+    """The inside of a listing."""
+    lexer = None if len(text) > _MAX_HIGHLIGHTED_CHARS else _lexer(language, path)
+    if lexer is None:
+        return escape(text)
+    from pygments import highlight
+
+    return Markup(highlight(text, lexer, _formatter()).rstrip("\n"))  # noqa: S704, it escapes
+
+
+def diff(old: str, new: str) -> Markup:
+    """What an edit changed, line by line."""
+    return patch([*diff_lines(old, new)])
+
+
+def patch(lines: Sequence[str]) -> Markup:
+    """Lines that begin with a blank, + or -."""
+    return Markup('<pre class="code diff">{}</pre>').format(
+        Markup("\n").join(_changed_line(line) for line in lines)
+    )
+
+
+def log(text: str) -> Markup:
+    """What a command printed; lines that speak of an error stand out."""
+    lines = (
+        Markup('<span class="bad">{}</span>').format(line)
+        if len(line) < 2_000 and ERROR.search(line)
+        else escape(line)
+        for line in text.split("\n")
+    )
+    return Markup('<pre class="code log">{}</pre>').format(Markup("\n").join(lines))
+
+
+def output(text: str, path: str = "") -> Markup:
+    """The result of a tool, by its kind: JSON, a diff, a table, code of a file, or a log."""
+    start = text.lstrip()[:1]
+    if start and start in "{[" and len(text) <= _MAX_JSON_CHARS and (tree := _json_tree(text)):
+        return tree
+    lines = text.split("\n")
+    if sum(line.startswith(("diff --git ", "+++ ", "--- ", "@@ ")) for line in lines[:40]) >= 2:
+        return patch(lines)
+    if rows := _rows(lines):
+        return _table(rows)
+    return code(text, path=path) if path else log(text)
+
+
+def linked(text: str, session_id: str = "", message_count: int = 0) -> Markup:
+    """The text with its pointers as links, and of a summary `[12]` as a link to message 12."""
+    done: list[Markup] = []
+    at = 0
+    for found in _POINTER.finditer(text):
+        done += [_numbered(text[at : found.start()], session_id, message_count), _link(found)]
+        at = found.end()
+    done.append(_numbered(text[at:], session_id, message_count))
+    return Markup("").join(done)
+
+
+def numbered_lines(text: str, first: int, path: str = "") -> list[tuple[int, Markup]]:
+    """The lines of a listing with their numbers."""
+    body = highlighted(text, path=path) if path else escape(text)
+    lines = str(body).split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    # A lexer closes what it opened at the end of each line.
+    return [(first + at, Markup(line)) for at, line in enumerate(lines)]  # noqa: S704
+
+
+def _numbered(text: str, session_id: str, message_count: int) -> Markup:
+    if not session_id:
+        return escape(text)
+    parts: list[Markup] = []
+    at = 0
+    for found in _NUMBER.finditer(text):
+        if int(found[1]) < message_count:
+            link = Markup('<a class="seq" href="/sessions/{}?at={}#m{}">[{}]</a>')
+            parts += [
+                escape(text[at : found.start()]),
+                link.format(session_id, found[1], found[1], found[1]),
+            ]
+            at = found.end()
+    return Markup("").join([*parts, escape(text[at:])])
+
+
+def _link(found: "re.Match[str]") -> Markup:
+    if found["output"]:
+        return Markup('<a class="pointer" href="/outputs/{}">{}</a>').format(found[0], found[0])
+    head = f"&head={found['head']}" if found["head"] else ""
+    return Markup('<a class="pointer" href="/sessions/{}?at={}{}#m{}">{}</a>').format(
+        found["session"], found["start"], head, found["start"], found[0]
+    )
+
+
+def _changed_line(line: str) -> Markup:
+    kind = {"+": "add", "-": "del", "@": "hunk"}.get(line[:1], "")
+    return Markup('<span class="{}">{}</span>').format(kind, line) if kind else escape(line)
+
+
+def _json_tree(text: str) -> Markup | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not (is_object(value) or is_list(value)):
+        return None
+    left = [_MAX_JSON_NODES]
+    return Markup('<div class="tree">{}</div>').format(_node(value, left, depth=0))
+
+
+def _node(value: Any, left: list[int], depth: int) -> Markup:
+    """A value as nested details; `left` counts how many nodes may still be shown."""
+    left[0] -= 1
+    if is_object(value):
+        items: list[tuple[str, Any]] = [(str(key), item) for key, item in value.items()]
+        label = f"{{{len(items)}}}"
+    elif is_list(value):
+        items = [(str(at), item) for at, item in enumerate(value)]
+        label = f"[{len(items)}]"
+    else:
+        return _leaf(value)
+    rows: list[Markup] = []
+    for at, (key, item) in enumerate(items):
+        if left[0] <= 0 or depth > 12:
+            rows.append(Markup("<li>… {} more</li>").format(len(items) - at))
+            break
+        row = Markup("<li><b>{}</b> {}</li>").format(key, _node(item, left, depth + 1))
+        rows.append(row)
+    return Markup("<details{}><summary>{}</summary><ul>{}</ul></details>").format(
+        Markup(" open") if depth < 2 else "", label, Markup("").join(rows)
+    )
+
+
+def _leaf(value: Any) -> Markup:
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) > _MAX_STRING_CHARS:
+        text = f"{text[:_MAX_STRING_CHARS]}… ({len(text):,} characters)"
+    return Markup('<span class="{}">{}</span>').format(
+        "str" if isinstance(value, str) else "num", text
+    )
+
+
+def _rows(lines: Sequence[str]) -> list[list[str]]:
+    """The cells of delimited text; none where it is no table."""
+    full = [line for line in lines if line.strip()]
+    for mark in ("\t", ",", "|", ";"):
+        counts = [line.count(mark) for line in full[:20]]
+        even = counts.count(counts[0]) >= len(counts) * 0.9 if counts else False
+        if len(counts) >= 3 and counts[0] >= 2 and even:
+            try:
+                return [row[:_MAX_COLUMNS] for row in csv.reader(full[:_MAX_ROWS], delimiter=mark)]
+            except csv.Error:
+                return []
+    return []
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Markup:
+    head = Markup("").join(Markup('<th scope="col">{}</th>').format(cell) for cell in rows[0])
+    body = Markup("").join(
+        Markup("<tr>{}</tr>").format(
+            Markup("").join(Markup("<td>{}</td>").format(cell) for cell in row)
+        )
+        for row in rows[1:]
+    )
+    return Markup(
+        '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>'
+        "<thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>"
+    ).format(head, body)
+
+
+@cache
+def _formatter() -> Any:
+    import pygments.formatters as formatters
+
+    made: Any = formatters.HtmlFormatter  # it has no types of its own
+    return made(nowrap=True, classprefix="h-")
+
+
+@cache
+def _lexer(language: str, path: str) -> "Lexer | None":
+    import pygments.lexers as lexers
+    from pygments.util import ClassNotFound
+
+    made: Any = lexers  # as above
+    name = path.rsplit("/", 1)[-1]
+    get = made.get_lexer_by_name if language else made.get_lexer_for_filename
+    try:
+        found: Lexer | None = get(language or name, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        found = None
+    return found
+
+
+@cache
+def _markdown() -> "MarkdownIt":
+    from markdown_it import MarkdownIt
+
+    made = MarkdownIt(
+        "commonmark",
+        {"html": False, "linkify": False, "breaks": True, "highlight": _fence},
+    ).enable(["table", "strikethrough"])
+    # Pictures would be fetched from where a transcript says; they stand as their words.
+    made.disable(["image", "html_block", "html_inline"])
+
+    made.add_render_rule("link_open", _link_open)
+    return made
+
+
+def _link_open(
+    self: "RendererHTML",
+    tokens: "Sequence[Token]",
+    at: int,
+    options: "OptionsDict",
+    _env: "EnvType",
+) -> str:
+    """A link that says nothing of where it was followed; to the web, or to nowhere."""
+    token = tokens[at]
+    if not str(token.attrGet("href") or "").lower().startswith(("http://", "https://")):
+        token.attrs.pop("href", None)
+    token.attrSet("rel", "noopener noreferrer nofollow")
+    token.attrSet("target", "_blank")
+    return self.renderToken(tokens, at, options, _env)
+
+
+def _fence(text: str, language: str, _attributes: str) -> str:
+    """The listing of a fenced block; markdown-it wraps what does not begin with <pre."""
+    return str(code(text.rstrip("\n"), language))
+
+
+def json_text(value: Any) -> str:
+    """A JSON value, on lines of its own where it is long."""
+    short = json.dumps(value, ensure_ascii=False)
+    return short if len(short) <= 100 else json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,0 +1,203 @@
+"""A session's page: what was said, in parts, with a link to every message and every line."""
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from anyio import to_thread
+from context_compaction.archive import Archive, ArchivedMessage, SessionInfo
+from context_compaction.errors import NotFoundError
+from context_compaction.messages.model import JsonObject, tool_calls
+from starlette.responses import Response
+
+from mcp_server_compaction.protocol.sessions import branches_document, iso_time, session_document
+from mcp_server_compaction.reading.plain_text import block_text
+from mcp_server_compaction.reading.text_source import MemorySource, TextSource, open_source
+from mcp_server_compaction.viewer import markup
+from mcp_server_compaction.viewer.blocks import (
+    MessageView,
+    Reading,
+    block_at,
+    message_views,
+    parsed,
+    path_of,
+)
+from mcp_server_compaction.viewer.sessions import figures_of
+from mcp_server_compaction.viewer.web import Page, Visit, redirect
+
+# Messages of one part of a transcript. The page holds few parts at a time, however long it is.
+PART = 30
+LINES = 1_000
+_MAX_LINE_CHARS = 2_000
+_BRANCHES = 12
+# A result's call stands just before it: so far back a part looks for the names of its tools.
+_LOOK_BACK = 2
+
+
+async def session(visit: Visit) -> Page:
+    """`/sessions/ID?at=SEQ`: the session, and the part of its transcript around a message."""
+    session_id = visit.path("session_id")
+    info = await visit.archive.session_info(session_id)
+    head = visit.query.get("head")
+    last = max(0, info.message_count - 1)
+    at = min(visit.number("at", 0), last)
+    first = at - at % PART
+    views, raws = await _part(visit.archive, info, first, first + PART - 1, head)
+    branches, count = await _branches(visit.archive, info)
+    document = session_document(info) | {
+        "messages_shown": _message_documents(raws),
+        "first_shown": first,
+        **(branches_document(session_id, branches, count) if count > 1 else {}),
+    }
+    return Page(
+        "session.html",
+        document,
+        {
+            "info": info,
+            "messages": views,
+            "at": at,
+            "first": first,
+            "part": PART,
+            "stop": min(first + PART - 1, last),
+            "head": head,
+            "branches": branches if count > 1 else [],
+            "branch_count": count,
+            "figures": await figures_of(visit.archive, info),
+        },
+    )
+
+
+async def messages(visit: Visit) -> Page:
+    """`/sessions/ID/messages/A-B`: a part of the transcript, for the page that shows it."""
+    info = await visit.archive.session_info(visit.path("session_id"))
+    start = int(visit.request.path_params["start"])
+    stop = min(int(visit.request.path_params["stop"]), start + 4 * PART - 1)
+    views, raws = await _part(visit.archive, info, start, stop, visit.query.get("head"))
+    document: JsonObject = {"session_id": info.session_id, "messages": _message_documents(raws)}
+    return Page("messages.html", document, {"messages": views, "info": info, "start": start})
+
+
+async def message(visit: Visit) -> Page | Response:
+    """`/sessions/ID/messages/SEQ`: one message, where it stands; as JSON, the message alone."""
+    session_id, seq = visit.path("session_id"), int(visit.request.path_params["seq"])
+    if visit.query.get("format") != "json":
+        return redirect(f"/sessions/{quote(session_id)}?at={seq}#m{seq}")
+    found = await _one(visit.archive, session_id, seq)
+    return Page("problem.html", _message_documents([found])[0])
+
+
+async def block(visit: Visit) -> Page:
+    """`/sessions/ID/messages/SEQ/N`: one block whole, by lines; `part=body` what one unfolds."""
+    session_id, seq = visit.path("session_id"), int(visit.request.path_params["seq"])
+    number = int(visit.request.path_params["block"])
+    if visit.query.get("part") == "body":
+        info = await visit.archive.session_info(session_id)
+        reading = Reading(session_id, info.message_count, is_whole=True)
+        found = await _with_calls(visit.archive, session_id, seq, seq, None, reading)
+        views = await to_thread.run_sync(message_views, found, reading)
+        view = next((b for m in views for b in m.blocks if b.number == number), None)
+        if view is None:
+            raise _no_block(seq, number)
+        return Page(
+            "block.html", {"size_chars": view.size_chars}, {"block": view, "seq": seq, "info": info}
+        )
+    reading = Reading()
+    found = await _with_calls(visit.archive, session_id, seq, seq, None, reading)
+    asked = block_at(found[0].raw, found[0].format, number) if found else None
+    if asked is None:
+        raise _no_block(seq, number)
+    text = block_text(asked)
+    source = MemorySource(f"transcript://{session_id}/messages/{seq}-{seq}", text)
+    back = f"/sessions/{quote(session_id)}?at={seq}#m{seq}"
+    return await _lines_page(
+        visit, source, f"Message {seq}, part {number + 1}", back, path_of(asked, reading.calls)
+    )
+
+
+async def output(visit: Visit) -> Page:
+    """`/outputs/ID`: a stored output by lines, the original behind a placeholder."""
+    source = await open_source(visit.archive, visit.path("output_id"))
+    info = await visit.archive.output_info(visit.path("output_id"))
+    back = f"/sessions/{quote(info.session_id)}"
+    title = f"Output of {info.tool_name}" if info.tool_name else "Output"
+    return await _lines_page(visit, source, title, back, "")
+
+
+async def _lines_page(visit: Visit, source: TextSource, title: str, back: str, path: str) -> Page:
+    """A text by lines, `LINES` at a time; a line too long for a page is cut and says so."""
+    start = visit.number("start", 1, least=1)
+    found = await source.lines(start, LINES)
+    text = found.text
+    cut = [
+        line if len(line) <= _MAX_LINE_CHARS else f"{line[:_MAX_LINE_CHARS]}…"
+        for line in text.split("\n")
+    ]
+    lines = await to_thread.run_sync(markup.numbered_lines, "\n".join(cut), found.start_line, path)
+    next_start = start + LINES if start + LINES <= source.line_count else None
+    document: JsonObject = {
+        "pointer": source.pointer,
+        "size_chars": source.size_chars,
+        "line_count": source.line_count,
+        "start_line": found.start_line,
+        "text": text,
+        "next_start": next_start,
+    }
+    return Page(
+        "lines.html",
+        document,
+        {
+            "title": title,
+            "lines": lines,
+            "back": back,
+            "previous": max(1, start - LINES),
+            "start": start,
+        },
+    )
+
+
+async def _part(
+    archive: Archive, info: SessionInfo, start: int, stop: int, head: str | None
+) -> tuple[list[MessageView], Sequence[ArchivedMessage]]:
+    if not info.message_count:
+        return [], []
+    reading = Reading(info.session_id, info.message_count)
+    found = await _with_calls(archive, info.session_id, start, stop, head, reading)
+    return await to_thread.run_sync(message_views, found, reading), found
+
+
+async def _with_calls(
+    archive: Archive, session_id: str, start: int, stop: int, head: str | None, reading: Reading
+) -> Sequence[ArchivedMessage]:
+    """The messages, their `reading` having learnt the calls that stand just before them."""
+    found = await archive.read_messages(
+        session_id, max(0, start - _LOOK_BACK), max(start, stop), head=head
+    )
+    for earlier in found:
+        if earlier.seq < start:
+            message = parsed(earlier.raw, earlier.format)
+            reading.calls |= {c.call_id: c for c in tool_calls(message)} if message else {}
+    return [one for one in found if one.seq >= start]
+
+
+async def _one(archive: Archive, session_id: str, seq: int) -> ArchivedMessage:
+    found = await archive.read_messages(session_id, seq, seq)
+    if not found:
+        raise NotFoundError(f"Session {session_id} holds no message {seq}.")
+    return found[0]
+
+
+async def _branches(archive: Archive, info: SessionInfo) -> tuple[list[Any], int]:
+    if not info.message_count:
+        return [], 0
+    return await archive.branches(info.session_id, limit=_BRANCHES)
+
+
+def _message_documents(found: Sequence[ArchivedMessage]) -> list[JsonObject]:
+    return [
+        {"seq": m.seq, "format": m.format, "time": iso_time(m.timestamp_seconds), "message": m.raw}
+        for m in found
+    ]
+
+
+def _no_block(seq: int, number: int) -> NotFoundError:
+    return NotFoundError(f"Message {seq} has no part {number}.")

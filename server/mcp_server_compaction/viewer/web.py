@@ -1,0 +1,196 @@
+"""What a page is, and how it becomes an answer: HTML for people, its JSON for programs."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import parse_qs, urlencode
+
+from context_compaction.archive import Archive
+from context_compaction.errors import CompactionError, NotFoundError, QueryError, SettingsError
+from context_compaction.formats import FORMATS
+from context_compaction.messages.model import JsonObject
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.viewer.words import FILTERS
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MAX_FORM_BYTES = 64 * 1024
+# Scripts and styles are files of ours; pictures may stand in a transcript itself. Nothing else is
+# loaded, nothing of a transcript runs, and no other page may frame these.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # Not "no-referrer", by which browsers hide from us where a form stands.
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+NAVIGATION: tuple[tuple[str, str], ...] = ()
+SESSION_TABS = (("", "Transcript"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What one address shows.
+
+    Attributes:
+        template: The file of its HTML.
+        document: What it says, as JSON.
+        shown: What the template takes beside that.
+        status: The HTTP status.
+    """
+
+    template: str
+    document: JsonObject
+    shown: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One request, with what is needed to answer it."""
+
+    request: Request
+    archive: Archive
+    config: Config
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """What stands after the question mark; empty values count as left out."""
+        return {name: value for name, value in self.request.query_params.items() if value}
+
+    def path(self, name: str) -> str:
+        """A part of the path."""
+        return str(self.request.path_params[name])
+
+    def number(self, name: str, default: int, *, least: int = 0) -> int:
+        """A whole number of the query.
+
+        Raises:
+            QueryError: It is none.
+        """
+        text = self.query.get(name)
+        if text is None:
+            return default
+        if not (text.isascii() and text.isdigit() and len(text) <= 12):
+            raise QueryError(f"{name} is {text[:40]!r}. Give a whole number, as 12.")
+        return max(least, int(text))
+
+    async def form(self) -> dict[str, list[str]]:
+        """What a form sent.
+
+        Raises:
+            QueryError: It is too long.
+        """
+        body = await self.request.body()
+        if len(body) > MAX_FORM_BYTES:
+            raise QueryError(f"The form has {len(body)} bytes. Choose fewer at a time.")
+        return parse_qs(body.decode("utf-8", "replace"))
+
+
+Handler: TypeAlias = Callable[[Visit], Awaitable[Page | Response]]
+
+
+async def respond(handler: Handler, visit: Visit) -> Response:
+    """The answer of `handler`; an expected failure becomes a page that says what to do."""
+    try:
+        made = await handler(visit)
+    except CompactionError as error:
+        made = failure(error)
+    return made if isinstance(made, Response) else answer(visit.request, made)
+
+
+def answer(request: Request, page: Page) -> Response:
+    """A page as the request wants it: `format=json` for programs."""
+    if request.query_params.get("format") == "json":
+        return json_answer(page.document, page.status)
+    address = request.url.path
+    query = [(k, v) for k, v in request.query_params.multi_items() if k != "format"]
+    html = (
+        environment()
+        .get_template(page.template)
+        .render(
+            **page.shown,
+            doc=page.document,
+            section=address.split("/")[1],
+            here=f"{address}?{urlencode(query)}" if query else address,
+            json_address=f"{address}?{urlencode([*query, ('format', 'json')])}",
+        )
+    )
+    # Texts may hold half a surrogate pair, which UTF-8 cannot carry: spelt out.
+    return Response(html.encode("utf-8", "backslashreplace"), page.status, media_type="text/html")
+
+
+def json_answer(value: Any, status: int = 200) -> Response:
+    """A JSON document; what UTF-8 cannot carry is escaped."""
+    return Response(json.dumps(value), status, media_type="application/json")
+
+
+def redirect(address: str) -> Response:
+    """Go on with another page."""
+    return RedirectResponse(address, 303)
+
+
+def failure(error: CompactionError) -> Page:
+    """What went wrong, for people and programs."""
+    status = 500
+    if isinstance(error, NotFoundError):
+        status = 404
+    elif isinstance(error, QueryError | SettingsError):
+        status = 400
+    return problem(status, str(error))
+
+
+def problem(status: int, message: str) -> Page:
+    """A page that says no more than this."""
+    return Page("problem.html", {"error": message, "status": status}, status=status)
+
+
+@cache
+def environment() -> "Environment":
+    """The templates; everything that they show is escaped."""
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    made = Environment(
+        loader=FunctionLoader(lambda name: _text("templates", name)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(FILTERS)
+    shared: dict[str, Any] = made.globals
+    shared.update(NAVIGATION=NAVIGATION, SESSION_TABS=SESSION_TABS, FORMAT_NAMES=sorted(FORMATS))
+    return made
+
+
+def _text(folder: str, name: str) -> str | None:
+    found = files("mcp_server_compaction.viewer").joinpath(folder, name)
+    return found.read_text(encoding="utf-8") if found.is_file() else None
+
+
+STATIC_TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+@cache
+def static_file(name: str) -> tuple[bytes, str] | None:
+    """A file that pages load, with its type; None where there is none of that name."""
+    media_type = STATIC_TYPES.get(name[name.rfind(".") :])
+    found = files("mcp_server_compaction.viewer").joinpath("static", name)
+    if media_type is None or "/" in name or not found.is_file():
+        return None
+    return found.read_bytes(), media_type

@@ -1,0 +1,86 @@
+"""The viewer in this process, over an archive that a story was compacted into."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+from context_compaction.archive.opening import open_archive
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.viewer.access import Access
+from mcp_server_compaction.viewer.app import viewer_app
+
+from tests.support.story import story
+
+TOKEN = "t" * 43
+BASE = "http://127.0.0.1:8765"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A running viewer.
+
+    Attributes:
+        http: A program that shows the token with each request.
+        access: Who may look.
+        stranger: A program that shows nothing.
+    """
+
+    http: httpx2.AsyncClient
+    access: Access
+    stranger: httpx2.AsyncClient
+
+    async def html(self, address: str) -> str:
+        """A page that is there."""
+        reply = await self.http.get(address)
+        assert reply.status_code == 200, reply.text
+        return reply.text
+
+    async def json(self, address: str) -> Any:
+        """The JSON of a page that is there."""
+        mark = "&" if "?" in address else "?"
+        reply = await self.http.get(f"{address}{mark}format=json")
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+
+@asynccontextmanager
+async def visiting(config: Config) -> AsyncGenerator[Site]:
+    """A viewer of the archive that `config` names."""
+    access = Access(TOKEN)
+    app = viewer_app(config, access)
+    shown = {"Authorization": f"Bearer {TOKEN}"}
+    with anyio.fail_after(60):
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(
+                transport=httpx2.ASGITransport(app), base_url=BASE, headers=shown
+            ) as http,
+            httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=BASE) as stranger,
+        ):
+            yield Site(http, access, stranger)
+
+
+async def fill(config: Config) -> None:
+    """An archive with a session that was compacted twice, and one of its sub-agent."""
+    messages = story(turns=8)
+    half = len(messages) // 2
+    async with open_archive(Path(config.archive_folder)) as archive:
+        wish = CompactRequest(session_id="main", mode="full", pinned=("Never push to main.",))
+        first = await compact(messages[:half], wish, archive=archive)
+        await compact([*first.messages, *messages[half:]], wish, archive=archive)
+        sub = CompactRequest(session_id="sub", parent_session_id="main", mode="record")
+        await compact(story(turns=2), sub, archive=archive)
+
+
+async def archive_list(config: Config, session_id: str, messages: Sequence[Json]) -> None:
+    """Archive a list as it is."""
+    async with open_archive(Path(config.archive_folder)) as archive:
+        wish = CompactRequest(session_id=session_id, mode="record", format="anthropic")
+        await compact(list(messages), wish, archive=archive)

@@ -1,0 +1,123 @@
+"""Pages of the viewer, over HTTP: each says in JSON what it shows."""
+
+import re
+
+from mcp_server_compaction.config import Config
+
+from tests.server.viewer.site import Site, archive_list, visiting
+
+
+async def test_sessions_are_listed_with_their_sub_agents_behind_them(site: Site) -> None:
+    page = await site.html("/")
+    assert page.index("/sessions/main") < page.index("/sessions/sub")
+    assert "sub-agent" in page
+    listed = (await site.json("/"))["sessions"]
+    assert [(s["session_id"], s["parent_session_id"]) for s in listed] == [
+        ("main", None),
+        ("sub", "main"),
+    ]
+    figures = await site.json("/sessions/main/figures")
+    assert figures["compactions"] == 2
+
+
+async def test_filters_narrow_the_list_and_wrong_ones_say_so(site: Site) -> None:
+    assert (await site.json("/?q=invoices%20SUB"))["sessions"][0]["session_id"] == "sub"
+    assert (await site.json("/?q=nothing-has-this"))["sessions"] == []
+    assert (await site.json("/?kind=openai-chat"))["sessions"] == []
+    assert (await site.json("/?until=2001-01-01"))["sessions"] == []
+    assert len((await site.json("/?since=2001-01-01"))["sessions"]) == 2
+    reply = await site.http.get("/?since=soon")
+    assert reply.status_code == 400
+    assert "2026-11-22" in reply.text
+
+
+async def test_a_session_shows_its_messages_around_the_one_asked_for(site: Site) -> None:
+    info = await site.json("/sessions/main")
+    count = info["message_count"]
+    assert [m["seq"] for m in info["messages_shown"]] == [*range(min(30, count))]
+    page = await site.html(f"/sessions/main?at={count - 1}")
+    assert f'id="m{count - 1}"' in page
+    part = await site.json("/sessions/main/messages/3-5")
+    assert [m["seq"] for m in part["messages"]] == [3, 4, 5]
+    one = await site.json("/sessions/main/messages/3")
+    assert one["message"] == part["messages"][0]["message"]
+
+
+async def test_a_long_result_is_folded_with_its_size_and_unfolds_whole(config: Config) -> None:
+    text = "\n".join(f"line {n} of the log" for n in range(1, 3_001))
+    result = {"type": "tool_result", "tool_use_id": "c", "content": text}
+    call = {"type": "tool_use", "id": "c", "name": "Bash", "input": {"command": "make"}}
+    said = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+    ]
+    await archive_list(config, "long", said)
+    async with visiting(config) as site:
+        page = await site.html("/sessions/long")
+        body = await site.html("/sessions/long/messages/2/0?part=body")
+        lines = await site.html("/sessions/long/messages/2/0?start=2001")
+        document = await site.json("/sessions/long/messages/2/0?start=2001")
+    assert "3,000 lines" in page
+    assert "line 24 of the log" in page
+    assert "line 26 of the log" not in page
+    assert "line 1500 of the log" in body
+    assert "all of it by lines" in body
+    assert 'id="L2500"' in lines
+    assert "line 2500 of the log" in lines
+    assert (document["line_count"], document["start_line"]) == (3_000, 2_001)
+
+
+async def test_code_diffs_json_and_tables_are_shown_as_what_they_are(config: Config) -> None:
+    def use(name: str, **given: object) -> dict[str, object]:
+        block = {"type": "tool_use", "id": name, "name": name, "input": given}
+        return {"role": "assistant", "content": [block]}
+
+    def told(name: str, text: str) -> dict[str, object]:
+        block = {"type": "tool_result", "tool_use_id": name, "content": text}
+        return {"role": "user", "content": [block]}
+
+    said = [
+        {"role": "user", "content": "go"},
+        use("Edit", file_path="a.py", old_string="x = 1\ny = 2", new_string="x = 3\ny = 2"),
+        told("Edit", "done"),
+        use("Read", file_path="src/b.py"),
+        told("Read", "def greet(name):\n    return name\n"),
+        use("Query", q="all"),
+        told("Query", '{"rows": [{"id": 1, "name": "Ada"}]}'),
+        use("Export", q="all"),
+        told("Export", "id,name,age\n1,Ada,36\n2,Alan,41\n3,Grace,85\n"),
+        {"role": "assistant", "content": "Done:\n\n```python\nprint(1)\n```\n\n- **one**"},
+    ]
+    await archive_list(config, "kinds", said)
+    async with visiting(config) as site:
+        page = await site.html("/sessions/kinds")
+    assert '<span class="del">-x = 1</span>' in page
+    assert '<span class="add">+x = 3</span>' in page
+    assert re.search(r'<span class="h-k">def</span>', page)
+    assert '<div class="tree">' in page
+    assert '<th scope="col">name</th>' in page
+    assert '<span class="h-nb">print</span>' in page
+    assert "<strong>one</strong>" in page
+
+
+async def test_what_is_not_there_is_said_to_be_missing(site: Site) -> None:
+    for address in (
+        "/sessions/none",
+        "/sessions/main/messages/2/77",
+        "/sessions/main/messages/99999?format=json",
+        "/outputs/o_000000000000000000000000",
+        "/nothing",
+        "/static/../web.py",
+    ):
+        assert (await site.http.get(address)).status_code == 404, address
+    assert (await site.http.get("/sessions/main?at=x")).status_code == 400
+    assert (await site.http.post("/sessions/main")).status_code in (404, 405)
+
+
+async def test_half_a_surrogate_pair_does_not_break_a_page(config: Config) -> None:
+    await archive_list(config, "half", [{"role": "user", "content": "half \ud800 pair"}])
+    async with visiting(config) as site:
+        assert "half \\ud800 pair" in await site.html("/sessions/half")
+        assert (await site.json("/sessions/half"))["messages_shown"]
+        assert "half" in await site.html("/")
