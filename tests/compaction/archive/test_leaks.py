@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from context_compaction import Archive, CompactRequest, Query, compact, open_archive
-from context_compaction.archive.local.blobs import pack
+from context_compaction.archive.frames import pack
 from context_compaction.errors import ArchiveDamagedError, ArchiveError
 from context_compaction.messages.edits import make_blob
 

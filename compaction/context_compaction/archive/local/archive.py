@@ -36,9 +36,9 @@ from context_compaction.archive import (
     check_tenant,
 )
 from context_compaction.archive.local.durable_files import close_to_others, explaining, make_folder
-from context_compaction.archive.local.outputs import StoredOutput
 from context_compaction.archive.local.retention import finish_deletion, measure
-from context_compaction.archive.local.transcripts import TranscriptStore
+from context_compaction.archive.local.transcripts import LocalTranscripts
+from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import Blob
@@ -417,7 +417,7 @@ class LocalArchive:
     async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
         """What `work` returns of an output: of a session in memory, else the one in the index."""
 
-        def on_log(key: str | None, store: TranscriptStore) -> tuple[T] | None:
+        def on_log(key: str | None, store: LocalTranscripts) -> tuple[T] | None:
             output = store.output(output_id, key)
             return None if output is None else (work(output),)
 
@@ -492,7 +492,7 @@ class _Lane:
         calls: By session, how many calls are done there or wait.
     """
 
-    store: TranscriptStore
+    store: LocalTranscripts
     limiter: CapacityLimiter
     calls: Counter[str] = field(default_factory=Counter[str])
 
@@ -506,21 +506,21 @@ class Lanes:
 
     def __init__(self, root: Path, *, redacts: bool) -> None:
         self._lanes = [
-            _Lane(TranscriptStore(root, redacts=redacts), CapacityLimiter(1)) for _ in range(LANES)
+            _Lane(LocalTranscripts(root, redacts=redacts), CapacityLimiter(1)) for _ in range(LANES)
         ]
 
-    async def run(self, session: str, work: Callable[[TranscriptStore], T]) -> T:
+    async def run(self, session: str, work: Callable[[LocalTranscripts], T]) -> T:
         """What `work` returns, in a lane of `session`, which names a session in any way."""
         return await self._run(self._lane_of(session), session, work)
 
-    async def first_idle(self, work: Callable[[TranscriptStore], T | None]) -> T | None:
+    async def first_idle(self, work: Callable[[LocalTranscripts], T | None]) -> T | None:
         """What `work` returns in the first lane where that is not None, of those with no call."""
         for lane in self._lanes:
             if not lane.calls and (found := await self._run(lane, "", work)) is not None:
                 return found
         return None
 
-    async def everywhere(self, work: Callable[[TranscriptStore], None]) -> None:
+    async def everywhere(self, work: Callable[[LocalTranscripts], None]) -> None:
         """Do `work` in every lane, when its calls are done."""
         for lane in self._lanes:
             await self._run(lane, "", work)
@@ -535,7 +535,7 @@ class Lanes:
         lanes = [*self._lanes[first:], *self._lanes[:first]]
         return min(lanes, key=lambda lane: lane.calls.total())
 
-    async def _run(self, lane: _Lane, session: str, work: Callable[[TranscriptStore], T]) -> T:
+    async def _run(self, lane: _Lane, session: str, work: Callable[[LocalTranscripts], T]) -> T:
         lane.calls[session] += 1
         try:
             return await to_thread.run_sync(partial(work, lane.store), limiter=lane.limiter)

@@ -29,17 +29,15 @@ from context_compaction.archive.local.durable_files import (
     try_lock,
     write_all,
 )
-from context_compaction.archive.local.records import (
+from context_compaction.archive.local.records import decode_body, decode_head, encode_line
+from context_compaction.archive.records import (
     BLOB_MARK,
     LinePlace,
+    LoggedRecord,
     Record,
-    decode_body,
-    decode_head,
-    encode_line,
     internalise,
 )
 from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError
-from context_compaction.messages.model import JsonObject
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 WRITER_SLOTS = 4096
@@ -71,14 +69,6 @@ def segment_sizes(folder: Path) -> dict[str, int]:
                 }
         except FileNotFoundError:
             return {}
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedRecord:
-    """The head of a record and where its line is."""
-
-    head: JsonObject
-    place: LinePlace
 
 
 @dataclass(frozen=True, slots=True)

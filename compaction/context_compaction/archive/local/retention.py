@@ -25,7 +25,7 @@ from context_compaction.archive.local.log import (
     session_folder,
     session_folders,
 )
-from context_compaction.archive.local.session_state import TranscriptState, refresh
+from context_compaction.archive.local.session_state import LocalState, refresh
 from context_compaction.archive.retention import Stored, StoredSession
 
 LOCK_NAME = "lock"
@@ -78,7 +78,7 @@ def measure(root: Path) -> Stored:
     blob_bytes = _blob_bytes(root)
     sessions: list[StoredSession] = []
     for key, named in references.by_session.items():
-        state = refresh(TranscriptState(session_folder(root, key)))
+        state = refresh(LocalState(folder=session_folder(root, key)))
         if state.exists:
             sessions.append(
                 StoredSession(

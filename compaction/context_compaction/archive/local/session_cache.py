@@ -7,22 +7,25 @@ from collections import OrderedDict
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
 from context_compaction.archive.local.log import (
     SEGMENT_BYTES,
-    LoggedRecord,
     Writer,
     append_records,
     claim_writer,
     cut_segment,
+    read_body,
     session_folder,
     session_key,
     sync_segments,
 )
-from context_compaction.archive.local.records import RECORD_VERSION, Record
 from context_compaction.archive.local.retention import LOCK_NAME
-from context_compaction.archive.local.session_state import TranscriptState, refresh
+from context_compaction.archive.local.session_state import LocalState, refresh
+from context_compaction.archive.records import LoggedRecord, Record
+from context_compaction.archive.session_state import numbered
 from context_compaction.errors import ArchiveError, NotFoundError
 from context_compaction.request import check_session_id
 
@@ -32,9 +35,10 @@ CACHED_SESSIONS = 32
 class OpenSessions:
     """The sessions under one root; the newest used are kept in memory."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, blobs: BlobStore) -> None:
         self.root = root
-        self._states: OrderedDict[str, TranscriptState] = OrderedDict()
+        self._blobs = blobs
+        self._states: OrderedDict[str, LocalState] = OrderedDict()
         self._writer: Writer | None = None
 
     def close(self) -> None:
@@ -50,19 +54,19 @@ class OpenSessions:
         """Keep no longer in memory what was deleted."""
         self._states.pop(key, None)
 
-    def state(self, session_id: str) -> TranscriptState:
+    def state(self, session_id: str) -> LocalState:
         """What the log now contains of a session, which need not be there."""
         return self.of_key(session_key(session_id))
 
-    def of_key(self, key: str) -> TranscriptState:
+    def of_key(self, key: str) -> LocalState:
         """The same, given the hash that names the session's folder."""
-        state = self._states.pop(key, None) or TranscriptState(session_folder(self.root, key))
+        state = self._states.pop(key, None) or LocalState(folder=session_folder(self.root, key))
         self._states[key] = state = refresh(state)
         if len(self._states) > CACHED_SESSIONS:
             self._states.popitem(last=False)
         return state
 
-    def existing(self, session_id: str) -> TranscriptState:
+    def existing(self, session_id: str) -> LocalState:
         """The same of a session that must be there.
 
         Raises:
@@ -77,7 +81,7 @@ class OpenSessions:
         return state
 
     @contextmanager
-    def writing(self, session_id: str) -> Generator[TranscriptState]:
+    def writing(self, session_id: str) -> Generator[LocalState]:
         """Hold the session's lock; gives its state now, and what was written is durable after it.
 
         Others write to the session while this process waits for the device.
@@ -101,7 +105,7 @@ class OpenSessions:
 
     def write(
         self,
-        state: TranscriptState,
+        state: LocalState,
         session_id: str,
         parent_session_id: str | None,
         records: Sequence[Record],
@@ -110,32 +114,29 @@ class OpenSessions:
         if self._writer is None:
             self._writer = claim_writer(self.root)
         segment, size = _segment_to_append(state, self._writer.name)
-        parent = state.parent_session_id or parent_session_id
-        if not size or parent != state.parent_session_id:
-            head = {
-                "kind": "session",
-                # Not now: an old transcript that is imported stays an old session.
-                "ts": min(record.head["ts"] for record in records),
-                "v": RECORD_VERSION,
-                "session": session_id,
-                "parent": parent,
-            }
-            records = [Record(head), *records]
-        numbered = [
-            Record({"n": state.next_number + count} | record.head, record.body)
-            for count, record in enumerate(records)
-        ]
-        places = append_records(self.root, state.folder.name, segment, size, numbered)
-        for record, place in zip(numbered, places, strict=True):
+        new = numbered(state, session_id, parent_session_id, records, opens=not size)
+        places = append_records(self.root, state.folder.name, segment, size, new)
+        for record, place in zip(new, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
 
-    def sync_history(self, state: TranscriptState, head: str) -> None:
-        """Make durable the history `head`, so that it may be acknowledged and built upon."""
+    def secure(self, state: LocalState, head: str | None = None) -> None:
+        """Make durable the history `head`, so that it may be acknowledged and built upon.
+
+        Without it, all that is known of the session.
+        """
+        if head is None:
+            self.sync(state, state.unsynced())
+            return
         self.sync(state, state.unsynced_under(head))
         state.durable.add(head)
 
-    def sync(self, state: TranscriptState, segments: Collection[str]) -> None:
+    def bodies(self, state: LocalState, records: Sequence[LoggedRecord]) -> list[Any]:
+        """The bodies of records."""
+        get = self._blobs.read_whole
+        return [read_body(state.folder, record.place, get) for record in records]
+
+    def sync(self, state: LocalState, segments: Collection[str]) -> None:
         """Make durable what was read of `segments`."""
         if not segments:
             return
@@ -144,7 +145,7 @@ class OpenSessions:
         state.synced_to |= {name: state.read_to[name] for name in segments}
 
 
-def _segment_to_append(state: TranscriptState, writer: str) -> tuple[str, int]:
+def _segment_to_append(state: LocalState, writer: str) -> tuple[str, int]:
     """This writer's segment and its size: the newest, or a new one where that is full or torn."""
     own = {name: size for name, size in state.sizes.items() if name.startswith(f"{writer}-")}
     newest = max(own, default=None)

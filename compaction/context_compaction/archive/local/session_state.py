@@ -1,117 +1,30 @@
-"""What is known of one session without reading a body: built from the heads of its log.
+"""What is known of a session whose log lies in a folder, and how much of that is on the device."""
 
-Records may be learnt in any order (several writers, read one after the other), so nothing here
-depends on the order of `learn`.
-"""
-
-from collections.abc import Collection, Generator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 
-from context_compaction.archive.local.history_tree import (
-    HistoryTree,
-    MessageRun,
-    MissingHistoryError,
-    Node,
-)
-from context_compaction.archive.local.log import LoggedRecord, read_segment, segment_sizes
-from context_compaction.errors import ArchiveDamagedError, NotFoundError
-from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
-
-
-@dataclass(frozen=True, slots=True)
-class StoredContext:
-    """A context that a compaction left.
-
-    Attributes:
-        number: Its record's number.
-        end: Chain hash after its last entry.
-        record: Its record.
-    """
-
-    number: int
-    end: str
-    record: LoggedRecord
-
-    @property
-    def histories(self) -> list[str]:
-        """The names of what it was made of: one, or two where that began with another context."""
-        of: list[str] = [self.record.head.get("of", ROOT), self.record.head.get("listed", ROOT)]
-        return [name for name in of if name != ROOT]
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """A stored context in the place of the beginning of a list.
-
-    Attributes:
-        message_count: How many messages of the list it stands for.
-        stored: The context.
-        heads: For each of its entries, the history that ends there.
-    """
-
-    message_count: int
-    stored: StoredContext
-    heads: tuple[str, ...]
+from context_compaction.archive.local.log import read_segment, segment_sizes
+from context_compaction.archive.session_state import TranscriptState
+from context_compaction.messages.history_hash import ROOT
 
 
 @dataclass(slots=True)
-class TranscriptState:
-    """The heads of one session, kept up to date by `refresh`. Not safe for several threads.
+class LocalState(TranscriptState):
+    """The heads of one session, kept up to date by `refresh`.
 
     Attributes:
+        folder: Where its segments lie.
         sizes: By segment, how large it was when last looked at.
         read_to: By segment, up to where it was read.
         synced_to: By segment, up to where this process knows it to be on the device.
         durable: Histories of which this process knows that all of them is on the device.
-        tree: Known histories.
-        messages: Message records by number.
-        outputs: Output records by id.
-        receipts: Receipt records by record number.
-        context_records: Records of stored contexts, by record number.
-        ends: By number of a message's or run's record, the history that ends there.
-        newest_context: The last stored context.
-        contexts: The newest stored context of each history.
-        context_ends: The histories that stored contexts are themselves.
-        parent_session_id: The session that this one was started from.
-        is_retained: Whether retention must leave it.
-        next_seq: Number of the next message.
-        next_number: Number of the next record.
-        first_seconds: Time of the earliest record; infinite where there is none.
-        last_seconds: Time of the latest record.
-        archived_seconds: When the latest record was written, by our own clock.
     """
 
-    folder: Path
-    session_id: str = ""
-    parent_session_id: str | None = None
+    folder: Path = field(kw_only=True)
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
     durable: set[str] = field(default_factory=set[str])
-    tree: HistoryTree = field(default_factory=HistoryTree)
-    messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
-    outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
-    receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
-    context_records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
-    ends: dict[int, str] = field(default_factory=dict[int, str])
-    newest_context: StoredContext | None = None
-    contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
-    context_ends: set[str] = field(default_factory=set[str])
-    is_retained: bool = False
-    retained_at: int = -1  # number of the newest record that says so
-    next_seq: int = 0
-    next_number: int = 0
-    first_seconds: float = inf
-    last_seconds: float = 0.0
-    archived_seconds: float = 0.0
-
-    @property
-    def exists(self) -> bool:
-        """Whether the archive holds anything of this session."""
-        return self.next_number > 0
 
     def unsynced(self) -> set[str]:
         """The segments that hold what is not known to be on the device."""
@@ -130,166 +43,8 @@ class TranscriptState:
             head = node.parent
         return found
 
-    def learn(self, record: LoggedRecord) -> None:
-        """Take in one record."""
-        head = record.head
-        number: int = head["n"]
-        self.next_number = max(self.next_number, number + 1)
-        seconds: float = head["ts"]
-        self.first_seconds = min(self.first_seconds, seconds)
-        self.last_seconds = max(self.last_seconds, seconds)
-        # What older versions wrote has only the time of the message.
-        archived: float = head.get("at") or seconds
-        self.archived_seconds = max(self.archived_seconds, archived)
-        match head["kind"]:
-            case "session":
-                self.session_id = head["session"]
-                self.parent_session_id = self.parent_session_id or head["parent"]
-            case "message":
-                self._learn_message(record)
-            case "output":
-                self.outputs.setdefault(head["id"], record)
-            case "receipt":
-                self.receipts[number] = record
-            case "run":
-                run = MessageRun(head["parent"], head["source"], head["count"], number)
-                self.tree.add_run(head["head"], run)
-                self.ends[number] = head["head"]
-            case "pin":
-                if number > self.retained_at:
-                    self.retained_at, self.is_retained = number, head["pinned"]
-            case _:
-                self._learn_context(record, number)
 
-    def _learn_message(self, record: LoggedRecord) -> None:
-        seq: int = record.head["seq"]
-        parent: str = record.head["parent"]
-        content: str = record.head["hash"]
-        number: int = record.head["n"]
-        name = chain_hash(parent, content)
-        self.tree.add_message(name, Node(seq, parent, content, number, record.place))
-        self.ends[number] = name
-        self.messages[seq] = record
-        self.next_seq = max(self.next_seq, seq + 1)
-
-    def _learn_context(self, record: LoggedRecord, number: int) -> None:
-        head = record.head
-        end = self.tree.add_context(head["entries"], number, head.get("of", ROOT))
-        stored = StoredContext(number, end, record)
-        self.context_records[number] = record
-        if self.newest_context is None or self.newest_context.number < number:
-            self.newest_context = stored
-        self.context_ends.add(end)
-        for name in stored.histories:
-            if name not in self.contexts or self.contexts[name].number < number:
-                self.contexts[name] = stored
-
-    def standing(self, contents: Sequence[str], chain: Sequence[str]) -> Standing | None:
-        """What stands for the longest beginning of a list that a stored context was made of.
-
-        None where the list has that already. What a context stands for may itself be compacted
-        further in a list that went on from that context.
-
-        Args:
-            contents: The content hashes of the list.
-            chain: Its chain hashes.
-        """
-        standing: Standing | None = None
-        while found := self._context_of(chain):
-            count, stored = found
-            if standing is not None and stored.number <= standing.stored.number:
-                break
-            kept = 0 if standing is None else standing.message_count - len(standing.heads)
-            made = [str(content) for content, *_ in stored.record.head["entries"]]
-            contents = [*made, *contents[count:]]
-            chain = chain_hashes(contents)
-            standing = Standing(kept + count, stored, tuple(chain[: len(made)]))
-        return standing
-
-    def _context_of(self, chain: Sequence[str]) -> tuple[int, StoredContext] | None:
-        for count in range(len(chain), 0, -1):
-            stored = self.contexts.get(chain[count - 1])
-            if stored is not None and stored.end != chain[count - 1]:
-                return count, stored
-            if chain[count - 1] in self.context_ends:
-                break
-        return None
-
-    def newest_history(self, *starts: str) -> list[int]:
-        """Numbers of the messages after the histories `starts`, along their newest branch.
-
-        Raises:
-            ArchiveDamagedError: A message or context between them cannot be read.
-        """
-        ends = (name for _, name in sorted(self.ends.items(), reverse=True))
-        leaves = (name for name in ends if name not in self.tree.continued)
-        found = (
-            name for name in leaves if not starts or not {*starts}.isdisjoint(self.tree.names(name))
-        )
-        newest = next(found, starts[0] if starts else ROOT)
-        path: list[int] = []
-        with self._told_of_damage():
-            for name, node in self.tree.walk(newest):
-                if name in starts:
-                    break
-                path.append(node.seq)
-        return path[::-1]
-
-    def history(self, head: str) -> list[int]:
-        """Numbers of the messages of history `head`, oldest first; see `Archive.history`.
-
-        Raises:
-            NotFoundError: The session holds no such history.
-            ArchiveDamagedError: A part of it cannot be read.
-        """
-        name = self.tree.find(head)
-        if name is None:
-            raise NotFoundError(
-                f"Session {self.session_id} holds no history {head!r}. Give the pointer as it was "
-                "told, with the 12 characters after its @, or leave them out for all branches."
-            )
-        with self._told_of_damage():
-            return self.tree.numbers(name)
-
-    def walk(self, head: str) -> list[tuple[str, Node]]:
-        """The messages of history `head` as it was handed over, newest first, with their names.
-
-        Raises:
-            ArchiveDamagedError: A part of it cannot be read.
-        """
-        with self._told_of_damage():
-            return [*self.tree.walk(head)]
-
-    @contextmanager
-    def _told_of_damage(self) -> Generator[None]:
-        try:
-            yield
-        except MissingHistoryError as error:
-            raise ArchiveDamagedError(
-                f"Session {self.session_id}: what stood before message {error.seq} is damaged. "
-                "Hand over the whole message list again, which stores it anew."
-            ) from error
-
-    def receipts_of(self, heads: Collection[str]) -> list[LoggedRecord]:
-        """The receipts of the compactions that a list went through, oldest first.
-
-        These are the ones of a list that it begins with, or whose outcome it begins with, and what
-        went before them.
-
-        Args:
-            heads: The names of all histories that the list begins with.
-        """
-        names = set(heads)
-        found: list[LoggedRecord] = []
-        for _, record in sorted(self.receipts.items(), reverse=True):
-            of, left = record.head.get("of", ROOT), record.head.get("left", ROOT)
-            if of in names or left in names:
-                found.append(record)
-                names.update(self.tree.names(of))
-        return found[::-1]
-
-
-def refresh(state: TranscriptState) -> TranscriptState:
+def refresh(state: LocalState) -> LocalState:
     """`state` with what was logged since; a new one where a segment has shrunk or vanished.
 
     Raises:
@@ -297,7 +52,7 @@ def refresh(state: TranscriptState) -> TranscriptState:
     """
     sizes = segment_sizes(state.folder)
     if any(sizes.get(segment, 0) < read_to for segment, read_to in state.read_to.items()):
-        state = TranscriptState(state.folder)
+        state = LocalState(folder=state.folder)
     state.sizes = sizes
     for segment, size in sizes.items():
         read_to = state.read_to.get(segment, 0)

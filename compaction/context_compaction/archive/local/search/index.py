@@ -29,13 +29,7 @@ from context_compaction.archive.local.log import (
     session_folder,
     session_folders,
 )
-from context_compaction.archive.local.outputs import StoredOutput, decode_text, info_of
-from context_compaction.archive.local.records import (
-    BLOB_MARK,
-    decode_body,
-    decode_head,
-    internalise,
-)
+from context_compaction.archive.local.records import decode_body, decode_head
 from context_compaction.archive.local.search.ingest import (
     NO_SEGMENT,
     SCHEMA,
@@ -50,6 +44,8 @@ from context_compaction.archive.local.search.ingest import (
     seen_stamps,
 )
 from context_compaction.archive.local.search.sqlite_file import IndexFile
+from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.records import BLOB_MARK, internalise
 from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
 from context_compaction.messages.history_hash import chain_hash

@@ -29,9 +29,8 @@ from context_compaction.archive.documents import (
 )
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, read_at
-from context_compaction.archive.local.log import LoggedRecord, SegmentPart, session_folder
-from context_compaction.archive.local.outputs import StoredOutput, decode_text, info_of
-from context_compaction.archive.local.records import BLOB_MARK, internalise, parse_body
+from context_compaction.archive.local.log import SegmentPart, session_folder
+from context_compaction.archive.local.records import parse_body
 from context_compaction.archive.local.search.fts_tables import (
     FILLER,
     MIN_DOC_TERMS,
@@ -43,6 +42,8 @@ from context_compaction.archive.local.search.fts_tables import (
     session_token,
     time_tokens,
 )
+from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
 from context_compaction.archive.tokenizer import terms_of
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 

@@ -14,7 +14,6 @@ import anyio
 
 from context_compaction.archive import Hit, Query, SearchPage
 from context_compaction.archive.cursors import encode_cursor
-from context_compaction.archive.local.records import BLOB_MARK
 from context_compaction.archive.local.search.fts_tables import (
     Filter,
     expression_of,
@@ -30,6 +29,7 @@ from context_compaction.archive.patterns import (
     open_matcher,
     too_slow,
 )
+from context_compaction.archive.records import BLOB_MARK
 from context_compaction.archive.tokenizer import phrase_term
 
 _BATCH_CHARS = 250_000

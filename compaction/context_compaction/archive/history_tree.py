@@ -13,7 +13,7 @@ from itertools import islice
 from math import inf
 
 from context_compaction.archive import NO_SEQ
-from context_compaction.archive.local.records import LinePlace
+from context_compaction.archive.records import LinePlace
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash
 
 # A session may contain a text often; so many of its newest places are tried as the end of a run.

@@ -1,7 +1,7 @@
 """Stored outputs: their records, and exact parts of them by byte and by line.
 
 The body of an output's record is `{"text": ...}` or `{"base64": ...}` for a small one, and
-`{"blob": sha256, "table": hash}` for a larger one (see `blobs.py`). Lines are split at newlines
+`{"blob": sha256, "table": hash}` for a larger one (see `frames.py`). Lines are split at newlines
 alone; what follows the last newline is a line of its own.
 """
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from context_compaction.archive import OutputInfo, OutputSlice
-from context_compaction.archive.local.blobs import BlobStore
-from context_compaction.archive.local.records import INLINE_LIMIT_BYTES
+from context_compaction.archive.frames import Blobs
+from context_compaction.archive.records import INLINE_LIMIT_BYTES
 from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
 from context_compaction.messages.edits import Blob, output_id_of
 from context_compaction.messages.model import JsonObject
@@ -48,7 +48,7 @@ def figures_of(blob: Blob) -> JsonObject:
     }
 
 
-def encode_content(data: bytes, blobs: BlobStore) -> JsonObject:
+def encode_content(data: bytes, blobs: Blobs) -> JsonObject:
     """The body of the record that keeps `data`; `blobs` stores a large one."""
     if len(data) > INLINE_LIMIT_BYTES:
         digest = blobs.put(data)
@@ -91,7 +91,7 @@ class StoredOutput:
 
     info: OutputInfo
     body: JsonObject
-    blobs: BlobStore
+    blobs: Blobs
 
     def read_whole(self) -> bytes:
         """All bytes, verified by their hash."""

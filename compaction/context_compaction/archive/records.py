@@ -1,0 +1,120 @@
+"""Records: what an archive keeps of a session, one after the other, whatever stores it.
+
+A record has a small head, which holds all that placing a list needs, and a body, which is read when
+it is asked for.
+
+Kinds and their heads, beside `n` (the record's number in its session) and `ts` (Unix seconds):
+
+- session: v, session, parent. Opens every segment.
+- message: seq, hash, parent, format, role, tools, and at: when it was archived by our own clock,
+  while `ts` is when it was said. Body: the host's object.
+- output: id, sha256, media, bytes, chars, lines, tool, call. Body: see `outputs.py`.
+- pin: pinned. Body: nothing.
+- run: head, parent, source, count. The history `head` is `parent` with the last `count` messages of
+  the history `source`, which are not written again. Body: nothing.
+- receipt: of (the history that was compacted), left (the one that its context is), outputs (the
+  ids of what the compaction kept). Body: the receipt.
+- context: of, listed (the same list with what stood for its beginning, or ""), entries, each
+  [content hash, seq or -1, number of the edited original or -1], and of a message of ours that
+  stands for others the head of their history.
+  Body: the raw messages of the entries whose seq is -1, in order.
+
+Histories are named by chain hashes (history_hash.py). Logs of earlier versions lack `run`, `of`,
+`left`, `outputs` and the fourth part of an entry: what they hold is read by number, and no summary
+is made from what they say of branches.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from context_compaction.messages.model import JsonObject, is_list, is_object
+
+RECORD_VERSION = 1
+
+# Strings above this go to a blob of their own. FACTS part 2, section 4: below 16 to 32 KB a line
+# in the log is cheaper than a file.
+INLINE_LIMIT_BYTES = 32 * 1024
+_BLOB_KEY = "$blob"
+BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record to be written; `body` is JSON text, as `externalise` gives it."""
+
+    head: JsonObject
+    body: str = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class LinePlace:
+    """Where a line is: the segment's file name in its session folder, and its bytes.
+
+    In a database, `segment` is empty and `offset` the record's number.
+    """
+
+    segment: str
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRecord:
+    """The head of a record and where its line is."""
+
+    head: JsonObject
+    place: LinePlace
+
+
+# JSON without blanks, in ASCII, keys in their own order. One encoder for all: `json.dumps` makes a
+# new one each time.
+ascii_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def externalise(value: Any, put: Callable[[bytes], str]) -> str:
+    """The JSON text of `value`, its long strings replaced.
+
+    A string above `INLINE_LIMIT_BYTES` becomes `{"$blob": its hash}`; `put` keeps its bytes (UTF-8,
+    lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
+    gets one more "$", which `restore` takes away.
+    """
+    text = ascii_json(value)
+    if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
+        return text
+    return ascii_json(_externalise(value, put))
+
+
+def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
+    if isinstance(value, str):
+        if len(value) <= INLINE_LIMIT_BYTES // 4:
+            return value
+        data = value.encode("utf-8", "surrogatepass")
+        return {_BLOB_KEY: put(data)} if len(data) > INLINE_LIMIT_BYTES else value
+    if is_object(value):
+        return {
+            "$" + key if _is_blob_key(key) else key: _externalise(item, put)
+            for key, item in value.items()
+        }
+    if is_list(value):
+        return [_externalise(item, put) for item in value]
+    return value
+
+
+def internalise(value: Any, get: Callable[[str], bytes]) -> Any:
+    """What `externalise` was given; `get` returns the bytes of a hash."""
+    if is_object(value):
+        if value.keys() == {_BLOB_KEY}:
+            return get(value[_BLOB_KEY]).decode("utf-8", "surrogatepass")
+        return {
+            key[1:] if _is_blob_key(key) else key: internalise(item, get)
+            for key, item in value.items()
+        }
+    if is_list(value):
+        return [internalise(item, get) for item in value]
+    return value
+
+
+def _is_blob_key(key: str) -> bool:
+    return key.endswith(_BLOB_KEY) and key.lstrip("$") == "blob"

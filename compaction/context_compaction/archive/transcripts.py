@@ -1,0 +1,525 @@
+"""Transcripts: what a session holds, what of a list is new, and how it is written and read.
+
+Everything blocks and runs in one thread at a time, which whoever opens an archive sees to.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
+from math import isfinite
+from typing import Any, Generic, Protocol, TypeVar
+
+from context_compaction.archive import (
+    NO_SEQ,
+    AppendResult,
+    ArchivedMessage,
+    CompactedLists,
+    ContextEntry,
+    History,
+    OutputInfo,
+    SessionInfo,
+    StandingContext,
+    StoredReceipt,
+    part_of,
+)
+from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
+from context_compaction.archive.frames import Blobs
+from context_compaction.archive.history_tree import Placed
+from context_compaction.archive.outputs import describe_blob, encode_content, figures_of, info_of
+from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
+from context_compaction.archive.session_state import TranscriptState
+from context_compaction.errors import (
+    ArchiveDamagedError,
+    InvalidMessageError,
+    NotFoundError,
+    QueryError,
+    SettingsError,
+)
+from context_compaction.formats import FORMATS
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes, content_hash
+from context_compaction.messages.model import JsonObject, Message
+from context_compaction.redaction import redact_blob, redact_json
+from context_compaction.request import check_session_id
+
+_DAY_SECONDS = 86_400.0  # clocks may differ by as much
+
+
+S = TypeVar("S", bound=TranscriptState)
+
+
+class Sessions(Protocol[S]):
+    """Where sessions are written, and what is known of each; whatever stores them."""
+
+    def state(self, session_id: str) -> S:
+        """What is kept now of a session, which need not be there."""
+        ...
+
+    def existing(self, session_id: str) -> S:
+        """The same of a session that must be there; raises `NotFoundError`."""
+        ...
+
+    def writing(self, session_id: str) -> AbstractContextManager[S]:
+        """Nobody else writes to the session in the block; gives its state now."""
+        ...
+
+    def write(
+        self, state: S, session_id: str, parent_session_id: str | None, records: Sequence[Record]
+    ) -> None:
+        """Add `records` as one call, all of it or nothing, and have the `state` learn them."""
+        ...
+
+    def secure(self, state: S, head: str | None = None) -> None:
+        """Make durable what is known of the history `head`, or without it of the session."""
+        ...
+
+    def bodies(self, state: S, records: Sequence[LoggedRecord]) -> list[Any]:
+        """The bodies of records; raises `ArchiveDamagedError`."""
+        ...
+
+
+class TranscriptStore(Generic[S]):
+    """All transcripts of one archive."""
+
+    def __init__(self, sessions: Sessions[S], blobs: Blobs, redacts: bool) -> None:
+        """`redacts` takes secrets out of whatever is written from now on."""
+        self._redacts = redacts
+        self.blobs = blobs
+        self._sessions = sessions
+
+    def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        format: str,
+        parent_session_id: str | None,
+        after: str,
+        dry_run: bool,
+        least_shared: int = 0,
+        now_seconds: float,
+    ) -> AppendResult:
+        """See `Archive.append`."""
+        check_session_id(session_id)
+        if parent_session_id is not None:
+            check_session_id(parent_session_id)
+        if format not in FORMATS:
+            raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
+        # What is recognised is what is kept: a list read back and handed in again is the same one.
+        sources = [self._kept(message.source) for message in messages]
+        contents = [_hash_source(index, source) for index, source in enumerate(sources)]
+        chain = chain_hashes(contents, after)
+        state = self._sessions.state(session_id)
+        if not state.tree.holds(after):
+            raise NotFoundError(
+                f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
+                "message list."
+            )
+        lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
+        placed = state.tree.place(contents, chain, lead)
+        result = _result(state, placed, chain, after)
+        standing = self._standing(state, messages, contents, result)
+        if dry_run or _shares_too_little(result, least_shared):
+            return _answer(state, result, standing)
+        if None not in placed.seqs and not placed.repeats:
+            self._sessions.secure(state, result.head)
+            return _answer(state, result, standing)
+        with self._sessions.writing(session_id) as state:
+            placed = state.tree.place(contents, chain, lead)
+            result = _result(state, placed, chain, after)
+            if _shares_too_little(result, least_shared):
+                return _answer(state, result, standing)
+            self._sync_before(state, placed, chain, after)
+            first = placed.seqs.index(None) if None in placed.seqs else len(chain)
+            tools = tools_of(messages, first)
+            new = {
+                index: Record(
+                    {
+                        "kind": "message",
+                        "ts": _timestamp(messages[index], now_seconds),
+                        "at": now_seconds,
+                        "seq": result.seqs[index],
+                        "hash": contents[index],
+                        "parent": chain[index - 1] if index else after,
+                        "format": format,
+                        "role": role_of(messages[index]),
+                        "tools": tools[index - first],
+                    },
+                    externalise(sources[index], self.blobs.put),
+                )
+                for index, seq in enumerate(placed.seqs)
+                if seq is None
+            } | {
+                repeat.start: Record({
+                    "kind": "run",
+                    "ts": now_seconds,
+                    "head": chain[repeat.stop - 1],
+                    "parent": chain[repeat.start - 1] if repeat.start else after,
+                    "source": repeat.source,
+                    "count": repeat.stop - repeat.start,
+                })
+                for repeat in placed.repeats
+            }
+            if new:
+                records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
+                self._sessions.write(state, session_id, parent_session_id, records)
+        self._sessions.secure(state, result.head)
+        return _answer(state, result, standing)
+
+    def _standing(
+        self,
+        state: S,
+        messages: Sequence[Message],
+        contents: Sequence[str],
+        appended: AppendResult,
+    ) -> StandingContext | None:
+        """What a compaction left of the beginning of a list, with the host's own objects."""
+        found = state.standing(contents, appended.heads)
+        if found is None or not contents:
+            return None
+        self._sessions.secure(state)
+        keys = zip(appended.seqs, contents, strict=True)
+        here = {key: message.source for key, message in zip(keys, messages, strict=True)}
+        try:
+            made = iter(self._body(state, found.stored.record))
+            entries: list[ContextEntry] = []
+            for content, seq, source_seq, *_ in found.stored.record.head["entries"]:
+                raw = next(made) if seq == NO_SEQ else here.get((seq, content))
+                raw = self._raws(state, [seq])[0] if raw is None else raw
+                entries.append(ContextEntry(seq, raw, source_seq))
+        except ArchiveDamagedError:
+            return None  # the list itself is at hand, and is compacted anew
+        return StandingContext(found.message_count, tuple(entries), found.heads)
+
+    def _kept(self, raw: Any) -> Any:
+        """`raw` as it goes into the log."""
+        return redact_json(raw) if self._redacts else raw
+
+    def _sync_before(self, state: S, placed: Placed, chain: Sequence[str], after: str) -> None:
+        """Make durable what a list builds upon: nothing may reach the device before that."""
+        if placed.repeats:
+            self._sessions.secure(state)
+            return
+        known = placed.seqs.index(None) if None in placed.seqs else len(chain)
+        self._sessions.secure(state, chain[known - 1] if known else after)
+
+    def commit(
+        self,
+        session_id: str,
+        blobs: Sequence[Blob],
+        receipt: JsonObject | None,
+        context: Sequence[ContextEntry],
+        *,
+        head: str,
+        listed: str,
+        now_seconds: float,
+    ) -> None:
+        """See `Archive.commit`. Large outputs are durable before the record that names them."""
+        check_session_id(session_id)
+        outputs = {blob.output_id: describe_blob(blob) for blob in blobs}
+        if self._redacts:
+            blobs = [redact_blob(blob) for blob in blobs]
+            outputs = {blob.output_id: outputs[blob.output_id] | figures_of(blob) for blob in blobs}
+            receipt = redact_json(receipt)
+        output_ids = [*outputs]
+        with self._sessions.writing(session_id) as state:
+            self._sessions.secure(state)
+            records: list[Record] = []
+            for blob in blobs:
+                output = outputs.pop(blob.output_id, None)
+                if output is not None and not _is_stored(state, output):
+                    body = ascii_json(encode_content(blob.data, self.blobs))
+                    held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
+                    seconds = now_seconds if held_by is None else held_by.head["ts"]
+                    records.append(Record({"kind": "output", "ts": seconds} | output, body))
+            context = _in_own_words(state, context)
+            entries = [_entry(entry) for entry in context]
+            if receipt is not None:
+                left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
+                named: JsonObject = {"of": head, "left": left, "outputs": output_ids}
+                body = externalise(receipt, self.blobs.put)
+                records.append(Record({"kind": "receipt", "ts": now_seconds} | named, body))
+            if context:
+                named = {"of": head, "listed": listed, "entries": entries}
+                made = [self._kept(entry.raw) for entry in context if entry.seq == NO_SEQ]
+                body = externalise(made, self.blobs.put)
+                records.append(Record({"kind": "context", "ts": now_seconds} | named, body))
+            if records:
+                self._sessions.write(state, session_id, None, records)
+
+    def context(
+        self, session_id: str, after: int, limit: int | None
+    ) -> tuple[str, list[JsonObject]]:
+        """See `Archive.context`."""
+        state = self._sessions.existing(session_id)
+        format = _format_of(state)
+        stored = state.newest_context
+        if stored is None:
+            return format, self._raws(state, part_of(state.newest_history(), after, limit))
+        numbers = [seq for _, seq, *_ in stored.record.head["entries"]]
+        places = [*enumerate(numbers)]
+        places += [(-1, seq) for seq in state.newest_history(stored.end, *stored.histories)]
+        places = [*part_of(places, after, limit)]
+        made: dict[int, JsonObject] = {}
+        if any(seq == NO_SEQ for _, seq in places):
+            ours = [at for at, seq in enumerate(numbers) if seq == NO_SEQ]
+            made = dict(zip(ours, self._body(state, stored.record), strict=True))
+        originals = iter(self._raws(state, [seq for _, seq in places if seq != NO_SEQ]))
+        return format, [made[at] if seq == NO_SEQ else next(originals) for at, seq in places]
+
+    def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
+        """See `Archive.damaged_messages`."""
+        state = self._sessions.existing(session_id)
+        within = range(max(0, start), min(stop + 1, state.next_seq))
+        return [seq for seq in within if seq not in state.messages]
+
+    def read_messages(
+        self, session_id: str, start: int, stop: int, head: str | None
+    ) -> list[ArchivedMessage]:
+        """See `Archive.read_messages`."""
+        if not 0 <= start <= stop:
+            raise QueryError(
+                f"The message range {start} to {stop} cannot be read. "
+                "Give a start from 0 and a stop that is not smaller."
+            )
+        state = self._sessions.existing(session_id)
+        within: Sequence[int] = range(start, min(stop + 1, state.next_seq))
+        if head is not None:
+            within = [seq for seq in state.history(head) if start <= seq <= stop]
+        seqs = [seq for seq in within if seq in state.messages]
+        return [
+            ArchivedMessage(session_id, seq, record.head["format"], raw, float(record.head["ts"]))
+            for seq, raw in zip(seqs, self._raws(state, seqs), strict=True)
+            for record in [state.messages[seq]]
+        ]
+
+    def history(self, session_id: str, head: str) -> History:
+        """See `Archive.history`."""
+        state = self._sessions.existing(session_id)
+        seqs = tuple(state.history(head))
+        name = state.tree.find(head) or head
+        receipts = state.receipts_of([*state.tree.names(name)])
+        outputs = (output for record in receipts for output in record.head["outputs"])
+        return History(name[:HEAD_CHARS], seqs, frozenset(outputs))
+
+    def branches(self, session_id: str, limit: int) -> tuple[list[History], int]:
+        """See `Archive.branches`."""
+        state = self._sessions.existing(session_id)
+        names = state.tree.branches()
+        found: list[History] = []
+        for name in names:
+            if len(found) == limit:
+                break
+            try:
+                found.append(self.history(session_id, name))
+            except ArchiveDamagedError:
+                continue  # the doctor names what is damaged; what can be read is listed
+        return found, len(names)
+
+    def receipts(
+        self, session_id: str, heads: Collection[str] | None, after: int, limit: int | None
+    ) -> list[JsonObject]:
+        """See `Archive.receipts`."""
+        state = self._sessions.existing(session_id)
+        records = [record for _, record in sorted(state.receipts.items())]
+        if heads is not None:
+            records = state.receipts_of(heads)
+        return self._sessions.bodies(state, part_of(records, after, limit))
+
+    def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """See `Archive.stored_receipts`."""
+        state = self._sessions.existing(session_id)
+        records = [record for _, record in sorted(state.receipts.items())]
+        bodies = self._sessions.bodies(state, records)
+        pairs = zip(records, bodies, strict=True)
+        return [StoredReceipt(float(record.head["ts"]), body) for record, body in pairs]
+
+    def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
+        """See `Archive.compacted_lists`."""
+        state = self._sessions.existing(session_id)
+        numbers = sorted(state.receipts)
+        if not 0 <= number < len(numbers):
+            raise NotFoundError(
+                f"Session {session_id} has {len(numbers)} receipts, and none at {number}. They "
+                "count from 0."
+            )
+        made: dict[int, dict[str, ContextEntry]] = {}
+        before: list[ContextEntry] = []
+        for name, node in state.walk(state.receipts[numbers[number]].head.get("of", ROOT)):
+            if node.place is not None:
+                before.append(ContextEntry(node.seq, {}))
+                continue
+            if node.number not in made:
+                made[node.number] = dict(
+                    self._entries_of(state, state.context_records[node.number])
+                )
+            before.append(made[node.number][name])
+        # Both are written by one call, the context last.
+        left = state.context_records.get(numbers[number] + 1)
+        after = None if left is None else tuple(entry for _, entry in self._entries_of(state, left))
+        return CompactedLists(tuple(reversed(before)), after)
+
+    def _entries_of(self, state: S, record: LoggedRecord) -> list[tuple[str, ContextEntry]]:
+        """The entries of a stored context, each with the name of the history that ends there."""
+        made = iter(self._body(state, record))
+        entries = record.head["entries"]
+        names = chain_hashes([str(content) for content, *_ in entries])
+        return [
+            (
+                name,
+                ContextEntry(seq, next(made) if seq == NO_SEQ else {}, source_seq, *stands_for),
+            )
+            for name, (_, seq, source_seq, *stands_for) in zip(names, entries, strict=True)
+        ]
+
+    def session_info(self, session_id: str) -> SessionInfo:
+        """See `Archive.session_info`."""
+        state = self._sessions.existing(session_id)
+        return SessionInfo(
+            session_id=session_id,
+            parent_session_id=state.parent_session_id,
+            format=_format_of(state),
+            message_count=len(state.messages),
+            first_seconds=state.first_seconds,
+            last_seconds=state.last_seconds,
+            title=self._title(state),
+        )
+
+    def outputs(self, session_id: str, limit: int | None) -> list[OutputInfo]:
+        """See `Archive.outputs`."""
+        state = self._sessions.existing(session_id)
+        records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
+        return [info_of(record.head, session_id) for record in records[:limit]]
+
+    def retain(self, session_id: str, *, retained: bool) -> None:
+        """See `Archive.retain`."""
+        self._sessions.existing(session_id)
+        with self._sessions.writing(session_id) as state:
+            self._sessions.secure(state)
+            if state.is_retained != retained:
+                # With the time of the last message: that does not make a session newer.
+                then = state.last_seconds
+                record = Record({"kind": "pin", "ts": then, "pinned": retained})
+                self._sessions.write(state, session_id, None, [record])
+
+    def _title(self, state: S) -> str:
+        for seq, record in sorted(state.messages.items()):
+            if record.head["role"] == "user":
+                (raw,) = self._raws(state, [seq])
+                if title := title_of(message_text(raw, record.head["format"])):
+                    return title
+        return ""
+
+    def _raws(self, state: S, seqs: Sequence[int]) -> list[JsonObject]:
+        records: list[LoggedRecord] = []
+        for seq in seqs:
+            record = state.messages.get(seq)
+            if record is None:
+                raise ArchiveDamagedError(
+                    f"Message {seq} of session {state.session_id} is damaged. "
+                    "Hand over the whole message list again, which stores it anew."
+                )
+            records.append(record)
+        return self._sessions.bodies(state, records)
+
+    def _body(self, state: S, record: LoggedRecord) -> Any:
+        (body,) = self._sessions.bodies(state, [record])
+        return body
+
+
+def _result(
+    state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
+) -> AppendResult:
+    """The answer for a list that belongs where `placed` says; what is new gets the next numbers."""
+    numbers = count(state.next_seq)
+    seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
+    return AppendResult(
+        seqs=seqs,
+        written=placed.seqs.count(None),
+        head=chain[-1] if chain else after,
+        heads=tuple(chain),
+        forks_at=placed.forks_at,
+    )
+
+
+def _answer(
+    state: TranscriptState, result: AppendResult, standing: StandingContext | None
+) -> AppendResult:
+    """`result` with what the session holds beside messages that concerns the list."""
+    heads = (*result.heads, *(standing.heads if standing else ()))
+    own = set(map(id, state.receipts_of(heads) if state.receipts else ()))
+    return replace(
+        result,
+        standing=standing,
+        receipts=tuple(id(record) in own for _, record in sorted(state.receipts.items())),
+        parent_session_id=state.parent_session_id,
+    )
+
+
+def _shares_too_little(result: AppendResult, least_shared: int) -> bool:
+    return result.forks_at is not None and result.forks_at < least_shared
+
+
+def _hash_source(index: int, source: JsonObject | None) -> str:
+    if source is None:
+        raise SettingsError(
+            f"Message {index} has no source, so there is nothing of the host's to archive. "
+            "Append messages as they were parsed, before any layer runs."
+        )
+    try:
+        return content_hash(source)
+    except (TypeError, ValueError) as error:
+        problem = f"it cannot be written as JSON ({error})"
+        raise InvalidMessageError(index, problem, "Give plain JSON values only.") from error
+    except RecursionError:
+        problem = "it nests too deeply to be written as JSON"
+        raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
+
+
+def _timestamp(message: Message, now_seconds: float) -> float:
+    """When a message was said: what it says itself, unless that lies in the future."""
+    seconds = message.timestamp_seconds
+    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + _DAY_SECONDS
+    return seconds if seconds is not None and is_sane else now_seconds
+
+
+def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
+    known = state.outputs.get(head["id"])
+    if known is None:
+        return False
+    if known.head["sha256"] != head["sha256"]:
+        raise ArchiveDamagedError(
+            f"Output {head['id']} of session {state.session_id} already stands for other content. "
+            "Restore the archive from a backup."
+        )
+    return True
+
+
+def _in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> list[ContextEntry]:
+    """`context`, without the number of a message that is no longer what the session holds."""
+    entries: list[ContextEntry] = []
+    for entry in context:
+        if entry.seq != NO_SEQ:
+            record = state.messages.get(entry.seq)
+            if record is None:
+                raise NotFoundError(
+                    f"The context names message {entry.seq}, which the session does not hold. "
+                    "Append the messages before the context is committed."
+                )
+            if content_hash(entry.raw) != record.head["hash"]:
+                entry = ContextEntry(NO_SEQ, entry.raw, source_seq=entry.seq)
+        entries.append(entry)
+    return entries
+
+
+def _entry(entry: ContextEntry) -> list[Any]:
+    """An entry of a context record, as records.py has it."""
+    named: list[Any] = [content_hash(entry.raw), entry.seq, entry.source_seq]
+    return [*named, entry.stands_for] if entry.stands_for else named
+
+
+def _format_of(state: TranscriptState) -> str:
+    """The format of the newest message; "" where there is none."""
+    newest = state.messages.get(max(state.messages, default=NO_SEQ))
+    return newest.head["format"] if newest else ""
