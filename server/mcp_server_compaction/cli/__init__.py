@@ -77,9 +77,16 @@ def main(context: click.Context, /, **flags: Any) -> None:
     type=click.Path(path_type=Path),
     help="With --http: serve on this path, for this user alone, without a token.",
 )
+@click.option(
+    "--workers",
+    default=1,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    help="With --http: how many processes answer.",
+)
 @click.pass_context
 def serve(
-    context: click.Context, http: bool, host: str, port: int, unix_socket: Path | None
+    context: click.Context, http: bool, host: str, port: int, unix_socket: Path | None, workers: int
 ) -> None:
     """Serve MCP: over stdio, or with --http on a loopback address or a Unix socket.
 
@@ -90,7 +97,11 @@ def serve(
     if http:
         from mcp_server_compaction.protocol.http_service import serve_http
 
-        _run(lambda: serve_http(config, host=host, port=port, unix_socket=unix_socket))
+        _run(
+            lambda: serve_http(
+                config, host=host, port=port, unix_socket=unix_socket, workers=workers
+            )
+        )
     else:
         from mcp_server_compaction.protocol.serve import serve_stdio
 

@@ -15,9 +15,11 @@ import socket
 import stat
 import sys
 import webbrowser
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import h11
 import uvicorn
@@ -31,6 +33,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.supervisors import Multiprocess
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.app import build_server
@@ -52,14 +55,21 @@ MAX_CONNECTIONS = 512
 # asyncio accepts so many at a time before any of them is looked at: where that is more than the
 # process may open, it writes a traceback for each (Python 3.11).
 BACKLOG = 64
+# A process that compacts millions of tokens may not get to say that it is well before.
+HEALTHCHECK_SECONDS = 60
 REQUESTS_PER_SECOND = 200
 TOKEN_FILE = "http-token"  # noqa: S105, a name
 _TOKEN_BYTES = 32
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-def serve_http(config: Config, *, host: str, port: int, unix_socket: Path | None = None) -> None:
+def serve_http(
+    config: Config, *, host: str, port: int, unix_socket: Path | None = None, workers: int = 1
+) -> None:
     """Serve MCP at /mcp and the viewer at / on a loopback address or a Unix socket.
+
+    Several processes share nothing but the archive: any of them answers any call. No client can
+    then be asked anything in between, so that its own model writes no summaries.
 
     Args:
         config: What the process was told.
@@ -67,21 +77,22 @@ def serve_http(config: Config, *, host: str, port: int, unix_socket: Path | None
         port: 0 takes a free one; standard error says which.
         unix_socket: Serve on this path instead, where only the user may connect and no token is
             asked for.
+        workers: How many processes answer. One that dies is replaced.
 
     Raises:
         SettingsError: The host is no loopback address, the port or the path is taken, or the file
             of the token is open to others.
     """
-    log_to_stderr()
     if unix_socket is None:
-        listener = _listen(host, port)
+        listener = _bind(host, port, is_shared=workers > 1)
         hosts, address = _names_of(listener, host)
         token = ensure_token(config.archive_folder)
         told = f"{address}{MCP_PATH}\n{_where_the_token_is(config, token)}"
     else:
         listener, hosts, token = _listen_on(unix_socket), None, None
         told = f"{unix_socket} (a Unix socket; the path is {MCP_PATH})"
-    _serve(http_app(config, hosts=hosts, token=token), listener, told)
+    app = partial(http_app, config, hosts=hosts, token=token, stateless=workers > 1)
+    _serve(app, listener, told, workers)
 
 
 def serve_pages(config: Config, *, port: int, opens: bool) -> None:
@@ -96,7 +107,8 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
         SettingsError: The port is taken, or the file of the token is open to others.
     """
     log_to_stderr()
-    listener = _listen("127.0.0.1", port)
+    listener = _bind("127.0.0.1", port)
+    listener.listen()
     hosts, address = _names_of(listener, "127.0.0.1")
     access = Access(ensure_token(config.archive_folder))
     # The listener takes connections already: the browser waits until they are answered.
@@ -104,7 +116,7 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
         told = f"{address} (opened in your browser)"
     else:
         told = f"{address}/enter/{access.new_entry()} (open this in a browser; it is good once)"
-    _serve(Gate(viewer_app(config, access), hosts, token=None), listener, told)
+    _serve(lambda: Gate(viewer_app(config, access), hosts, token=None), listener, told)
 
 
 def _names_of(listener: socket.socket, host: str) -> tuple[set[str], str]:
@@ -114,23 +126,53 @@ def _names_of(listener: socket.socket, host: str) -> tuple[set[str], str]:
     return {f"{name}:{port}" for name in (*_LOOPBACK_NAMES, shown)}, f"http://{shown}:{port}"
 
 
-def _serve(app: ASGIApp, listener: socket.socket, told: str) -> None:
+def _serve(
+    app: Callable[[], ASGIApp], listener: socket.socket, told: str, workers: int = 1
+) -> None:
+    service = uvicorn.Config(
+        app,
+        factory=True,
+        http=BoundedProtocol,
+        # uvicorn would write its access log to standard output.
+        log_config=None,
+        log_level="warning",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        backlog=BACKLOG,
+        workers=workers,
+        timeout_worker_healthcheck=HEALTHCHECK_SECONDS,
+    )
+    if workers > 1:
+        is_path = listener.family == socket.AF_UNIX
+        _Workers(service, listener if is_path else _ListenerEach(listener), told).run()
+        return
+    listener.listen()
+    _announce(told)
+    uvicorn.Server(service).run([listener])
+
+
+def _announce(told: str) -> None:
     sys.stderr.write(f"Serving on {told}\n")
     sys.stderr.flush()
-    # log_config=None: uvicorn would write its access log to standard output.
-    uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=BoundedProtocol,
-            log_config=None,
-            log_level="warning",
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            backlog=BACKLOG,
-        )
-    ).run(sockets=[listener])
 
 
-def http_app(config: Config, *, hosts: set[str] | None, token: str | None) -> ASGIApp:
+class _Workers(Multiprocess):
+    """Several processes, announced when all of them listen."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, told: str) -> None:
+        super().__init__(config, [listener])
+        self._told = told
+
+    def init_processes(self) -> None:
+        """Start them; one that does not come up is dealt with as one that died."""
+        super().init_processes()
+        for process in self.processes:
+            process.wait_until_ready(HEALTHCHECK_SECONDS, self.should_exit)
+        _announce(self._told)
+
+
+def http_app(
+    config: Config, *, hosts: set[str] | None, token: str | None, stateless: bool = False
+) -> ASGIApp:
     """The service as an ASGI application.
 
     Args:
@@ -138,10 +180,13 @@ def http_app(config: Config, *, hosts: set[str] | None, token: str | None) -> AS
         hosts: The values of Host, each with its port, that may be asked for; None for a Unix
             socket, where no browser gets to.
         token: What a caller must show; None where the socket itself keeps others out.
+        stateless: Whether the calls of one client may go to different processes.
     """
+    log_to_stderr()
     protocol = build_server(config).streamable_http_app(
         # The gate checks Host and Origin, exactly: the SDK compares beginnings.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+        stateless_http=stateless,
         max_request_body_size=MAX_BODY_BYTES,
         session_idle_timeout=SESSION_IDLE_SECONDS,
         max_sessions=MAX_SESSIONS,
@@ -349,24 +394,47 @@ def _where_the_token_is(config: Config, token: str) -> str:
     return f"Callers send 'Authorization: Bearer {shown}'; the token lies in {path}"
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket on a loopback address."""
+def _bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A socket on a loopback address; `is_shared` with others of this user that say so too."""
     if not _is_loopback(host):
         raise SettingsError(
             f"{host} is no loopback address. Serve on 127.0.0.1: other machines must not reach "
             "this server."
         )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    bound = socket.socket(family)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen()
+        option = socket.SO_REUSEPORT if is_shared else socket.SO_REUSEADDR
+        bound.setsockopt(socket.SOL_SOCKET, option, 1)
+        bound.bind((host, port))
     except OSError as error:
-        listener.close()
+        bound.close()
         raise SettingsError(
             f"Port {port} on {host} cannot be used: {error.strerror}. Choose another with --port."
         ) from error
+    return bound
+
+
+class _ListenerEach(socket.socket):
+    """Becomes, in each process that it is handed to, a listener of that process's own.
+
+    The kernel parts the connections among them. Of one listener for all, whoever is idle for a
+    moment takes every connection that waits, and serves them alone for as long as they last.
+    """
+
+    def __init__(self, bound: socket.socket) -> None:
+        """`bound` keeps the port; nobody listens on it."""
+        super().__init__(fileno=bound.detach())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What the other process calls, with what."""
+        host, port, *_ = self.getsockname()
+        return _own_listener, (host, port)
+
+
+def _own_listener(host: str, port: int) -> socket.socket:
+    listener = _bind(host, port, is_shared=True)
+    listener.listen()
     return listener
 
 
