@@ -17,7 +17,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.viewer import sessions, transcript
+from mcp_server_compaction.viewer import compactions, sessions, transcript
 from mcp_server_compaction.viewer.access import Access, give_cookie
 from mcp_server_compaction.viewer.web import (
     HEADERS,
@@ -39,6 +39,8 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/sessions/{session_id}/messages/{start:int}-{stop:int}", transcript.messages),
     ("GET", "/sessions/{session_id}/messages/{seq:int}", transcript.message),
     ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", transcript.block),
+    ("GET", "/sessions/{session_id}/compactions", compactions.listing),
+    ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
     ("GET", "/outputs/{output_id}", transcript.output),
 )
 

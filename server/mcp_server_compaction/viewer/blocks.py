@@ -43,6 +43,14 @@ UNFOLD_CHARS = 120_000
 _HEADLINE_CHARS = 160
 _PICTURES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _MAX_PICTURE_CHARS = 3_000_000
+_MADE = (
+    ("<context_summary ", "Summary"),
+    ("<turn_context ", "Checkpoint of the running turn"),
+    ("<restored_files>", "Files put back"),
+    ("<changed_files>", "Files that changed"),
+    ("[Messages left out", "Messages left out"),
+    ("[Finished sub-task", "A finished sub-task"),
+)
 _BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*\Z")
 
 
@@ -168,7 +176,9 @@ def _view(at: int, block: Block, message: Message, reading: Reading) -> BlockVie
             if not block.text:
                 return None
             made = seems_synthetic(block.text) or claimed_span(block.text) is not None
-            return _texts(at, "made" if made else "text", "", block.text, reading, message.role)
+            if made:
+                return _texts(at, "made", _made_label(block.text), block.text, reading)
+            return _texts(at, "text", "", block.text, reading, message.role)
         case Thinking():
             return _texts(at, "thinking", "Thinking", block.text, reading) if block.text else None
         case ToolCall():
@@ -189,8 +199,7 @@ def _texts(
 ) -> BlockView:
     shown, is_cut = _cut(text, reading)
     if kind == "made":
-        linked = markup.linked(shown, reading.session_id, reading.message_count)
-        body = Markup('<div class="plain">{}</div>').format(linked)
+        body = markup.summary(shown, reading.session_id, reading.message_count)
     elif kind == "other":
         body = markup.code(shown)
     else:
@@ -204,6 +213,11 @@ def _texts(
         at, kind, label, _line(text), body, len(text), _line_count(text), is_cut,
         output_ids=ids_in_placeholder(text),
     )  # fmt: skip
+
+
+def _made_label(text: str) -> str:
+    """What a text is that a compaction put there."""
+    return next((label for start, label in _MADE if text.startswith(start)), "Left by a compaction")
 
 
 def _call(at: int, call: ToolCall, reading: Reading) -> BlockView:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from context_compaction.activity.error_line import ERROR
 from context_compaction.messages.model import is_list, is_object
@@ -33,6 +34,9 @@ _MAX_JSON_NODES = 400
 _MAX_STRING_CHARS = 400
 _MAX_ROWS = 60
 _MAX_COLUMNS = 30
+# A line of fewer words says too little to be searched for.
+_TELLING_WORDS = 3
+_SOUGHT_CHARS = 120
 _OUTPUT_ID = r"o_[0-9a-f]{24}"
 _POINTER = re.compile(
     rf"\b(?P<output>{_OUTPUT_ID})\b"
@@ -116,6 +120,29 @@ def linked(text: str, session_id: str = "", message_count: int = 0) -> Markup:
         at = found.end()
     done.append(_numbered(text[at:], session_id, message_count))
     return Markup("").join(done)
+
+
+def summary(text: str, session_id: str, message_count: int) -> Markup:
+    """A summary by lines, each with what leads to its source: its message, or a search for it."""
+    rows = (_summary_line(line, session_id, message_count) for line in text.split("\n"))
+    return Markup('<div class="summary">{}</div>').format(Markup("").join(rows))
+
+
+def _summary_line(line: str, session_id: str, message_count: int) -> Markup:
+    found = _NUMBER.search(line)
+    if found is not None and int(found[1]) < message_count:
+        source = Markup(
+            '<a class="from" href="/sessions/{}?at={}#m{}" aria-label="From message {}">{}</a>'
+        ).format(session_id, *[found[1]] * 4)
+    elif len(line.split()) >= _TELLING_WORDS and not line.startswith(("#", "<")):
+        wanted = urlencode({"q": line.strip()[:_SOUGHT_CHARS], "session": session_id})
+        source = Markup('<a class="from" href="/search?{}" aria-label="Find this line">find</a>')
+        source = source.format(wanted)
+    else:
+        source = Markup('<span class="from"></span>')
+    return Markup("<div>{}<span>{}</span></div>").format(
+        source, linked(line, session_id, message_count)
+    )
 
 
 def numbered_lines(text: str, first: int, path: str = "") -> list[tuple[int, Markup]]:

@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.viewer.markup import linked
 from mcp_server_compaction.viewer.words import FILTERS
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ HEADERS = {
 }
 
 NAVIGATION: tuple[tuple[str, str], ...] = ()
-SESSION_TABS = (("", "Transcript"),)
+SESSION_TABS = (("", "Transcript"), ("/compactions", "Compactions"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,7 @@ def environment() -> "Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(FILTERS)
+    made.filters.update(FILTERS, linked=linked)
     shared: dict[str, Any] = made.globals
     shared.update(NAVIGATION=NAVIGATION, SESSION_TABS=SESSION_TABS, FORMAT_NAMES=sorted(FORMATS))
     return made
