@@ -1,10 +1,18 @@
 """A real folder that an agent works in, with the tools of several hosts, and what they answer."""
 
+import os
 import subprocess
 from pathlib import Path
 
 from .json_types import Json
 from .small import assistant, call, result, user
+
+# Git takes its settings from nobody's home folder.
+_GIT = {
+    "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null",
+    "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@b", "GIT_CEILING_DIRECTORIES": "/",
+}  # fmt: skip
 
 
 class WorkingFolder:
@@ -15,19 +23,32 @@ class WorkingFolder:
         states: By number of messages so far, what each file says; missing files are not there.
     """
 
-    def __init__(self, folder: Path, texts: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        texts: dict[str, str],
+        *,
+        shell: str = "shell",
+        keeps_shell: bool = False,
+    ) -> None:
+        """Put `texts` into `folder`; commands run in the tool `shell`, anew or in one shell."""
         self.folder = folder
+        self.here = folder
+        self.shell, self.keeps_shell = shell, keeps_shell
         self.payload: list[Json] = [user("Go on.")]
         for name, text in texts.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         self.states = [self.files()]
 
     def files(self) -> dict[str, str]:
         """What stands on disk now."""
+        found = sorted(self.folder.rglob("*"))
+        names = [path.relative_to(self.folder) for path in found if path.is_file()]
         return {
-            path.name: path.read_text(encoding="utf-8")
-            for path in sorted(self.folder.iterdir())
-            if path.is_file()
+            str(name): (self.folder / name).read_text(encoding="utf-8")
+            for name in names
+            if name.parts[0] != ".git"
         }
 
     def text(self, name: str) -> str | None:
@@ -198,12 +219,17 @@ class WorkingFolder:
 
     def run(self, command: str) -> None:
         """A command in the shell."""
+        where = self.folder / ".git" / "here" if self.keeps_shell else Path("/dev/null")
+        line = f"{command}\ncode=$?; pwd > {where}; exit $code" if self.keeps_shell else command
         done = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=20, check=False,
+            ["bash", "-c", line], cwd=self.here, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=20, check=False, env=os.environ | _GIT,
         )  # fmt: skip
+        if self.keeps_shell and where.exists():
+            self.here = Path(where.read_text().strip())
         out = f"Exit code: {done.returncode}\nWall time: 0.1 seconds\nOutput:\n{done.stdout}"
-        self.say("shell", out, command=["bash", "-lc", command])
+        words = ["bash", "-lc", command]
+        self.say(self.shell, out, command=words if self.shell == "shell" else command)
 
     def interrupted(self, name: str, old: str, new: str) -> None:
         """An edit that was made, and whose answer never came."""

@@ -8,12 +8,14 @@ into, and all where they put a tree back or rewrite what they find.
 import posixpath
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
+from functools import partial
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
+from context_compaction.activity.git_commands import Git, git_effects
 from context_compaction.activity.script_edits import LineEdit, sed_edits
 
 _HEREDOC = re.compile(
@@ -52,14 +54,10 @@ _INTERPRETERS = frozenset({
 })  # fmt: skip
 # They write into what they name, be it a folder.
 _WRITERS = frozenset({
-    "cp", "dd", "install", "ln", "mv", "patch", "rsync", "shred", "tar", "tee", "truncate", "unzip",
+    "dd", "install", "ln", "patch", "rsync", "shred", "tar", "tee", "truncate", "unzip",
 })  # fmt: skip
 # With -i, and sort with -o, they change what they read.
 _EDITORS = frozenset({"sed", "perl", "awk", "gawk", "yq", "sort"})
-_GIT_CHANGES = frozenset({
-    "am", "apply", "checkout", "cherry-pick", "clean", "merge", "mv", "pull", "rebase", "reset",
-    "restore", "revert", "rm", "stash", "switch", "bisect", "submodule",
-})  # fmt: skip
 _REWRITES = re.compile(
     r"\b(?:black|isort|autopep8|yapf|gofmt|goimports|rustfmt|clang-format|prettier|biome|dprint|"
     r"rubocop|codemod|jscodeshift|pre-commit|lint-staged|standard)\b"
@@ -86,6 +84,11 @@ _REWROTE = re.compile(
 )
 _LINES_WANTED = re.compile(r"(\d+)(?:,(\d+|\$))?p;?\Z")
 _CODE_WRITES = re.compile(r"write|open\(|replace|rename|unlink|remove|>|sed |copy|move|\bmv\b|dump")
+_CHANGES_FOLDER = re.compile(r"(?:^|[;&|(\n])[ \t]{0,20}(?:cd|pushd|popd)\b")
+# `shlex` forgets which words stood in quotes: those that look like operators are marked.
+_QUOTED_OPERATOR = re.compile(r"(['\"])([;&|<>]+)\1")
+_QUOTE = "\ue000"
+_MOVES_OTHERWISE = re.compile(r"-\w*[tnuiTSb]|--\w")
 _GLOB = re.compile(r"[*?\[{$`]")
 
 
@@ -126,22 +129,30 @@ class RunsPython:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The command gives a file or a folder another name, or moves it into a folder."""
+    """The command gives a file or a folder another name, or moves or copies it into a folder."""
 
     old: str
     new: str
+    by: str = "mv"
 
 
 @dataclass(frozen=True, slots=True)
 class EditsLines:
-    """The command edits the file at `path` line by line."""
+    """The command edits line by line what `path` names, which may have stars."""
 
     path: str
     edits: tuple[LineEdit, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class GoesTo:
+    """The shell stands in `folder` after the command; None where that is not known."""
+
+    folder: str | None
+
+
 CommandEffect: TypeAlias = (
-    Shows | Writes | Deletes | MayChange | Runs | RunsPython | EditsLines | Moves
+    Shows | Writes | Deletes | MayChange | Runs | RunsPython | EditsLines | Moves | GoesTo | Git
 )
 
 
@@ -155,21 +166,23 @@ def rewrote_files(output: str) -> bool:
     return _REWROTE.search(output) is not None
 
 
-def changes_folder(command: str) -> bool:
-    """Whether relative paths after `command` may start from another folder."""
-    return re.search(r"(?:^|[;&|(\n])[ \t]{0,20}(?:cd|pushd|popd)\b", command) is not None
+def may_change_folder(command: str) -> bool:
+    """Whether `command` may leave the shell in another folder."""
+    return _CHANGES_FOLDER.search(command) is not None
 
 
-def command_effects(command: str, *, relative_is_sure: bool = True) -> list[CommandEffect]:
-    """What `command` does to files, in order.
+def command_effects(command: str, *, folder: str | None = "") -> list[CommandEffect]:
+    """What `command` does to files, in order, and last where it leaves the shell.
 
     Args:
         command: The command line.
-        relative_is_sure: Whether relative paths start from where those of other calls do.
+        folder: Where its relative paths start, as seen from where those of other calls do; None
+            where that is not known.
     """
     inner = _inner_line(command)
     if inner is not None:
-        return command_effects(inner, relative_is_sure=relative_is_sure)
+        made = command_effects(inner, folder=folder)
+        return [effect for effect in made if not isinstance(effect, GoesTo)]
     documents: list[str] = []
 
     def kept(found: re.Match[str]) -> str:
@@ -184,31 +197,39 @@ def command_effects(command: str, *, relative_is_sure: bool = True) -> list[Comm
         return _unread(command)
     try:
         line = re.sub(r"\n+", " ; ", bare.replace("\\\n", " "))
+        line = _QUOTED_OPERATOR.sub(rf"\1{_QUOTE}\2\1", line)
         lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|<>")
         lexer.whitespace_split = True
         lexer.commenters = ""
         words = list(lexer)
     except ValueError:
         return _unread(command)
-    return _effects(words, documents, command, relative_is_sure=relative_is_sure)
+    return _effects(words, documents, command, folder)
 
 
 def _unread(command: str) -> list[CommandEffect]:
     """What a command that cannot be read may have done: anything to whatever it names."""
-    return [MayChange(tuple(_words_in(command)))]
+    may = MayChange(tuple(_words_in(command)))
+    return [may, GoesTo(None)] if may_change_folder(command) else [may]
 
 
 def _effects(
-    words: Sequence[str], documents: Sequence[str], command: str, *, relative_is_sure: bool
+    words: Sequence[str], documents: Sequence[str], command: str, folder: str | None
 ) -> list[CommandEffect]:
     found: list[CommandEffect] = []
-    folder = "" if relative_is_sure else None
+    outer: list[str | None] = []  # folders of the shells around this one
     shows = 0
+    start = folder
     for pipeline, is_certain in _split(words):
+        first, last = pipeline[0][0], pipeline[-1][-1]
+        outer += [folder] * (len(first) - len(first.lstrip("(")))
+        closed = min(max(0, last.count(")") - last.count("(")), len(outer))
+        if closed:
+            pipeline[-1][-1] = last[: len(last) - closed] if last.endswith(")" * closed) else last
         program, arguments = _program(pipeline[0])
-        if program == "cd" and len(pipeline) == 1:
-            target = arguments[0] if arguments else ""
-            folder = target if target.startswith("/") else None
+        if program in ("cd", "pushd", "popd") and len(pipeline) == 1:
+            folder = _entered(folder, arguments) if is_certain and program == "cd" else None
+            folder = _left(outer, folder, closed)
             continue
         made = [
             effect for part in pipeline for effect in _of_command(part, documents, folder, command)
@@ -217,10 +238,25 @@ def _effects(
         shows += 1
         found += [shown] if shown else []
         found += made if is_certain else [other for effect in made for other in _doubts(effect)]
+        folder = _left(outer, folder, closed)
     # The output belongs to one file only where nothing else prints.
     if shows != 1 or any("&" in word and word != "&&" for word in words if word.startswith("&")):
         found = [effect for effect in found if not isinstance(effect, Shows)]
-    return found
+    return [*found, GoesTo(folder)] if folder != start else found
+
+
+def _entered(folder: str | None, arguments: Sequence[str]) -> str | None:
+    """The folder after `cd` with `arguments` in `folder`."""
+    names = [word for word in arguments if word and word != "--"]
+    placed = _placed(names[0], folder) if len(names) == 1 and names[0] != "-" else None
+    return "" if placed == "." else placed
+
+
+def _left(outer: list[str | None], folder: str | None, closed: int) -> str | None:
+    """The folder after so many shells have ended that were opened in brackets."""
+    for _ in range(closed):
+        folder = outer.pop()
+    return folder
 
 
 def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
@@ -230,6 +266,8 @@ def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
             yield MayChange((path,))
         case Moves(old, new):
             yield MayChange((old, new))
+        case Git():
+            yield replace(effect, is_sure=False)
         case RunsPython(code):
             yield from changed_by_code(code)
         case _:
@@ -287,9 +325,13 @@ def _inner_line(command: str) -> str | None:
     return words[2] if has_line else None
 
 
-def _placed(path: str, folder: str | None) -> str | None:
-    """`path` as seen from where other calls' paths start; None where that is not known."""
-    if _GLOB.search(path) or path in ("-", ""):
+def _placed(path: str, folder: str | None, *, may_match: bool = False) -> str | None:
+    """`path` as seen from where other calls' paths start; None where that is not known.
+
+    `may_match` is whether it may have stars, which stand for names of files.
+    """
+    found = _GLOB.search(path.replace("*", "") if may_match else path)
+    if found or path in ("-", "") or "**" in path:
         return None
     if path.startswith(("/", "~/")):
         return posixpath.normpath(path)
@@ -346,14 +388,8 @@ def _changed(
     names = [word for word in arguments if word and not word.startswith("-")]
     code = body or next((names[0] for flag in ("-c", "-e") if flag in arguments and names), None)
     edits = any(re.match(r"-\w*[io]|--in-place", word) for word in arguments)
-    if program == "rm":
-        for name in names:
-            path = _placed(name, folder)
-            yield Deletes(path) if path and "-r" not in line else MayChange((name,))
-    elif program == "git":
-        yield from _changed_by_git(
-            names, folder, makes_branch={"-b", "-B", "-c", "-C"} & set(arguments)
-        )
+    if program in _NAMED_EFFECTS:
+        yield from _NAMED_EFFECTS[program](names, arguments, folder)
     elif program == "sed" and (exact := _sed_edits(arguments, folder, command)):
         yield from exact
     elif program in _EDITORS and edits:
@@ -370,25 +406,69 @@ def _changed(
         else:
             yield from _run(names, code, folder)
     else:
-        yield from _changed_by_name(program, names, folder)
+        yield from _changed_by_name(program, names)
 
 
-def _changed_by_name(
-    program: str, names: Sequence[str], folder: str | None
-) -> Iterator[CommandEffect]:
+def _changed_by_name(program: str, names: Sequence[str]) -> Iterator[CommandEffect]:
     """What a program that is no editor changes of what it is given."""
     if program in _WRITERS and names:
-        yield from _moved(names, folder) if program == "mv" else ()
-        yield MayChange(tuple(names[-1:] if program == "cp" else names))
+        yield MayChange(tuple(names))
     elif program and program not in _READERS:
         named = tuple(name for name in names if _names_file(name))
         yield from [MayChange(named)] if named else []
 
 
-def _moved(names: Sequence[str], folder: str | None) -> Iterator[Moves]:
+def _changed_by_git(
+    names: Sequence[str], arguments: Sequence[str], folder: str | None
+) -> Iterator[CommandEffect]:
+    if names[:1] == ["mv"]:
+        yield from _moved(names[1:], arguments, folder, by="git")
+        return
+    if names[:1] == ["apply"]:
+        # What it changes stands in a patch that may be anywhere.
+        looks = any(word in ("--check", "--stat", "--numstat") for word in arguments)
+        yield from [] if looks else [MayChange()]
+        return
+    made = git_effects(arguments, folder)
+    if made is None:
+        yield MayChange()
+        yield Git("forget")
+        return
+    yield from made
+
+
+def _moved(
+    names: Sequence[str], arguments: Sequence[str], folder: str | None, *, by: str
+) -> Iterator[Moves | MayChange]:
+    """What `mv`, `cp` or `git mv` does with `names`, of which the last says where to."""
     paths = [_placed(name, folder) for name in names]
-    if len(paths) == 2 and paths[0] and paths[1]:
-        yield Moves(paths[0], paths[1])
+    sources = [path for path in paths[:-1] if path]
+    target = paths[-1] if paths else None
+    is_plain = not any(_MOVES_OTHERWISE.match(word) for word in arguments)
+    if not target or not is_plain or len(sources) != len(paths) - 1:
+        yield MayChange(tuple(names[-1:] if by == "cp" else names))
+        return
+    is_folder = len(sources) > 1 or names[-1].endswith("/") or target == "."
+    for source in sources:
+        to = posixpath.normpath(posixpath.join(target, posixpath.basename(source)))
+        yield Moves(source, to if is_folder else target, by)
+
+
+def _removed(
+    names: Sequence[str], arguments: Sequence[str], folder: str | None
+) -> Iterator[CommandEffect]:
+    is_told = not any(word.startswith("-") and "i" in word for word in arguments)
+    for name in names:
+        path = _placed(name, folder, may_match=True)
+        yield Deletes(path) if path and is_told else MayChange((name,))
+
+
+_NAMED_EFFECTS: Mapping[str, Callable[..., Iterator[CommandEffect]]] = {
+    "rm": _removed,
+    "git": _changed_by_git,
+    "mv": partial(_moved, by="mv"),
+    "cp": partial(_moved, by="cp"),
+}
 
 
 def _sed_edits(arguments: Sequence[str], folder: str | None, command: str) -> list[CommandEffect]:
@@ -399,7 +479,7 @@ def _sed_edits(arguments: Sequence[str], folder: str | None, command: str) -> li
     edits = sed_edits(words[1]) if _is_literal(words[1], command) else None
     if edits is None:
         return []
-    paths = {word: _placed(word, folder) for word in words[2:]}
+    paths = {word: _placed(word, folder, may_match=True) for word in words[2:]}
     return [EditsLines(to, edits) if to else MayChange((word,)) for word, to in paths.items()]
 
 
@@ -419,20 +499,6 @@ def _rewrites(program: str, names: Sequence[str], line: str) -> bool:
 
 def _names_file(word: str) -> bool:
     return re.search(r"\w\.\w+\Z", word) is not None
-
-
-def _changed_by_git(
-    names: Sequence[str], folder: str | None, *, makes_branch: object
-) -> Iterator[CommandEffect]:
-    looks = tuple(names[:2]) in (("stash", "list"), ("stash", "show")) or (
-        makes_branch and len(names) == 2
-    )
-    if set(names[:1]) & {"mv", "rm"}:
-        yield from _moved(names[1:], folder) if names[0] == "mv" else ()
-        yield MayChange(tuple(names[1:]))
-    elif set(names[:1]) & _GIT_CHANGES and not looks:
-        paths = [name for name in names[1:] if "." in posixpath.basename(name)]
-        yield MayChange(tuple(paths) if len(paths) == len(names) - 1 else ())
 
 
 def _run(names: Sequence[str], code: str | None, folder: str | None) -> Iterator[CommandEffect]:

@@ -11,12 +11,17 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import cast
 
 from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
+from context_compaction.activity.git_commands import Git
+from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile, ReplayedFile
 from context_compaction.activity.script_edits import edited_rows, written_by_python
+from context_compaction.activity.shell_folder import TEMPORARY, shell_folder
 from context_compaction.activity.shown_text import (
     ShownText,
     is_cut,
@@ -103,7 +108,8 @@ class _Replay:
         self._call_of, self._unanswered_calls = _paired(messages)
         self._files: dict[str, KnownFile] = {}
         self._numbered = self._tools_that_number()
-        self._has_moved = False
+        self._git = GitState()
+        self._shell = shell_folder(*self._commands())
 
     def run(self) -> dict[str, KnownFile]:
         for at, message in enumerate(self._messages):
@@ -199,6 +205,7 @@ class _Replay:
 
     def _change(self, at: int, path: str, made: change.FileChange) -> None:
         file = self._file(path)
+        self._git.found(file)
         file.apply(at, made)
         for other in self._related(path):
             if other is not file:
@@ -246,33 +253,56 @@ class _Replay:
         succeeded = succeeded and not result.is_error
         # The exit code is that of the last in a list, which need not be the one that writes.
         may_tell = re.search(r"[;\n]", command.strip()) and _SAYS_FAILED.search(output) is None
-        relative_is_sure = not self._has_moved
+        is_done = bool(succeeded or may_tell)
+        folder = self._shell.of(call)
         label = " ".join(_FOLDER_FIRST.sub("", command).split())[:_COMMAND_CHARS]
         reason = f"a command may have changed it: {label}"
-        for effect in shell.command_effects(command, relative_is_sure=relative_is_sure):
+        for effect in shell.command_effects(command, folder=folder):
             match effect:
                 case shell.Shows(path, start, count):
                     if succeeded and not placeholders.seems_placeholder(result):
-                        self._printed(at, call, path, start, count, output)
-                case change.Writes() | change.Deletes():
-                    if succeeded or may_tell:
-                        self._change(at, effect.path, effect)
-                    else:
-                        self._doubt([effect.path], at, reason)
-                case shell.MayChange():
-                    self._may_change(at, effect, reason)
+                        self._printed(at, call, self._seen(path), start, count, output)
+                case shell.GoesTo(ended_in):
+                    self._shell.went(call, ended_in if is_done else None)
+                case Git():
+                    self._by_git(at, effect, reason, output, succeeded=is_done)
                 case _:
-                    self._scripted(at, effect, reason, succeeded=bool(succeeded or may_tell))
+                    self._did(at, effect, reason, succeeded=is_done)
         if shell.rewrote_files(output):
             self._may_change(at, shell.MayChange(), reason)
-        self._has_moved = self._has_moved or shell.changes_folder(command)
+
+    def _did(self, at: int, effect: shell.CommandEffect, reason: str, *, succeeded: bool) -> None:
+        match effect:
+            case change.Writes(path):
+                if succeeded:
+                    path = self._seen(path)
+                    self._change(at, path, replace(effect, path=path))
+                else:
+                    self._doubt([path], at, reason)
+            case change.Deletes(path):
+                self._deleted(at, path, reason, succeeded=succeeded)
+            case shell.MayChange():
+                self._may_change(at, effect, reason)
+            case _:
+                self._scripted(at, effect, reason, succeeded=succeeded)
+
+    def _deleted(self, at: int, path: str, reason: str, *, succeeded: bool) -> None:
+        """A file, or a folder with all in it, is no more."""
+        found = self._matching(path)
+        if not found and "*" not in path:
+            found = [self._file(self._seen(path))]
+        for file in found:
+            if succeeded:
+                self._change(at, file.path, change.Deletes(file.path))
+            else:
+                file.doubted(at, reason)
 
     def _scripted(
         self, at: int, effect: shell.CommandEffect, reason: str, *, succeeded: bool
     ) -> None:
         match effect:
             case shell.Runs(path):
-                script = self._files.get(path)
+                script = self._files.get(self._seen(path))
                 rows = script.rows if script else None
                 for other in shell.changed_by_code("\n".join(rows or ())):
                     self._may_change(at, other, reason)
@@ -280,36 +310,109 @@ class _Replay:
                 self._ran_python(at, code, folder, reason, succeeded=succeeded)
             case shell.EditsLines():
                 self._edited_lines(at, effect, reason, succeeded=succeeded)
-            case shell.Moves(old, new) if succeeded:
-                self._moved(at, old, new)
+            case shell.Moves():
+                self._moved(at, effect, reason, succeeded=succeeded)
             case _:
                 pass
 
-    def _moved(self, at: int, old: str, new: str) -> None:
-        """A file or folder got another name, or went into a folder that is known."""
+    def _by_git(self, at: int, done: Git, reason: str, output: str, *, succeeded: bool) -> None:
+        """Git noted what files are, or put another state back."""
+        done = replace(done, paths=tuple(self._seen(path) for path in done.paths))
+        if done.verb == "stash" and "No local changes" in output:
+            return
+        if done.verb == "commit" and "nothing to commit" in output:
+            return
+        if done.is_sure and succeeded:
+            for path, file in self._files.items():
+                if done.concerns(path):
+                    self._git.found(file)
+            inside = {path: file for path, file in self._files.items() if self._is_inside(path)}
+            self._git.follow(at, inside, done, reason)
+            return
+        if done.verb not in ("add", "commit", "unstage", "drop", "forget"):
+            for path, file in self._files.items():
+                if done.concerns(path):
+                    file.doubted(at, reason)
+        self._git.forget()
+        if done.verb in ("stash", "pop", "drop"):
+            self._git.stashes.clear()
+
+    def _is_inside(self, path: str) -> bool:
+        """Whether the file may lie in the repository."""
+        if TEMPORARY.search(path) or path.startswith("../"):
+            return False
+        return not path.startswith("/") or all(known.startswith("/") for known in self._files)
+
+    def _moved(self, at: int, made: shell.Moves, reason: str, *, succeeded: bool) -> None:
+        """A file or folder got another name, or a copy, or went into a folder that is known."""
+        old, new = self._seen(made.old), self._seen(made.new)
         if any(path.startswith(f"{new}/") for path in self._files):
             new = f"{new}/{posixpath.basename(old)}"
         if new == old:
             return
-        is_folder = any(path.startswith(f"{old}/") for path in self._files)
-        if not is_folder and posixpath.splitext(old)[1] != posixpath.splitext(new)[1]:
-            return  # It may have gone into a folder.
-        for path, file in list(self._files.items()):
-            if path == old or path.startswith(f"{old}/"):
-                self._rename(at, file, new + path.removeprefix(old))
+        moved = {file.path: new + file.path.removeprefix(old) for file in self._under(old)}
+        may_be_folder = posixpath.splitext(old)[1] != posixpath.splitext(new)[1]
+        if not succeeded or (may_be_folder and list(moved) == [old]) or (not moved):
+            # It may have gone into a folder of that name, or nobody has seen what came here.
+            names = (new,) if made.by == "cp" else (old, new)
+            for name in names:
+                for file in self._under(name):
+                    file.doubted(at, reason)
+            return
+        for path, to in moved.items():
+            self._rename(at, self._files[path], to, by=made.by)
 
-    def _rename(self, at: int, file: KnownFile, path: str) -> None:
+    def _rename(self, at: int, file: KnownFile, path: str, *, by: str = "mv") -> None:
         moved = self._file(path)
-        moved.used_at = moved.changed_at = at
-        moved.writes += 1
-        if file.rows is None:
-            moved.lose(at, "another file was moved here")
+        self._git.found(file)
+        self._git.found(moved)
+        writes = max(1, moved.writes + 1)
+        if by == "cp":
+            moved.put_back(at, file.state)
         else:
-            moved.see(at, file.rows, is_exact=file.is_exact)
-            moved.seen_at, moved.edits = file.seen_at, file.edits
-            moved.doubt, moved.doubt_at = file.doubt, file.doubt_at
-        file.lose(at, "it was moved")
-        file.is_deleted = True
+            self._git.moved(file.path, path, by_git=by == "git")
+            moved.put_back(at, file.state)
+            moved.read_at, moved.reads = file.read_at, file.reads
+            writes = file.writes + 1
+            file.lose(at, "it was moved")
+            file.is_deleted, file.settled_at = True, at
+            file.doubt = ""
+        moved.used_at = moved.changed_at = at
+        moved.writes = writes
+        if not moved.segments and not moved.is_deleted:
+            moved.lost, moved.lost_at = "another file was moved here", at
+
+    def _seen(self, path: str) -> str:
+        """`path`, which a command names, as the other calls name it."""
+        seen = self._shell.seen(path)
+        file = None if seen in self._files else self._named(seen)
+        return file.path if file else seen
+
+    def _under(self, path: str) -> list[KnownFile]:
+        """The file at `path`, or those in the folder of that name, which are there."""
+        path = self._seen(path)
+        return [
+            file
+            for known, file in self._files.items()
+            if (known == path or known.startswith(f"{path}/")) and not file.is_deleted
+        ]
+
+    def _matching(self, path: str) -> list[KnownFile]:
+        """The files that `path` names, which may have stars, or that lie in it."""
+        if "*" not in path:
+            return self._under(path)
+        form = re.compile("[^/]*".join(map(re.escape, self._shell.seen(path).split("*"))) + r"\Z")
+        absolute = not path.startswith("/")
+        return [
+            file
+            for known, file in self._files.items()
+            if not file.is_deleted
+            and (form.match(known) or (absolute and known[:1] == "/" and self._ends(form, known)))
+        ]
+
+    def _ends(self, form: re.Pattern[str], known: str) -> bool:
+        """Whether the absolute path `known` is one that `form` matches from the work's folder."""
+        return any(form.match(known, at + 1) for at, char in enumerate(known) if char == "/")
 
     def _ran_python(self, at: int, code: str, folder: str, reason: str, *, succeeded: bool) -> None:
         """A script was run; what it writes is followed, or doubted."""
@@ -322,8 +425,8 @@ class _Replay:
 
         written = written_by_python(code, text_of) if succeeded else None
         for path, text in (written or {}).items():
-            placed = posixpath.normpath(posixpath.join(folder, path))
-            file = self._named(placed) or self._file(placed)
+            file = self._file(self._seen(posixpath.normpath(posixpath.join(folder, path))))
+            self._git.found(file)
             file.rewrite(at, text.split("\n"))
         if written is None:
             for effect in shell.changed_by_code(code):
@@ -333,15 +436,11 @@ class _Replay:
         self, at: int, effect: shell.EditsLines, reason: str, *, succeeded: bool
     ) -> None:
         """A stream editor changed lines."""
-        file = self._named(effect.path)
-        rows = file.rows if file else None
-        if file is None or rows is None or not succeeded:
-            self._may_change(at, shell.MayChange((effect.path,)), reason)
-            return
-        ended = not rows[-1]
-        changed, times = edited_rows(rows[:-1] if ended else rows, effect.edits)
-        if times:
-            file.rewrite(at, [*changed, ""] if ended else changed)
+        for file in self._matching(effect.path):
+            self._git.found(file)
+            done = succeeded and file.edit_lines(at, partial(edited_rows, edits=effect.edits))
+            if not done:
+                file.doubted(at, reason)
 
     def _named(self, path: str) -> KnownFile | None:
         """The file that a command names as `path`: under this name, or from the work's folder."""
@@ -360,7 +459,7 @@ class _Replay:
 
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
         for path, file in self._files.items():
-            if effect.concerns(path) and file.changed_at != at:
+            if effect.concerns(path) and file.settled_at != at and not file.is_deleted:
                 file.doubted(at, reason)
 
     def _printed(
@@ -390,6 +489,18 @@ class _Replay:
         votes = self._numbered[name]
         may_number = None if not votes else votes > 0
         return shown_text(text, start=start, limit=limit, may_number=may_number)
+
+    def _commands(self) -> tuple[list[tuple[ToolCall, str]], set[str]]:
+        """The calls that run commands, with these, and the files that other calls name."""
+        commands: list[tuple[ToolCall, str]] = []
+        paths: set[str] = set()
+        for call in self._call_of.values():
+            use = classify(call, self._kinds)
+            if use.kind == "execute" and (command := _command_line(call, use)):
+                commands.append((call, command))
+            elif use.kind in ("read", "write", "edit") and use.path:
+                paths.add(use.path)
+        return commands, paths
 
     def _tools_that_number(self) -> Counter[str]:
         """By tool how many more of its answers number their lines than do not."""

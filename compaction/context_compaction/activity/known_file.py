@@ -1,6 +1,6 @@
 """What is known of one file while the calls on it are replayed: its lines, and since when."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from context_compaction.activity import file_changes as change
@@ -76,6 +76,33 @@ class ReplayedFile:
         return self.writes > 0
 
 
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """What a file is at one time, to be put back later; without lines where it is not there."""
+
+    segments: tuple[tuple[int, tuple[str, ...]], ...]
+    end: int | None
+    seen_at: int
+    edits: int
+    changed_at: int
+    writes: int
+    doubt: str
+    doubt_at: int
+    touched: tuple[tuple[int, int], ...]
+    is_deleted: bool
+    is_exact: bool
+
+    def has_text_of(self, other: "FileState") -> bool:
+        """Whether both are known to be the same, as far as they are known."""
+        if self.is_deleted or other.is_deleted:
+            return self.is_deleted and other.is_deleted
+        same = (self.segments, self.end) == (other.segments, other.end)
+        return same and bool(self.segments) and (not self.doubt or self.doubt == other.doubt)
+
+
+ABSENT = FileState((), None, -1, 0, -1, 0, "", -1, (), True, True)
+
+
 @dataclass(slots=True)
 class KnownFile:
     """One file while the messages are walked through: what is known of its lines by now."""
@@ -97,6 +124,7 @@ class KnownFile:
     touched: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     is_deleted: bool = False
     is_exact: bool = True  # whether its end is known to the last newline
+    settled_at: int = -1  # the message that says for certain what it is since
 
     @property
     def rows(self) -> list[str] | None:
@@ -130,6 +158,34 @@ class KnownFile:
             tuple(self.touched),
             self.is_deleted,
         )
+
+    @property
+    def state(self) -> FileState:
+        """What it is now."""
+        return FileState(
+            tuple((start, tuple(rows)) for start, rows in self.segments),
+            self.end,
+            self.seen_at,
+            self.edits,
+            self.changed_at,
+            self.writes,
+            self.doubt,
+            self.doubt_at,
+            tuple(self.touched),
+            self.is_deleted,
+            self.is_exact,
+        )
+
+    def put_back(self, at: int, state: FileState) -> None:
+        """It is again what it was."""
+        self.segments = [(start, list(rows)) for start, rows in state.segments]
+        self.end, self.seen_at, self.edits = state.end, state.seen_at, state.edits
+        self.changed_at, self.writes = state.changed_at, state.writes
+        self.doubt, self.doubt_at = state.doubt, state.doubt_at
+        self.touched, self.is_deleted = list(state.touched), state.is_deleted
+        self.is_exact, self.settled_at = state.is_exact, at
+        self.lost, self.lost_at = "", -1
+        self.used_at = max(self.used_at, self.changed_at, self.read_at)
 
     def see(self, at: int, rows: Sequence[str], *, is_exact: bool) -> None:
         """All lines of it as they are now."""
@@ -200,7 +256,7 @@ class KnownFile:
     def apply(self, at: int, made: change.FileChange) -> None:
         """Change it as a call that succeeded did."""
         self.writes += 1
-        self.changed_at = self.used_at = at
+        self.changed_at = self.used_at = self.settled_at = at
         match made:
             case change.Writes(_, text, True) if not self.is_deleted:
                 self._append(at, text)
@@ -221,11 +277,36 @@ class KnownFile:
             case _:
                 self.lose(at, "it was changed in a way that the call does not tell")
 
+    def edit_lines(self, at: int, edit: Callable[[Sequence[str]], tuple[list[str], int]]) -> bool:
+        """Change each line by `edit`, which says how often it did; whether that is certain.
+
+        Of a file that is known in parts, those are changed where they stay as long.
+        """
+        rows = self.rows
+        if rows is not None:
+            ended = not rows[-1]
+            changed, times = edit(rows[:-1] if ended else rows)
+            if times:
+                self.rewrite(at, [*changed, ""] if ended else changed)
+            self.settled_at = at
+            return True
+        done = [(start, edit(held)[0]) for start, held in self.segments]
+        if any(
+            len(new) != len(held) for (_, new), (_, held) in zip(done, self.segments, strict=True)
+        ):
+            return False
+        if not self.segments:
+            return False
+        self.segments = done
+        self.writes += 1
+        self.changed_at = self.used_at = self.settled_at = at
+        return True
+
     def rewrite(self, at: int, rows: list[str]) -> None:
         """Its lines are these now, by a change of what was known of them."""
         before = self.rows
         self.writes += 1
-        self.changed_at = self.used_at = at
+        self.changed_at = self.used_at = self.settled_at = at
         if before is None:
             self.see(at, rows, is_exact=True)
             return

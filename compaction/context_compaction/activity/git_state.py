@@ -1,0 +1,156 @@
+"""What the index, the last commit and the stash hold of the files that are replayed.
+
+Only what the conversation tells: where git puts back a state that nobody has shown, the text is
+given up.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from context_compaction.activity.git_commands import Git
+from context_compaction.activity.known_file import ABSENT, FileState, KnownFile
+
+_UNKNOWN = "git put an earlier state back, which was not shown"
+_FIRST = "git took the changes back, and this is how it was first read"
+_MERGED = "git put changes back onto another state"
+
+
+@dataclass(slots=True)
+class GitState:
+    """The states of files by path; one that is missing is not known.
+
+    Attributes:
+        index: What is noted for the next commit.
+        head: What was committed last.
+        stashes: What was put aside, the last thing last: the state then, and that it gave way to.
+    """
+
+    index: dict[str, FileState] = field(default_factory=dict[str, FileState])
+    head: dict[str, FileState] = field(default_factory=dict[str, FileState])
+    stashes: list[dict[str, tuple[FileState, FileState]]] = field(
+        default_factory=list[dict[str, tuple[FileState, FileState]]]
+    )
+
+    def found(self, file: KnownFile) -> None:
+        """`file` is about to be changed for the first time: so it was when the work began."""
+        if not file.writes and file.segments and file.path not in self.head:
+            state = (
+                file.state
+                if file.doubt
+                else replace(file.state, doubt=_FIRST, doubt_at=file.seen_at)
+            )
+            self.head[file.path] = self.index[file.path] = state
+
+    def moved(self, old: str, new: str, *, by_git: bool) -> None:
+        """A file has another name."""
+        if by_git and old in self.index:
+            self.index[new] = self.index[old]
+            self.head.setdefault(new, ABSENT)
+            self.index[old] = ABSENT
+
+    def forget(self) -> None:
+        """What index and commit hold is not known any more."""
+        self.index, self.head = {}, {}
+
+    def follow(self, at: int, files: Mapping[str, KnownFile], done: Git, reason: str) -> None:
+        """Do to `files` what git did in the message `at`."""
+        meant = [file for path, file in files.items() if done.concerns(path)]
+        match done.verb:
+            case "add" | "commit" | "unstage" | "forget":
+                self._note(meant, done)
+            case "stash":
+                self._stash(at, meant, reason)
+            case "pop" | "apply" | "drop":
+                self._unstash(at, files, done, reason)
+            case _:
+                for file in meant:
+                    self._take(at, file, done, reason)
+
+    def _note(self, files: list[KnownFile], done: Git) -> None:
+        """What the index and the last commit are is another; the files stay."""
+        match done.verb:
+            case "add":
+                self._add(files)
+            case "unstage":
+                for file in files:
+                    self._unstage(file.path)
+            case "commit":
+                if done.paths or done.has_all:
+                    self._add([f for f in files if done.paths or f.path in self.index])
+                self.head |= self.index
+            case _:
+                self.forget()
+
+    def _take(self, at: int, file: KnownFile, done: Git, reason: str) -> None:
+        """`file` comes from the index or the last commit, or goes."""
+        if done.verb == "from elsewhere":
+            self.index.pop(file.path, None)
+            file.lose(at, _UNKNOWN)
+            file.settled_at = at
+        elif done.verb == "remove":
+            self.index[file.path] = ABSENT
+            file.put_back(at, ABSENT)
+        elif done.verb == "from index":
+            self._put(at, file, self.index.get(file.path), reason)
+        else:
+            self._unstage(file.path)
+            if done.paths or file.path in self.head:
+                self._put(at, file, self.head.get(file.path), reason)
+            elif file.writes:
+                # New for git, so that it stays, or changed before anybody saw it.
+                file.doubted(at, reason)
+
+    def _add(self, files: list[KnownFile]) -> None:
+        for file in files:
+            if file.is_deleted or file.segments:
+                self.index[file.path] = file.state
+            else:
+                self.index.pop(file.path, None)
+
+    def _unstage(self, path: str) -> None:
+        if path in self.head:
+            self.index[path] = self.head[path]
+        else:
+            self.index.pop(path, None)
+
+    def _put(self, at: int, file: KnownFile, state: FileState | None, reason: str) -> None:
+        if state is not None:
+            if not file.state.has_text_of(state):
+                file.put_back(at, state)
+        elif file.writes:
+            file.lose(at, _UNKNOWN)
+            file.settled_at = at
+        else:
+            # Nothing that is told has changed it, so it is as it was.
+            file.doubted(at, reason)
+
+    def _stash(self, at: int, files: list[KnownFile], reason: str) -> None:
+        put_aside: dict[str, tuple[FileState, FileState]] = {}
+        for file in files:
+            base = self.head.get(file.path)
+            if base is not None:
+                if not file.state.has_text_of(base):
+                    put_aside[file.path] = file.state, base
+                    file.put_back(at, base)
+                self.index[file.path] = base
+            elif file.writes:
+                # New for git, so that it stays, or changed before anybody saw it.
+                file.doubted(at, reason)
+        self.stashes.append(put_aside)
+
+    def _unstash(self, at: int, files: Mapping[str, KnownFile], done: Git, reason: str) -> None:
+        if not self.stashes:
+            if done.verb != "drop":
+                for file in files.values():
+                    file.doubted(at, reason)
+            return
+        if done.verb != "drop":
+            for path, (state, base) in self.stashes[-1].items():
+                file = files[path]
+                if file.state.has_text_of(base):
+                    file.put_back(at, state)
+                else:
+                    file.lose(at, _MERGED)
+                    file.settled_at = at
+        if done.verb != "apply":
+            self.stashes.pop()

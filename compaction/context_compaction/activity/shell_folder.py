@@ -1,0 +1,146 @@
+"""From which folder the relative paths of a command start, and where the work goes on.
+
+Some tools run every command anew from the same folder, others keep one shell for all. Which it is,
+few names tell; the commands do, by the files that they name after one that has left the folder.
+"""
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from context_compaction.activity.file_commands import (
+    GoesTo,
+    command_effects,
+    may_change_folder,
+)
+from context_compaction.activity.tool_kinds import arguments_by_name
+from context_compaction.messages.model import ToolCall
+
+_FOLDER_KEYS = ("workdir", "cwd", "workingdirectory", "workingdir", "dirpath", "directory")
+_ANEW = frozenset({"run_shell_command", "exec_command", "shell", "local_shell", "container.exec"})
+_GOES_ON = frozenset({"Bash", "execute_bash", "run_in_terminal"})
+_NAMED = re.compile(r"(?<![\w./~$-])[\w][\w./-]*\w")
+_FIRST_CD = re.compile(r"\A\s*cd\s+([\w][\w./-]*)\s*(?:&&|;|\n)")
+TEMPORARY = re.compile(r"(?:^|/)(?:\.?te?mp|scratch(?:pad)?|\.cache|var/folders)/")
+_MOST_OF_ALL = 0.8
+
+
+def work_folder(paths: Sequence[str]) -> str:
+    """Where the work goes on: the folder with most files; "" where paths are relative to it."""
+    paths = [path for path in paths if not TEMPORARY.search(path)]
+    absolute = [path for path in paths if path.startswith("/")]
+    if 2 * len(absolute) < len(paths):
+        return ""
+    folder = "/"
+    while True:
+        below = Counter(path[len(folder) :].partition("/")[0] for path in absolute
+                        if path.startswith(folder) and "/" in path[len(folder) :])  # fmt: skip
+        name, files = below.most_common(1)[0] if below else ("", 0)
+        if not files or files < _MOST_OF_ALL * len(absolute):
+            return folder
+        folder += f"{name}/"
+
+
+@dataclass(slots=True)
+class ShellFolder:
+    """Where a shell stands while its commands are walked through.
+
+    Attributes:
+        top: The absolute folder that relative paths of other calls start from; "" if not known.
+        anew: Whether each command starts in it, by name of the tool; None where nobody knows.
+        now: The folder of the shell, as seen from there; None where that is not known.
+    """
+
+    top: str
+    anew: Mapping[str, bool | None]
+    now: str | None = ""
+
+    def of(self, call: ToolCall) -> str | None:
+        """The folder in which the command of `call` starts; None where that is not known."""
+        given = _given_folder(call)
+        if given is not None:
+            return self.seen(given)
+        return "" if self.anew.get(call.name) else self.now
+
+    def seen(self, folder: str) -> str:
+        """`folder` as other calls would name it: "" for where their paths start."""
+        folder = posixpath.normpath(folder)
+        if self.top and f"{folder}/".startswith(f"{self.top}/"):
+            return folder[len(self.top) + 1 :]
+        return "" if folder == "." else folder
+
+    def went(self, call: ToolCall, folder: str | None) -> None:
+        """The command of `call` has ended in `folder`."""
+        if not self.anew.get(call.name) and _given_folder(call) is None:
+            # Where nobody knows whether the shell stays there, the next may start from either.
+            is_known = folder is not None and self.anew.get(call.name) is False
+            self.now = self.seen(folder) if is_known and folder is not None else None
+
+
+def shell_folder(commands: Sequence[tuple[ToolCall, str]], paths: Set[str]) -> ShellFolder:
+    """What is known beforehand of the shells of a conversation.
+
+    Args:
+        commands: The calls that run commands, in order, and their command lines.
+        paths: The files that other calls name.
+    """
+    relative = {path for path in paths if not path.startswith(("/", "~"))}
+    given = Counter(name for call, _ in commands if (name := _given_folder(call)))
+    entered: Counter[str] = Counter()
+    votes: Counter[str] = Counter()
+    folder: str | None = ""
+    known = relative or _below(paths)
+    for call, command in commands:
+        if _given_folder(call) is None:
+            votes[call.name] += _vote(command, folder, known)
+        if not may_change_folder(command):
+            continue
+        effects = command_effects(command, folder=folder or "")
+        gone = [effect.folder for effect in effects if isinstance(effect, GoesTo)]
+        if gone and gone[-1] and gone[-1].startswith("/") and relative & _names(command):
+            entered[gone[-1]] += 1
+        if gone:
+            folder = gone[-1]
+    tops = [name for name, _ in (given + entered).most_common(1) if name.startswith("/")]
+    top = posixpath.normpath(tops[0]) if tops and len(relative) >= len(paths - relative) else ""
+    return ShellFolder(top, {call.name: _starts_anew(call.name, votes) for call, _ in commands})
+
+
+def _starts_anew(name: str, votes: Counter[str]) -> bool | None:
+    if votes[name]:
+        return votes[name] > 0
+    return True if name in _ANEW else False if name in _GOES_ON else None
+
+
+def _vote(command: str, folder: str | None, known: Set[str]) -> int:
+    """More than 0 where `command` starts from the top, less where from `folder`."""
+    if not folder or folder.startswith("/"):
+        return 0
+    first = _FIRST_CD.match(command)
+    names = {f"{posixpath.normpath(first[1])}/"} if first else _names(command)
+    anew = sum(_is_known(name, known) for name in names)
+    on = sum(_is_known(posixpath.normpath(posixpath.join(folder, name)) + "/" * name.endswith("/"),
+                       known) for name in names)  # fmt: skip
+    return (anew > on) - (on > anew)
+
+
+def _is_known(name: str, known: Set[str]) -> bool:
+    return any(path.startswith(name) for path in known) if name.endswith("/") else name in known
+
+
+def _names(command: str) -> set[str]:
+    return {posixpath.normpath(word) for word in _NAMED.findall(command[:10_000])}
+
+
+def _below(paths: Set[str]) -> set[str]:
+    """`paths` as seen from the folder in which most of them lie."""
+    folder = work_folder(sorted(paths))
+    return {path.removeprefix(folder) for path in paths}
+
+
+def _given_folder(call: ToolCall) -> str | None:
+    given = arguments_by_name(call.arguments)
+    found = (given.get(key) for key in _FOLDER_KEYS)
+    return next((value for value in found if isinstance(value, str) and value), None)
