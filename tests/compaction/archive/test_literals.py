@@ -1,7 +1,7 @@
 """What a pattern requires stands in every text that it matches."""
 
 import regex
-from context_compaction.archive.local.search.regex_search import (
+from context_compaction.archive.search.pattern_search import (
     required_literals,
     required_words,
 )

@@ -6,9 +6,9 @@ from time import monotonic
 import anyio
 import pytest
 from context_compaction import errors
-from context_compaction.archive import Query
+from context_compaction.archive import Query, patterns
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.archive.local.search import regex_search, search
+from context_compaction.archive.local.search import search
 
 from tests.compaction.archive.archive_contract import add, user
 
@@ -49,7 +49,7 @@ async def test_a_search_that_takes_too_long_says_so_and_the_next_one_answers(
             patched.setattr(search, "SCAN_SECONDS", 0.0)
             with pytest.raises(errors.QueryError, match="took more than 0 seconds"):
                 await archive.search(Query(SLOW.text, kind=kind))  # type: ignore[arg-type]
-        assert regex_search.SCAN_SECONDS == 5.0
+        assert patterns.SCAN_SECONDS == 5.0
         began = monotonic()
         assert (await archive.search(Query("needle_7", session_id="other"))).total == 1
         assert monotonic() - began < MOST_SECONDS

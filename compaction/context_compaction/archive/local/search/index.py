@@ -46,6 +46,7 @@ from context_compaction.archive.local.search.ingest import (
 from context_compaction.archive.local.search.sqlite_file import IndexFile
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.records import BLOB_MARK, internalise
+from context_compaction.archive.search.hits import DocText
 from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError, ArchiveError, NotFoundError, QueryError
 from context_compaction.messages.history_hash import chain_hash
@@ -101,27 +102,6 @@ class Doc:
     size_bytes: int
     start_char: int
     start_line: int
-
-
-@dataclass(frozen=True, slots=True)
-class DocText:
-    """What a row's line contains.
-
-    Attributes:
-        text: What was said.
-        role: Who wrote it.
-        tool: The tool that was called or answered.
-        is_own: Whether our own tools were asked it or answered it.
-        history: Names the history that ends with a message ...
-        before: ... and the one that it goes on from; empty for an output.
-    """
-
-    text: str
-    role: str
-    tool: str | None
-    is_own: bool = False
-    history: str = ""
-    before: str = ""
 
 
 class SearchIndex:

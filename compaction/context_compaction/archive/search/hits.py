@@ -1,0 +1,157 @@
+"""Hits: which rows of a ranking are shown, and what a hit contains."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from context_compaction.archive import History, Hit
+from context_compaction.archive.snippets import passage_span
+from context_compaction.messages.history_hash import HEAD_CHARS
+
+MAX_HITS_PER_OUTPUT = 3
+
+_DOCS_A_READ = 200
+_QUESTION = re.compile(r"[?？؟][\W_]*\Z")
+_LAST_CHARS = 40  # of a text, that may be quotation marks and the like behind the question's own
+
+
+class Row(Protocol):
+    """One row of an index: a message, or a part of an output."""
+
+    @property
+    def doc_id(self) -> int:
+        """Larger is newer, as far as things were indexed in the order of their time."""
+        ...
+
+    @property
+    def session_id(self) -> str:
+        """Whose it is."""
+        ...
+
+    @property
+    def seq(self) -> int:
+        """The message's number; -1 for an output."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """When it was said."""
+        ...
+
+    @property
+    def output_id(self) -> str | None:
+        """The output's id; None for a message."""
+        ...
+
+    @property
+    def start_char(self) -> int:
+        """Where the part begins in the output."""
+        ...
+
+    @property
+    def start_line(self) -> int:
+        """Its first line, from 1."""
+        ...
+
+
+R = TypeVar("R", bound=Row)
+
+
+@dataclass(frozen=True, slots=True)
+class DocText:
+    """What a row contains.
+
+    Attributes:
+        text: What was said.
+        role: Who wrote it.
+        tool: The tool that was called or answered.
+        is_own: Whether our own tools were asked it or answered it.
+        history: Names the history that ends with a message ...
+        before: ... and the one that it goes on from; empty for an output.
+    """
+
+    text: str
+    role: str
+    tool: str | None
+    is_own: bool = False
+    history: str = ""
+    before: str = ""
+
+
+def grouped(
+    docs: Callable[[Sequence[int]], Sequence[R]], ids: Sequence[int], count: int
+) -> Iterator[R]:
+    """The first `count` rows of `ids`: of any one output a few at most, of a message one.
+
+    Args:
+        docs: Gives rows by their ids.
+        ids: All rows, the best first.
+        count: How many are wanted.
+    """
+    groups = Groups()
+    start, stop = 0, count  # mostly nothing is left out, and no more rows are needed
+    while start < len(ids):
+        for doc in docs(ids[start:stop]):
+            if not groups.has_room(doc):
+                continue
+            yield doc
+            count -= 1
+            if not count:
+                return
+        start, stop = stop, stop + _DOCS_A_READ
+
+
+class Groups:
+    """Counts the rows shown of each output and message."""
+
+    def __init__(self) -> None:
+        self._shown: dict[tuple[str, str | int], int] = {}
+
+    def has_room(self, doc: Row) -> bool:
+        """Count a row; False where its output has had its share, or the message was shown."""
+        group = (doc.session_id, doc.output_id or doc.seq)
+        self._shown[group] = self._shown.get(group, 0) + 1
+        return self._shown[group] <= (MAX_HITS_PER_OUTPUT if doc.output_id else 1)
+
+
+def next_hit(
+    content: DocText,
+    following: R | None,
+    read: Callable[[R], DocText | None],
+    within: History | None,
+) -> Hit | None:
+    """The message after one that ends with a question, in the same history: the answer, mostly."""
+    if following is None or (within is not None and following.seq not in within.seqs):
+        return None
+    answer = read(following)
+    if answer is None or answer.is_own or answer.before != content.history:
+        return None
+    return hit_at(following, answer, 0, 0.0)
+
+
+def asks(doc: Row, content: DocText) -> bool:
+    """Whether a row is a message that ends with a question."""
+    return doc.output_id is None and bool(_QUESTION.search(content.text[-_LAST_CHARS:]))
+
+
+def hit_at(doc: Row, content: DocText, at: int, score: float) -> Hit:
+    """The hit at character `at` of a row's text."""
+    is_message = doc.output_id is None
+    start, stop = passage_span(content.text, at)
+    return Hit(
+        pointer=doc.output_id or f"transcript://{doc.session_id}/messages/{doc.seq}-{doc.seq}",
+        kind="message" if is_message else "output",
+        session_id=doc.session_id,
+        head=content.history[:HEAD_CHARS],
+        seq=doc.seq,
+        role=content.role,
+        tool_name=content.tool,
+        timestamp_seconds=doc.seconds,
+        snippet=content.text[start:stop],
+        offset_chars=doc.start_char + at,
+        line=None if is_message else doc.start_line + content.text.count("\n", 0, at),
+        score=score,
+        snippet_chars_before=at - start,
+        size_chars=len(content.text) if is_message else None,
+    )

@@ -1,0 +1,130 @@
+"""One page of an answer: words ranked or newest first, and phrases, whatever index they are in.
+
+A query is never handed to an index as it is, so no text of a user is a syntax error.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from context_compaction.archive import History, Hit, Query, SearchPage
+from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.search.diversify import READ_ROWS, diversify
+from context_compaction.archive.search.hits import R, asks, grouped, hit_at, next_hit
+from context_compaction.archive.search.word_search import Ranker, Rows
+from context_compaction.archive.snippets import Locator
+from context_compaction.archive.tokenizer import QueryTerm, phrase_term, query_terms
+from context_compaction.errors import QueryError
+from context_compaction.request import check_session_id
+
+MAX_LIMIT = 100
+MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
+MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
+
+ROLES = ("user", "assistant", "system", "tool")
+
+
+def words_page(
+    query: Query,
+    rows: Rows[R],
+    everything: Rows[R],
+    within: History | None,
+    check: Callable[[], None],
+) -> SearchPage:
+    """See `Archive.search`, for a query of words or a phrase; `check_query` was asked before.
+
+    Args:
+        query: What is looked for.
+        rows: What its filters let through, up to the row that its cursor names.
+        everything: All rows.
+        within: The history that it names.
+        check: Called again and again; what it raises ends the search.
+    """
+    cursor = decode_cursor(query.cursor) if query.cursor else None
+    terms = terms_of_query(query)
+    ranker = Ranker(rows, check)
+    ranking = ranker.newest(terms) if query.order == "recent" else ranker.best(terms, query.text)
+    anywhere = Ranker(everything, check)
+    elsewhere = [term for term in ranking.missing_terms if anywhere.is_found(term)]
+    offset = max(0, int(cursor[0])) if cursor else 0
+    locator = Locator(terms)
+    ids = ranking.ids
+    chosen: dict[int, int] = {}
+    if query.order == "relevance" and len(terms) == 1 and len(terms[0].runs) == 1:
+        chosen = _varied(terms[0].runs[0], ranker, locator, rows.docs(ids[:READ_ROWS]))
+        ids = [*chosen, *(doc_id for doc_id in ids if doc_id not in chosen)]
+    docs = list(grouped(rows.docs, ids, offset + query.limit + 1))
+    is_prefix = all(term.is_prefix for term in terms)
+    hits: list[Hit] = []
+    for doc in docs[offset : offset + query.limit]:
+        content = ranker.read(doc)
+        at = chosen.get(doc.doc_id)
+        if content is not None and at is None:
+            at = locator.find(content.text)
+        # A prefix is looked for by stems, which other words may share.
+        if content is not None and (at is not None or not is_prefix):
+            hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
+            following = rows.next_doc(doc) if asks(doc, content) else None
+            answer = next_hit(content, following, ranker.read, within)
+            hits.append(replace(hit, next=answer))
+    has_more = len(docs) > offset + query.limit
+    newest = max(ranking.ids) if cursor is None and has_more else cursor[1] if cursor else 0
+    return SearchPage(
+        tuple(hits),
+        len(ranking.ids),
+        ranking.is_exact,
+        encode_cursor([offset + query.limit, newest]) if has_more else None,
+        tuple(" ".join(term.runs) for term in ranking.missing_terms if term not in elsewhere),
+        tuple(" ".join(term.runs) for term in elsewhere),
+        ranking.has_any,
+    )
+
+
+def check_query(query: Query) -> None:
+    """Refuse what no index can answer.
+
+    Raises:
+        QueryError: The query is too long, or a filter or the limit cannot be used.
+    """
+    if not 1 <= query.limit <= MAX_LIMIT:
+        raise QueryError(
+            f"limit={query.limit} cannot be used. Give a number from 1 to {MAX_LIMIT}."
+        )
+    if len(query.text) > MAX_QUERY_CHARS:
+        raise QueryError(
+            f"The query has {len(query.text)} characters. Give at most {MAX_QUERY_CHARS}: the few "
+            "words that matter."
+        )
+    if query.role is not None and query.role not in ROLES:
+        raise QueryError(f"Unknown role {query.role!r}. Give one of: {', '.join(ROLES)}.")
+    if query.session_id is not None:
+        check_session_id(query.session_id)
+    elif query.head is not None:
+        raise QueryError(f"The history {query.head!r} is of no session. Give session_id as well.")
+    if query.path is not None and phrase_term(query.path) is None:
+        raise QueryError(f"The path {query.path[:80]!r} holds no letter or digit.")
+
+
+def terms_of_query(query: Query) -> list[QueryTerm]:
+    """What a query of words or a phrase looks for.
+
+    Raises:
+        QueryError: It holds no word.
+    """
+    if query.kind == "phrase":
+        phrase = phrase_term(query.text)
+        terms = [] if phrase is None else [phrase]
+    else:
+        terms = query_terms(query.text)
+    if not terms:
+        raise QueryError(
+            f"The query {query.text[:80]!r} holds no letter or digit. "
+            "Give a word, or use kind='regex' to look for other characters."
+        )
+    return terms
+
+
+def _varied(word: str, ranker: Ranker[R], locator: Locator, docs: Sequence[R]) -> dict[int, int]:
+    """The rows that show different names with the one word asked for, and which place of each."""
+    read = [(doc.doc_id, ranker.read(doc)) for doc in docs]
+    texts = [(row, text.text, locator.places(text.text)) for row, text in read if text is not None]
+    return diversify(word, texts)
