@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 
 DEFAULT_RUNS = 9
-MAX_RATIO = 1.15
+MAX_RATIO = 1.1
 MAX_IMPORT_SECONDS = 0.15
 
 BARE_SERVER = """

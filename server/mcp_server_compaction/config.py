@@ -4,12 +4,14 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
 from context_compaction.errors import SettingsError
 from context_compaction.file_access import Roots, default_folders, roots_of
-from context_compaction.redaction import REDACTION_MODES, RedactionMode
+
+if TYPE_CHECKING:
+    from context_compaction.redaction import RedactionMode
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
 
@@ -77,7 +79,7 @@ class Config:
     policy: str = "default"
     model: str | None = None
     summaries: Summaries = Summaries()
-    redaction: RedactionMode = "warn"
+    redaction: "RedactionMode" = "warn"
     imports_sessions: bool = False
     archive_address: str | None = field(default=None, repr=False)
 
@@ -203,10 +205,12 @@ def _url(named: str | None) -> str | None:
     return named
 
 
-def _redaction(named: str | None, *, over_http: bool) -> RedactionMode:
+def _redaction(named: str | None, *, over_http: bool) -> "RedactionMode":
     """Whoever serves others keeps no secrets of theirs; one's own archive is one's own."""
     if not named:
         return "on" if over_http else "warn"
+    from context_compaction.redaction import REDACTION_MODES  # with its detector: not at each start
+
     if named in REDACTION_MODES:
         return named
     raise SettingsError(

@@ -4,20 +4,29 @@ Standard output carries the answer alone; everything else goes to standard error
 imported before a command needs it, since hosts start the server through this file.
 """
 
+import gc
 import io
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from context_compaction.errors import CompactionError, QueryError, SettingsError
 
-from mcp_server_compaction.cli.completion import files_for, formats_for, policies_for, sessions_for
+from mcp_server_compaction.cli.completion import (
+    HostName,
+    files_for,
+    formats_for,
+    policies_for,
+    sessions_for,
+)
 from mcp_server_compaction.cli.terminal import say, shown
 from mcp_server_compaction.config import Config, load_config
-from mcp_server_compaction.hosts.catalog import HOSTS, Scope
+
+if TYPE_CHECKING:
+    from mcp_server_compaction.hosts.catalog import Scope
 
 
 class _Failure(click.ClickException):
@@ -103,8 +112,12 @@ def serve(
             )
         )
     else:
+        # What is imported stays: looking for garbage in it would be a tenth of the start.
+        gc.disable()
         from mcp_server_compaction.protocol.serve import serve_stdio
 
+        gc.freeze()
+        gc.enable()
         _run(lambda: serve_stdio(config))
 
 
@@ -402,7 +415,7 @@ def completion(shell: str) -> None:
 
 
 @main.command()
-@click.argument("host", metavar="[HOST]", required=False, type=click.Choice(tuple(HOSTS)))
+@click.argument("host", metavar="[HOST]", required=False, type=HostName())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def doctor(context: click.Context, host: str | None, as_json: bool) -> None:
@@ -421,7 +434,7 @@ def doctor(context: click.Context, host: str | None, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("host", metavar="HOST", type=click.Choice(tuple(HOSTS)))
+@click.argument("host", metavar="HOST", type=HostName())
 @click.option(
     "--scope", type=click.Choice(["user", "project"]), default="user", show_default=True,
     help="For every project, or for the one in this folder.",
@@ -446,10 +459,10 @@ def install(context: click.Context, /, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("host", metavar="HOST", type=click.Choice(tuple(HOSTS)))
+@click.argument("host", metavar="HOST", type=HostName())
 @click.option("--scope", type=click.Choice(["user", "project"]), default="user", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-def uninstall(host: str, scope: Scope, dry_run: bool) -> None:
+def uninstall(host: str, scope: "Scope", dry_run: bool) -> None:
     """Take the server and its hooks out of HOST's configuration. The archive stays."""
     from mcp_server_compaction.cli.install import run_uninstall
 

@@ -1,6 +1,6 @@
 """What a shell offers for an option while somebody types it, and the script that asks for it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from context_compaction.errors import CompactionError
@@ -21,6 +21,30 @@ def script(main: click.Command, shell: str) -> str:
     if found is None:  # the command offers only those that click knows
         raise click.UsageError(f"There is no completion for {shell}.")
     return found(main, {}, _PROGRAM, _VARIABLE).source()
+
+
+class HostName(click.types.StringParamType):
+    """A host that the server can be registered in. Their list is loaded when one is asked for."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, if there is such a host."""
+        return _host_choice().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> "list[CompletionItem]":
+        """Hosts whose names begin with what was typed."""
+        return _host_choice().shell_complete(ctx, param, incomplete)
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
+        """The names to choose from."""
+        return _host_choice().get_missing_message(param, ctx)
+
+
+def _host_choice() -> "click.Choice[str]":
+    from mcp_server_compaction.hosts.catalog import HOSTS
+
+    return click.Choice(tuple(HOSTS))
 
 
 def files_for(

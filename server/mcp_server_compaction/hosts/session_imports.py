@@ -8,11 +8,14 @@ comes next time.
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
-from context_compaction.archive import Archive
 from context_compaction.errors import CompactionError
+
+if TYPE_CHECKING:  # loaded with the engine, where there is something to import
+    from context_compaction.archive import Archive
 
 # So long a person waits for a search at most; a session that grew by a turn takes milliseconds.
 SEARCH_SECONDS = 2.0
@@ -32,7 +35,7 @@ class SessionImports:
         self,
         archive_folder: Path,
         folders: Sequence[Path],
-        archive: Callable[[], Awaitable[Archive]],
+        archive: "Callable[[], Awaitable[Archive]]",
     ) -> None:
         self._archive_folder = archive_folder
         self._folders = folders
@@ -70,10 +73,12 @@ class SessionImports:
 
     def _changed(self) -> list[tuple[Path, tuple[int, int, int]]]:
         """The files that are not as they were, newest first; outputs after their sessions."""
+        present = [folder for folder in self._folders if folder.is_dir()]
+        if not present:
+            return []
         from mcp_server_compaction.hosts.import_journal import Journal, stamp_of
         from mcp_server_compaction.hosts.importing import files_to_import, is_output, session_files
 
-        present = [folder for folder in self._folders if folder.is_dir()]
         stamps: dict[Path, tuple[int, int, int]] = {}
         for path in session_files(present, self._archive_folder):
             try:

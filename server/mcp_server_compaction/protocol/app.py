@@ -60,6 +60,18 @@ async def hide_faults(ctx: ServerRequestContext[Any, Any], call_next: CallNext) 
         ) from error
 
 
+async def note_greeting(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Let the work begin that waits until the host has its first answer.
+
+    In the handshake era `notifications/initialized` says so; since then, any request.
+    """
+    try:
+        return await call_next(ctx)
+    finally:
+        if ctx.method != "initialize":
+            ctx.lifespan_context.greeted.set()
+
+
 class CompactionServer(Server[Deps]):
     """The low-level server, announcing that its list of resources changes."""
 
@@ -104,5 +116,5 @@ def build_server(config: Config) -> CompactionServer:
         on_get_prompt=get_prompt,
         on_completion=complete,
     )
-    server.middleware.append(hide_faults)
+    server.middleware += [note_greeting, hide_faults]
     return server

@@ -8,6 +8,7 @@ import difflib
 import json
 import reprlib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from context_compaction.errors import SettingsError
@@ -74,11 +75,16 @@ def short_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _without_json_text(model: type[Arguments], given: Mapping[str, Any]) -> dict[str, Any]:
+    structured = _structured_names(model)
+    return {name: _parsed(value) if name in structured else value for name, value in given.items()}
+
+
+@cache
+def _structured_names(model: type[Arguments]) -> frozenset[str]:
+    """The arguments that are lists or objects."""
     properties = short_schema(model)["properties"]
-    return {
-        name: _parsed(value) if properties[name].get("type") in {"array", "object"} else value
-        for name, value in given.items()
-    }
+    types = {"array", "object"}
+    return frozenset(name for name, schema in properties.items() if schema.get("type") in types)
 
 
 def _parsed(value: Any) -> Any:

@@ -1,12 +1,15 @@
 """Completing ids while a person types them: sessions, positions in them, and outputs."""
 
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 
-from context_compaction.archive import Archive
 from context_compaction.errors import NotFoundError
 from mcp_types import CompleteRequestParams, CompleteResult, Completion
 
-from mcp_server_compaction.protocol.tools.spec import RequestContext
+from mcp_server_compaction.protocol.deps import RequestContext
+
+if TYPE_CHECKING:
+    from context_compaction.archive import Archive
 
 MAX_VALUES = 100  # the protocol's limit
 _PAGE_SIZE = 100
@@ -35,7 +38,7 @@ async def complete(context: RequestContext, params: CompleteRequestParams) -> Co
     )
 
 
-async def _session_ids(archive: Archive) -> AsyncGenerator[str]:
+async def _session_ids(archive: "Archive") -> AsyncGenerator[str]:
     """Sessions, newest first."""
     cursor: str | None = None
     for _ in range(_MAX_SESSIONS // _PAGE_SIZE):
@@ -46,7 +49,7 @@ async def _session_ids(archive: Archive) -> AsyncGenerator[str]:
             return
 
 
-async def _output_ids(archive: Archive) -> AsyncGenerator[str]:
+async def _output_ids(archive: "Archive") -> AsyncGenerator[str]:
     """Outputs of the newest sessions, newest first, each once."""
     sessions, _ = await archive.sessions(limit=_RECENT_SESSIONS)
     seen: set[str] = set()
@@ -57,7 +60,7 @@ async def _output_ids(archive: Archive) -> AsyncGenerator[str]:
                 yield output.output_id
 
 
-async def _positions(archive: Archive, session_id: str, typed: str) -> list[str]:
+async def _positions(archive: "Archive", session_id: str, typed: str) -> list[str]:
     if not session_id:
         return []
     try:

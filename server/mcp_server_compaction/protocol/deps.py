@@ -4,15 +4,19 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
-from context_compaction.archive import Archive
 from context_compaction.file_access import host_folders
+from mcp.server.context import ServerRequestContext
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.protocol.notifications import Changes
+
+if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
+    from context_compaction.archive import Archive
 
 
 class LazyArchive:
@@ -29,7 +33,7 @@ class LazyArchive:
         self._closing = anyio.Event()
         self._archive: Archive | None = None
 
-    async def get(self) -> Archive:
+    async def get(self) -> "Archive":
         """The open archive. A call that is cancelled while it opens leaves it to the next one.
 
         Raises:
@@ -46,7 +50,7 @@ class LazyArchive:
         """Let the task close the archive."""
         self._closing.set()
 
-    async def _keep_open(self, *, task_status: TaskStatus[Archive]) -> None:
+    async def _keep_open(self, *, task_status: "TaskStatus[Archive]") -> None:
         # Here and not above: SQLite and zstandard are loaded when they are needed.
         from context_compaction.archive.opening import open_archive
 
@@ -63,6 +67,7 @@ class Deps:
         config: What the process was told.
         archives: Where the archive comes from.
         changes: Who is told when resources change.
+        greeted: Set once a host has its answer to `initialize`, or to a request without one.
         imports: The sessions that hosts keep on disk.
     """
 
@@ -70,14 +75,18 @@ class Deps:
     archives: LazyArchive
     changes: Changes
     imports: SessionImports
+    greeted: anyio.Event
 
-    async def archive(self) -> Archive:
+    async def archive(self) -> "Archive":
         """The open archive.
 
         Raises:
             ArchiveError: It cannot be opened.
         """
         return await self.archives.get()
+
+
+RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
 
 
 @asynccontextmanager
@@ -87,10 +96,17 @@ async def open_deps(config: Config, changes: Changes) -> AsyncGenerator[Deps]:
         archives = LazyArchive(config, task_group)
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives.get)
+        greeted = anyio.Event()
         try:
             async with anyio.create_task_group() as background:
-                background.start_soon(imports.catch_up, START_SECONDS)
-                yield Deps(config, archives, changes, imports)
+                background.start_soon(_after_greeting, greeted, imports)
+                yield Deps(config, archives, changes, imports, greeted)
                 background.cancel_scope.cancel()
         finally:
             archives.close()
+
+
+async def _after_greeting(greeted: anyio.Event, imports: SessionImports) -> None:
+    """What no host should wait for when it starts the server."""
+    await greeted.wait()
+    await imports.catch_up(START_SECONDS)

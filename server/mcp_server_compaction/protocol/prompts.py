@@ -21,7 +21,7 @@ from mcp_types import (
 )
 
 from mcp_server_compaction.protocol.arguments import unknown_name
-from mcp_server_compaction.protocol.tools.spec import RequestContext
+from mcp_server_compaction.protocol.deps import RequestContext
 
 
 @dataclass(frozen=True, slots=True)

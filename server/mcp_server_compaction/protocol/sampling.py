@@ -30,7 +30,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
-from mcp_server_compaction.protocol.tools.spec import RequestContext
+from mcp_server_compaction.protocol.deps import RequestContext
 
 _STATE = TypeAdapter(dict[str, CreateMessageResult])
 # Answers of a few thousand tokens each; a longer state is none of ours.

@@ -15,6 +15,9 @@ from mcp_server_compaction.protocol.arguments import Arguments
 
 Tokens = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
+# So many characters of a stored text in one answer, at most.
+MAX_READ_CHARS = 200_000
+
 Reply = Literal["messages", "edits", "receipt"]
 ResumeHost = Literal["claude-code", "codex", "pi"]
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from context_compaction.archive import History, SessionInfo
+if TYPE_CHECKING:  # the list of resources, which hosts ask for first, needs the times alone
+    from context_compaction.archive import History, SessionInfo
 
 _YEAR_1_SECONDS = -62_135_596_800.0
 _YEAR_9999_SECONDS = 253_402_300_799.0
@@ -16,7 +17,7 @@ def iso_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def session_document(info: SessionInfo) -> dict[str, Any]:
+def session_document(info: "SessionInfo") -> dict[str, Any]:
     """What is known of a session, with where to read more."""
     uri = f"transcript://{info.session_id}"
     return {
@@ -34,7 +35,7 @@ def session_document(info: SessionInfo) -> dict[str, Any]:
 
 
 def branches_document(
-    session_id: str, branches: Sequence[History], branch_count: int
+    session_id: str, branches: "Sequence[History]", branch_count: int
 ) -> dict[str, Any]:
     """The branches of a session, newest first, each with what reads it from its beginning."""
     return {
@@ -50,7 +51,7 @@ def branches_document(
     }
 
 
-def pointer_to(session_id: str, branch: History, newest: int | None = None) -> str:
+def pointer_to(session_id: str, branch: "History", newest: int | None = None) -> str:
     """What reads a branch, or its `newest` messages."""
     seqs = branch.seqs[-(newest or len(branch.seqs)) :] or (0,)
     return f"transcript://{session_id}/messages/{min(seqs)}-{max(seqs)}@{branch.head}"

@@ -33,6 +33,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 # A conversation of ten million tokens is some 50 MB. What is longer is read past, not kept.
 MAX_FRAME_BYTES = 256 * 1024 * 1024
@@ -121,16 +122,25 @@ def parse_frame(line: bytes) -> JSONRPCMessage | Refusal | None:
         head = line[:_TAIL_CHARS].decode("utf-8", "replace")
         return _refusal(INVALID_REQUEST, problem, _id_in(head))
     try:
-        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValidationError:
+        message = _message(line)
+    except ValueError:
         text = without_halves(line.decode("utf-8", "replace"))
         try:
-            message = jsonrpc_message_adapter.validate_json(text, by_name=False)
-        except ValidationError as error:
+            message = _message(text)
+        except ValueError as error:
             return _explain(text, error)
     if isinstance(message, JSONRPCNotification) and b'"id"' in line:
         return _with_odd_id(line, message)
     return message
+
+
+def _message(line: bytes | str) -> JSONRPCMessage:
+    """What a line holds. A long list is made once, then only looked at.
+
+    Raises:
+        ValueError: It is no JSON, or no message; pydantic's own error in the second case.
+    """
+    return jsonrpc_message_adapter.validate_python(from_json(line), by_name=False)
 
 
 def without_halves(text: str) -> str:
@@ -149,12 +159,10 @@ def _with_odd_id(line: bytes, message: JSONRPCNotification) -> JSONRPCNotificati
     return _refusal(INVALID_REQUEST, "has an id that is neither a string nor an integer", None)
 
 
-def _explain(text: str, error: ValidationError) -> Refusal:
+def _explain(text: str, error: ValueError) -> Refusal:
     """Why a line is no message, with the id to answer under as far as it can be found."""
-    problems = error.errors(include_url=False, include_context=False, include_input=False)
-    if problems[0]["type"] == "json_invalid":
-        reason = problems[0]["msg"].removeprefix("Invalid JSON: ")
-        return _refusal(PARSE_ERROR, f"is not JSON that can be read: {reason}", _id_in(text))
+    if not isinstance(error, ValidationError):
+        return _refusal(PARSE_ERROR, f"is not JSON that can be read: {error}", _id_in(text))
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from context_compaction.errors import QueryError
 
-from mcp_server_compaction.protocol.schemas import ReadArguments
+from mcp_server_compaction.protocol.schemas import MAX_READ_CHARS, ReadArguments
 from mcp_server_compaction.reading.grep import DEFAULT_MATCHES, find_matches
 from mcp_server_compaction.reading.json_path import source_at
 from mcp_server_compaction.reading.text_source import TextSource
 
 # With the note beside it an answer stays below 8,000 characters unless more is asked for.
 DEFAULT_CHARS = 7_000
-MAX_CHARS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ async def _characters(source: TextSource, offset: int, limit: int | None) -> Par
             f"offset {offset} lies behind the end: {source.pointer} has {source.size_chars} "
             "characters. Give a smaller offset."
         )
-    text = await source.characters(offset, min(limit or DEFAULT_CHARS, MAX_CHARS))
+    text = await source.characters(offset, min(limit or DEFAULT_CHARS, MAX_READ_CHARS))
     stop = offset + len(text)
     return Part(
         text, f"Characters {offset}-{stop} of {source.size_chars}. {_next_chars(source, stop)}"

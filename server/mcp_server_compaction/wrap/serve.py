@@ -71,6 +71,7 @@ async def _wrap(behind: Behind, config: Config, threshold_tokens: int) -> bool:
         open_deps(config, Changes()) as deps,
         anyio.create_task_group() as tasks,
     ):
+        deps.greeted.set()  # by the server behind
         # The vocabulary is loaded by the first text that is counted.
         count = partial(count_text, model=config.model)
         demotion = Demotion(threshold_tokens, Settings().preview_chars, count)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol.tools.spec import MAX_ANSWER_CHARS, bounded, dump
+from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, bounded, dump
 
 from tests.server.helpers import Era, connect, error_of, text_of
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from mcp_server_compaction.protocol.tools.spec import MAX_ANSWER_CHARS
+from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS
 
 from tests.server.helpers import Json, answer_of, conversation, parsed, spawned, text_of
 

@@ -262,7 +262,8 @@ async def test_present_clients_listen_on_a_stream(config: Config) -> None:
 async def test_a_resource_too_large_for_one_answer_is_read_page_by_page(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mcp_server_compaction.protocol.resources.MAX_RESOURCE_BYTES", 3_000)
+    limit = "mcp_server_compaction.protocol.resource_contents.MAX_RESOURCE_BYTES"
+    monkeypatch.setattr(limit, 3_000)
     text = "".join(f"строка {number}\n" for number in range(600))
     async with connect(config) as client:
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -29,7 +30,37 @@ __all__ = ["service"]  # a fixture
 pytestmark = pytest.mark.slow
 
 COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
-HEAVY = ["anthropic", "tiktoken", "sqlite3", "zstandard", "rich", "aiofiles", "regex"]
+# Beginnings of names: packages that take long to load, and the parts of ours that do the work.
+HEAVY = (
+    "aiofiles",
+    "anthropic",
+    "cachetools",
+    "context_compaction.activity",
+    "context_compaction.archive",
+    "context_compaction.formats",
+    "context_compaction.layers",
+    "context_compaction.pipeline",
+    "context_compaction.policies",
+    "context_compaction.redaction",
+    "context_compaction.session",
+    "context_compaction.settings",
+    "context_compaction.summarizers",
+    "context_compaction.tokens",
+    "detect_secrets",
+    "mcp_server_compaction.compare",
+    "mcp_server_compaction.hosts.catalog",
+    "mcp_server_compaction.hosts.import",
+    "mcp_server_compaction.protocol.compaction_call",
+    "mcp_server_compaction.reading",
+    "mcp_server_compaction.wrap",
+    "regex",
+    "rich",
+    "ruamel",
+    "sqlite3",
+    "tiktoken",
+    "tomlkit",
+    "zstandard",
+)
 
 # Runs the real command line in a process that says at its end what it had imported.
 WATCHED = """
@@ -42,6 +73,14 @@ try:
     main(standalone_mode=False)
 finally:
     sys.argv = ["", watched]
+"""
+
+
+LISTING = """
+import json, sys
+from mcp_server_compaction.protocol.tools.definitions import tool_definitions
+print(len(tool_definitions()))
+print(json.dumps(sorted(sys.modules)))
 """
 
 
@@ -127,44 +166,52 @@ async def test_five_megabytes_pass_over_stdio(environment: dict[str, str]) -> No
     assert text_of(read) == text[-50:]
 
 
-def test_nothing_heavy_is_loaded_before_it_is_needed(
+def test_nothing_that_the_greeting_does_not_need_is_loaded_before_it(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     report = tmp_path / "modules.json"
-    requests: list[Json] = [
-        {
-            "id": 1,
-            "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"},
-            },
+    greeting = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
         },
-        {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/list"},
-        {"id": 3, "method": "prompts/list"},
-    ]
-    process = subprocess.Popen(
+    }
+    done = subprocess.run(
         [sys.executable, "-c", WATCHED, str(report)],
-        stdin=subprocess.PIPE,
+        input=json.dumps(greeting) + "\n",
         stdout=subprocess.PIPE,
         env=unmeasured(environment),
-        text=True,
         encoding="utf-8",
+        timeout=30,
+        check=True,
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    for request in requests:
-        process.stdin.write(json.dumps({"jsonrpc": "2.0", **request}) + "\n")
-    process.stdin.flush()
-    answers = [json.loads(process.stdout.readline()) for _ in range(3)]
-    process.communicate(timeout=30)
-    assert len(next(a for a in answers if a["id"] == 2)["result"]["tools"]) == 4
-    loaded = set(json.loads(report.read_text(encoding="utf-8")))
+    assert json.loads(done.stdout)["result"]["serverInfo"]["name"] == "mcp-server-compaction"
+    loaded = json.loads(report.read_text(encoding="utf-8"))
     assert "mcp_server_compaction.protocol.app" in loaded
-    assert loaded.isdisjoint(HEAVY)
+    assert _heavy(loaded) == []
     assert not Path(environment["MCP_COMPACTION_ARCHIVE"]).exists()
+
+
+def test_listing_the_tools_loads_no_more() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LISTING],
+        capture_output=True,
+        env=unmeasured(),
+        encoding="utf-8",
+        timeout=30,
+        check=True,
+    )
+    count, loaded = map(json.loads, done.stdout.splitlines())
+    assert count == 4
+    assert _heavy(loaded) == []
+
+
+def _heavy(loaded: Sequence[str]) -> list[str]:
+    return [name for name in loaded if name.startswith(HEAVY)]
 
 
 async def test_http_serves_both_eras(service: Service, era: Era) -> None:

@@ -1,7 +1,6 @@
-"""The four tools, and the one place where a call comes in and an error goes out."""
+"""The tools' handlers: the one place where a call comes in and an error goes out."""
 
 import logging
-from functools import cache
 
 from context_compaction.errors import CompactionError
 from mcp.server.mcpserver.exceptions import ToolError
@@ -13,35 +12,20 @@ from mcp_types import (
     InputRequiredResult,
     ListToolsResult,
     PaginatedRequestParams,
-    Tool,
 )
 
-from mcp_server_compaction.protocol.arguments import parse_arguments, short_schema, unknown_name
-from mcp_server_compaction.protocol.tools.compact_messages import COMPACT_MESSAGES
-from mcp_server_compaction.protocol.tools.persist_large_output import PERSIST_LARGE_OUTPUT
-from mcp_server_compaction.protocol.tools.read_persisted_output import READ_PERSISTED_OUTPUT
-from mcp_server_compaction.protocol.tools.search_transcript import SEARCH_TRANSCRIPT
-from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, failure
-
-__all__ = ["TOOLS", "call_tool", "list_tools", "tool_definitions"]
-
-TOOLS = {
-    tool.name: tool
-    for tool in (
-        COMPACT_MESSAGES,
-        PERSIST_LARGE_OUTPUT,
-        READ_PERSISTED_OUTPUT,
-        SEARCH_TRANSCRIPT,
-    )
-}
+from mcp_server_compaction.protocol.arguments import Arguments, parse_arguments, unknown_name
+from mcp_server_compaction.protocol.deps import RequestContext
+from mcp_server_compaction.protocol.schemas import (
+    CompactArguments,
+    PersistArguments,
+    ReadArguments,
+    SearchArguments,
+)
+from mcp_server_compaction.protocol.tools.answers import failure
+from mcp_server_compaction.protocol.tools.definitions import TOOLS, tool_definitions
 
 _logger = logging.getLogger(__name__)
-
-
-@cache  # made for the first client that asks, not at start-up
-def tool_definitions() -> tuple[Tool, ...]:
-    """The tools as clients see them."""
-    return tuple(_definition(tool) for tool in TOOLS.values())
 
 
 async def list_tools(
@@ -64,20 +48,36 @@ async def call_tool(
     if tool is None:
         raise MCPError(INVALID_PARAMS, unknown_name("tool", params.name, TOOLS))
     try:
-        arguments = parse_arguments(tool.arguments, params.arguments or {})
-        return await tool.run(context, arguments)
+        return await _run(context, parse_arguments(tool.arguments, params.arguments or {}))
     except (ToolError, CompactionError) as error:
         _logger.info("Tool %r failed: %r", params.name, str(error))
         return failure(error)
 
 
-def _definition(tool: ToolSpec) -> Tool:
-    return Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.description,
-        input_schema=short_schema(tool.arguments),
-        output_schema=short_schema(tool.answer) if tool.answer else None,
-        annotations=tool.annotations,
-        _meta=dict(tool.meta) or None,
-    )
+async def _run(
+    context: RequestContext, arguments: Arguments
+) -> CallToolResult | InputRequiredResult:
+    """Do the work. What a tool needs is loaded by its first call: hosts wait for the tool list."""
+    match arguments:
+        case CompactArguments():
+            from mcp_server_compaction.protocol.tools.compact_messages import compact_messages
+
+            return await compact_messages(context, arguments)
+        case PersistArguments():
+            from mcp_server_compaction.protocol.tools.persist_large_output import (
+                persist_large_output,
+            )
+
+            return await persist_large_output(context, arguments)
+        case ReadArguments():
+            from mcp_server_compaction.protocol.tools.read_persisted_output import (
+                read_persisted_output,
+            )
+
+            return await read_persisted_output(context, arguments)
+        case SearchArguments():
+            from mcp_server_compaction.protocol.tools.search_transcript import search_transcript
+
+            return await search_transcript(context, arguments)
+        case _:
+            raise TypeError(f"No tool takes {type(arguments).__name__}.")

@@ -8,7 +8,7 @@ from context_compaction.errors import SettingsError
 from context_compaction.messages.edits import make_blob
 from context_compaction.result import CompactResult
 from context_compaction.splices import make_splices
-from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
+from mcp_types import CallToolResult, InputRequiredResult
 
 from mcp_server_compaction.protocol.compaction_call import (
     Input,
@@ -20,6 +20,7 @@ from mcp_server_compaction.protocol.compaction_call import (
     resumable_of,
     split_options,
 )
+from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import (
     CompactAnswer,
     CompactArguments,
@@ -27,7 +28,7 @@ from mcp_server_compaction.protocol.schemas import (
     ResumeHost,
     SummaryRequest,
 )
-from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, structured
+from mcp_server_compaction.protocol.tools.answers import structured
 from mcp_server_compaction.protocol.writers import model_for, wanted_writer
 
 # Claude Code cuts longer results unless told; 500,000 is the most that it grants.
@@ -196,19 +197,3 @@ async def _file_prompt(answer: CompactAnswer, prompt: SummaryRequest, archive: A
     blob = make_blob(prompt.user, tool_name="summary_request")
     await archive.commit(answer.session_id, blobs=[blob])
     prompt.user = f"Read the transcript with read_persisted_output {blob.output_id}"
-
-
-COMPACT_MESSAGES = ToolSpec(
-    name="compact_messages",
-    title="Compact messages",
-    description="Make a conversation fit its context window. Archives it first, then clears old "
-    "tool results and, if that is not enough, summarizes history; pointers to the originals stay. "
-    "Unchanged if it fits.",
-    arguments=CompactArguments,
-    answer=CompactAnswer,
-    annotations=ToolAnnotations(
-        read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-    ),
-    run=compact_messages,
-    meta={"anthropic/maxResultSizeChars": MAX_LIST_CHARS},
-)

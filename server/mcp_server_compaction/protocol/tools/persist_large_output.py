@@ -6,10 +6,11 @@ from anyio import to_thread
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, make_blob
 from context_compaction.settings import Settings
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult
 
+from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import PersistAnswer, PersistArguments
-from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, structured
+from mcp_server_compaction.protocol.tools.answers import structured
 
 # Outputs that belong to no conversation are filed under this session.
 UNFILED_SESSION = "outputs"
@@ -84,17 +85,3 @@ def _too_small(tokens: int, size_chars: int, threshold_tokens: int) -> PersistAn
         note="Below the threshold_tokens of this call: nothing was stored. Keep the output as it "
         "is, or call without threshold_tokens to store it all the same.",
     )
-
-
-PERSIST_LARGE_OUTPUT = ToolSpec(
-    name="persist_large_output",
-    title="Persist a large output",
-    description="Store a large tool output and get a short marker with a preview to keep in its "
-    "place.",
-    arguments=PersistArguments,
-    answer=PersistAnswer,
-    annotations=ToolAnnotations(
-        read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-    ),
-    run=persist_large_output,
-)

@@ -1,11 +1,12 @@
 """Tool: read back what left the context, exactly."""
 
 from context_compaction.archive import Archive
-from mcp_types import CallToolResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, TextContent
 
+from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import ReadArguments
-from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, is_utf8, sendable
-from mcp_server_compaction.reading.slices import MAX_CHARS, Part, read_part
+from mcp_server_compaction.protocol.tools.answers import is_utf8, sendable
+from mcp_server_compaction.reading.slices import Part, read_part
 from mcp_server_compaction.reading.text_source import open_source
 
 
@@ -41,15 +42,3 @@ def _sendable_part(part: Part) -> Part:
         return part
     note = f"{part.note} Halves of surrogate pairs are spelt out as \\udxxx."
     return Part(sendable(part.text), note)
-
-
-READ_PERSISTED_OUTPUT = ToolSpec(
-    name="read_persisted_output",
-    title="Read a persisted output",
-    description="Read back a stored output exactly, messages or a file, by the id or pointer "
-    "in a placeholder or hit.",
-    arguments=ReadArguments,
-    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
-    run=read_persisted_output,
-    meta={"anthropic/maxResultSizeChars": MAX_CHARS},
-)

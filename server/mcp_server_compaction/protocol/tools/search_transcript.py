@@ -3,13 +3,14 @@
 from dataclasses import replace
 
 from context_compaction.archive import Archive, Query
-from mcp_types import CallToolResult, ToolAnnotations
+from mcp_types import CallToolResult
 
 from mcp_server_compaction.hosts.session_imports import SEARCH_SECONDS
+from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.reply_size import most_tokens
 from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
 from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer
-from mcp_server_compaction.protocol.tools.spec import RequestContext, ToolSpec, dump, structured
+from mcp_server_compaction.protocol.tools.answers import dump, structured
 
 # A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
 REPLY_TOKENS = 2_000
@@ -60,15 +61,3 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
             if most_tokens(text) <= max_tokens or query.limit == 1:
                 return answer
         query = replace(query, limit=query.limit - max(1, query.limit // 4))
-
-
-SEARCH_TRANSCRIPT = ToolSpec(
-    name="search_transcript",
-    title="Search transcripts",
-    description="Find what left your context: messages and stored outputs of archived sessions. "
-    "words: any of them, best first.",
-    arguments=SearchArguments,
-    answer=SearchAnswer,
-    annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
-    run=search_transcript,
-)

@@ -1,49 +1,16 @@
-"""What a tool is here, and how its answer is put into both channels."""
+"""How a tool's answer is put into both channels."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 from context_compaction.messages.model import JsonObject, is_list, is_object
-from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver.exceptions import ToolError
-from mcp_types import CallToolResult, InputRequiredResult, TextContent, ToolAnnotations
+from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
-
-from mcp_server_compaction.protocol.arguments import Arguments
-from mcp_server_compaction.protocol.deps import Deps
-
-RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
 
 # Codex cuts a tool's answer at 12,000 characters, keeping its two ends; others at less than that.
 MAX_ANSWER_CHARS = 8_000
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSpec:
-    """One tool.
-
-    Attributes:
-        name: As the model calls it.
-        title: For people.
-        description: For the model; counted in the budget of the tool list.
-        arguments: The model of its input.
-        annotations: Hints for the host.
-        run: Does the work; `arguments` of the call are an instance of the model above. Where the
-            client has to answer something first, the result asks it.
-        answer: The model of its structured answer; None for a tool that answers with text.
-        meta: Hints for single hosts.
-    """
-
-    name: str
-    title: str
-    description: str
-    arguments: type[Arguments]
-    annotations: ToolAnnotations
-    run: Callable[[RequestContext, Any], Awaitable[CallToolResult | InputRequiredResult]]
-    answer: type[BaseModel] | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def structured(

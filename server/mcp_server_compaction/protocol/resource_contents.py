@@ -1,0 +1,130 @@
+"""What a resource contains: a transcript, a range of it, receipts, an output, what options mean."""
+
+import re
+from dataclasses import fields
+from inspect import cleandoc
+from typing import Any
+
+from context_compaction.archive import Archive, History
+from context_compaction.errors import QueryError
+from context_compaction.settings import Settings
+from mcp_types import TextResourceContents
+
+from mcp_server_compaction.protocol.arguments import short_schema
+from mcp_server_compaction.protocol.deps import RequestContext
+from mcp_server_compaction.protocol.policy_list import policies_document
+from mcp_server_compaction.protocol.resources import (
+    JSON_LINES_TYPE,
+    JSON_TYPE,
+    OPTIONS_URI,
+    POLICIES_URI,
+)
+from mcp_server_compaction.protocol.schemas import CompactOptions
+from mcp_server_compaction.protocol.session_tree import family_document, family_of
+from mcp_server_compaction.protocol.sessions import (
+    branches_document,
+    pointer_to,
+    session_document,
+)
+from mcp_server_compaction.protocol.tools.answers import dump
+from mcp_server_compaction.reading.text_source import json_line, open_source, rest_of
+
+# Clients of the handshake era refuse events of more than 1 MiB over HTTP.
+MAX_RESOURCE_BYTES = 900_000
+_NEWEST_CHARS = 7_000
+_TRANSCRIPT = re.compile(r"transcript://([A-Za-z0-9_.:-]+)/?\Z")
+
+
+async def contents_of(context: RequestContext, uri: str) -> list[TextResourceContents]:
+    """The contents of the resource at `uri`.
+
+    Raises:
+        CompactionError: There is none, or it cannot be read.
+    """
+    if uri == OPTIONS_URI:
+        return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(options_document()))]
+    if uri == POLICIES_URI:
+        return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(policies_document()))]
+    archive = await context.lifespan_context.archive()
+    if found := _TRANSCRIPT.match(uri):
+        return await _transcript(archive, uri, found.group(1))
+    source = await open_source(archive, uri, as_json=True)
+    mime_type = "text/plain" if uri.startswith("output://") else JSON_LINES_TYPE
+    # No text of so many characters has fewer bytes.
+    text = await source.characters(0, min(source.size_chars, MAX_RESOURCE_BYTES))
+    shown = text.encode("utf-8", "backslashreplace")
+    if len(text) == source.size_chars and len(shown) <= MAX_RESOURCE_BYTES:
+        whole = TextResourceContents(uri=uri, mime_type=mime_type, text=shown.decode())
+        told = TextResourceContents(uri=uri, mime_type="text/plain", text=source.gap.strip())
+        return [whole, told] if source.gap else [whole]
+    page = shown[: shown.rfind(b"\n", 0, MAX_RESOURCE_BYTES) + 1]
+    count = page.count(b"\n")
+    rest = rest_of(source, count)
+    if not page or rest is None:
+        raise QueryError(
+            f"{uri} has {source.size_chars} characters, too many for one answer. Read it in parts "
+            "with the tool read_persisted_output."
+        )
+    note = f"The first {count} of {source.line_count} lines. Go on with {rest}"
+    return [
+        TextResourceContents(uri=uri, mime_type=mime_type, text=page.decode()),
+        TextResourceContents(uri=rest, mime_type="text/plain", text=note),
+    ]
+
+
+async def _transcript(archive: Archive, uri: str, session_id: str) -> list[TextResourceContents]:
+    """What is known of the session, and of its newest branch as much as an answer may hold."""
+    info = await archive.session_info(session_id)
+    branches, count = await archive.branches(session_id)
+    document = session_document(info) | branches_document(session_id, branches, count)
+    members = await family_of(archive, session_id)
+    if len(members) > 1:
+        document["family"] = family_document(members)
+    about = TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(document))
+    lines: list[str] = []
+    used_chars = 0
+    newest = branches[0] if branches else History("", ())
+    for seq in reversed(newest.seqs):
+        found = await archive.read_messages(session_id, seq, seq)
+        if not found:  # damaged: a read of the range says so
+            continue
+        line = json_line(found[0].raw)
+        used_chars += len(line) + 1
+        if used_chars > _NEWEST_CHARS:
+            break
+        lines.insert(0, line)
+    if not lines:
+        return [about]
+    return [
+        about,
+        TextResourceContents(
+            uri=pointer_to(session_id, newest, len(lines)),
+            mime_type=JSON_LINES_TYPE,
+            text="".join(f"{line}\n" for line in lines),
+        ),
+    ]
+
+
+def options_document() -> dict[str, Any]:
+    """What the `options` of `compact_messages` may hold."""
+    defaults = Settings()
+    return {
+        "about": "Fields of `options` of the tool compact_messages. All may be left out; an "
+        "unknown name is an error.",
+        "options": short_schema(CompactOptions)["properties"],
+        "constants_of_the_policy": {
+            item.name: {
+                "default": getattr(defaults, item.name),
+                "description": _setting_descriptions()[item.name],
+            }
+            for item in fields(Settings)
+        },
+    }
+
+
+def _setting_descriptions() -> dict[str, str]:
+    """The text of each attribute in the docstring of `Settings`."""
+    # Python 3.13 takes the indentation from docstrings, earlier ones leave it.
+    attributes = cleandoc(Settings.__doc__ or "").partition("Attributes:\n")[2]
+    entries = re.findall(r"^    (\w+): (.+(?:\n {8,}.+)*)", attributes, re.MULTILINE)
+    return {name: " ".join(text.split()) for name, text in entries}

@@ -1,0 +1,126 @@
+"""The four tools as hosts and models see them, without what does the work.
+
+A host asks for them at its start: nothing of the engine is imported here. Name, description and
+input schema stand in every context on every turn; a test counts their tokens.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from mcp_types import Tool, ToolAnnotations
+from pydantic import BaseModel
+
+from mcp_server_compaction.protocol.arguments import Arguments, short_schema
+from mcp_server_compaction.protocol.schemas import (
+    MAX_READ_CHARS,
+    CompactAnswer,
+    CompactArguments,
+    PersistAnswer,
+    PersistArguments,
+    ReadArguments,
+    SearchAnswer,
+    SearchArguments,
+)
+
+# Claude Code cuts longer results unless told; 500,000 is the most that it grants.
+MAX_LIST_CHARS = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """One tool.
+
+    Attributes:
+        name: As the model calls it.
+        title: For people.
+        description: For the model; counted in the budget of the tool list.
+        arguments: The model of its input.
+        annotations: Hints for the host.
+        answer: The model of its structured answer; None for a tool that answers with text.
+        meta: Hints for single hosts.
+    """
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+    annotations: ToolAnnotations
+    answer: type[BaseModel] | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+_SPECS = (
+    ToolSpec(
+        name="compact_messages",
+        title="Compact messages",
+        description="Make a conversation fit its context window. Archives it first, then clears "
+        "old tool results and, if that is not enough, summarizes history; pointers to the "
+        "originals stay. Unchanged if it fits.",
+        arguments=CompactArguments,
+        answer=CompactAnswer,
+        annotations=ToolAnnotations(
+            read_only_hint=False,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+        meta={"anthropic/maxResultSizeChars": MAX_LIST_CHARS},
+    ),
+    ToolSpec(
+        name="persist_large_output",
+        title="Persist a large output",
+        description="Store a large tool output and get a short marker with a preview to keep in "
+        "its place.",
+        arguments=PersistArguments,
+        answer=PersistAnswer,
+        annotations=ToolAnnotations(
+            read_only_hint=False,
+            destructive_hint=False,
+            idempotent_hint=True,
+            open_world_hint=False,
+        ),
+    ),
+    ToolSpec(
+        name="read_persisted_output",
+        title="Read a persisted output",
+        description="Read back a stored output exactly, messages or a file, by the id or pointer "
+        "in a placeholder or hit.",
+        arguments=ReadArguments,
+        annotations=ToolAnnotations(
+            read_only_hint=True, idempotent_hint=True, open_world_hint=False
+        ),
+        meta={"anthropic/maxResultSizeChars": MAX_READ_CHARS},
+    ),
+    ToolSpec(
+        name="search_transcript",
+        title="Search transcripts",
+        description="Find what left your context: messages and stored outputs of archived "
+        "sessions. words: any of them, best first.",
+        arguments=SearchArguments,
+        answer=SearchAnswer,
+        annotations=ToolAnnotations(
+            read_only_hint=True, idempotent_hint=True, open_world_hint=False
+        ),
+    ),
+)
+TOOLS: Mapping[str, ToolSpec] = {tool.name: tool for tool in _SPECS}
+
+
+@cache  # made for the first client that asks, not at start-up
+def tool_definitions() -> tuple[Tool, ...]:
+    """The tools as clients see them."""
+    return tuple(_definition(tool) for tool in TOOLS.values())
+
+
+def _definition(tool: ToolSpec) -> Tool:
+    return Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=short_schema(tool.arguments),
+        output_schema=short_schema(tool.answer) if tool.answer else None,
+        annotations=tool.annotations,
+        _meta=dict(tool.meta) or None,
+    )
