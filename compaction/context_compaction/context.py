@@ -65,7 +65,8 @@ class EffortLevel:
         request_fraction: Part of the limit that the newest request may take before an extract
             stands in its place; 0 where it stays in full however long it is.
         fresh_tokens: What the newest results may count, which the model has not seen, before one of
-            them is persisted.
+            them is persisted ...
+        unread_tokens: ... and what stays of them together then; 0 is the policy's preview.
     """
 
     settings: Settings
@@ -76,6 +77,7 @@ class EffortLevel:
     keep_messages: int = 0
     request_fraction: float = 0.0
     fresh_tokens: int = 0
+    unread_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +288,7 @@ def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerCon
         is_filled=context.limits.is_named,
         is_last=level.may_keep_nothing,
         fresh_tokens=level.fresh_tokens,
+        unread_tokens=level.unread_tokens,
     )
 
 

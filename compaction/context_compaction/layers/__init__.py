@@ -29,6 +29,7 @@ def _persist(messages: Messages, context: LayerContext) -> Step:
         preview_chars=settings.preview_chars,
         only_newest=context.is_below_trigger,
         fresh_tokens=context.fresh_tokens,
+        unread_tokens=context.unread_tokens,
         spares_recalled=not context.is_last,
     )
 
@@ -63,6 +64,7 @@ def _microcompact(messages: Messages, context: LayerContext) -> Step:
         settings=context.settings,
         limit_tokens=0 if context.clears_all else context.limit_tokens,
         needs_minimum=context.needs_minimum,
+        spares_unread=context.unread_tokens > 0,
     )
 
 

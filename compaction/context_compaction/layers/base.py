@@ -54,6 +54,7 @@ class LayerContext:
         is_last: Whether this is the hardest degree of effort.
         is_below_trigger: Whether only the newest results may be edited, which are not cached yet.
         fresh_tokens: What the newest results, which the model has not seen, may count.
+        unread_tokens: What stays of them together, where one is persisted; 0 is its preview.
         cut: Where history ends that is replaced.
         summary: The message that stands for history.
         checkpoint: The message that stands for the beginning of the running turn.
@@ -73,6 +74,7 @@ class LayerContext:
     is_last: bool = False
     is_below_trigger: bool = False
     fresh_tokens: int = 0
+    unread_tokens: int = 0
     cut: CutPoint | None = None
     summary: Message | None = None
     checkpoint: Message | None = None

@@ -13,6 +13,7 @@ from context_compaction.activity.tool_kinds import classify, is_recalling, is_st
 from context_compaction.layers.replace_blocks import (
     Place,
     Replacement,
+    clear_marker,
     clear_result,
     replace_blocks,
 )
@@ -20,7 +21,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step
 from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import argument_blob, result_chars
+from context_compaction.messages.tool_results import argument_blob, newest_results, result_chars
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
@@ -34,6 +35,7 @@ def microcompact(
     settings: Settings,
     limit_tokens: int = 0,
     needs_minimum: bool = True,
+    spares_unread: bool = False,
 ) -> Step:
     """Clear until the messages are within `limit_tokens`.
 
@@ -45,6 +47,7 @@ def microcompact(
             `protected_tools`.
         limit_tokens: What the messages may count; 0 clears everything that may be cleared.
         needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
+        spares_unread: Whether all of the newest results stay, which the model has not seen.
     """
     excess_tokens = count.messages(messages) - limit_tokens
     if excess_tokens <= 0:
@@ -53,7 +56,7 @@ def microcompact(
     chosen: dict[Place, Replacement] = {}
     saved_tokens = 0
     left_tokens = 0  # the text that leaves: what a minimum is set for, as in the papers
-    for place, replacement in _candidates(messages, count, settings):
+    for place, replacement in _candidates(messages, count, settings, spares_unread):
         chosen[place] = replacement
         saved_tokens += replacement.saved_tokens
         left_tokens += content_tokens(messages[place.message].blocks[place.block], count)
@@ -65,12 +68,12 @@ def microcompact(
 
 
 def _candidates(
-    messages: Messages, count: MessageCounter, settings: Settings
+    messages: Messages, count: MessageCounter, settings: Settings, spares_unread: bool
 ) -> Iterator[tuple[Place, Replacement]]:
     """What may be replaced, oldest first."""
     index = index_calls(messages)
     protected = {name.lower() for name in settings.protected_tools}
-    recent = _recent_call_ids(messages, index, count, settings)
+    recent = _recent_call_ids(messages, index, count, settings, spares_unread)
     for position, message in enumerate(messages):
         for at, block in enumerate(message.blocks):
             if not isinstance(block, ToolCall | ToolResult) or block.call_id in recent:
@@ -99,7 +102,11 @@ def _is_compactable(call_id: str, index: CallIndex, settings: Settings) -> bool:
 
 
 def _recent_call_ids(
-    messages: Messages, index: CallIndex, count: MessageCounter, settings: Settings
+    messages: Messages,
+    index: CallIndex,
+    count: MessageCounter,
+    settings: Settings,
+    spares_unread: bool,
 ) -> frozenset[str]:
     """The call ids of the newest results among those that might be cleared.
 
@@ -108,8 +115,11 @@ def _recent_call_ids(
     """
     newest: list[str] = []
     tokens = 0
-    # What our own tools gave back and the model has not seen stays, but where nothing is to.
-    spared = _just_recalled(messages, index) if settings.keep_recent_results else frozenset[str]()
+    # What the model has not seen stays, at least if our own tools gave it back; but where nothing
+    # is to.
+    spared = frozenset[str]()
+    if settings.keep_recent_results:
+        spared = _just_answered(messages, index, recalled_only=not spares_unread)
     for message in reversed(messages):
         for block in reversed(message.blocks):
             if not isinstance(block, ToolResult):
@@ -126,15 +136,14 @@ def _recent_call_ids(
     return spared.union(newest)
 
 
-def _just_recalled(messages: Messages, index: CallIndex) -> frozenset[str]:
-    """The calls of our own tools that the list ends with the answers of."""
-    found: set[str] = set()
-    for message in reversed(messages):
-        results = tool_results(message)
-        if message.role != "user" or not results:
-            break
-        found |= {result.call_id for result in results if is_recalling(index.name_of(result))}
-    return frozenset(found)
+def _just_answered(messages: Messages, index: CallIndex, *, recalled_only: bool) -> frozenset[str]:
+    """The calls that the list ends with the answers of; those of our own tools alone."""
+    return frozenset(
+        result.call_id
+        for position in newest_results(messages)
+        for result in tool_results(messages[position])
+        if not recalled_only or is_recalling(index.name_of(result))
+    )
 
 
 def _clear(
@@ -144,6 +153,8 @@ def _clear(
         return None
     if result_chars(result) <= settings.min_result_chars:
         return None
+    if placeholders.is_placeholder(result):
+        return clear_marker(result, name, count)
     return clear_result(result, name, count, words=settings.cleared_text)
 
 

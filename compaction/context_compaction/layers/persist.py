@@ -4,15 +4,23 @@ This is the papers' "tool result budget" and "large output demotion". It runs be
 clears, so that the whole text is kept before a placeholder takes its place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
 from context_compaction.activity.tool_kinds import is_recalling
-from context_compaction.layers.preview import preview
+from context_compaction.layers.preview import extract, preview, words_sought
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Step
-from context_compaction.messages.model import Block, Messages, Text, ToolResult, edit_result
+from context_compaction.messages.model import (
+    Block,
+    Messages,
+    Text,
+    ToolResult,
+    edit_result,
+    text_of,
+)
+from context_compaction.messages.speakers import user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import (
     newest_results,
@@ -21,6 +29,10 @@ from context_compaction.messages.tool_results import (
     result_text,
 )
 from context_compaction.tokens.counter import MessageCounter, content_tokens
+
+# Of the request and of what the agent said so much is looked at for words to seek.
+_ASKED_CHARS = 2_000
+_TOKEN_CHARS = 4
 
 
 def persist(
@@ -32,6 +44,7 @@ def persist(
     preview_chars: int = 2_000,
     only_newest: bool = False,
     fresh_tokens: int = 0,
+    unread_tokens: int = 0,
     spares_recalled: bool = True,
 ) -> Step:
     """Replace every result above `result_tokens`, and of the newest results the largest ones.
@@ -46,6 +59,9 @@ def persist(
         only_newest: Leave everything but the newest results alone (they are not cached yet).
         fresh_tokens: What the newest results, which the model has not seen, may count whatever the
             two limits above say.
+        unread_tokens: What stays of the newest results together may count this much: the preview of
+            one is as long as that allows, and holds what has the words of the request; 0 is
+            `preview_chars`.
         spares_recalled: Leave those of the newest results alone that our own tools gave back: who
             reads what left the context must get to see it.
     """
@@ -63,6 +79,8 @@ def persist(
         for at, block in enumerate(messages[position].blocks):
             if _is_open(block) and content_tokens(block, count) > limit_tokens:
                 places.add(Place(position, at))
+    rooms = _shared(_sizes(messages, newest, count), unread_tokens)
+    sought = words_sought(_asked(messages)) if places.intersection(rooms) else []
     chosen: dict[Place, Replacement] = {}
     for place in places:
         block = messages[place.message].blocks[place.block]
@@ -70,26 +88,38 @@ def persist(
             is_spared = spares_recalled and place.message in newest
             if is_spared and is_recalling(index.name_of(block)):
                 continue
-            marked = persist_result(block, index.name_of(block), count, preview_chars)
+            name, room_tokens = index.name_of(block), rooms.get(place, 0)
+            marked = persist_result(block, name, count, preview_chars, room_tokens, sought)
             if marked is not None:
                 chosen[place] = marked
     return replace_blocks(messages, chosen, count, layer="persist")
 
 
 def persist_result(
-    result: ToolResult, tool_name: str, count: MessageCounter, preview_chars: int
+    result: ToolResult,
+    tool_name: str,
+    count: MessageCounter,
+    preview_chars: int,
+    room_tokens: int = 0,
+    sought: Sequence[str] = (),
 ) -> Replacement | None:
     """`result` with its texts replaced by one marker; pictures and the like stay beside it.
 
-    None where the marker with its preview would not be smaller.
+    The marker counts at most `room_tokens`, where these are more than `preview_chars` would be.
+    None where it would not be smaller.
     """
     texts = tuple(part for part in result.content if isinstance(part, Text))
     others = tuple(part for part in result.content if not isinstance(part, Text))
     blobs = result_blobs(result, tool_name, texts)
     if not blobs:
         return None
-    shown = preview(result_text(result), max_chars=preview_chars)
-    size_chars = sum(len(part.text) for part in texts)
+    text, size_chars = result_text(result), sum(len(part.text) for part in texts)
+    if room_tokens:
+        frame = placeholders.persisted(blobs, "", tool_name, size_chars)
+        left_tokens = max(room_tokens - count.text(frame), preview_chars // _TOKEN_CHARS)
+        shown = extract(text, left_tokens, measure=count.text, sought=sought)
+    else:
+        shown = preview(text, max_chars=preview_chars)
     marker = Text(placeholders.persisted(blobs, shown, tool_name, size_chars), author="compaction")
     marked = edit_result(result, (marker, *others))
     saved_tokens = count.block(result) - count.block(marked)
@@ -100,12 +130,32 @@ def persist_result(
 
 def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
     """What the newest results count together: the answers that the model has not seen yet."""
-    return sum(
-        content_tokens(block, count)
-        for position in newest_results(messages)
-        for block in messages[position].blocks
+    return sum(_sizes(messages, newest_results(messages), count).values())
+
+
+def _sizes(messages: Messages, newest: range, count: MessageCounter) -> dict[Place, int]:
+    return {
+        Place(position, at): content_tokens(block, count)
+        for position in newest
+        for at, block in enumerate(messages[position].blocks)
         if _is_open(block)
-    )
+    }
+
+
+def _shared(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
+    """The room of each result: as much as it needs, and of what is left the same for all."""
+    rooms: dict[Place, int] = {}
+    for place, size in sorted(sizes.items(), key=lambda item: (item[1], item[0])):
+        rooms[place] = max(0, tokens) // (len(sizes) - len(rooms))
+        tokens -= min(size, rooms[place])
+    return rooms
+
+
+def _asked(messages: Messages) -> str:
+    """What the newest results are to answer: the newest request, and what the agent said last."""
+    request = next((m for m in reversed(messages) if placeholders.is_request(m)), None)
+    agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
+    return f"{user_text(request)[:_ASKED_CHARS] if request else ''}\n{agent[:_ASKED_CHARS]}"
 
 
 def _is_open(block: Block) -> TypeGuard[ToolResult]:

@@ -1,148 +1,226 @@
-"""What stays in the context of a large output: a preview made for its kind, within a budget.
+"""What stays in the context of a large output: its head, its end, what matters, what was asked for.
 
-The kind is told from the text itself: JSON shows its shape, a table its header and rows, a log its
-errors and end, a diff its files, code its outline; anything else its head and tail. Whatever the
-kind, lines are verbatim, and gaps say how much they leave out.
+The text is cut into pieces, and these are wanted in one order that does not depend on the room: so
+more room never keeps less. What matters is told from the text itself: a log's errors, a diff's
+files, code's outline, a table's header and rows; JSON is told as lines, with one header for records
+of one shape. Pieces are verbatim, and gaps say how much they leave out.
 """
 
-import json
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeAlias
 
-from context_compaction.activity.error_line import ERROR, LINE_CHARS, scanned
+from context_compaction.activity import json_rows
+from context_compaction.activity.error_line import ERROR
+from context_compaction.messages.names import STOP_WORDS, may_hold_name
+
+# What a text counts: characters, or tokens.
+Measure: TypeAlias = Callable[[str], int]
+
+_JSON_CHARS = 4_000_000
+_SCANNED_CHARS = 200_000
+# A longer line is cut into pieces: minified files have lines of megabytes.
+_PIECE_CHARS = 200
+_LEAST_CHARS = 40
+# Of JSON's rows the beginnings go first: who a record is about stands there.
+_ROW_CHARS = 80
+# How the ways to choose a piece share the room.
+_SHARES = {"sought": 3.0, "matter": 2.0, "head": 2.0, "end": 1.0}
+# The end is read backwards so far, and then what the head has not come to.
+_END_PIECES = 40
+_KIND_LINES = 400
+_MIN_WORD_CHARS = 4
+_MOST_WORDS = 24
+# A word that stands in more of the pieces says nothing about one.
+_COMMON_SHARE = 0.3
+_FEW_PIECES = 3
+_NAME_WEIGHT = 3.0
+_WORD = re.compile(r"[^\W_](?:[\w./-]*\w)?")
 
 _EXIT = re.compile(r"\b(exit(ed)?( with)?( code| status)?|return ?code)\b\D{0,4}\d+", re.IGNORECASE)
-
-
 _OUTLINE = re.compile(
     r"^\s*(export |public |private |protected |static |async |abstract |default )*"
     r"(def|class|function|func|fn|interface|struct|enum|impl|trait|type|module|namespace)\b"
 )
-
-
-_DIFF_FILE = re.compile(r"^(diff --git |\+\+\+ |--- |Index: )")
-
-
+_DIFF_FILE = re.compile(r"^(?:diff --git |\+\+\+ |--- |Index: )", re.MULTILINE)
+_DIFF_LINES = 2
 _TIMESTAMP = re.compile(
     r"^\W?\d{4}-\d\d-\d\d[T ]\d\d:|^\W?\d\d:\d\d:\d\d|^\[?(INFO|WARN|DEBUG|ERROR)"
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A line of a text, or a part of one too long: the number of the line, and of the part."""
+
+    text: str
+    line: int
+    part: int
+
+
 def preview(text: str, *, max_chars: int = 2_000) -> str:
-    """At most about `max_chars` characters that show what `text` is."""
-    if len(text) <= max_chars:
-        return text
-    shape = _json_shape(text, max_chars)
-    if shape is not None:
-        return shape
-    lines = scanned(text).split("\n")
-    chosen = _chosen_lines(lines)
-    if chosen:
-        head_chars, tail_chars = max_chars // 5, max_chars // 5
-        middle = _within(chosen, max_chars - head_chars - tail_chars)
-        head, tail = head_and_tail(text, head_chars, tail_chars)
-        return f"{head}\n… lines that matter:\n{middle}\n… end:\n{tail}"
-    head, tail = head_and_tail(text, max_chars * 2 // 3, max_chars // 3)
-    return f"{head}\n… {len(text) - len(head) - len(tail)} chars left out …\n{tail}"
+    """At most `max_chars` characters that show what `text` is; all of it where that fits."""
+    return text if len(text) <= max_chars else extract(text, max_chars, measure=len)
 
 
-def head_and_tail(text: str, head_chars: int, tail_chars: int) -> tuple[str, str]:
-    """The beginning and the end of `text`, each cut at a line where one is near."""
-    head, tail = text[:head_chars], text[len(text) - tail_chars :]
-    head_break = head.rfind("\n", head_chars // 2)
-    if head_break > 0:
-        head = head[:head_break]
-    tail_break = tail.find("\n", 0, tail_chars // 2)
-    if tail_break >= 0:
-        tail = tail[tail_break + 1 :]
-    return head, tail
+def extract(text: str, room: int, *, measure: Measure, sought: Sequence[str] = ()) -> str:
+    """As much of `text` as `measure` finds within `room`, sooner where the words `sought` stand.
 
-
-def _chosen_lines(lines: Sequence[str]) -> list[str]:
-    """The lines that matter for the kind of text this is; none for plain prose."""
-    head = lines[:400]
-    if sum(1 for line in head if _DIFF_FILE.match(line)) >= 2:
-        return _diff_stat(lines)
-    stamped = sum(1 for line in head if _TIMESTAMP.match(line))
-    errors = [line for line in lines if ERROR.search(line) or _EXIT.search(line)]
-    if stamped >= max(5, len(head) // 3) or 0 < len(errors) <= len(lines) // 4:
-        return errors
-    outline = [line for line in lines if _OUTLINE.match(line)]
-    if len(outline) >= 3:
-        return outline
-    return _table_rows(head)
-
-
-def _diff_stat(lines: Sequence[str]) -> list[str]:
-    """One line a file: its name, and how many lines come and go."""
-    stat: list[str] = []
-    name, added, removed = "", 0, 0
-    for line in [*lines, "+++ "]:
-        if line.startswith("+++ "):
-            if name:
-                stat.append(f"{name} +{added} -{removed}")
-            name, added, removed = line[4:].split("\t")[0], 0, 0
-        elif line.startswith("+"):
-            added += 1
-        elif line.startswith("-") and not line.startswith("--- "):
-            removed += 1
-    return stat
-
-
-def _table_rows(lines: Sequence[str]) -> list[str]:
-    """The header and first rows of delimited text."""
-    for mark in ("\t", ",", "|", ";"):
-        counts = [line.count(mark) for line in lines[:20] if line]
-        if len(counts) >= 5 and counts[0] >= 2 and counts.count(counts[0]) >= len(counts) * 0.8:
-            return list(lines[:12])
-    return []
-
-
-def _within(lines: Iterable[str], max_chars: int) -> str:
-    """As many distinct `lines` as fit, the rest counted."""
-    unique = list(dict.fromkeys(line.rstrip()[:LINE_CHARS] for line in lines))
-    shown: list[str] = []
-    used = 0
-    for line in unique:
-        if used + len(line) + 1 > max_chars:
+    More room keeps all that less room keeps, and a text that fits is all there.
+    """
+    data = json_rows.parsed_json(text, _JSON_CHARS)
+    pieces = _pieces(text, data)
+    gap_cost = measure(f"\n{_gap(1_000)}\n")
+    chosen: dict[int, str] = {}
+    used = gap_cost  # what is left out at the end is said as well
+    for at in _in_order(pieces, sought, is_json=data is not None):
+        beside = (at - 1 in chosen) + (at + 1 in chosen)
+        cost = measure(f"{pieces[at].text}\n") + gap_cost * (1 - beside)
+        if used + cost > room:
+            if short := _beginning(pieces[at].text, room - used - gap_cost * (1 - beside), measure):
+                chosen[at] = short
             break
-        shown.append(line)
-        used += len(line) + 1
-    if len(shown) < len(unique):
-        shown.append(f"… {len(unique) - len(shown)} more such lines")
-    return "\n".join(shown)
+        chosen[at] = pieces[at].text
+        used += cost
+    return _rendered(pieces, chosen)
 
 
-def _json_shape(text: str, max_chars: int) -> str | None:
-    """Keys, types and sizes of a JSON text, with the first items; None where it is not JSON."""
-    if text.lstrip()[:1] not in ("{", "["):
-        return None
-    try:
-        value: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return "JSON " + _shape(value, depth=3, max_chars=max_chars)[:max_chars]
+def words_sought(text: str) -> list[str]:
+    """The words of a request that may lead to what it asks for: names first, each once."""
+    found = dict.fromkeys(
+        word
+        for word in _WORD.findall(text)
+        if (len(word) >= _MIN_WORD_CHARS or may_hold_name(word)) and word.lower() not in STOP_WORDS
+    )
+    return sorted(found, key=lambda word: not may_hold_name(word))[:_MOST_WORDS]
 
 
-def _shape(value: Any, *, depth: int, max_chars: int) -> str:
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value)
-        if depth == 0:
-            return f"{{{len(items)} keys}}"
-        share = max(40, max_chars // max(1, len(items)))
-        parts = [
-            f"{json.dumps(key)}: {_shape(item, depth=depth - 1, max_chars=share)}"
-            for key, item in list(items.items())[:40]
-        ]
-        more = f", … {len(items) - 40} more keys" if len(items) > 40 else ""
-        return "{" + ", ".join(parts) + more + "}"
-    if isinstance(value, list):
-        entries = cast("Sequence[Any]", value)
-        if not entries or depth == 0:
-            return f"[{len(entries)} items]"
-        first = _shape(entries[0], depth=depth - 1, max_chars=max_chars // 2)
-        return f"[{len(entries)} items, the first: {first}]"
-    shown = json.dumps(value, ensure_ascii=False)
-    limit = min(max(40, max_chars), LINE_CHARS)
-    return shown if len(shown) <= limit else f"{shown[:limit]}… ({len(shown)} chars)"
+def _pieces(text: str, data: Any) -> list[_Piece]:
+    lines = _numbered(text) if data is None else enumerate(json_rows.lines(data))
+    size_chars = _PIECE_CHARS if data is None else _ROW_CHARS
+    stat = (_Piece(line, -1, 0) for line in _diff_stat(text if data is None else ""))
+    told = (
+        _Piece(shown, number, part)
+        for number, line in lines
+        for part, shown in enumerate(_parts(line.rstrip(), size_chars))
+    )
+    return [*stat, *told]
+
+
+def _numbered(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of `text`, or of beginning and end of one too long to look through."""
+    head, tail = text, ""
+    if len(text) > 2 * _SCANNED_CHARS:
+        head, tail = text[:_SCANNED_CHARS], text[-_SCANNED_CHARS:].partition("\n")[2]
+    yield from enumerate(head.split("\n"))
+    if tail:
+        yield from enumerate(tail.split("\n"), text.count("\n") - tail.count("\n"))
+
+
+def _parts(line: str, size_chars: int) -> Iterator[str]:
+    """A line, cut at spaces where it is long."""
+    while len(line) > size_chars:
+        at = line.rfind(" ", size_chars // 2, size_chars) + 1 or size_chars
+        yield line[:at]
+        line = line[at:]
+    yield line
+
+
+def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool) -> Iterator[int]:
+    """The positions of all pieces, each once, the most wanted first."""
+    last = len(pieces) - 1
+    head = sorted(range(last + 1), key=lambda at: pieces[at].part) if is_json else range(last + 1)
+    queues = {
+        "sought": iter(_with_words(pieces, sought)),
+        "matter": iter(_that_matter(pieces)),
+        "head": iter(head),
+        "end": iter(() if is_json else range(last, max(-1, last - _END_PIECES), -1)),
+    }
+    spent = dict.fromkeys(("head", "sought", "matter", "end"), 0.0)
+    seen: set[int] = set()
+    while spent:
+        name = min(spent, key=spent.__getitem__)
+        at = next((at for at in queues[name] if at not in seen), None)
+        if at is None:
+            del spent[name]
+            continue
+        seen.add(at)
+        spent[name] += (len(pieces[at].text) + 1) / _SHARES[name]
+        yield at
+
+
+def _with_words(pieces: Sequence[_Piece], sought: Sequence[str]) -> list[int]:
+    """Pieces with the words, those with most and rarest first, each with what stands beside it."""
+    weights: dict[int, float] = {}
+    low = [piece.text.lower() for piece in pieces]
+    most = max(_FEW_PIECES, int(len(pieces) * _COMMON_SHARE))
+    for word in sought:
+        stem = word.lower()
+        stem = stem if may_hold_name(word) else stem[: max(_MIN_WORD_CHARS, len(stem) - 2)]
+        hits = list(islice((at for at, text in enumerate(low) if stem in text), most + 1))
+        if len(hits) <= most:
+            weight = (_NAME_WEIGHT if may_hold_name(word) else 1.0) / (1 + len(hits)) ** 0.5
+            for at in hits:
+                weights[at] = weights.get(at, 0.0) + weight
+    best = sorted(weights, key=lambda at: (-weights[at], at))
+    beside = (near for at in best for near in (at, at + 1, at - 1) if 0 <= near < len(pieces))
+    return list(dict.fromkeys(beside))
+
+
+def _that_matter(pieces: Sequence[_Piece]) -> list[int]:
+    """The pieces that matter for the kind of text this is; none for plain prose."""
+    if pieces and pieces[0].line < 0:  # a diff's files
+        return [at for at, piece in enumerate(pieces) if piece.line < 0]
+    head = [piece.text for piece in pieces[:_KIND_LINES]]
+    stamped = sum(1 for line in head if _TIMESTAMP.match(line))
+    errors = [at for at, p in enumerate(pieces) if ERROR.search(p.text) or _EXIT.search(p.text)]
+    if stamped >= max(5, len(head) // 3) or 0 < len(errors) <= len(pieces) // 4:
+        distinct = {pieces[at].text: at for at in reversed(errors)}
+        return sorted(distinct.values())
+    outline = [at for at, piece in enumerate(pieces) if _OUTLINE.match(piece.text)]
+    return outline if len(outline) > 2 else []
+
+
+def _diff_stat(text: str) -> Iterator[str]:
+    """Of a diff one line a file: its name, and how many lines come and go."""
+    if len(_DIFF_FILE.findall(text, 0, _SCANNED_CHARS)) < _DIFF_LINES:
+        return
+    for part in re.split(r"^\+\+\+ ", text, flags=re.MULTILINE)[1:]:
+        name, *lines = part.split("\n")
+        added = sum(line.startswith("+") for line in lines)
+        removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
+        yield f"{name.partition(chr(9))[0]} +{added} -{removed}"
+
+
+def _rendered(pieces: Sequence[_Piece], chosen: dict[int, str]) -> str:
+    """The chosen pieces in their places, with what is left out between them counted in lines."""
+    told: list[str] = []
+    before, at_before = _Piece("", -1, 0), -1
+    for at in sorted(chosen):
+        piece = pieces[at]
+        if at != at_before + 1:
+            told.append(f"{chr(10) * bool(told)}{_gap(piece.line - before.line - 1)}\n")
+        elif told:
+            told.append("\n" if piece.line != before.line else "")
+        told.append(chosen[at] if chosen[at] == piece.text else f"{chosen[at]} …")
+        before, at_before = piece, at
+    if at_before < len(pieces) - 1:
+        told.append(f"{chr(10) * bool(told)}{_gap(pieces[-1].line - before.line)}")
+    return "".join(told)
+
+
+def _gap(lines: int) -> str:
+    return f"… {lines} lines left out …" if lines > 0 else "…"
+
+
+def _beginning(text: str, room: int, measure: Measure) -> str:
+    """As many words of `text` as `room` holds, if these are enough to say anything."""
+    words, low, high = text.split(" "), 0, text.count(" ") + 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = measure(f"{' '.join(words[:middle])} …\n") <= room
+        low, high = (middle, high) if fits else (low, middle - 1)
+    shown = " ".join(words[:low]).rstrip()
+    return shown if len(shown) >= _LEAST_CHARS else ""

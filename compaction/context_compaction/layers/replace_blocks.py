@@ -37,6 +37,7 @@ class Replacement:
         action: The word for the receipt.
         tool_name: The tool concerned, if one is.
         note: The reason, for people.
+        kept: The outputs that hold what is gone, where an earlier edit has kept them.
     """
 
     block: Block
@@ -45,6 +46,7 @@ class Replacement:
     action: str
     tool_name: str | None = None
     note: str = ""
+    kept: tuple[str, ...] = ()
 
 
 def clear_result(
@@ -74,6 +76,21 @@ def clear_result(
     return Replacement(cleared, blobs, saved_tokens, "cleared", tool_name, reason)
 
 
+def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> Replacement | None:
+    """`result` without the preview that a marker of ours has; None where it has no marker."""
+    for at, part in enumerate(result.content):
+        text = part.text if isinstance(part, Text) and part.author == "compaction" else ""
+        if shorter := placeholders.cleared_of(text):
+            content = [*result.content]
+            content[at] = Text(shorter, author="compaction")
+            cleared = edit_result(result, tuple(content))
+            saved_tokens = count.block(result) - count.block(cleared)
+            kept = placeholders.ids_in_placeholder(text)
+            note = "its preview has been read"
+            return Replacement(cleared, (), saved_tokens, "cleared", tool_name, note, kept)
+    return None
+
+
 def replace_blocks(
     messages: Messages, chosen: Mapping[Place, Replacement], count: MessageCounter, *, layer: str
 ) -> Step:
@@ -98,7 +115,7 @@ def replace_blocks(
                 message.index,
                 before,
                 before - done.saved_tokens,
-                tuple(blob.output_id for blob in done.blobs),
+                done.kept or tuple(blob.output_id for blob in done.blobs),
                 done.tool_name,
                 done.note,
             )

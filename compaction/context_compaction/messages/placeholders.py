@@ -63,7 +63,7 @@ _HEAD_CHARS = 80
 
 
 # A text of ours in the place of a result is no longer, however large its preview was to be.
-_PLACEHOLDER_CHARS = 12_000
+_PLACEHOLDER_CHARS = 400_000
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
 _IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
 
@@ -81,11 +81,16 @@ _PLACEHOLDERS = (
     ),
     re.compile(
         rf'<persisted-output id="({_IDS})" tool="[^"\n]{{0,{_NAME_CHARS}}}" chars="\d{{1,15}}">\n'
-        rf"Too large for the context; kept whole: read_persisted_output {_IDS}\n"
-        r"Preview:\n.*\n</persisted-output>",
+        r"(?:read_persisted_output has all of it\. An extract:"
+        # What earlier versions wrote.
+        rf"|Too large for the context; kept whole: read_persisted_output {_IDS}\nPreview:)"
+        r"\n.*\n</persisted-output>",
         re.DOTALL,
     ),
 )
+
+
+_TOOL_AND_SIZE = re.compile(r'tool="([^"\n]*)" chars="(\d+)">')
 
 
 _OUR_TAG = re.compile(
@@ -134,6 +139,14 @@ def cleared(tool_name: str, size_chars: int, blobs: Sequence[Blob], reason: str 
     return f"{_CLEARED}{_plain(tool_name)}, {size_chars} chars{why}; {_read(blobs)}]"
 
 
+def cleared_of(marker: str) -> str | None:
+    """The placeholder that says without a preview what `marker` says; None where that has none."""
+    if not marker.startswith(_PERSISTED) or not (ids := ids_in_placeholder(marker)):
+        return None
+    tool_name, size_chars = _TOOL_AND_SIZE.findall(marker)[0]
+    return f"{_CLEARED}{tool_name}, {size_chars} chars; read_persisted_output {' '.join(ids)}]"
+
+
 def cleared_as(words: str, tool_name: str, size_chars: int, blobs: Sequence[Blob]) -> str:
     """The placeholder in a policy's own words, on one line; `{tool}` in them is the tool's name."""
     said = _plain(words.replace("{tool}", _plain(tool_name))).strip("[]")
@@ -145,8 +158,8 @@ def persisted(blobs: Sequence[Blob], text_preview: str, tool_name: str, size_cha
     ids = " ".join(blob.output_id for blob in blobs)
     return (
         f'{_PERSISTED}id="{ids}" tool="{_plain(tool_name)}" chars="{size_chars}">\n'
-        f"Too large for the context; kept whole: {_read(blobs)}\n"
-        f"Preview:\n{quoted(text_preview)}\n</persisted-output>"
+        f"read_persisted_output has all of it. An extract:\n"
+        f"{quoted(text_preview)}\n</persisted-output>"
     )
 
 

@@ -47,16 +47,23 @@ def first_level(settings: Settings) -> EffortLevel:
     )
 
 
-def reactive_escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]:
+def reactive_escalation(
+    settings: Settings, limit_tokens: int, unread_tokens: int
+) -> tuple[EffortLevel, ...]:
     """The levels after a refusal: what the policy names for it, then all but the gentlest."""
-    gentle, *harder = escalation(settings, limit_tokens)
+    gentle, *harder = escalation(settings, limit_tokens, unread_tokens)
     if not settings.reactive_keep_messages:
         return tuple(harder)
     return (replace(gentle, keep_messages=settings.reactive_keep_messages), *harder)
 
 
-def escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]:
-    """The levels at which history is replaced, from gentle to hard."""
+def escalation(
+    settings: Settings, limit_tokens: int, unread_tokens: int
+) -> tuple[EffortLevel, ...]:
+    """The levels at which history is replaced, from gentle to hard.
+
+    At all of them `unread_tokens` are for the newest results; only the last lets them go.
+    """
     tight = replace(
         settings,
         keep_recent_results=1,
@@ -81,11 +88,18 @@ def escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]
         summary_fraction=0.0,
         automatic_pin_tokens=0,
     )
-    return (
+    levels = (
         first_level(settings),
         EffortLevel(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
         EffortLevel(tighter, 0.0, needs_minimum=False),
         EffortLevel(tighter, 0.0, needs_minimum=False, request_fraction=_REQUEST_FRACTION),
+        EffortLevel(
+            replace(last, keep_recent_results=1),
+            0.0,
+            needs_minimum=False,
+            clears_all=True,
+            request_fraction=_REQUEST_FRACTION,
+        ),
         EffortLevel(
             last,
             0.0,
@@ -95,6 +109,7 @@ def escalation(settings: Settings, limit_tokens: int) -> tuple[EffortLevel, ...]
             request_fraction=_REQUEST_FRACTION,
         ),
     )
+    return tuple(replace(level, unread_tokens=unread_tokens) for level in levels)
 
 
 def summary_reserve_tokens(level: EffortLevel, limit_tokens: int) -> int:

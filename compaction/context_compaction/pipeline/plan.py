@@ -27,6 +27,7 @@ from context_compaction.layers.restore_files import (
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
+from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble, fits
 from context_compaction.pipeline.effort import (
     REQUEST_LAYER,
@@ -51,6 +52,8 @@ from context_compaction.session.prepared import applied_plan
 # trigger: by then it has been seen. In an empty window of 200K that is 57K, a little above the 40K
 # from which the papers demote, and in smaller or fuller ones as much less.
 _FRESH_SHARE = 1 / 3
+# Of the target, where not all can stay that it has asked for.
+_UNREAD_SHARE = 0.35
 
 
 def make_plan(context: CompactionContext, session: Session) -> Plan:
@@ -70,9 +73,12 @@ def _plan_of_mode(context: CompactionContext, skipped_levels: int) -> Plan:
     needs_minimum = not is_idle and request.mode != "reactive"
     fresh_tokens = 0 if request.mode == "reactive" else _fresh_tokens(context)
     gentle = replace(
-        first_level(context.settings), needs_minimum=needs_minimum, fresh_tokens=fresh_tokens
+        first_level(context.settings),
+        needs_minimum=needs_minimum,
+        fresh_tokens=fresh_tokens,
+        unread_tokens=_unread_tokens(context) if budget.is_over else 0,
     )
-    harder = escalation(context.settings, context.limits.tokens)
+    harder = _levels(context)
     keeps = bool(context.settings.reactive_keep_messages)
     may_replace = context.policy.replaces_history
     match request.mode:
@@ -86,7 +92,9 @@ def _plan_of_mode(context: CompactionContext, skipped_levels: int) -> Plan:
         case "full" if may_replace:
             return plan_that_fits(context, full_levels(context), always_cut=True)
         case "reactive" if may_replace:
-            levels = reactive_escalation(context.settings, context.limits.tokens)
+            levels = reactive_escalation(
+                context.settings, context.limits.tokens, _unread_tokens(context)
+            )
             left = levels[min(skipped_levels, len(levels) - 1) :]
             return plan_that_fits(context, left, always_cut=keeps and not skipped_levels)
         case _ if not budget.is_over and request.mode in ("auto", "plan"):
@@ -115,6 +123,21 @@ def _fresh_tokens(context: CompactionContext) -> int:
     left_tokens = (budget.trigger_tokens - budget.before.upper) / context.count.margin
     room_tokens = fresh_result_tokens(context.messages, context.count) + left_tokens
     return max(0, int(room_tokens * _FRESH_SHARE))
+
+
+def _levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
+    return escalation(context.settings, context.limits.tokens, _unread_tokens(context))
+
+
+def _unread_tokens(context: CompactionContext) -> int:
+    """What stays of the newest results together where the list must get smaller.
+
+    A paper's preview is the paper's, and one that the caller names is the caller's.
+    """
+    named = "preview_chars" in context.request.settings
+    if named or not context.settings.scale_to_budget:
+        return 0
+    return int(context.limits.tokens * _UNREAD_SHARE)
 
 
 def _is_enough(context: CompactionContext, plan: Plan) -> bool:
@@ -147,6 +170,8 @@ _EARLIER_CUTS = 12
 # One file may have this part of the room that is left for files in a named target.
 _LARGEST_PART = 3
 _MORE_CLEARINGS = 2
+_MORE_UNREAD = 4
+_LEAST_GAIN_TOKENS = 16
 # Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
 _LEAST_SHARE = 0.25
 # Words may come to this part of what they stand for: a list that was to be made smaller must come
@@ -200,8 +225,10 @@ def plan_that_fits(
         plan = cleared if cleared and cleared.level == level else plan_by_clearing(context, level)
         if fits(context, plan.edited.messages) and not always_cut:
             return plan
+        # What has been read gives way to what has not.
+        kept = _all_but_newest(level) if _is_unread_cut(context, plan) else level
         where = cut(
-            plan.edited, level, count=context.count, rules=context.rules, limits=context.limits
+            plan.edited, kept, count=context.count, rules=context.rules, limits=context.limits
         )
         if where is None:
             if fits(context, plan.edited.messages):
@@ -275,11 +302,16 @@ def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
 def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with as much of what is recent as its target allows, where the caller named that.
 
-    A policy's own target is met with room to spare, since more will come.
+    What the model has not read goes before what it has. A policy's own target is met with room to
+    spare, since more will come.
     """
     settings = plan.level.settings
     keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
-    if not context.limits.is_named or plan.cut is None or not keeps_recent:
+    if not context.limits.is_named:
+        return plan
+    if _is_unread_cut(context, plan):
+        return _with_more_unread(context, plan, earlier_calls)
+    if plan.cut is None or not keeps_recent:
         return plan
     longest = _with_longest_tail(context, plan, plan.cut, earlier_calls)
     return _with_least_cleared(context, longest, earlier_calls)
@@ -311,6 +343,31 @@ def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCall
     """Whether more than a tenth of the target stands empty."""
     room_tokens = _room_beside(context, plan, earlier_calls)
     return room_tokens > context.limits.tokens * (1 - _FILLED_SHARE)
+
+
+def _is_unread_cut(context: CompactionContext, plan: Plan) -> bool:
+    """Whether an extract stands in `plan` for one of the newest results, to be filled first."""
+    newest = {context.messages[at].index for at in newest_results(context.messages)}
+    edits = plan.edited.edits if context.limits.is_named and plan.level.unread_tokens else ()
+    return any(edit.action == "persisted" and edit.index in newest for edit in edits)
+
+
+def _with_more_unread(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` with as much of the newest results as there is room for."""
+    step_tokens = _room_beside(context, plan, earlier_calls)
+    for _ in range(_MORE_UNREAD):
+        if step_tokens < _LEAST_GAIN_TOKENS or not _is_unread_cut(context, plan):
+            break
+        level = replace(plan.level, unread_tokens=plan.level.unread_tokens + step_tokens)
+        fuller = plan_by_clearing(context, level)
+        if plan.cut is not None:
+            fuller = _with_room(context, _cut_at(context, fuller, plan.cut), plan.text_tokens)
+        room_tokens = _room_beside(context, fuller, earlier_calls)
+        if room_tokens < 0:
+            step_tokens += room_tokens - _LEAST_GAIN_TOKENS
+        else:
+            plan, step_tokens = fuller, room_tokens
+    return plan
 
 
 def _with_longest_tail(
@@ -359,7 +416,8 @@ def _with_least_cleared(
 def _room_beside(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> int:
     """What is left beside the summary at its largest and the files that `plan` puts back."""
     files = files_for(earlier_calls, plan)
-    done = assemble(context, plan, files=files).messages if files else plan.bare
+    is_bare = not files and plan.cut is not None
+    done = plan.bare if is_bare else assemble(context, plan, files=files).messages
     return context.room_tokens(done) - plan.text_tokens
 
 
@@ -413,5 +471,11 @@ def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
 
 def full_levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
     """For a summary that was asked for: all but the newest run goes, however much would fit."""
-    first, *harder = escalation(context.settings, context.limits.tokens)
-    return (EffortLevel(replace(first.settings, keep_recent_turns=0), 0.0), *harder[2:])
+    first, *harder = _levels(context)
+    return (_all_but_newest(first), *harder[2:])
+
+
+def _all_but_newest(level: EffortLevel) -> EffortLevel:
+    """`level` with a cut that keeps the last run alone."""
+    settings = replace(level.settings, keep_recent_turns=0)
+    return replace(level, settings=settings, keep_fraction=0.0)

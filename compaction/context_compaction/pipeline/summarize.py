@@ -167,6 +167,8 @@ def written(
             break
         fuller = filled(context, told, decision.earlier_calls)
         if fuller.cut == plan.cut:
+            if fuller.level != plan.level:  # more of what is unread: the same words stand beside it
+                plan = fuller
             break
         originals = originals_of(context, fuller, decision.archived)
         plan, words = fuller, extracts(context, fuller, originals, words.warnings)

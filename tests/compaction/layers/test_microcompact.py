@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from context_compaction.layers.microcompact import microcompact
+from context_compaction.layers.persist import persist
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Text, ToolCall
 from context_compaction.settings import Settings
@@ -206,3 +207,24 @@ async def test_micro_mode_clears_now_and_replaces_no_history() -> None:
     assert answer.status == "compacted"
     assert answer.boundary is None
     assert len(answer.messages) == len(payload)
+
+
+def test_the_preview_of_a_persisted_result_goes_once_it_is_old() -> None:
+    big = lines("big", 2_000)
+    messages = read([
+        user("go"),
+        *answered("a", "Bash", big),
+        *(part for name in "bcd" for part in answered(name, "Bash", "short")),
+    ])
+    kept = persist(messages, count=COUNT, result_tokens=1_000, preview_chars=8_000)
+    step = microcompact(
+        kept.messages, count=COUNT, settings=Settings(min_result_tokens=50), needs_minimum=False
+    )
+    [blob] = kept.blobs
+    [part] = result_of(step.messages, "a").content
+    assert isinstance(part, Text)
+    assert part.text == (
+        f"[Old tool result cleared: Bash, {len(big)} chars; read_persisted_output {blob.output_id}]"
+    )
+    assert step.edits[0].pointers == (blob.output_id,)
+    assert not step.blobs

@@ -4,19 +4,18 @@ Nothing stands here without its owner. A file is told by its last state, so far 
 the same call is told by its newest answer; records of one shape share one header.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from context_compaction.activity.digest import Digest
 from context_compaction.activity.file_ledger import FileEntry
+from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_json, table_of
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.tool_kinds import is_steering
 from context_compaction.messages.model import is_list, is_object, named_arguments
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
-from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 
 # So much of a file's hash tells two states of it apart.
 HASH_CHARS = 8
@@ -24,16 +23,9 @@ _PATHS_ON_A_LINE = 6
 _ROW_CHARS = (120, 400)
 _RECORD_CHARS = (100, 240, 600, 2_000)
 _RECORD_WANTS = (0.0, 1.0, 2.5, 6.0)
-# What is nested deeper is left out.
-_MOST_DEPTH = 8
-# Fewer records than these are told with their keys.
-_TABLE_ROWS = 3
-# A longer member of a record is told by its own members.
-_MEMBER_CHARS = 160
 _OUTPUT_CHARS = 240
 _OUTPUT_LINES = 3
 _SIGNATURE_CHARS = 140
-_JSON_CHARS = 100_000
 _MOST_FILES = 40
 _MOST_EDITS = 4
 _EDIT_CHARS = 220
@@ -81,7 +73,7 @@ def fact_lines(
             continue
         if action.is_look or is_steering(action.name) or (action.effect and action.use.command):
             continue  # what was committed stands in the log
-        value = _parsed(action.text)
+        value = parsed_json(action.text)
         if value is not None:
             records.setdefault(action.name, {}).pop(action.label, None)
             records[action.name][action.label] = action, value
@@ -136,9 +128,9 @@ def _states(file: FileEntry) -> str:
 
 def _definitions(text: str) -> list[str]:
     """The lines of `text` that define something, as they stand; of data, its keys and values."""
-    data = _parsed(text)
+    data = parsed_json(text)
     if data is not None:
-        return [head_of(told, _ROW_CHARS[-1]) for told in _members(data)]
+        return [head_of(told, _ROW_CHARS[-1]) for told in members(data)]
     found = (
         f"{'  ' * line[:1].isspace()}{line.strip(_INDENT_AND_BRACE)}"
         for line in text.splitlines()
@@ -147,23 +139,11 @@ def _definitions(text: str) -> list[str]:
     return [line[:_SIGNATURE_CHARS] for line in dict.fromkeys(found)][:_MOST_DEFINITIONS]
 
 
-def _members(data: Any, depth: int = 0) -> Iterator[str]:
-    """The members of a JSON value, one line each; those of a long one by its own members."""
-    members = data if is_list(data) else []
-    pairs = data.items() if is_object(data) else ((n, item) for n, item in enumerate(members, 1))
-    for key, value in pairs:
-        told = _shown(value)
-        if len(told) > _MEMBER_CHARS and is_object(value) and depth < _MOST_DEPTH:
-            yield from (f"{key} {member}" for member in _members(value, depth + 1))
-        elif told:
-            yield f"{key}: {told}"
-
-
 def _record_lines(
     place: tuple[int, ...], name: str, found: Sequence[tuple[Action, Any]]
 ) -> Iterator[Line]:
     """The answers of one tool: one header and a row each, where all have one shape."""
-    table = _table([value for _, value in reversed(found)])
+    table = table_of([value for _, value in reversed(found)])
     if table:
         keys, rows = table
         for number, ((action, _), row) in enumerate(zip(reversed(found), rows, strict=True)):
@@ -179,10 +159,10 @@ def _record_lines(
         # The newest first; but the first record of all says who it is about.
         rank = 0.5 if place[1] + number == 0 else len(found) - 1 - number
         label = f"{action.label} [{action.number}]: "
-        table = _table(value) if is_list(value) else None
+        table = table_of(value) if is_list(value) else None
         if not table:
             # What is asked for by its code goes before what can be said in words.
-            told = sorted(_members(value), key=lambda member: not _CODE.search(member))
+            told = sorted(members(value), key=lambda member: not _CODE.search(member))
             when = [rank + want for want in _RECORD_WANTS]
             if codes := head_of(_codes(value), _CODES_CHARS):
                 is_first = place[1] + number == 0
@@ -218,50 +198,16 @@ def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str
     """The texts in a JSON value, each with the nearest key above it."""
     if isinstance(data, str):
         yield key, data
-    elif depth < _MOST_DEPTH and is_object(data):
+    elif depth < MOST_DEPTH and is_object(data):
         for name, item in data.items():
             # What is known by its own code is named after what holds it.
             is_code = _CODE.fullmatch(name) is not None
             if is_code:
                 yield key, name
             yield from _leaves(item, key if is_code or name == "id" else name, depth + 1)
-    elif depth < _MOST_DEPTH and is_list(data):
+    elif depth < MOST_DEPTH and is_list(data):
         for item in data:
             yield from _leaves(item, key, depth + 1)
-
-
-def _table(values: Sequence[Any]) -> tuple[str, list[str]] | None:
-    """The keys of records of one shape, and a row for each; None for other values.
-
-    What is the same in all is told once, beside the keys. A value may be a list of such records.
-    """
-    groups = [value if is_list(value) else [value] for value in values]
-    records = [record for group in groups for record in group]
-    if len(groups) < _TABLE_ROWS or not all(map(is_object, records)) or not all(groups):
-        return None
-    if len({tuple(record) for record in records}) > 1 or not records[0]:
-        return None
-    shown = [{key: _shown(value) for key, value in record.items()} for record in records]
-    same = {key for key in shown[0] if len({record[key] for record in shown}) == 1}
-    keys = [key for key in shown[0] if key not in same] or list(shown[0])
-    common = ", ".join(f"{key}: {shown[0][key]}" for key in shown[0] if key not in keys)
-    told = iter(" | ".join(record[key] for key in keys) for record in shown)
-    rows = [" + ".join(next(told) for _ in group) for group in groups]
-    return f"{' | '.join(keys)}{f' (all: {common})' if common else ''}", rows
-
-
-def _shown(value: Any, depth: int = 0) -> str:
-    """A JSON value without the signs that its words do not need."""
-    if depth > _MOST_DEPTH:
-        return LEFT_OUT
-    if is_object(value):
-        told = ((key, _shown(item, depth + 1)) for key, item in value.items())
-        inner = ", ".join(f"{key}: {text}" for key, text in told if text)
-        return f"({inner})" if inner else ""
-    if is_list(value):
-        return ", ".join(_shown(item, depth + 1) for item in value)
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return " ".join(text.split())
 
 
 def _output_lines(action: Action, age: int) -> Iterator[Line]:
@@ -282,16 +228,6 @@ def _output_lines(action: Action, age: int) -> Iterator[Line]:
         shown = f"{head_of(lines[0], half)} … {head_of(last, half)}".strip(" …")
     want = 3 + age * 0.5 + (0 if is_short else 12)
     yield Line((2, action.number, -age), want, f"{action.label} [{action.number}] -> {shown}")
-
-
-def _parsed(text: str) -> Any:
-    if text.lstrip()[:1] not in ("{", "[") or len(text) > _JSON_CHARS:
-        return None
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if is_object(value) or is_list(value) else None
 
 
 def _first(given: Mapping[str, Any], keys: Sequence[str]) -> str | None:

@@ -1,0 +1,96 @@
+"""JSON as lines for a reader: records of one shape as one header and rows, without the signs.
+
+Used where a large result is previewed, and where a summary tells what a tool answered.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from context_compaction.messages.model import is_list, is_object
+
+_TOO_DEEP = "…"
+# What is nested deeper is left out.
+MOST_DEPTH = 8
+# Fewer records than these are told with their keys.
+_TABLE_ROWS = 3
+_JSON_CHARS = 100_000
+# A longer member of a record is told by its own members.
+_MEMBER_CHARS = 160
+
+
+def parsed_json(text: str, most_chars: int = _JSON_CHARS) -> Any:
+    """The JSON object or list that `text` is; None where it is neither, or too long to look at."""
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > most_chars:
+        return None
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if is_object(value) or is_list(value) else None
+
+
+def shown(value: Any, depth: int = 0) -> str:
+    """A JSON value on one line without the signs that its words do not need."""
+    if depth > MOST_DEPTH:
+        return _TOO_DEEP
+    if is_object(value):
+        told = ((key, shown(item, depth + 1)) for key, item in value.items())
+        inner = ", ".join(f"{key}: {text}" for key, text in told if text)
+        return f"({inner})" if inner else ""
+    if is_list(value):
+        return ", ".join(shown(item, depth + 1) for item in value)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return " ".join(text.split())
+
+
+def members(data: Any, depth: int = 0) -> Iterator[str]:
+    """The members of a JSON value, one line each; those of a long one by its own members."""
+    values = data if is_list(data) else []
+    pairs = data.items() if is_object(data) else ((n, item) for n, item in enumerate(values, 1))
+    for key, value in pairs:
+        told = shown(value)
+        if len(told) > _MEMBER_CHARS and is_object(value) and depth < MOST_DEPTH:
+            yield from (f"{key} {member}" for member in members(value, depth + 1))
+        elif told:
+            yield f"{key}: {told}"
+
+
+def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:
+    """The keys of records of one shape, and a row for each; None for other values.
+
+    What is the same in all is told once, beside the keys. A value may be a list of such records.
+    """
+    groups = [value if is_list(value) else [value] for value in values]
+    records = [record for group in groups for record in group]
+    if len(groups) < _TABLE_ROWS or not all(map(is_object, records)) or not all(groups):
+        return None
+    if len({tuple(record) for record in records}) > 1 or not records[0]:
+        return None
+    told = [{key: shown(value) for key, value in record.items()} for record in records]
+    same = {key for key in told[0] if len({record[key] for record in told}) == 1}
+    keys = [key for key in told[0] if key not in same] or list(told[0])
+    common = ", ".join(f"{key}: {told[0][key]}" for key in told[0] if key not in keys)
+    cells = iter(" | ".join(record[key] for key in keys) for record in told)
+    rows = [" + ".join(next(cells) for _ in group) for group in groups]
+    return f"{' | '.join(keys)}{f' (all: {common})' if common else ''}", rows
+
+
+def lines(data: Any, depth: int = 0) -> Iterator[str]:
+    """A JSON value as lines: each member on its own, a list of records as header and rows."""
+    if is_list(data):
+        found = table_of(data)
+        if found:
+            yield f"{len(data)} records: {found[0]}"
+            yield from found[1]
+        else:
+            yield from map(shown, data)
+        return
+    for key, value in data.items():
+        if is_list(value) and value and depth < MOST_DEPTH and is_object(value[0]):
+            first, *rest = lines(value, depth + 1)
+            yield from (f"{key}: {first}", *rest)
+        elif is_object(value) and depth < MOST_DEPTH and len(shown(value)) > _MEMBER_CHARS:
+            yield from (f"{key} {line}" for line in lines(value, depth + 1))
+        else:
+            yield f"{key}: {shown(value)}"

@@ -1,0 +1,91 @@
+"""What stays of a large output: within its room, and never less of it where there is more room."""
+
+import json
+
+from context_compaction.layers.preview import Measure, extract, preview, words_sought
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.small import COUNT
+
+WORDS = [
+    "alpha",
+    "Beta",
+    "gamma_delta",
+    "x = 1",
+    "error:",
+    "def f():",
+    "  return",
+    "2024-05-01",
+    "",
+]
+LINES = st.lists(
+    st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), min_size=1, max_size=120
+)
+TEXTS = LINES.map(lambda said: "\n".join(f"{n}: {line}" for n, line in enumerate(said)))
+ROWS = st.lists(
+    st.fixed_dictionaries({
+        "id": st.integers(),
+        "name": st.sampled_from(WORDS),
+        "kind": st.just("a"),
+    }),
+    min_size=3,
+    max_size=60,
+).map(json.dumps)
+MEASURES: st.SearchStrategy[Measure] = st.sampled_from([len, COUNT.text])
+
+
+def lines_of(shown: str) -> list[str]:
+    """The lines of a preview that stand in the text as they are."""
+    return [line for line in shown.split("\n") if line and not line.startswith("…")]
+
+
+@given(text=TEXTS | ROWS | st.text(), room=st.integers(0, 3_000), measure=MEASURES)
+def test_an_extract_is_within_its_room(text: str, room: int, measure: Measure) -> None:
+    shown = extract(text, room, measure=measure, sought=["alpha"])
+    assert not lines_of(shown) or measure(shown) <= room or shown == text
+
+
+@given(
+    text=TEXTS | ROWS,
+    room=st.integers(0, 2_000),
+    more=st.integers(0, 500),
+    sought=st.lists(st.sampled_from(WORDS), max_size=3),
+    measure=MEASURES,
+)
+def test_more_room_never_keeps_less(
+    text: str, room: int, more: int, sought: list[str], measure: Measure
+) -> None:
+    less, fuller = (
+        extract(text, size, measure=measure, sought=sought) for size in (room, room + more)
+    )
+    shown = lines_of(fuller)
+    for line in lines_of(less):
+        start = line.removesuffix(" …")
+        assert any(told.startswith(start) for told in shown)
+
+
+def test_what_a_request_names_is_shown_before_what_stands_beside_it() -> None:
+    rows = [f"entry {n}: nothing of note was seen here" for n in range(2_000)]
+    rows[1_234] = "entry 1234: retry_budget was seen at 17"
+    asked = words_sought("Where do we set the retry_budget, and to what?")
+    shown = extract("\n".join(rows), 120, measure=COUNT.text, sought=asked)
+    assert rows[1_234] in shown
+    assert shown.startswith(rows[0])
+    assert rows[-1] in shown
+
+
+def test_a_word_that_stands_everywhere_leads_nowhere() -> None:
+    rows = [f"entry {n}: of the journal" for n in range(400)]
+    asked = words_sought("What does the journal say?")
+    assert extract("\n".join(rows), 60, measure=COUNT.text, sought=asked) == extract(
+        "\n".join(rows), 60, measure=COUNT.text
+    )
+
+
+def test_a_gap_counts_the_lines_of_a_text_too_long_to_look_through() -> None:
+    whole = "\n".join(f"line {n} of very many, none of which says much" for n in range(40_000))
+    shown = preview(whole).split("\n")
+    left_out = sum(int(line.split(" ")[1]) for line in shown if line.endswith("left out …"))
+    told = sum(1 for line in shown if not line.startswith("…"))
+    assert told + left_out == 40_000

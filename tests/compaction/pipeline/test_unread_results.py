@@ -1,0 +1,148 @@
+"""What the model has asked for and not read yet has its share of a target first."""
+
+import anyio
+import pytest
+from context_compaction import formats
+from context_compaction.messages.model import Text, ToolResult
+from context_compaction.messages.tool_results import newest_results
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.rendering import render
+from tests.support.script import Call, Part, Step, Turn
+from tests.support.strategies import FORMATS
+
+ASKED = "Where is the retry_budget set, and to what?"
+FOUND = "the retry_budget stands at seventeen"
+
+
+def session(turns: int, lines: int, found_at: float, results: int = 1) -> list[Turn]:
+    """Finished turns, and one whose results are still to be read."""
+    past = [
+        Turn(
+            (Part("text", f"Please look at part {n} of the machine."),),
+            (Step((Call("read_file", {"path": f"p{n}.md"}, (Part("text", f"part {n} " * 40),)),)),),
+            f"Part {n} is in order, all of its {n + 3} screws are tight.",
+        )
+        for n in range(turns)
+    ]
+    return [*past, Turn((Part("text", ASKED),), (_unread(lines, found_at, results),), "")]
+
+
+def _unread(lines: int, found_at: float, results: int) -> Step:
+    def text(result: int) -> str:
+        rows = [f"journal {result}, line {n}: nothing of note" for n in range(lines)]
+        rows[int(found_at * (lines - 1))] = FOUND
+        return "\n".join(rows)
+
+    names = [f"journal{n}.txt" for n in range(results)]
+    calls = (
+        Call("read_file", {"path": name}, (Part("text", text(n)),)) for n, name in enumerate(names)
+    )
+    return Step(tuple(calls))
+
+
+def unread(result: CompactResult, format: str) -> list[str]:
+    """The texts of the newest results, as they are left."""
+    messages = formats.parse(result.messages, format=format)
+    blocks = (block for at in newest_results(messages) for block in messages[at].blocks)
+    return [
+        "\n".join(part.text for part in block.content if isinstance(part, Text))
+        for block in blocks
+        if isinstance(block, ToolResult)
+    ]
+
+
+async def compacted(payload: list[Json], format: str, target: int) -> CompactResult:
+    async with temporary_archive() as archive:
+        request = CompactRequest(format=format, target_tokens=target)
+        return await check_promises(payload, request, archive)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", FORMATS)
+@given(
+    turns=st.integers(0, 25),
+    lines=st.integers(300, 1_500),
+    found_at=st.floats(0.05, 0.95),
+    results=st.integers(1, 3),
+    share=st.floats(0.25, 0.9),
+)
+@EXAMPLES
+def test_a_newest_result_too_large_for_its_room_shows_its_head_what_was_asked_for_and_a_pointer(
+    format: str, turns: int, lines: int, found_at: float, results: int, share: float
+) -> None:
+    payload = render(session(turns, lines, found_at, results), format)
+
+    async def run() -> None:
+        target = int(lines * 8 * results * share) + 800
+        result = await compacted(payload, format, target)
+        assert result.fits
+        texts = unread(result, format)
+        assert len(texts) == results
+        for number, text in enumerate(texts):
+            if "<persisted-output" in text:
+                assert 'id="o_' in text
+                assert "read_persisted_output" in text
+            assert f"journal {number}, line 0: nothing of note" in text
+            assert FOUND in text
+        shares = sum(len(text) for text in texts)
+        assert shares > 0.5 * target  # a third of it at least; a model unknown counts more
+
+    anyio.run(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_SECONDS)
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat"])
+@given(
+    turns=st.integers(0, 25),
+    lines=st.integers(300, 1_200),
+    share=st.floats(0.1, 0.9),
+    more=st.floats(1.0, 2.0),
+)
+@EXAMPLES
+def test_more_room_never_keeps_less_of_the_newest_result(
+    format: str, turns: int, lines: int, share: float, more: float
+) -> None:
+    payload = render(session(turns, lines, 0.5), format)
+
+    async def run() -> None:
+        target = int(lines * 8 * share) + 800
+        less = unread(await compacted(payload, format, target), format)
+        fuller = unread(await compacted(payload, format, int(target * more)), format)
+        kept = set(less[0].split("\n")[2:-1])
+        missing = [line for line in kept.difference(fuller[0].split("\n")) if "…" not in line]
+        assert not missing
+
+    anyio.run(run)
+
+
+async def test_all_results_of_one_answer_are_unread_and_each_has_its_part() -> None:
+    payload = render(session(4, 900, 0.5, results=3), "anthropic")
+    result = await compacted(payload, "anthropic", 6_000)
+    sizes = [len(text) for text in unread(result, "anthropic")]
+    assert len(sizes) == 3
+    assert min(sizes) > 0.8 * max(sizes) > 2_000
+
+
+async def test_what_is_left_of_a_target_goes_to_what_is_unread() -> None:
+    payload = render(session(1, 3_000, 0.5), "anthropic")
+    result = await compacted(payload, "anthropic", 8_000)
+    assert 0.85 * 8_000 < result.tokens.upper <= 8_000
+    assert len(unread(result, "anthropic")[0]) > 12_000
+
+
+async def test_a_preview_that_the_caller_names_is_the_callers() -> None:
+    payload = render(session(10, 3_000, 0.5), "anthropic")
+    async with temporary_archive() as archive:
+        request = CompactRequest(target_tokens=9_000, settings={"preview_chars": 300})
+        result = await compact(payload, request, archive=archive)
+    assert len(unread(result, "anthropic")[0]) < 800
