@@ -17,7 +17,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.viewer import compactions, sessions, transcript
+from mcp_server_compaction.viewer import (
+    compactions,
+    context_now,
+    export,
+    keeping,
+    searching,
+    sessions,
+    transcript,
+)
 from mcp_server_compaction.viewer.access import Access, give_cookie
 from mcp_server_compaction.viewer.web import (
     HEADERS,
@@ -41,7 +49,17 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", transcript.block),
     ("GET", "/sessions/{session_id}/compactions", compactions.listing),
     ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
+    ("GET", "/sessions/{session_id}/context", context_now.context_now),
+    ("GET", "/sessions/{session_id}/keep", export.keep),
+    ("GET", "/sessions/{session_id}/export", export.export),
+    ("GET", "/sessions/{session_id}/delete", keeping.confirm_delete),
+    ("POST", "/sessions/{session_id}/delete", keeping.delete),
+    ("POST", "/sessions/{session_id}/retain", keeping.retain),
     ("GET", "/outputs/{output_id}", transcript.output),
+    ("GET", "/search", searching.search),
+    ("GET", "/archive", keeping.usage),
+    ("GET", "/archive/prune", keeping.plan),
+    ("POST", "/archive/prune", keeping.prune),
 )
 
 

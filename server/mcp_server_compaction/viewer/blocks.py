@@ -110,13 +110,17 @@ class Reading:
         session_id: For the links in summaries.
         message_count: The session's messages: greater numbers are no links.
         calls: By call id, the calls that results answer.
-        is_whole: Whether long blocks are shown up to what one click unfolds.
+        max_lines: So many lines of a block are shown ...
+        max_chars: ... and so many characters.
+        is_exported: Whether it stands in a file of its own, where links lead nowhere.
     """
 
     session_id: str = ""
     message_count: int = 0
     calls: dict[str, ToolCall] = field(default_factory=dict[str, ToolCall])
-    is_whole: bool = False
+    max_lines: int = FOLD_LINES
+    max_chars: int = FOLD_CHARS
+    is_exported: bool = False
 
 
 def parsed(raw: JsonObject, format: str) -> Message | None:
@@ -198,7 +202,7 @@ def _texts(
     at: int, kind: str, label: str, text: str, reading: Reading, role: str = ""
 ) -> BlockView:
     shown, is_cut = _cut(text, reading)
-    if kind == "made":
+    if kind == "made" and not reading.is_exported:
         body = markup.summary(shown, reading.session_id, reading.message_count)
     elif kind == "other":
         body = markup.code(shown)
@@ -282,7 +286,7 @@ def _result(at: int, result: ToolResult, reading: Reading) -> BlockView:
             continue
         shown, was_cut = _cut(block_text(part), reading)
         is_cut |= was_cut
-        if ids_in_placeholder(shown):
+        if ids_in_placeholder(shown) and not reading.is_exported:
             linked = markup.linked(shown, reading.session_id, 0)
             bodies.append(Markup('<div class="plain">{}</div>').format(linked))
         else:
@@ -309,11 +313,9 @@ def picture(image: Image) -> Markup:
 
 def _cut(text: str, reading: Reading) -> tuple[str, bool]:
     """The beginning of `text` that is shown, and whether that is not all of it."""
-    lines, chars = (UNFOLD_LINES, UNFOLD_CHARS) if reading.is_whole else (FOLD_LINES, FOLD_CHARS)
-    if len(text) <= chars and text.count("\n") < lines:
+    if len(text) <= reading.max_chars and text.count("\n") < reading.max_lines:
         return text, False
-    shown = "\n".join(text[:chars].split("\n")[:lines])
-    return shown, True
+    return "\n".join(text[: reading.max_chars].split("\n")[: reading.max_lines]), True
 
 
 def _first_argument(arguments: object) -> str:

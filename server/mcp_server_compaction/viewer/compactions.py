@@ -18,7 +18,14 @@ from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject, is_list, is_object
 
 from mcp_server_compaction.protocol.sessions import iso_time
-from mcp_server_compaction.viewer.blocks import MessageView, Reading, message_view, message_views
+from mcp_server_compaction.viewer.blocks import (
+    UNFOLD_CHARS,
+    UNFOLD_LINES,
+    MessageView,
+    Reading,
+    message_view,
+    message_views,
+)
 from mcp_server_compaction.viewer.receipt_words import sentences
 from mcp_server_compaction.viewer.sessions import is_compaction
 from mcp_server_compaction.viewer.web import Page, Visit
@@ -197,7 +204,7 @@ def _views(
     shown: list[ShownRow] = []
     reading = Reading(info.session_id, info.message_count)
     # What stands there now has no page of its own, so it is shown whole.
-    now = Reading(info.session_id, info.message_count, reading.calls, is_whole=True)
+    now = Reading(info.session_id, info.message_count, reading.calls, UNFOLD_LINES, UNFOLD_CHARS)
     changed = 0
     for row in rows:
         known = [read[seq] for seq in row.before[:_HEADLINES_A_ROW] if seq in read]

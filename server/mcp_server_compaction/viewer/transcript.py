@@ -15,6 +15,8 @@ from mcp_server_compaction.reading.plain_text import block_text
 from mcp_server_compaction.reading.text_source import MemorySource, TextSource, open_source
 from mcp_server_compaction.viewer import markup
 from mcp_server_compaction.viewer.blocks import (
+    UNFOLD_CHARS,
+    UNFOLD_LINES,
     MessageView,
     Reading,
     block_at,
@@ -92,7 +94,9 @@ async def block(visit: Visit) -> Page:
     number = int(visit.request.path_params["block"])
     if visit.query.get("part") == "body":
         info = await visit.archive.session_info(session_id)
-        reading = Reading(session_id, info.message_count, is_whole=True)
+        reading = Reading(
+            session_id, info.message_count, max_lines=UNFOLD_LINES, max_chars=UNFOLD_CHARS
+        )
         found = await _with_calls(visit.archive, session_id, seq, seq, None, reading)
         views = await to_thread.run_sync(message_views, found, reading)
         view = next((b for m in views for b in m.blocks if b.number == number), None)

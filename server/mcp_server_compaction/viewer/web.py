@@ -40,8 +40,13 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-NAVIGATION: tuple[tuple[str, str], ...] = ()
-SESSION_TABS = (("", "Transcript"), ("/compactions", "Compactions"))
+NAVIGATION = (("search", "Search"), ("archive", "Keep and clean"))
+SESSION_TABS = (
+    ("", "Transcript"),
+    ("/compactions", "Compactions"),
+    ("/context", "Context now"),
+    ("/keep", "Export"),
+)
 
 
 @dataclass(frozen=True, slots=True)

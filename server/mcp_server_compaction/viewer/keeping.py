@@ -1,0 +1,148 @@
+"""Keep and clean: what takes how much room, what retention would delete, and deleting it.
+
+Everything is shown before it is done, and what was shown is what is deleted.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from hashlib import blake2b
+from typing import Any
+
+from context_compaction.archive import PrunePlan, PruneRules, SessionUsage
+from context_compaction.errors import QueryError
+from context_compaction.messages.model import JsonObject
+from starlette.responses import Response
+
+from mcp_server_compaction.protocol.sessions import iso_time
+from mcp_server_compaction.viewer.web import Page, Visit, redirect
+
+_DAY_SECONDS = 86_400
+_MOST_SHOWN = 500
+
+
+async def usage(visit: Visit) -> Page:
+    """`/archive`: how much room each session takes, the largest first."""
+    found = await visit.archive.usage()
+    sessions = sorted(found.sessions, key=lambda one: -_own_bytes(one))
+    document = {
+        "total_bytes": found.total_bytes,
+        "unnamed_output_bytes": found.unnamed_bytes,
+        "session_count": len(sessions),
+        "sessions": [_usage_document(one) for one in sessions[:_MOST_SHOWN]],
+    }
+    return Page(
+        "archive.html",
+        document,
+        {"sessions": sessions[:_MOST_SHOWN], "left": max(0, len(sessions) - _MOST_SHOWN)},
+    )
+
+
+async def plan(visit: Visit) -> Page:
+    """`/archive/prune?days=90&mb=500`: what retention would delete; nothing is deleted."""
+    return await _planned(visit, visit.query)
+
+
+async def prune(visit: Visit) -> Page | Response:
+    """Delete what a page listed; where that is not what the rules now choose, list it again."""
+    form = await visit.form()
+    asked = {name: values[0] for name, values in form.items() if name in ("days", "mb")}
+    page = await _planned(visit, asked)
+    if form.get("listed", [""])[0] != page.shown["listed"]:
+        return replace(page, status=409)
+    await visit.archive.delete([one.session_id for one in page.shown["plan"].sessions])
+    return redirect("/archive")
+
+
+async def _planned(visit: Visit, asked: Mapping[str, str]) -> Page:
+    planned = await visit.archive.prune(rules_of(asked), dry_run=True)
+    ids = "\n".join(one.session_id for one in planned.sessions)
+    listed = blake2b(ids.encode(), digest_size=16).hexdigest()
+    shown = {
+        "plan": planned,
+        "listed": listed,
+        "days": asked.get("days", ""),
+        "mb": asked.get("mb", ""),
+    }
+    return Page("prune.html", _plan_document(planned), shown)
+
+
+async def confirm_delete(visit: Visit) -> Page:
+    """`/sessions/ID/delete`: what would go."""
+    info = await visit.archive.session_info(visit.path("session_id"))
+    family, _ = await visit.archive.sessions(limit=50, family_of=info.session_id)
+    document: JsonObject = {"session_id": info.session_id, "messages": info.message_count}
+    return Page("delete.html", document, {"info": info, "children": len(family) - 1})
+
+
+async def delete(visit: Visit) -> Response:
+    """Delete one session with all its bytes; the form says which, in words.
+
+    Raises:
+        QueryError: It names another.
+    """
+    info = await visit.archive.session_info(visit.path("session_id"))
+    form = await visit.form()
+    if form.get("session", [""])[0] != info.session_id:
+        raise QueryError(f"Type the session's id, {info.session_id}, to delete it. Nothing was.")
+    await visit.archive.delete([info.session_id])
+    return redirect("/")
+
+
+async def retain(visit: Visit) -> Response:
+    """Keep a session from retention, or no longer."""
+    form = await visit.form()
+    keep = form.get("keep", [""])[0] == "yes"
+    await visit.archive.retain(visit.path("session_id"), retained=keep)
+    return redirect("/archive")
+
+
+def rules_of(asked: Mapping[str, str]) -> PruneRules:
+    """The rules that a form gives.
+
+    Raises:
+        QueryError: It gives none, or no numbers.
+    """
+    days, megabytes = (_number(asked, name) for name in ("days", "mb"))
+    if days is None and megabytes is None:
+        raise QueryError("Say how many days sessions are kept, or how many MB they may take.")
+    return PruneRules(
+        before_seconds=None if days is None else time.time() - days * _DAY_SECONDS,
+        max_bytes=None if megabytes is None else megabytes * 1024 * 1024,
+    )
+
+
+def _number(asked: Mapping[str, str], name: str) -> int | None:
+    text = asked.get(name, "").strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise QueryError(f"{name} is {text[:40]!r}. Give a whole number.")
+    return int(text)
+
+
+def _own_bytes(one: SessionUsage) -> int:
+    return one.log_bytes + one.own_bytes
+
+
+def _usage_document(one: SessionUsage) -> dict[str, Any]:
+    return {
+        "session_id": one.session_id,
+        "parent_session_id": one.parent_session_id,
+        "retained": one.is_retained,
+        "messages": one.message_count,
+        "last_time": iso_time(one.last_seconds),
+        "log_bytes": one.log_bytes,
+        "output_bytes": one.own_bytes,
+        "shared_output_bytes": one.shared_bytes,
+    }
+
+
+def _plan_document(planned: PrunePlan) -> JsonObject:
+    return {
+        "dry_run": True,
+        "sessions": [_usage_document(one) for one in planned.sessions],
+        "session_count": planned.session_count,
+        "freed_bytes": planned.freed_bytes,
+        "left_bytes": planned.left_bytes,
+    }

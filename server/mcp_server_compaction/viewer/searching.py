@@ -1,0 +1,74 @@
+"""The search page: the tool's search, with passages and filters."""
+
+import re
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from context_compaction.archive import Hit
+from markupsafe import Markup, escape
+
+from mcp_server_compaction.protocol.arguments import parse_arguments
+from mcp_server_compaction.protocol.schemas import SearchArguments
+from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer
+from mcp_server_compaction.viewer.web import Page, Visit
+
+# Passages are short enough to be shown as they are.
+_SIZES = SnippetSizes(50, 900, 900)
+_FIELDS = {"q": "query", "session": "session_id", "role": "role", "tool": "tool", "path": "path",
+           "since": "since", "until": "until", "kind": "kind", "order": "order",
+           "cursor": "cursor"}  # fmt: skip
+_WORD = re.compile(r"[^\W_]{2,}")
+HITS = 20
+
+
+async def search(visit: Visit) -> Page:
+    """`/search?q=…`: hits, best or newest first."""
+    query = visit.query
+    shown: dict[str, Any] = {name: query.get(name, "") for name in _FIELDS}
+    if not query.get("q", "").strip():
+        return Page("search.html", {"hits": [], "note": ""}, {"asked": shown, "hits": None})
+    wanted = {_FIELDS[name]: text for name, text in query.items() if name in _FIELDS}
+    arguments = parse_arguments(SearchArguments, wanted | {"limit": HITS})
+    page = await visit.archive.search(query_of(arguments))
+    answer = search_answer(page, _SIZES)
+    more = None
+    if answer.next_cursor:
+        kept = {name: text for name, text in query.items() if name in _FIELDS}
+        more = f"/search?{urlencode(kept | {'cursor': answer.next_cursor})}"
+    marks = _words_of(arguments.query) if arguments.kind != "regex" else []
+    hits = [
+        {"hit": hit, "address": address_of(hit), "html": marked(hit.snippet, marks)}
+        for hit in page.hits
+    ]
+    return Page(
+        "search.html",
+        answer.model_dump(mode="json", exclude_none=True) | {"next_page": more},
+        {"asked": shown, "hits": hits, "more": more},
+    )
+
+
+def address_of(hit: Hit) -> str:
+    """Where a hit stands."""
+    if hit.kind == "output":
+        line = hit.line or 1
+        start = max(1, line - 20)
+        output_id = hit.pointer.removeprefix("output://")
+        return f"/outputs/{quote(output_id)}?start={start}#L{line}"
+    return f"/sessions/{quote(hit.session_id)}?at={hit.seq}#m{hit.seq}"
+
+
+def marked(text: str, words: list[str]) -> Markup:
+    """The text with the words that were asked for marked."""
+    if not words:
+        return escape(text)
+    pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
+    parts: list[Markup] = []
+    at = 0
+    for found in pattern.finditer(text):
+        parts += [escape(text[at : found.start()]), Markup("<mark>{}</mark>").format(found[0])]
+        at = found.end()
+    return Markup("").join([*parts, escape(text[at:])])
+
+
+def _words_of(query: str) -> list[str]:
+    return sorted(set(_WORD.findall(query)), key=len, reverse=True)[:40]

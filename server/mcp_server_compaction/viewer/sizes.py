@@ -1,0 +1,154 @@
+"""What fills a context: the tokens of each block, by kind and by tool."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from context_compaction.messages.model import (
+    Block,
+    Document,
+    Image,
+    JsonObject,
+    Message,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    tool_calls,
+)
+from context_compaction.messages.placeholders import ids_in_placeholder, seems_synthetic
+from context_compaction.tokens.counter import MESSAGE_TOKENS, MessageCounter
+from markupsafe import Markup
+
+from mcp_server_compaction.viewer.blocks import parsed
+
+# In the order in which they stand in a bar, each with its name.
+KINDS = {
+    "system": "system messages",
+    "user": "the user",
+    "assistant": "the assistant",
+    "thinking": "thinking",
+    "call": "calls of tools",
+    "result": "results of tools",
+    "image": "pictures and documents",
+    "made": "summaries and placeholders",
+    "other": "other blocks",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One block of a context.
+
+    Attributes:
+        at: The message's place in the list, from 0.
+        block: The block's place in the message.
+        kind: One of `KINDS`.
+        label: The tool, or the kind.
+        tokens: Its estimate.
+        text: The beginning of what it says.
+    """
+
+    at: int
+    block: int
+    kind: str
+    label: str
+    tokens: int
+    text: str = ""
+
+
+def pieces_of(
+    raws: Sequence[JsonObject], format: str, count: MessageCounter, *, first: int = 0
+) -> list[Piece]:
+    """Every block of a list; call it in a thread, since counting takes its time."""
+    calls: dict[str, ToolCall] = {}
+    found: list[Piece] = []
+    for at, raw in enumerate(raws, start=first):
+        message = parsed(raw, format)
+        if message is None:
+            found.append(Piece(at, 0, "other", "unreadable", count.text(str(raw))))
+            continue
+        calls |= {call.call_id: call for call in tool_calls(message)}
+        found += _pieces(at, message, calls, count)
+    return found
+
+
+def _pieces(
+    at: int, message: Message, calls: dict[str, ToolCall], count: MessageCounter
+) -> Iterator[Piece]:
+    for number, block in enumerate(message.blocks):
+        kind, label = _kind_of(block, message.role, calls)
+        # What a message costs beside its blocks is charged to its first one.
+        extra = 0 if number else MESSAGE_TOKENS
+        yield Piece(at, number, kind, label, count.block(block) + extra, _beginning(block))
+
+
+def _kind_of(block: Block, role: str, calls: dict[str, ToolCall]) -> tuple[str, str]:
+    match block:
+        case Text():
+            kind = "made" if seems_synthetic(block.text) else role
+            return kind, KINDS[kind]
+        case Thinking():
+            return "thinking", KINDS["thinking"]
+        case ToolCall():
+            return "call", block.name
+        case ToolResult():
+            call = calls.get(block.call_id)
+            name = block.name or (call.name if call is not None else "unknown tool")
+            first = block.content[0] if len(block.content) == 1 else None
+            if isinstance(first, Text) and ids_in_placeholder(first.text):
+                return "made", name
+            return "result", name
+        case Image() | Document():
+            return "image", KINDS["image"]
+        case _:
+            return "other", block.kind
+
+
+def _beginning(block: Block) -> str:
+    match block:
+        case Text() | Thinking():
+            text = block.text
+        case ToolCall():
+            text = str(block.arguments)
+        case ToolResult():
+            text = " ".join(part.text for part in block.content if isinstance(part, Text))
+        case _:
+            text = ""
+    return " ".join(text[:400].split())[:120]
+
+
+def by_kind(pieces: Sequence[Piece]) -> dict[str, int]:
+    """The tokens of each kind that occurs, in the order of `KINDS`."""
+    found = dict.fromkeys(KINDS, 0)
+    for piece in pieces:
+        found[piece.kind] += piece.tokens
+    return {kind: tokens for kind, tokens in found.items() if tokens}
+
+
+def by_tool(pieces: Sequence[Piece]) -> list[tuple[str, int, int]]:
+    """For each tool the results that stand there and their tokens, most first."""
+    found: dict[str, list[int]] = {}
+    for piece in pieces:
+        if piece.kind == "result":
+            found.setdefault(piece.label, []).append(piece.tokens)
+    rows = [(name, len(sizes), sum(sizes)) for name, sizes in found.items()]
+    return sorted(rows, key=lambda row: -row[2])
+
+
+def bar(parts: Sequence[tuple[str, int]], whole: int) -> Markup:
+    """A bar of parts, each a class of the style sheet and its tokens, as a picture."""
+    total = max(whole, sum(tokens for _, tokens in parts), 1)
+    x = 0.0
+    rects: list[Markup] = []
+    for kind, tokens in parts:
+        width = 1000 * tokens / total
+        rects.append(
+            Markup('<rect class="c-{}" x="{}" y="0" width="{}" height="28"/>').format(
+                kind, f"{x:.2f}", f"{width:.2f}"
+            )
+        )
+        x += width
+    return Markup(
+        '<svg class="bar" viewBox="0 0 1000 28" preserveAspectRatio="none" aria-hidden="true">{}'
+        "</svg>"
+    ).format(Markup("").join(rects))
