@@ -6,10 +6,14 @@ short schemas, and resources are listed page by page from the archive.
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
+import anyio
+from anyio import to_thread
+from context_compaction.errors import CompactionError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
@@ -34,6 +38,16 @@ from mcp_server_compaction.protocol.tools import call_tool, list_tools
 
 _logger = logging.getLogger(__name__)
 
+# What the tools load when they are called, in the order that calls mostly come in.
+_ENGINE = (
+    "context_compaction.archive.local.archive",
+    "context_compaction.pipeline.compact",
+    "mcp_server_compaction.protocol.sampling",
+    "mcp_server_compaction.protocol.tools.compact_messages",
+    "mcp_server_compaction.protocol.tools.search_transcript",
+    "mcp_server_compaction.protocol.tools.persist_large_output",
+    "mcp_server_compaction.protocol.tools.read_persisted_output",
+)
 SERVER_NAME = "mcp-server-compaction"
 INSTRUCTIONS = (
     "Text such as [Old tool result cleared: …] or <persisted-output> stands for content that left "
@@ -89,14 +103,33 @@ class CompactionServer(Server[Deps]):
         )
 
 
+async def _load_when_greeted(deps: Deps) -> None:
+    await deps.greeted.wait()
+    await to_thread.run_sync(_load_engine, deps.config, abandon_on_cancel=True)
+
+
+def _load_engine(config: Config) -> None:
+    """Load what the first call of a tool would wait for: half a second of CPU."""
+    for module in _ENGINE:
+        import_module(module)
+    from context_compaction.redaction import find_secrets
+    from context_compaction.tokens.counter import counter_for
+
+    find_secrets("")  # its detector's rules
+    with suppress(CompactionError):  # a vocabulary that is damaged: the call says so itself
+        counter_for(config.model).text("word")
+
+
 def build_server(config: Config) -> CompactionServer:
     """The server for `config`. It touches no file before it runs."""
     changes = Changes()
 
     @asynccontextmanager
     async def lifespan(_: Server[Deps]) -> AsyncGenerator[Deps]:
-        async with open_deps(config, changes) as deps:
+        async with open_deps(config, changes) as deps, anyio.create_task_group() as background:
+            background.start_soon(_load_when_greeted, deps)
             yield deps
+            background.cancel_scope.cancel()
 
     server = CompactionServer(
         SERVER_NAME,

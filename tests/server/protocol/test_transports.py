@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,6 +76,28 @@ finally:
     sys.argv = ["", watched]
 """
 
+
+# The real command line in a process that says when it imports the tokenizer.
+HEARD = """
+import sys
+sys.addaudithook(
+    lambda event, about: event == "import" and about[0] == "tiktoken"
+    and print("tiktoken is imported", file=sys.stderr, flush=True)
+)
+from mcp_server_compaction.cli import main
+sys.argv = ["mcp-server-compaction"]
+main(standalone_mode=False)
+"""
+GREETING: Json = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
 
 LISTING = """
 import json, sys
@@ -170,19 +193,9 @@ def test_nothing_that_the_greeting_does_not_need_is_loaded_before_it(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     report = tmp_path / "modules.json"
-    greeting = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"},
-        },
-    }
     done = subprocess.run(
         [sys.executable, "-c", WATCHED, str(report)],
-        input=json.dumps(greeting) + "\n",
+        input=json.dumps(GREETING) + "\n",
         stdout=subprocess.PIPE,
         env=unmeasured(environment),
         encoding="utf-8",
@@ -193,6 +206,34 @@ def test_nothing_that_the_greeting_does_not_need_is_loaded_before_it(
     loaded = json.loads(report.read_text(encoding="utf-8"))
     assert "mcp_server_compaction.protocol.app" in loaded
     assert _heavy(loaded) == []
+    assert not Path(environment["MCP_COMPACTION_ARCHIVE"]).exists()
+
+
+def test_the_engine_is_loaded_once_the_host_has_its_answer(environment: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEARD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=unmeasured(environment),
+        encoding="utf-8",
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    assert process.stderr is not None
+    overdue = threading.Timer(30, process.kill)
+    overdue.start()
+    try:
+        for message in (GREETING, {"jsonrpc": "2.0", "method": "notifications/initialized"}):
+            process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+        assert "result" in json.loads(process.stdout.readline())
+        # Nothing was called: it is loaded by itself.
+        assert any("tiktoken is imported" in line for line in process.stderr)
+    finally:
+        overdue.cancel()
+        process.kill()
+        process.communicate()
     assert not Path(environment["MCP_COMPACTION_ARCHIVE"]).exists()
 
 

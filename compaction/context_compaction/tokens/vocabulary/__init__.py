@@ -47,8 +47,7 @@ _REINSTALL = "Reinstall mcp-server-compaction, or count with estimator='heuristi
 def load_o200k() -> "tiktoken.Encoding":
     """The o200k_base encoding, built once per process from the shipped file.
 
-    It takes about 0.4 s of CPU and holds the GIL for half of that: call it at startup, before
-    serving, rather than in a thread beside other work.
+    It takes about 0.4 s of CPU and holds the GIL for half of that.
 
     Raises:
         VocabularyError: The file is missing or damaged.
