@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
 from context_compaction.activity.git_commands import Git, git_effects
+from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_edits import LineEdit, sed_edits
 
 _HEREDOC = re.compile(
@@ -514,8 +515,12 @@ def _run(names: Sequence[str], code: str | None, folder: str | None) -> Iterator
 
 def changed_by_code(code: str) -> Iterator[MayChange]:
     """What a script may change: the files that it names, where it writes anything at all."""
-    words = tuple(_words_in(code))
-    if words and _CODE_WRITES.search(code):
+    written = written_by_python(code)
+    if written is not None:
+        words = tuple(sorted(written.names))
+    else:
+        words = tuple(_words_in(code)) if _CODE_WRITES.search(code) else ()
+    if words:
         yield MayChange(words)
 
 

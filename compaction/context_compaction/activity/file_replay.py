@@ -20,7 +20,8 @@ from context_compaction.activity import file_commands as shell
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile, ReplayedFile
-from context_compaction.activity.script_edits import edited_rows, written_by_python
+from context_compaction.activity.python_edits import written_by_python
+from context_compaction.activity.script_edits import edited_rows
 from context_compaction.activity.shell_folder import TEMPORARY, shell_folder
 from context_compaction.activity.shown_text import (
     ShownText,
@@ -60,6 +61,8 @@ _UNDONE = re.compile(
     r"|string to replace|must be unique|multiple occurrences",
     re.IGNORECASE,
 )
+# All parts of a patch are looked for before the first file is written.
+_NOT_BEGUN = re.compile(r"[Ff]ailed to find (?:expected lines|context)|verification failed")
 _DONE = re.compile(
     r"\b(?:success\w*|updated|replaced|edited|written|wrote|created|saved|applied)\b", re.IGNORECASE
 )
@@ -183,9 +186,11 @@ class _Replay:
         text: str,
     ) -> None:
         paths = [made.path for made in changes]
-        if result.is_error or _tells_failure(text):
-            # A patch of several files may have changed some of them.
-            if len(set(paths)) > 1 or use.kind == "execute":
+        text, ended_well = shell_text(text)
+        if result.is_error or not ended_well or _tells_failure(text):
+            # A patch of several files may have changed some of them, if it was begun at all.
+            is_begun = len(set(paths)) > 1 and not _NOT_BEGUN.search(text)
+            if is_begun or (use.kind == "execute" and not _NOT_BEGUN.search(text)):
                 self._doubt(paths, at, "a patch has failed on the way")
             return
         window = shown_text(text, start=None, limit=None) if "[File: " in text else None
@@ -374,7 +379,7 @@ class _Replay:
             moved.put_back(at, file.state)
             moved.read_at, moved.reads = file.read_at, file.reads
             writes = file.writes + 1
-            file.lose(at, "it was moved")
+            file.lose(at, "it was moved", is_gone=True)
             file.is_deleted, file.settled_at = True, at
             file.doubt = ""
         moved.used_at = moved.changed_at = at
@@ -424,13 +429,16 @@ class _Replay:
             return "\n".join(rows) if rows is not None and is_known else None
 
         written = written_by_python(code, text_of) if succeeded else None
-        for path, text in (written or {}).items():
-            file = self._file(self._seen(posixpath.normpath(posixpath.join(folder, path))))
-            self._git.found(file)
-            file.rewrite(at, text.split("\n"))
         if written is None:
             for effect in shell.changed_by_code(code):
                 self._may_change(at, effect, reason)
+            return
+        for path, text in written.texts.items():
+            file = self._file(self._seen(posixpath.normpath(posixpath.join(folder, path))))
+            self._git.found(file)
+            file.rewrite(at, text.split("\n"))
+        if unclear := written.unclear | written.may_write:
+            self._may_change(at, shell.MayChange(tuple(sorted(unclear))), reason)
 
     def _edited_lines(
         self, at: int, effect: shell.EditsLines, reason: str, *, succeeded: bool
@@ -459,7 +467,7 @@ class _Replay:
 
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
         for path, file in self._files.items():
-            if effect.concerns(path) and file.settled_at != at and not file.is_deleted:
+            if effect.concerns(path) and file.settled_at != at:
                 file.doubted(at, reason)
 
     def _printed(

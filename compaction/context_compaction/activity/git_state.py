@@ -85,7 +85,7 @@ class GitState:
         """`file` comes from the index or the last commit, or goes."""
         if done.verb == "from elsewhere":
             self.index.pop(file.path, None)
-            file.lose(at, _UNKNOWN)
+            file.lose(at, _UNKNOWN, is_gone=True)
             file.settled_at = at
         elif done.verb == "remove":
             self.index[file.path] = ABSENT
@@ -118,7 +118,7 @@ class GitState:
             if not file.state.has_text_of(state):
                 file.put_back(at, state)
         elif file.writes:
-            file.lose(at, _UNKNOWN)
+            file.lose(at, _UNKNOWN, is_gone=True)
             file.settled_at = at
         else:
             # Nothing that is told has changed it, so it is as it was.
@@ -150,7 +150,7 @@ class GitState:
                 if file.state.has_text_of(base):
                     file.put_back(at, state)
                 else:
-                    file.lose(at, _MERGED)
+                    file.lose(at, _MERGED, is_gone=True)
                     file.settled_at = at
         if done.verb != "apply":
             self.stashes.pop()

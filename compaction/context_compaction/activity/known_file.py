@@ -46,6 +46,9 @@ class ReplayedFile:
         lost_at: The message of that.
         touched: First and last line of what was changed last, newest first.
         is_deleted: Whether it is no more.
+        last_text: Where the whole is not known any more, the one that was, with the changes since
+            that could be made to it.
+        missed: The messages of changes that are not in `last_text`.
     """
 
     path: str
@@ -64,6 +67,8 @@ class ReplayedFile:
     lost_at: int = -1
     touched: tuple[tuple[int, int], ...] = ()
     is_deleted: bool = False
+    last_text: str | None = None
+    missed: tuple[int, ...] = ()
 
     @property
     def is_sure(self) -> bool:
@@ -124,6 +129,9 @@ class KnownFile:
     touched: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     is_deleted: bool = False
     is_exact: bool = True  # whether its end is known to the last newline
+    # The text that was known as a whole last, and the changes since that are not in it.
+    stale: list[str] | None = None
+    missed: list[int] = field(default_factory=list[int])
     settled_at: int = -1  # the message that says for certain what it is since
 
     @property
@@ -157,6 +165,8 @@ class KnownFile:
             -1 if rows is not None else self.lost_at,
             tuple(self.touched),
             self.is_deleted,
+            None if rows is not None or self.stale is None else "\n".join(self.stale),
+            tuple(self.missed),
         )
 
     @property
@@ -179,6 +189,7 @@ class KnownFile:
     def put_back(self, at: int, state: FileState) -> None:
         """It is again what it was."""
         self.segments = [(start, list(rows)) for start, rows in state.segments]
+        self.stale, self.missed = None, []
         self.end, self.seen_at, self.edits = state.end, state.seen_at, state.edits
         self.changed_at, self.writes = state.changed_at, state.writes
         self.doubt, self.doubt_at = state.doubt, state.doubt_at
@@ -190,6 +201,7 @@ class KnownFile:
     def see(self, at: int, rows: Sequence[str], *, is_exact: bool) -> None:
         """All lines of it as they are now."""
         self.segments, self.end = [(1, list(rows))], len(rows)
+        self.stale, self.missed = None, []
         self.seen_at, self.edits, self.is_exact = at, 0, is_exact
         self.doubt, self.doubt_at, self.lost, self.lost_at = "", -1, "", -1
         self.is_deleted = False
@@ -211,6 +223,7 @@ class KnownFile:
         self._join(start, rows)
         if self.rows is not None:
             self.lost, self.lost_at, self.is_exact = "", -1, False
+            self.stale, self.missed = None, []
 
     def agrees(self, start: int, rows: Sequence[str], *, ends: bool) -> bool:
         """Whether lines from `start` on are those that are known."""
@@ -241,8 +254,12 @@ class KnownFile:
                 joined.append((number, [lines[number]]))
         self.segments = joined
 
-    def lose(self, at: int, reason: str) -> None:
-        """Nothing of its text is known any more."""
+    def lose(self, at: int, reason: str, *, is_gone: bool = False) -> None:
+        """Nothing of its text is known any more, for certain; `is_gone` is where it is another."""
+        if is_gone:
+            self.stale, self.missed = None, []
+        elif self.rows is not None:
+            self.stale, self.missed = self.rows, [at]
         if self.segments:
             self.lost, self.lost_at = reason, at
         self.segments, self.end, self.touched = [], None, []
@@ -257,6 +274,22 @@ class KnownFile:
         """Change it as a call that succeeded did."""
         self.writes += 1
         self.changed_at = self.used_at = self.settled_at = at
+        stale = self.stale
+        self._apply(at, made)
+        if stale is not None and self.stale is stale:
+            self._apply_to_stale(at, stale, made)
+
+    def _apply_to_stale(self, at: int, stale: list[str], made: change.FileChange) -> None:
+        """Do to the text that was known last what was done to the one that is not known."""
+        copy = KnownFile(self.path)
+        copy.see(at, stale, is_exact=self.is_exact)
+        copy._apply(at, made)
+        if copy.rows is None:
+            self.missed.append(at)
+        else:
+            self.stale = copy.rows
+
+    def _apply(self, at: int, made: change.FileChange) -> None:
         match made:
             case change.Writes(_, text, True) if not self.is_deleted:
                 self._append(at, text)
@@ -272,7 +305,7 @@ class KnownFile:
             case change.Patches():
                 self._patch(at, made)
             case change.Deletes():
-                self.lose(at, "it was deleted")
+                self.lose(at, "it was deleted", is_gone=True)
                 self.is_deleted = True
             case _:
                 self.lose(at, "it was changed in a way that the call does not tell")
@@ -364,10 +397,7 @@ class KnownFile:
             first = start + text.count("\n", 0, position)
             text = f"{text[:position]}{new}{text[position + len(old) :]}"
             self._touch(first, old.count("\n") + 1, new.count("\n") + 1)
-            for later in range(n + 1, len(self.segments)):
-                at, held = self.segments[later]
-                self.segments[later] = (at + grown, held)
-            self.end = None if self.end is None else self.end + grown
+            self._shift(n, grown)
             position = text.find(old, position + len(new))
         self.segments[n] = (start, text.split("\n"))
 
@@ -384,15 +414,12 @@ class KnownFile:
     def _patch(self, at: int, made: change.Patches) -> None:
         rows = self.rows
         if rows is None:
-            self.lose(at, "a patch was applied to what is not known as a whole")
+            self._patch_parts(at, made)
             return
         lines = list(rows[:-1]) if rows and not rows[-1] else list(rows)
         position = 0
         for hunk in made.hunks:
-            for anchor in hunk.anchors:
-                found = _find(lines, (anchor,), position)
-                position = position if found is None else found + 1
-            found = _place(lines, hunk, position)
+            found = _hunk_at(lines, hunk, position)
             if found is None:
                 self.lose(at, "the old lines of a patch are not there")
                 return
@@ -401,6 +428,31 @@ class KnownFile:
             position = found + len(hunk.new)
             self.edits += 1
         self.segments, self.end = [(1, [*lines, ""])], len(lines) + 1
+
+    def _patch_parts(self, at: int, made: change.Patches) -> None:
+        """Apply it where each of its hunks stands in one place of what is known."""
+        for hunk in made.hunks:
+            places = [
+                (n, found)
+                for n, (_, held) in enumerate(self.segments)
+                if hunk.old and (found := _find(held, hunk.old, 0)) is not None
+            ]
+            if len(places) != 1 or hunk.is_at_end:
+                self.lose(at, "a patch was applied to what is not known as a whole")
+                return
+            [(n, found)] = places
+            start, held = self.segments[n]
+            self.segments[n] = start, [*held[:found], *hunk.new, *held[found + len(hunk.old) :]]
+            self._shift(n, len(hunk.new) - len(hunk.old))
+            self._touch(start + found, len(hunk.old), len(hunk.new))
+            self.edits += 1
+
+    def _shift(self, n: int, grown: int) -> None:
+        """What is known after part `n` stands so many lines further down."""
+        for later in range(n + 1, len(self.segments)):
+            at, held = self.segments[later]
+            self.segments[later] = (at + grown, held)
+        self.end = None if self.end is None else self.end + grown
 
     def _set_text(self, first: int, text: str, new_lines: int, old_lines: int = 1) -> None:
         rows = text.split("\n")
@@ -420,11 +472,23 @@ class KnownFile:
 
 
 def _find(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
+    """Where `wanted` stands from `start` on: as it is, or but for spaces around its lines."""
     size = len(wanted)
-    return next(
-        (n for n in range(start, len(lines) - size + 1) if lines[n : n + size] == list(wanted)),
-        None,
-    )
+    for form in (str, str.rstrip, str.strip):
+        sought = [form(line) for line in wanted]
+        there = [form(line) for line in lines]
+        for n in range(start, len(lines) - size + 1):
+            if there[n : n + size] == sought:
+                return n
+    return None
+
+
+def _hunk_at(lines: Sequence[str], hunk: change.Hunk, position: int) -> int | None:
+    """Where the old lines of `hunk` stand after `position` and its anchors."""
+    for anchor in hunk.anchors:
+        found = _find(lines, (anchor,), position)
+        position = position if found is None else found + 1
+    return _place(lines, hunk, position)
 
 
 def _place(lines: Sequence[str], hunk: change.Hunk, start: int) -> int | None:

@@ -75,8 +75,8 @@ class ShellFolder:
         """The command of `call` has ended in `folder`."""
         if not self.anew.get(call.name) and _given_folder(call) is None:
             # Where nobody knows whether the shell stays there, the next may start from either.
-            is_known = folder is not None and self.anew.get(call.name) is False
-            self.now = self.seen(folder) if is_known and folder is not None else None
+            seen = None if folder is None else self.seen(folder)
+            self.now = seen if seen == "" or self.anew.get(call.name) is False else None
 
 
 def shell_folder(commands: Sequence[tuple[ToolCall, str]], paths: Set[str]) -> ShellFolder:

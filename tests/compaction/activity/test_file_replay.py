@@ -48,6 +48,18 @@ COMMANDS = (
     "python3 - <<'E'\nt = open('{0}').read()\nassert t.count('task') == 1\n"
     "open('{1}', 'w').write(t.replace('task', 'T', 1))\nE",
     "python3 -c \"t = open('{0}').read(); open('{0}', 'w').write(t + 'end')\"",
+    "python3 - <<'E'\nfor p in ('{0}', '{1}'):\n    t = open(p).read()\n"
+    "    with open(p, 'w') as f:\n        f.write(t.replace('x', 'xx') + '!')\nE",
+    "python3 - <<'E'\nt = open('{0}').read()\nfor old, new in (('x', 'w'), ('end', 'END')):\n"
+    "    assert old in t, old\n    t = t.replace(old, new)\nopen('{0}', 'w').write(t)\nE",
+    "python3 - <<'E'\nimport json\na, b = open('{0}').read(), open('{1}').read()\n"
+    "f = open('{0}', 'w'); f.write(b); f.write(a); f.close()\n"
+    "with open('{1}', 'w') as f: json.dump(a, f)\nE",
+    "python3 - <<'E'\nt = open('{0}').read()\ndef once(a, b):\n    global t\n"
+    "    t = t.replace(a, b)\nonce('x', 'y')\nopen('{0}', 'w').write(t)\nE",
+    "python3 - <<'E'\nt = open('{0}').read()\nif 'x' in t: raise SystemExit\n"
+    "open('{0}', 'w').write('none')\nE",
+    "python3 - <<'E'\nt = open('{0}').read()\nwith open('{1}', 'a') as f: print(t, file=f)\nE",
     "awk 1 {0} > t && mv t {0}", "perl -pi -e 's/1/2/' {0}", "cat <<< hello > {0}", "nl -ba {0}",
 )  # fmt: skip
 
@@ -287,6 +299,30 @@ def test_a_patch_finds_its_lines_and_may_move_the_file() -> None:
     )
     assert files["b.py"].text == "def f():\n    return 1\ndef g():\n    return 2\n"
     assert files["a.py"].is_deleted
+
+
+def test_a_patch_of_several_files_that_was_refused_has_changed_none() -> None:
+    patch = (
+        "*** Begin Patch\n*** Update File: a.py\n@@\n-one\n+two\n"
+        "*** Update File: b.py\n@@\n-no\n+yes\n*** End Patch"
+    )
+    said = (
+        '{"output": "error: Failed to find expected lines in b.py", "metadata": {"exit_code": 1}}'
+    )
+    file = replayed(
+        answered("1", "Write", "ok", file_path="a.py", content="one\n"),
+        answered("2", "apply_patch", said, input=patch),
+    )
+    assert (file.text, file.is_sure) == ("one\n", True)
+
+
+def test_of_a_text_that_was_lost_the_last_whole_one_is_told_with_what_is_not_in_it() -> None:
+    file = replayed(
+        answered("1", "Write", "ok", file_path="a.py", content="one\ntwo\n"),
+        answered("2", "Edit", "updated", file_path="a.py", old_string="six", new_string="6"),
+        answered("3", "Edit", "updated", file_path="a.py", old_string="two", new_string="2"),
+    )
+    assert (file.text, file.last_text, file.missed) == (None, "one\n2\n", (4,))
 
 
 def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
