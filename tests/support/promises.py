@@ -15,12 +15,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from context_compaction.archive import ArchivedMessage
+from context_compaction.archive import ArchivedMessage, OutputSlice
 from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.errors import NotFoundError
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from context_compaction.summarizers.extractive.carried import SUMMARIZED_MESSAGES
 
 from .json_types import Json
 from .provider_rules import problems
@@ -61,6 +62,12 @@ class _WithoutOriginals:
         self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:
         raise NotFoundError(f"Messages {start} to {stop} of {session_id} {head} are lost.")
+
+    async def read_output(self, output_id: str, **wanted: Any) -> OutputSlice:
+        found = await self._archive.read_output(output_id, **wanted)
+        if found.info.tool_name == SUMMARIZED_MESSAGES:
+            raise NotFoundError(f"What {output_id} tells of lost messages is lost with them.")
+        return found
 
 
 async def check_promises(

@@ -47,14 +47,15 @@ def synthetic_session(tokens: int, seed: int) -> list[Json]:
     left_chars = tokens * _CHARS_PER_TOKEN
     turn = 0
     while left_chars > 0:
-        new = _turn(dice, turn)
+        new = synthetic_turn(dice, turn)
         messages += new
         left_chars -= sum(_chars(message) for message in new)
         turn += 1
     return messages
 
 
-def _turn(dice: random.Random, turn: int) -> list[Json]:
+def synthetic_turn(dice: random.Random, turn: int) -> list[Json]:
+    """The messages of one request: the request, calls with their results, an answer."""
     topic = dice.choice(_TOPICS)
     request = (
         f"Task {turn}: {_sentence(dice)} It concerns the {topic}. Do not touch the public API."

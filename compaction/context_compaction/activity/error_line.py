@@ -25,11 +25,14 @@ def error_line(text: str) -> str:
 
     "Traceback" announces an error, and "ValueError: …" names it, in any language's spelling.
     """
-    lines = [line.strip() for line in scanned(text).split("\n") if line.strip()]
-    telling = [line for line in lines if ERROR.search(line) or _ERROR_NAME.match(line)]
-    telling = [line for line in telling if not line.startswith("Traceback (")] or telling
-    chosen = telling[-1] if telling else (lines[-1] if lines else "")
-    return chosen[:LINE_CHARS]
+    lines = [line for row in scanned(text).split("\n") if (line := row.strip())]
+    announced = ""
+    for line in reversed(lines):
+        if ERROR.search(line) or _ERROR_NAME.match(line):
+            if not line.startswith("Traceback ("):
+                return line[:LINE_CHARS]
+            announced = announced or line
+    return (announced or (lines[-1] if lines else ""))[:LINE_CHARS]
 
 
 def scanned(text: str) -> str:

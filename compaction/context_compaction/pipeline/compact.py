@@ -98,8 +98,9 @@ async def compact(
         await tell(0.6, "cleared")
         on_disk = await files_on_disk(known.paths if known else (), read_file)
         spans = spans_in(context, plan)
-        raws = {span: await read_span(span, archive, context.format) for span in spans}
-        decision = await to_thread.run_sync(decide, context, session, plan, known, on_disk, raws)
+        states, name = session.all_states, context.format
+        read = {span: await read_span(span, states, archive, name) for span in spans}
+        decision = await to_thread.run_sync(decide, context, session, plan, known, on_disk, read)
         if asks_host(context, decision):
             prompt = await ask_host(context, decision, archive, now_seconds)
             return needs_summary(given, context, prompt)

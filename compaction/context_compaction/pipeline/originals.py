@@ -1,6 +1,7 @@
 """What a summary stands for in the original words, from the list that came in or the archive."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from context_compaction import formats
@@ -12,18 +13,33 @@ from context_compaction.context import (
     Plan,
     ReceivedInput,
     is_ours,
+    span_of,
 )
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import attributed
+from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import Message, Messages, text_of
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.placeholders import Span
 from context_compaction.session.load import Stored
+from context_compaction.session.save import CarriedOn
+from context_compaction.session.state import CarriedOriginals, SessionState, carried_for
+from context_compaction.summarizers.extractive.carried import (
+    Carried,
+    as_json,
+    carried_of,
+    packed,
+    unpacked,
+)
+from context_compaction.summarizers.extractive.work_log import merged
 
-# By what an earlier summary stands for, the originals that the archive has of it, each with its
-# number in the transcript.
-Archived: TypeAlias = Mapping[Span, Sequence[tuple[int | None, Message]]]
+# By what an earlier summary stands for, the originals that the archive has of it.
+Archived: TypeAlias = Mapping[Span, Carried]
+# The same as it is read: packed and made short, or message by message.
+Read: TypeAlias = bytes | Sequence[ArchivedMessage]
+
+_NONE = Carried(is_short=False)
 
 
 def needs_archive(given: ReceivedInput, stored: Stored) -> bool:
@@ -37,8 +53,23 @@ def spans_in(context: CompactionContext, plan: Plan) -> list[Span]:
     return [span for span in found if span is not None]
 
 
-async def read_span(span: Span, archive: Store, format: str) -> list[ArchivedMessage]:
-    """The originals in `span`; none where the summary's text must do."""
+async def read_span(
+    span: Span, states: Sequence[SessionState], archive: Store, format: str
+) -> Read:
+    """The originals in `span`, made short where a call left them so; none where the text must do.
+
+    Args:
+        span: What a summary stands for.
+        states: What the session's calls left, oldest first.
+        archive: Where they stand.
+        format: That of the messages.
+    """
+    carried = carried_for(span, states)
+    try:
+        if carried is not None:
+            return (await archive.read_output(carried.output_id)).data
+    except (NotFoundError, ArchiveDamagedError):
+        pass  # the originals themselves are there
     try:
         found = await archive.read_messages(
             span.session_id, span.start_seq, span.stop_seq, head=span.head
@@ -48,9 +79,52 @@ async def read_span(span: Span, archive: Store, format: str) -> list[ArchivedMes
     return [item for item in found if item.format == format]
 
 
-def parsed_originals(read: Mapping[Span, Sequence[ArchivedMessage]], format: str) -> Archived:
+def parsed_originals(read: Mapping[Span, Read], format: str) -> Archived:
     """What was read, parsed."""
-    return {span: _numbered(items, format) for span, items in read.items()}
+    return {
+        span: unpacked(found) if isinstance(found, bytes) else _whole(found, format)
+        for span, found in read.items()
+    }
+
+
+def carried_on(
+    context: CompactionContext,
+    plan: Plan,
+    archived: Archived,
+    messages: Messages,
+    states: Sequence[SessionState],
+) -> CarriedOn:
+    """For each summary in the result where its originals stand made short; what is new of that.
+
+    Args:
+        context: The call.
+        plan: What a text takes the place of.
+        archived: What the archive has of what earlier summaries stand for.
+        messages: The result.
+        states: What the session's calls left, oldest first.
+    """
+    carried: list[CarriedOriginals] = []
+    blobs: list[Blob] = []
+    originals = originals_of(context, plan, archived)
+    texts = [(plan.history, originals.history), (plan.prefix, originals.prefix)]
+    if plan.cut is not None and plan.cut.folds_request:
+        texts = [(plan.replaced, _joined(originals.history, originals.prefix))]
+    kinds = context.settings.tool_kinds
+    for replaced, record in texts:
+        if replaced and record.messages and not record.lost:
+            short = carried_of(record.messages, record.numbers, record.tally, kinds)
+            blob = packed(context.gates.json(as_json(short)))
+            span = span_of(context, replaced)
+            carried.append(
+                CarriedOriginals(span.start_seq, span.stop_seq, span.head, blob.output_id)
+            )
+            blobs.append(blob)
+    for message in messages:
+        kept = placeholders.span_replaced_by(message)
+        known = carried_for(kept, states) if kept is not None else None
+        if known is not None and known not in carried:
+            carried.append(known)
+    return carried, blobs
 
 
 def number_of(context: CompactionContext, message: Message) -> int | None:
@@ -80,6 +154,7 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
         since: list[Message] = []
         earlier: list[str] = []
         lost: list[str] = []
+        shortened: list[Carried] = []
         for message in messages:
             if placeholders.originals_of(message) is None:
                 since.append(_as_it_came(context, message))
@@ -87,24 +162,44 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
                 numbers.append(number_of(context, message))
                 continue
             span = _span_of_ours(context, message)
-            found = archived.get(span, ()) if span is not None else ()
-            originals.extend(original for _, original in found)
-            numbers.extend(number for number, _ in found)
+            found = archived.get(span, _NONE) if span is not None else _NONE
+            originals += found.messages
+            numbers += found.numbers
+            shortened.append(found)
             ours = carried_by(message)
             earlier.append(ours.body if ours else text_of(message.blocks))
-            if not found:
+            if not found.messages:
                 lost.append(earlier[-1])  # what the summary says of them goes on
-        texts = "\n".join(earlier), "\n".join(lost)
         return OriginalMessages(
-            tuple(originals), tuple(since), *texts, later, pinned, tuple(numbers)
+            tuple(originals),
+            tuple(since),
+            "\n".join(earlier),
+            "\n".join(lost),
+            later,
+            pinned,
+            tuple(numbers),
+            merged([found.tally for found in shortened]),
+            any(found.is_short for found in shortened),
         )
 
     return Originals(record_of(plan.history), record_of(plan.prefix))
 
 
-def _numbered(items: Sequence[ArchivedMessage], format: str) -> list[tuple[int | None, Message]]:
+def _joined(one: OriginalMessages, other: OriginalMessages) -> OriginalMessages:
+    """Two records of which one follows the other."""
+    return replace(
+        one,
+        messages=(*one.messages, *other.messages),
+        numbers=(*one.numbers, *other.numbers),
+        lost=one.lost + other.lost,
+        tally=merged([one.tally, other.tally]),
+    )
+
+
+def _whole(items: Sequence[ArchivedMessage], format: str) -> Carried:
     messages = attributed(formats.parse([item.raw for item in items], format=format))
-    return [(None if m.index is None else items[m.index].seq, m) for m in messages]
+    numbers = (None if m.index is None else items[m.index].seq for m in messages)
+    return Carried(messages, tuple(numbers), is_short=False)
 
 
 def _as_it_came(context: CompactionContext, message: Message) -> Message:

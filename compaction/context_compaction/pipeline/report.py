@@ -21,6 +21,7 @@ from context_compaction.messages.placeholders import summary_of
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
 from context_compaction.pipeline.effort import is_of_request
+from context_compaction.pipeline.originals import carried_on
 from context_compaction.pipeline.redaction_gates import (
     redaction_report,
     safe_edits,
@@ -47,7 +48,7 @@ from context_compaction.session.earlier_calls import (
 from context_compaction.session.load import Session
 from context_compaction.session.recognised import answered, named
 from context_compaction.session.rejections import with_rejections
-from context_compaction.session.save import Commit, commit_of, placed
+from context_compaction.session.save import CarriedOn, Commit, commit_of, placed
 from context_compaction.summarizers.instructions.collect_pins import pin_warnings, pins_json
 from context_compaction.tokens.counter import Estimate, MessageCounter
 
@@ -118,6 +119,9 @@ def finish(
             result, given.payload, start, repairs, validation, rendered, now_seconds
         )
     result = placed(result, session)
+    carried: CarriedOn = (), ()
+    if result.changed or kept is not None:
+        carried = carried_on(context, plan, decision.archived, messages, session.all_states)
     commit = commit_of(
         result,
         context,
@@ -127,6 +131,7 @@ def finish(
         validation,
         rendered,
         kept,
+        carried,
         wishes=given.request,
         now_seconds=now_seconds,
     )

@@ -12,7 +12,7 @@ from functools import partial
 from anyio import to_thread
 
 from context_compaction.activity.digest import digest
-from context_compaction.archive import ArchivedMessage, Store
+from context_compaction.archive import Store
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -28,7 +28,12 @@ from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
 from context_compaction.pipeline.assemble import excess_tokens
-from context_compaction.pipeline.originals import number_of, originals_of, parsed_originals
+from context_compaction.pipeline.originals import (
+    Read,
+    number_of,
+    originals_of,
+    parsed_originals,
+)
 from context_compaction.pipeline.plan import filled, has_slack, with_more_files
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
@@ -77,7 +82,7 @@ def decide(
     plan: Plan,
     known: KnownFiles | None,
     on_disk: Mapping[str, DiskFile],
-    read: Mapping[Span, Sequence[ArchivedMessage]],
+    read: Mapping[Span, Read],
 ) -> Decision:
     """All that is settled before a text is written: `plan` filled, and what the text stands for.
 
@@ -195,7 +200,7 @@ def job_of(
     return SummaryJob(
         messages=record.messages,
         previous=record.earlier,
-        has_originals=not record.lost,
+        has_originals=not (record.lost or record.is_short),
         max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
         numbers=record.numbers,
         # What the user said is in the record itself.
@@ -305,6 +310,7 @@ def extract_of(
     """Verbatim extracts from the record, of at most `max_tokens`, that stand `beside` prose."""
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
+    is_in_list = len(record.since) == len(record.messages)
     asked = SummaryInput(
         record.messages,
         digest(record.messages, context.settings.tool_kinds),
@@ -316,9 +322,11 @@ def extract_of(
         numbers=record.numbers,
         tool_kinds=context.settings.tool_kinds,
         is_turn_prefix=is_prefix,
-        # What comes from the archive is not in the list, nor are the files of that time.
-        files=context.replayed() if len(record.since) == len(record.messages) else None,
+        # What comes from the archive is not in the list, nor are the files of that time; what was
+        # made short tells no file's text.
+        files=context.replayed() if record.is_short or is_in_list else None,
         beside=beside,
+        tally=record.tally,
     )
     return writer.write(asked, context.count)
 

@@ -50,6 +50,7 @@ from context_compaction.result import CompactResult
 from context_compaction.session.saved_summary import SummaryMatch
 from context_compaction.session.state import SessionState, before, stop_seq_of
 from context_compaction.settings import Settings
+from context_compaction.summarizers.extractive.carried import Carried
 from context_compaction.tokens.counter import MessageCounter
 
 _MAX_SOURCES = 5
@@ -147,7 +148,7 @@ class Decision:
     plan: Plan
     earlier_calls: EarlierCalls
     originals: Originals
-    archived: Mapping[Span, Sequence[tuple[int | None, Message]]]
+    archived: Mapping[Span, Carried]
     memory: SummaryMatch | None = None
 
 

@@ -5,6 +5,7 @@ The state is what later calls read; the receipt is a report.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from context_compaction.activity.read_state import refreshed
 from context_compaction.archive import ContextEntry, Store
@@ -22,6 +23,7 @@ from context_compaction.session.load import Session
 from context_compaction.session.rejections import rejection_of
 from context_compaction.session.saved_summary import summary_to_save
 from context_compaction.session.state import (
+    CarriedOriginals,
     Filling,
     ModelCall,
     PreparedList,
@@ -32,6 +34,9 @@ from context_compaction.session.state import (
     with_state,
 )
 from context_compaction.summarizers.instructions.collect_pins import pin_blobs
+
+# For each summary in a result where its originals stand made short, and what is new of that.
+CarriedOn: TypeAlias = tuple[Sequence[CarriedOriginals], Sequence[Blob]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ def commit_of(
     validation: Validation,
     rendered: Sequence[Sequence[JsonObject]],
     prepared: PreparedList | None,
+    carried: CarriedOn,
     *,
     wishes: CompactRequest,
     now_seconds: float,
@@ -91,6 +97,7 @@ def commit_of(
         validation: The messages that go out ...
         rendered: ... in the provider's form.
         prepared: What is kept to be applied later.
+        carried: Where the originals of its summaries stand made short, and what is new of that.
         wishes: The request as it came in.
         now_seconds: The time.
     """
@@ -101,16 +108,20 @@ def commit_of(
     memory = summary_to_save(context, decision.plan, words, wishes, now_seconds)
     if prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
-        state = SessionState(memory=memory, model=model, made=made_in(messages))
+        made = made_in(messages)
+        state = SessionState(memory=memory, model=model, made=made, carried=tuple(carried[0]))
     elif is_told or model is not None:
         state = _whole_state(result, context, decision.earlier_calls, messages, wishes)
         rejection = rejection_of(result, session.rejections)
-        state = replace(state, rejection=rejection, memory=memory, model=model)
+        state = replace(
+            state, rejection=rejection, memory=memory, model=model, carried=tuple(carried[0])
+        )
     else:
         # A summary for later; it is no compaction, so nothing else of this call is remembered.
         state = SessionState(memory=memory)
     receipt = context.gates.json(with_state(result.receipt, state))
-    blobs = (*_dated(validation, context), *pin_blobs(context.pins.candidates))
+    pinned = pin_blobs(context.pins.candidates)
+    blobs = (*_dated(validation, context), *pinned, *carried[1])
     if prepared is not None:
         return Commit(with_prepared(receipt, prepared), start.history, blobs)
     if result.changed:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from context_compaction.activity.read_state import FileState
 from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
+from context_compaction.messages.placeholders import Span
 from context_compaction.request import CompactRequest
 
 VERSION = 1
@@ -106,6 +107,23 @@ class PreparedList:
 
 
 @dataclass(frozen=True, slots=True)
+class CarriedOriginals:
+    """Where stands, made short, what a summary of ours stands for.
+
+    Attributes:
+        start_seq: The first archived message that the summary stands for ...
+        stop_seq: ... and the last one ...
+        head: ... in the history that this names.
+        output_id: The output that holds it.
+    """
+
+    start_seq: int
+    stop_seq: int
+    head: str
+    output_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionState:
     """What one call leaves for later ones.
 
@@ -120,6 +138,7 @@ class SessionState:
         made: The hash of each message of ours in the result, so that it is known again.
         repeat_key: Names the result together with what was asked of it; "" for none.
         prepared: What was prepared to be applied later, if anything was.
+        carried: For each summary in the result, where its originals stand made short.
     """
 
     version: int = VERSION
@@ -132,6 +151,7 @@ class SessionState:
     made: tuple[str, ...] = ()
     repeat_key: str = ""
     prepared: PreparedList | None = None
+    carried: tuple[CarriedOriginals, ...] = ()
 
 
 _DEFAULTS = asdict(SessionState())
@@ -168,7 +188,15 @@ def state_of(receipt: JsonObject) -> SessionState:
         tuple(kept.get("made", ())),
         kept.get("repeat_key", ""),
         _read_if(PreparedList, kept.get("prepared")),
+        tuple(_read(CarriedOriginals, item) for item in kept.get("carried", ())),
     )
+
+
+def carried_for(span: Span, states: Sequence[SessionState]) -> CarriedOriginals | None:
+    """Where the originals of `span` stand made short, by the newest of `states` that tells."""
+    names = span.start_seq, span.stop_seq, span.head
+    known = (item for state in reversed(states) for item in state.carried)
+    return next((c for c in known if (c.start_seq, c.stop_seq, c.head) == names), None)
 
 
 def made_by(states: Sequence[SessionState]) -> frozenset[str]:

@@ -12,7 +12,24 @@ from context_compaction.activity.digest import Digest
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.messages.model import Messages
 
-__all__ = ["SummaryInput"]
+__all__ = ["SummaryInput", "Tally"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The work of turns that are told no more one by one.
+
+    Attributes:
+        first: Number of the first message of theirs ...
+        last: ... and of the last one; -1 where there are none.
+        deeds: By verb how often what was done, the newest last.
+        effects: What was done once and must not be done again, the newest last.
+    """
+
+    first: int = -1
+    last: int = -1
+    deeds: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
+    effects: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +52,7 @@ class SummaryInput:
         files: The files as the calls leave them; None where `messages` alone tell that.
         beside: Prose that stands before the text, and tells what was done and where that stands;
             empty where the text is all.
+        tally: The work of what is older than `messages`.
     """
 
     messages: Messages
@@ -49,3 +67,4 @@ class SummaryInput:
     is_turn_prefix: bool = False
     files: Mapping[str, ReplayedFile] | None = None
     beside: str = ""
+    tally: Tally = field(default_factory=Tally)

@@ -194,9 +194,14 @@ def _action(
     return Action(number, call.name, use, _one_line(label), text, failed, error, effect, call)
 
 
+def without_heredocs(command: str) -> str:
+    """A command line without the texts that stand in it."""
+    return _HEREDOC.sub("", command[:_COMMAND_CHARS])
+
+
 def _command_label(command: str) -> str:
     """What a command line is for: its last part that is no script, no change of folder, no look."""
-    bare = _HEREDOC.sub("", command[:_COMMAND_CHARS])
+    bare = without_heredocs(command)
     parts = [part.strip() for part in _PARTS.split(bare) if part.strip()]
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts
     told = [part for part in parts if not _LOOK.match(part)] or parts

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.activity.digest import effects_in
+from context_compaction.summarizers import Tally
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
 
@@ -28,6 +29,11 @@ _MOST_FAILURES = 4
 AGE_WANT = 0.2
 _VERB_OF = {"write": "wrote", "edit": "edited", "notebook": "edited", "read": "read"}
 _VERBS = ("wrote", "edited", "ran", "read")
+# Of work that is told no more turn by turn: so many names and effects are counted, so much is told.
+_MOST_NAMES = 24
+_MOST_EFFECTS = 12
+_TALLY_CHARS = (240, 800)
+_TALLY_WANT = 1.0
 _COMMIT = re.compile(
     r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
 )
@@ -78,6 +84,61 @@ class Failure:
         return f"{line}; passed [{self.passed}]{cure}"
 
 
+def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tally:
+    """`before` with the work of `turns`, which stand in the messages with these `numbers`."""
+    names = short_names(turns)
+    deeds = {verb: Counter(done) for verb, done in before.deeds.items()}
+    effects = list(before.effects)
+    for turn in turns:
+        for action in turn.actions:
+            verb, name = _deed(action, names)
+            if verb:
+                done = deeds.setdefault(verb, Counter())
+                done[name] = done.pop(name, 0) + 1
+            if action.effect and action.failed is False:
+                effects.append(_effect_told(action))
+    known = [number for number in (before.first, before.last, *numbers) if number >= 0]
+    return Tally(
+        min(known, default=-1),
+        max(known, default=-1),
+        {verb: dict(_most(done)) for verb, done in deeds.items()},
+        tuple(dict.fromkeys(reversed(effects)))[:_MOST_EFFECTS][::-1],
+    )
+
+
+def merged(tallies: Sequence[Tally]) -> Tally:
+    """The work of all of `tallies`, the oldest first."""
+    deeds: dict[str, Counter[str]] = {}
+    for tally in tallies:
+        for verb, done in tally.deeds.items():
+            deeds.setdefault(verb, Counter()).update(done)
+    numbers = [n for tally in tallies for n in (tally.first, tally.last) if n >= 0]
+    effects = (effect for tally in tallies for effect in tally.effects)
+    return Tally(min(numbers, default=-1), max(numbers, default=-1), deeds, tuple(effects))
+
+
+def tally_lines(tally: Tally) -> Iterator[Line]:
+    """What the log says of turns without entries: what was done, what must not be done again."""
+    label = f"[{tally.first}-{tally.last}] "
+    told = [
+        f"{verb} {', '.join(map(_times, sorted(done.items(), key=lambda item: -item[1])))}"
+        for verb in _VERBS
+        if (done := tally.deeds.get(verb))
+    ]
+    if told:
+        text = "; ".join(told)
+        yield from versions((-2, 0), label, text, _TALLY_CHARS, (_TALLY_WANT, 2 + _TALLY_WANT))
+    if tally.effects:
+        text = f"{label}done, do not repeat: {'; '.join(tally.effects)}"
+        yield Line((-2, 1), _TALLY_WANT, text)
+
+
+def _most(done: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Of what was done what was done most, in its order."""
+    most = sorted(done, key=lambda name: -done[name])[:_MOST_NAMES]
+    yield from ((name, times) for name, times in done.items() if name in most)
+
+
 def log_lines(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Line]:
     """The log; `names` gives each path the short name that it has in it."""
     failures = failures_of(turns, names)
@@ -87,6 +148,11 @@ def log_lines(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Line]:
         mine = [failure for failure in failures if failure.last_turn == at][-_MOST_FAILURES:]
         lines += _turn_lines(turns[at], at, len(turns) - 1 - at, mine, names, told)
     return lines
+
+
+def commits_in(text: str) -> list[str]:
+    """The lines of a command's answer that name the commits it made."""
+    return [found[0] for found in _COMMIT.finditer(text)]
 
 
 def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:

@@ -35,6 +35,7 @@ from context_compaction.summarizers.extractive.work_log import (
     failures_of,
     log_lines,
     short_names,
+    tally_lines,
 )
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.typed_text import sentences_of
@@ -59,7 +60,11 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     if files is None:
         files = replay_files(request.messages, request.tool_kinds)
     sections: dict[str, Sequence[Line]] = {
-        LOG: [*log_lines(turns, names), *_entry_lines(earlier, LOG, len(turns))],
+        LOG: [
+            *log_lines(turns, names),
+            *_entry_lines(earlier, LOG, len(turns)),
+            *tally_lines(request.tally),
+        ],
         FACTS: _current([
             *fact_lines(turns, request.digest, files),
             *_entry_lines(earlier, FACTS, 8),

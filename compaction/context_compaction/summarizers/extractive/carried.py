@@ -1,0 +1,331 @@
+"""What a later summary needs of messages that were summarised: the same messages, made short.
+
+A summary is not made of the summary before, or facts would erode; nor of all that was ever said, or
+a session's compactions would grow dearer with its age. It is made of what came since, and of this:
+of the newest messages every call and the telling parts of every answer, of older ones what was
+done, then what the user said, then what binds of it; and of the oldest a tally of the work.
+The size has a bound, so that the thousandth compaction costs what the tenth did. Pure.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from context_compaction.activity.digest import is_failed, plan_of
+from context_compaction.activity.error_line import error_line
+from context_compaction.activity.tool_kinds import classify, is_steering
+from context_compaction.messages import placeholders
+from context_compaction.messages.edits import Blob, output_id_of
+from context_compaction.messages.model import (
+    Block,
+    JsonObject,
+    Message,
+    Messages,
+    Text,
+    ToolCall,
+    ToolResult,
+    compact_json,
+    is_list,
+    is_object,
+    is_stand_in,
+)
+from context_compaction.messages.speakers import passages_of, user_texts
+from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_results import result_text
+from context_compaction.summarizers import Tally
+from context_compaction.summarizers.extractive.turns import is_trouble, turns_of, without_heredocs
+from context_compaction.summarizers.extractive.work_log import commits_in, tallied
+from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
+from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
+
+# Counted from the newest on, in characters of what is kept: so far back stand answers ...
+_ANSWERS_CHARS = 48_000
+# ... so far what was done and said ...
+_DEEDS_CHARS = 72_000
+# ... and so far the user's words; beyond it those that surely bind, up to so much more.
+_WORDS_CHARS = 104_000
+_BINDING_CHARS = 8_000
+_WORD_CHARS = 6_000  # of one text of the user's
+_SAID_CHARS = 1_500  # of one of the agent's
+_OLD_SAID_CHARS = 240
+_OTHER_CHARS = 400  # of one that a tool or the host says in the user's name
+_OUTPUT_CHARS = 480
+_RECORD_CHARS = 2_400  # of an answer in JSON
+_ARGUMENT_CHARS = 240
+_COMMAND_CHARS = 800
+_FIRST_CHARS = 400
+# The tool that the archive keeps it under.
+SUMMARIZED_MESSAGES = "summarized messages"
+_MEDIA_TYPE = "application/zlib"
+_FILE_KINDS = ("read", "write", "edit", "notebook")
+_ANSWERS, _DEEDS, _WORDS = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """Messages made short.
+
+    Attributes:
+        messages: What is left of them, oldest first.
+        numbers: The number of each in the transcript; None for one without.
+        tally: The work in what is left out.
+        is_short: Whether they are made short; whole originals are carried in the same form.
+    """
+
+    messages: Messages = ()
+    numbers: tuple[int | None, ...] = ()
+    tally: Tally = field(default_factory=Tally)
+    is_short: bool = True
+
+
+def carried_of(
+    messages: Messages, numbers: Sequence[int | None], tally: Tally, kinds: Mapping[str, str]
+) -> Carried:
+    """What is carried of `messages`, of which the oldest may be carried ones with this `tally`."""
+    index = index_calls(messages)
+    plan = next((call for call in reversed([*index.calls.values()]) if plan_of(call)), None)
+    kept: list[tuple[int, Message]] = []
+    beyond: list[int] = []
+    left: list[int] = []
+    size_chars = 0
+    for at in range(len(messages) - 1, -1, -1):
+        if placeholders.is_synthetic(messages[at]):
+            continue
+        if size_chars >= _WORDS_CHARS:
+            beyond.append(at)
+        degree = _ANSWERS if size_chars < _ANSWERS_CHARS else _DEEDS
+        degree = degree if size_chars < _DEEDS_CHARS else _WORDS
+        if degree == _WORDS:
+            left.append(at)
+        if size_chars < _WORDS_CHARS or plan in messages[at].blocks:
+            blocks = tuple(_shorter(messages[at], degree, index.calls, kinds, plan))
+            if blocks:
+                kept.append((at, Message(messages[at].role, blocks)))
+                size_chars += len(compact_json(_as_json(None, kept[-1][1])))
+    kept += _binding(messages, beyond)
+    kept.sort(key=lambda item: item[0])
+    left.reverse()
+    gone = tuple(messages[at] for at in left)
+    told = [number for at in left if (number := numbers[at]) is not None]
+    turns = turns_of(gone, [numbers[at] for at in left], kinds)
+    return Carried(
+        tuple(message for _, message in kept),
+        tuple(numbers[at] for at, _ in kept),
+        tallied(tally, turns, told),
+    )
+
+
+def as_json(carried: Carried) -> JsonObject:
+    """`carried` as it is kept."""
+    pairs = zip(carried.numbers, carried.messages, strict=True)
+    return {
+        "messages": [_as_json(number, message) for number, message in pairs],
+        "tally": asdict(carried.tally),
+    }
+
+
+def packed(told: JsonObject) -> Blob:
+    """What `as_json` gave, for the archive: packed, since no search is to find things twice."""
+    data = zlib.compress(json.dumps(told, separators=(",", ":")).encode("ascii"))
+    return Blob(output_id_of(data), data, _MEDIA_TYPE, SUMMARIZED_MESSAGES)
+
+
+def unpacked(data: bytes) -> Carried:
+    """What the data of a blob that `packed` made say.
+
+    Raises:
+        ValueError: It is nothing of the kind.
+    """
+    try:
+        told = json.loads(zlib.decompress(data))
+        rows: list[list[Any]] = told["messages"]
+        tally = told["tally"]
+        effects = tuple(tally.pop("effects"))
+        return Carried(
+            tuple(Message(role, tuple(map(_block, blocks))) for _, role, blocks in rows),
+            tuple(number for number, _, _ in rows),
+            Tally(**tally, effects=effects),
+        )
+    except (zlib.error, KeyError, TypeError) as error:
+        raise ValueError(f"These are no shortened messages: {error}.") from error
+
+
+def _as_json(number: int | None, message: Message) -> list[Any]:
+    rows: list[list[Any]] = []
+    for block in message.blocks:
+        match block:
+            case Text():
+                rows.append(["text", block.text, block.author])
+            case ToolCall():
+                rows.append(["call", block.call_id, block.name, block.arguments])
+            case ToolResult():
+                hidden = placeholders.is_placeholder(block)
+                rows.append(["result", block.call_id, result_text(block), block.is_error, hidden])
+            case _:
+                continue
+    return [number, message.role, rows]
+
+
+def _block(row: Sequence[Any]) -> Block:
+    kind, *rest = row
+    if kind == "text":
+        return Text(rest[0], author=rest[1])
+    if kind == "call":
+        return ToolCall(*rest)
+    call_id, text, is_error, hidden = rest
+    return ToolResult(call_id, (Text(text, author="compaction" if hidden else None),), is_error)
+
+
+def _shorter(
+    message: Message,
+    degree: int,
+    calls: Mapping[str, ToolCall],
+    kinds: Mapping[str, str],
+    plan: ToolCall | None,
+) -> Iterator[Block]:
+    """What is left of the blocks of `message`."""
+    for block in message.blocks:
+        match block:
+            case Text() if message.role == "assistant":
+                most = (_SAID_CHARS, _OLD_SAID_CHARS, 0)[degree]
+                if most and block.text.strip():
+                    yield replace(block, text=_middle_out(block.text, most), source=None)
+            case Text() if message.role == "user":
+                yield from _said(message, block, degree)
+            case ToolCall() if block is plan or degree < _WORDS:
+                arguments = _arguments(block, kinds)
+                yield ToolCall(block.call_id, block.name, arguments)
+            case ToolResult() if degree < _WORDS:
+                yield _result(block, calls.get(block.call_id), degree, kinds)
+            case _:
+                continue
+
+
+def _said(message: Message, block: Text, degree: int) -> Iterator[Text]:
+    """What is left of a text in the user's name: what the user typed, and a little of the rest."""
+    for author, text in passages_of(message, block):
+        if author == "user":
+            # An extract of a long request says line by line who speaks.
+            yield Text(_middle_out(text, _WORD_CHARS), author=block.author)
+        elif degree == _ANSWERS and text.strip():
+            yield Text(_middle_out(text, _OTHER_CHARS), author=author)
+
+
+def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
+    """The arguments of a call without what nobody tells of them."""
+    if is_steering(call.name) and len(compact_json(call.arguments)) <= _RECORD_CHARS:
+        return call.arguments
+    use = classify(call, kinds)
+    if not is_object(call.arguments):
+        return _short_command(str(call.arguments))
+    short: dict[str, Any] = {}
+    for key, value in call.arguments.items():
+        is_text = isinstance(value, str)
+        size_chars = len(value) if is_text else len(compact_json(value))
+        if size_chars <= _ARGUMENT_CHARS:
+            short[key] = value
+        elif use.command and value == use.command:
+            short[key] = _short_command(value)
+        elif use.kind in _FILE_KINDS:
+            # A part of a text would be taken for the whole.
+            short[key] = None
+        else:
+            text = value if is_text else compact_json(value)
+            short[key] = f"{text[:_ARGUMENT_CHARS]}{LEFT_OUT}"
+    return short
+
+
+def _short_command(command: str) -> str:
+    return _middle_out(without_heredocs(command), _COMMAND_CHARS)
+
+
+def _result(
+    result: ToolResult, call: ToolCall | None, degree: int, kinds: Mapping[str, str]
+) -> ToolResult:
+    if is_stand_in(result) or placeholders.is_placeholder(result):
+        return ToolResult(result.call_id, result.content, result.is_error)
+    text = result_text(result)
+    use = classify(call, kinds) if call else None
+    is_file = use is not None and use.kind in _FILE_KINDS
+    failed = bool(is_failed(result))
+    if len(text) <= _OUTPUT_CHARS and (degree == _ANSWERS or failed):
+        return ToolResult(result.call_id, (Text(text),), failed)
+    run = use.command if use is not None and use.kind == "execute" else None
+    telling = error_line(text) if failed or (run and is_trouble(run, text)) else ""
+    if degree == _DEEDS or (is_file and not failed):
+        lines = [*commits_in(text), telling]
+        shown = "\n".join(line for line in lines if line)
+        if not shown:
+            hidden = Text(LEFT_OUT, author="compaction")
+            return ToolResult(result.call_id, (hidden,), failed)
+        return ToolResult(result.call_id, (Text(shown),), failed)
+    return ToolResult(result.call_id, (Text(_output(text, telling)),), failed)
+
+
+def _output(text: str, telling: str) -> str:
+    """How an answer begins and ends, with what it tells between; of JSON the first members."""
+    if text.lstrip()[:1] in ("{", "["):
+        if len(text) <= _RECORD_CHARS:
+            return text
+        if record := _first_members(text):
+            return record
+    half = _OUTPUT_CHARS // 2
+    lines = [*commits_in(text), telling]
+    middle = "\n".join(line for line in lines if line and line not in text[:half])
+    return f"{text[:half]}\n{LEFT_OUT}\n{middle}\n{text[len(text) - half :]}"
+
+
+def _first_members(text: str) -> str:
+    """As many of the first members of a JSON value as there is room for; "" where it is none."""
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    left_chars = _RECORD_CHARS
+    if is_object(value):
+        members: dict[str, Any] = {}
+        for key, member in value.items():
+            left_chars -= len(compact_json(member)) + len(key) + 4
+            if left_chars >= 0:
+                members[key] = member
+        return compact_json(members) if members else ""
+    items: list[Any] = []
+    for item in value if is_list(value) else ():
+        left_chars -= len(compact_json(item)) + 1
+        if left_chars < 0:
+            break
+        items.append(item)
+    return compact_json(items) if items else ""
+
+
+def _binding(messages: Messages, beyond: Sequence[int]) -> list[tuple[int, Message]]:
+    """Of the oldest messages, newest first: what the user said that surely binds, and the first."""
+    said = [at for at in beyond if user_texts(messages[at])]
+    if not said:
+        return []
+    found = find_instructions(tuple(messages[at] for at in reversed(said)))
+    sure = {item.text for item in found.standing if item.rank >= SURE_RANK}
+    kept: list[tuple[int, Message]] = []
+    left_chars = _BINDING_CHARS
+    for at in said:
+        texts = user_texts(messages[at])
+        sentences = (sentence.text for text in texts for sentence in sentences_of(text))
+        told = " ".join(sentence for sentence in sentences if sentence in sure)
+        if at == said[-1] and len(told) < _FIRST_CHARS:
+            told = _middle_out("\n".join(texts), _FIRST_CHARS)
+        elif len(told) > left_chars:
+            continue
+        if told:
+            left_chars -= len(told)
+            kept.append((at, Message("user", (Text(told),))))
+    return kept
+
+
+def _middle_out(text: str, chars: int) -> str:
+    """`text`, or its beginning and end of `chars` in all where it is longer."""
+    if len(text) <= chars:
+        return text
+    tail = chars // 3
+    return f"{text[: chars - tail]} {LEFT_OUT} {text[len(text) - tail :]}"

@@ -1,0 +1,118 @@
+"""A session may be compacted again and again: it costs no more, and what must stay stays."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from context_compaction import CompactRequest, compact
+from context_compaction.archive import ArchivedMessage, OutputSlice
+from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.messages.placeholders import left_by, summary_text
+from context_compaction.summarizers.extractive.carried import (
+    SUMMARIZED_MESSAGES,
+    Carried,
+    as_json,
+    carried_of,
+    packed,
+    unpacked,
+)
+from hypothesis import given
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, ours, read, user
+from tests.support.strategies import hostile_conversations
+
+COMPACTIONS = 25
+GOAL = "Rename the ledger of the invoices."
+RULE = "Never push to the branch main."
+REQUEST = CompactRequest(
+    mode="full", format="anthropic", context_window=60_000, session_id="old", policy="default"
+)
+# What is carried of a whole session, in characters of its JSON; and what it takes packed.
+MOST_CHARS = 125_000
+
+
+class Watched:
+    """An archive that tells what was read of it."""
+
+    def __init__(self, archive: LocalArchive) -> None:
+        self.messages_read = 0
+        self.carried_chars: list[int] = []
+        self._archive = archive
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+    async def read_messages(self, *given: Any, **wanted: Any) -> list[ArchivedMessage]:
+        found = await self._archive.read_messages(*given, **wanted)
+        self.messages_read += len(found)
+        return found
+
+    async def read_output(self, output_id: str, **wanted: Any) -> OutputSlice:
+        found = await self._archive.read_output(output_id, **wanted)
+        if found.info.tool_name == SUMMARIZED_MESSAGES:
+            self.carried_chars.append(chars_of(unpacked(found.data)))
+        return found
+
+
+def chars_of(carried: Carried) -> int:
+    return len(str(as_json(carried)))
+
+
+def turn(number: int) -> list[Json]:
+    request = f"{GOAL} {RULE}" if number == 0 else f"Now part {number} of the ledger, please."
+    path = f"src/ledger/part_{number}.py"
+    return [
+        user(request),
+        *answered(f"r{number}", "Read", lines(f"part{number}", 300), file_path=path),
+        *answered(f"e{number}", "Edit", "ok", file_path=path, old_string="a", new_string="b"),
+        *answered(f"g{number}", "Bash", f"[x {number:07x}] Part {number}", command="git commit -a"),
+        assistant(f"Part {number} of the ledger is renamed."),
+    ]
+
+
+@asynccontextmanager
+async def old_session() -> AsyncGenerator[tuple[Watched, list[Json]]]:
+    """An archive, and the list after the last of many compactions in it."""
+    async with temporary_archive() as archive:
+        watched, messages = Watched(archive), list[Json]()
+        for number in range(COMPACTIONS):
+            for part in range(6):
+                messages = [*messages, *turn(number * 6 + part)]
+            result = await compact(messages, REQUEST, archive=watched)  # type: ignore[arg-type]
+            assert result.status == "compacted"
+            messages = result.messages
+        yield watched, messages
+
+
+async def test_no_compaction_reads_again_what_was_summarised_before() -> None:
+    async with old_session() as (watched, _):
+        assert watched.messages_read == 0
+        assert len(watched.carried_chars) >= COMPACTIONS - 1
+        assert max(watched.carried_chars) < MOST_CHARS
+
+
+async def test_what_was_said_and_done_early_stands_in_the_last_of_many_summaries() -> None:
+    async with old_session() as (archive, messages):
+        told = str(messages)
+        assert GOAL in told
+        assert RULE in told
+        assert "[0-" in told, "the log tells of turns that it has no entries of"
+        assert "part_0.py" in told
+        assert "done, do not repeat: commit" in told
+        [span] = [span for m in ours(read(messages)) if summary_text(m) and (span := left_by(m))]
+        found = await archive.read_messages("old", span.start_seq, span.stop_seq, head=span.head)
+        said = told + str([item.raw for item in found])
+        for number in range(COMPACTIONS * 6 - 6):  # those before the last are surely gone
+            assert f"value_part{number}_" in said, "the pointer leads to every original"
+
+
+@given(hostile_conversations("anthropic"))
+def test_what_is_carried_is_the_same_after_it_was_packed(payload: list[Json]) -> None:
+    messages = read(payload)
+    numbers = tuple(range(len(messages)))
+    carried = carried_of(messages, numbers, Carried().tally, {})
+    assert unpacked(packed(as_json(carried)).data) == carried
+    again = carried_of(carried.messages, carried.numbers, carried.tally, {})
+    assert chars_of(again) <= chars_of(carried) <= MOST_CHARS
