@@ -18,12 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.viewer import (
+    branches,
     compactions,
     context_now,
     export,
     keeping,
     searching,
     sessions,
+    timeline,
     transcript,
 )
 from mcp_server_compaction.viewer.access import Access, give_cookie
@@ -49,6 +51,9 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/sessions/{session_id}/messages/{seq:int}/{block:int}", transcript.block),
     ("GET", "/sessions/{session_id}/compactions", compactions.listing),
     ("GET", "/sessions/{session_id}/compactions/{number}", compactions.compaction),
+    ("GET", "/sessions/{session_id}/branches", transcript.branches),
+    ("GET", "/sessions/{session_id}/branches/{left}-{right}", branches.beside),
+    ("GET", "/sessions/{session_id}/timeline", timeline.timeline),
     ("GET", "/sessions/{session_id}/context", context_now.context_now),
     ("GET", "/sessions/{session_id}/keep", export.keep),
     ("GET", "/sessions/{session_id}/export", export.export),

@@ -14,7 +14,15 @@ from context_compaction.tokens.counter import counter_for
 from context_compaction.tokens.models import profile_for
 
 from mcp_server_compaction.viewer.receipt_words import sentences
-from mcp_server_compaction.viewer.sizes import KINDS, Piece, bar, by_kind, by_tool, pieces_of
+from mcp_server_compaction.viewer.sizes import (
+    KINDS,
+    Piece,
+    bar,
+    by_kind,
+    by_tool,
+    counted_model,
+    pieces_of,
+)
 from mcp_server_compaction.viewer.web import Page, Visit
 
 # More messages than any window holds; what is older is not counted here.
@@ -30,7 +38,8 @@ async def context_now(visit: Visit) -> Page:
         raise QueryError(
             f"There is no policy {policy[:60]!r}. Choose one of: {', '.join(POLICIES)}."
         )
-    model = visit.query.get("model") or visit.config.model
+    newest = await visit.archive.receipts(info.session_id, after=-1)
+    model = visit.query.get("model") or counted_model(newest) or visit.config.model
     window = visit.number("window", 0) or profile_for(model).context_window
     shown = {
         "info": info,

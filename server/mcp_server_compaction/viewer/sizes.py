@@ -34,6 +34,9 @@ KINDS = {
     "other": "other blocks",
 }
 
+# Families that are not themselves the name of a model.
+_MODEL_OF_FAMILY = {"openai": "gpt"}
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -54,6 +57,16 @@ class Piece:
     label: str
     tokens: int
     text: str = ""
+
+
+def counted_model(receipts: Sequence[JsonObject]) -> str | None:
+    """A model that is counted like the newest compaction counted; None where none says."""
+    for receipt in reversed(receipts):
+        tokens: JsonObject = receipt.get("tokens") or {}
+        family = str(tokens.get("method", "")).rpartition("/")[2]
+        if family and family != "unknown":
+            return _MODEL_OF_FAMILY.get(family, family)
+    return None
 
 
 def pieces_of(

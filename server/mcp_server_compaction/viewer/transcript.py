@@ -1,11 +1,10 @@
 """A session's page: what was said, in parts, with a link to every message and every line."""
 
 from collections.abc import Sequence
-from typing import Any
 from urllib.parse import quote
 
 from anyio import to_thread
-from context_compaction.archive import Archive, ArchivedMessage, SessionInfo
+from context_compaction.archive import Archive, ArchivedMessage, History, SessionInfo
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject, tool_calls
 from starlette.responses import Response
@@ -24,7 +23,6 @@ from mcp_server_compaction.viewer.blocks import (
     parsed,
     path_of,
 )
-from mcp_server_compaction.viewer.sessions import figures_of
 from mcp_server_compaction.viewer.web import Page, Visit, redirect
 
 # Messages of one part of a transcript. The page holds few parts at a time, however long it is.
@@ -45,11 +43,9 @@ async def session(visit: Visit) -> Page:
     at = min(visit.number("at", 0), last)
     first = at - at % PART
     views, raws = await _part(visit.archive, info, first, first + PART - 1, head)
-    branches, count = await _branches(visit.archive, info)
     document = session_document(info) | {
         "messages_shown": _message_documents(raws),
         "first_shown": first,
-        **(branches_document(session_id, branches, count) if count > 1 else {}),
     }
     return Page(
         "session.html",
@@ -62,11 +58,23 @@ async def session(visit: Visit) -> Page:
             "part": PART,
             "stop": min(first + PART - 1, last),
             "head": head,
-            "branches": branches if count > 1 else [],
-            "branch_count": count,
-            "figures": await figures_of(visit.archive, info),
         },
     )
+
+
+async def branches(visit: Visit) -> Page:
+    """`/sessions/ID/branches`: how the conversation was edited or forked, newest first.
+
+    Apart from the session's page, which is there before all histories were walked.
+    """
+    info = await visit.archive.session_info(visit.path("session_id"))
+    found: list[History] = []
+    count = 0
+    if info.message_count:
+        found, count = await visit.archive.branches(info.session_id, limit=_BRANCHES)
+    document = branches_document(info.session_id, found, count)
+    shown = {"info": info, "branches": found, "count": count, "head": visit.query.get("head")}
+    return Page("branches.html", document, shown)
 
 
 async def messages(visit: Visit) -> Page:
@@ -188,12 +196,6 @@ async def _one(archive: Archive, session_id: str, seq: int) -> ArchivedMessage:
     if not found:
         raise NotFoundError(f"Session {session_id} holds no message {seq}.")
     return found[0]
-
-
-async def _branches(archive: Archive, info: SessionInfo) -> tuple[list[Any], int]:
-    if not info.message_count:
-        return [], 0
-    return await archive.branches(info.session_id, limit=_BRANCHES)
 
 
 def _message_documents(found: Sequence[ArchivedMessage]) -> list[JsonObject]:
