@@ -243,6 +243,28 @@ async def test_a_rule_that_was_corrected_later_is_no_longer_pinned() -> None:
     assert asked[1] in pins_of(second)
 
 
+@pytest.mark.parametrize("gap", [0, 1, 2])
+async def test_what_changes_a_pinned_value_later_is_pinned_after_it(gap: int) -> None:
+    older = "Uploads to the depot must stay below 5 MB."
+    newer = "Uploads to the depot stay below 2 MB."
+    asked = {0: older, 1 + gap: newer}
+    async with temporary_archive() as archive:
+        *_, last = await rounds([{}] * (3 + gap), archive=archive, requests=asked)
+    pinned = [text for text in pins_of(last) if "Uploads" in text]
+    assert pinned[-1:] == [newer]
+
+
+async def test_a_value_that_was_changed_is_pinned_by_no_rule_beside_it() -> None:
+    said = "Limit 5 MB -> 413. Only hashed names may be uploaded; a file is never overwritten."
+    requests = {0: f"Next comes upload. {said}", 1: "The limit goes down to 2 MB, not 5."}
+    async with temporary_archive() as archive:
+        *_, last = await rounds([{}], archive=archive, requests=requests)
+        payload = [*talk(0, 3, requests[0]), *talk(3, 6, requests[1]), *talk(6, 9)]
+        last = await compacted(payload, mode="full")
+    assert any("never overwritten" in text for text in pins_of(last))
+    assert not any("5 MB" in text for text in pins_of(last))
+
+
 async def test_a_marked_message_is_neither_repeated_while_it_stays_nor_cleared() -> None:
     payload = talk(0, 6)
     cleared = await compacted(

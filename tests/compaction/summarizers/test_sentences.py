@@ -287,6 +287,13 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         "No code changes yet.",
         "Don't touch the schema for now.",
         "Don't change code now, only tell me what is wrong.",
+        "The white box around the zone never disappears on export.",
+        "Make a rule that says to never use grep on JSON output.",
+        "Look at how you can update the guide so that it is always read.",
+        "Always run the sync before we continue with this step.",
+        "If you must use the old server, mind the difference in paths.",
+        "No tasks found in the list.",
+        "Load the theme, read the header, always in that order.",
     ],
 )
 async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
@@ -304,6 +311,24 @@ async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> Non
     assert said in rules.replace("\n- ", " ")
     assert "Mend" not in rules
     assert "Mend the parser. […]" in context
+
+
+POINTING = [
+    "Never do that.", "Don't mention it again.", "They must stay.", "Always keep them.",
+    "Don't come back to it.", "Mach das nie wieder.",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pointing", POINTING)
+@pytest.mark.parametrize("named", ["", "The helper script was dropped from the release. "])
+async def test_a_rule_that_names_nothing_brings_what_it_points_at_or_is_none(
+    pointing: str, named: str
+) -> None:
+    context = await context_after(f"{named}{pointing}", "Never push to the main branch.")
+    pinned = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    assert "- Never push to the main branch." in pinned
+    assert (pointing in pinned) == bool(named)
+    assert named in f"{pinned} ".replace("\n- ", " ")
 
 
 HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "not ", "，", "\t")

@@ -27,7 +27,7 @@ def test_a_language_has_tables_of_known_signs_and_known_kinds_only(language: str
     for sign, table in languages()[language].items():
         assert sign in known
         assert table["examples"]
-        assert set(table) <= {"examples", "before", "starts", "words", "anywhere"}
+        assert set(table) <= {"examples", "before", "starts", "clauses", "words", "anywhere"}
 
 
 @pytest.mark.parametrize("sign", Signs.__dataclass_fields__)

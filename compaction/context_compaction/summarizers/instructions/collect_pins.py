@@ -249,7 +249,11 @@ def _rules(
     # In one message: which of them came in one turn is not known any more, what is marked is.
     before = (Message("user", tuple(Text(f"{item.mark}{item.text}") for item in carried)),)
     requests = [(at, m) for at, m in enumerate(messages) if user_texts(m)]
-    bindings = find_instructions((*before, *(message for _, message in requests)), system=system)
+    bindings = find_instructions(
+        (*before, *(message for _, message in requests)),
+        system=system,
+        pinned=frozenset(item.text for item in carried if item.origin == "automatic"),
+    )
     numbers = [None, *(seqs[at] if seqs[at] >= 0 else None for at, _ in requests)]
     texts = [(at, _one_line(user_text(message))) for at, message in reversed(requests)]
     found: list[_Found] = []

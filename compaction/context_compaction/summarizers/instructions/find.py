@@ -10,7 +10,7 @@ at the end of its turn.
 is a rule by its words.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -19,7 +19,12 @@ from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_texts
 from context_compaction.summarizers.instructions import typed_text
 from context_compaction.summarizers.instructions.signs import signs
-from context_compaction.summarizers.instructions.superseded import Statement, replaced
+from context_compaction.summarizers.instructions.superseded import (
+    CLAUSE_END,
+    Statement,
+    replaced,
+)
+from context_compaction.summarizers.instructions.topics import topic_of
 from context_compaction.summarizers.instructions.typed_text import Sentence
 
 # A sentence with at least this rank is a rule by its words, wherever it stands.
@@ -37,6 +42,8 @@ _SURE_WEIGHT = 1.0
 _ALL_OR_NONE_WEIGHT = 0.75
 _CORRECTION_WEIGHT = 0.5
 _ERRAND_WEIGHT = -0.75
+# So many words on a subject name something that a later "it" can mean.
+_NAMING_WORDS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +92,21 @@ class UserInstructions:
     def rules(self) -> list[UserInstruction]:
         """What was surely said as lasting, in the order in which it was said.
 
-        The sentence before it goes with it, where that lays something down too: "The budget is
-        1250 dollars. Never spend more than that."
+        One that points back ("The budget is 1250 dollars. Never spend more than that.") brings the
+        sentence before it, and is none where nothing that stands comes before it.
         """
+        # One that may be out of date stands among the user's words, where the order tells.
+        doubted = self.earlier - self.replaced.keys()
+        known = self.differing | self.changing
         rules: list[UserInstruction] = []
         before: UserInstruction | None = None
         for said in sorted(self.standing, key=lambda said: said.order):
-            is_sure = said.text in self.differing | self.changing or is_lasting(said.text)
-            # One that may be out of date stands among the user's words, where the order tells.
-            is_sure = is_sure and said.text not in self.earlier - self.replaced.keys()
-            if said.rank >= SURE_RANK and is_sure:
-                if before and before not in rules and _leads_to(before, said):
-                    rules.append(before)
-                rules.append(said)
+            is_sure = said.text in known or (said.rank >= SURE_RANK and is_lasting(said.text))
+            if is_sure and said.text not in doubted:
+                if not _points_back(said.text):
+                    rules.append(said)
+                elif before and _leads_to(before, said) and before.text not in doubted:
+                    rules += [said] if before in rules else [before, said]
             before = said
         return rules
 
@@ -115,7 +124,11 @@ class UserInstructions:
 
 
 def find_instructions(
-    messages: Messages, *, later: Messages = (), system: str = ""
+    messages: Messages,
+    *,
+    later: Messages = (),
+    system: str = "",
+    pinned: Collection[str] = (),
 ) -> UserInstructions:
     """The user's sentences in `messages`, ranked.
 
@@ -124,6 +137,7 @@ def find_instructions(
         later: What is said after it; it only corrects.
         system: The text of the system prompt. Its rules are not among what binds, since the host
             sends it with every call; what the user says against one of them binds for sure.
+        pinned: Sentences that a summary pins already; so it must what changes one, or may.
     """
     found: dict[str, UserInstruction] = {}
     times: dict[str, int] = {}
@@ -150,7 +164,7 @@ def find_instructions(
         Statement(said.text, said.turn, said.rank) for said in found.values() if said.rank > -1
     ]
     older = replaced([*candidates, *corrections])
-    _lift(found, older.newer)
+    _lift(found, {text: older.newer[text] for text in older.close})
     differing = _differing(system, candidates)
     for text in differing:
         found[text] = replace(found[text], rank=max(found[text].rank, SURE_RANK))
@@ -166,7 +180,11 @@ def find_instructions(
         {text: mark for text, mark in marked.items() if text in stands},
         (differing & stands)
         | {text for text in stands if marked.get(text) == placeholders.DIFFERS},
-        frozenset(newer for said, newer in older.newer.items() if is_lasting(said)),
+        frozenset(
+            newer
+            for said, newer in older.newer.items()
+            if said in pinned or (said in older.gone | older.known and is_lasting(said))
+        ),
     )
 
 
@@ -242,23 +260,36 @@ def _rank(sentence: Sentence) -> float:
 def is_lasting(text: str) -> bool:
     """Whether a sentence lays something down for good: no telling, no wish and no question."""
     said = typed_text.without_list_mark(text)
-    sign = signs().lasting.search(said)
-    return sign is not None and _states(said, sign.start())
-
-
-def _states(text: str, stop: int) -> bool:
-    """Whether `text` asks for nothing, and up to `stop` tells nothing of the speaker."""
     known = signs()
-    if text.endswith(("?", "？")) or known.agreement.search(text) or known.errand.search(text):
+    if text.endswith(("?", "？")) or known.agreement.search(said) or known.errand.search(said):
         return False
-    return known.telling.search(text, 0, stop) is None
+    return any(_is_head(said, sign.start()) for sign in known.lasting.finditer(said))
+
+
+def _is_head(said: str, stop: int) -> bool:
+    """Whether a sign at `stop` is what `said` itself says: not told, and in no clause under it."""
+    known = signs()
+    if known.telling.search(said, 0, stop):
+        return False
+    if said.startswith(",", stop):  # after a condition or two words, not the next of many requests
+        return bool(known.under.match(said)) or len(topic_of(said[:stop]).words) < _NAMING_WORDS
+    clause = max((end.end() for end in CLAUSE_END.finditer(said, 0, stop)), default=0)
+    return known.under.search(said, clause, stop) is None
+
+
+def _points_back(text: str) -> bool:
+    """Whether `text` names nothing before a word that needs a name ("Don't mention it again.")."""
+    word = signs().points.search(text)
+    if word is None:
+        return False
+    is_object = CLAUSE_END.match(text, word.end()) is not None  # "Don't come back to it."
+    return len(topic_of(text[: word.start()]).words) < _NAMING_WORDS + is_object
 
 
 def _leads_to(before: UserInstruction, rule: UserInstruction) -> bool:
-    """Whether the rule may need the sentence before it to be understood."""
+    """Whether `before` is what `rule` points at, and can be understood alone."""
     is_near = (before.order + 1, before.paragraph) == (rule.order, rule.paragraph)
-    states = signs().rule.search(before.text) and _states(before.text, len(before.text))
-    return is_near and bool(states)
+    return is_near and not before.text.endswith(("?", "？")) and not _points_back(before.text)
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -2,8 +2,8 @@
 
 They only rank what the user said; nothing depends on their being complete. Each language has a file
 in data/ with a table for each sign: `words` stand as whole words, `anywhere` also within one (of
-scripts without blanks), `starts` at the beginning of the sentence, where `before` may come first;
-`examples` have the sign by this language alone.
+scripts without blanks), `starts` at the beginning of the sentence and `clauses` of a clause, where
+`before` may come first; `examples` have the sign by this language alone.
 """
 
 import re
@@ -22,6 +22,9 @@ class Signs:
     Attributes:
         rule: A rule, a preference, a decision.
         lasting: It holds for all time: no wish of the moment.
+        under: Between the beginning of its clause and a sign, this says that it is not the sentence
+            that has the sign ("make a rule that says never ...", "if you must ...").
+        points: A word that needs another sentence to be understood ("it", "that").
         sure: The other sure signs of a rule.
         telling: Who tells what he did or saw before that sign reports, and lays nothing down.
         wish: Politeness goes with rules and with every other wish.
@@ -37,6 +40,8 @@ class Signs:
 
     rule: re.Pattern[str]
     lasting: re.Pattern[str]
+    under: re.Pattern[str]
+    points: re.Pattern[str]
     sure: re.Pattern[str]
     telling: re.Pattern[str]
     wish: re.Pattern[str]
@@ -71,7 +76,7 @@ def sign_words() -> frozenset[str]:
         word
         for language in languages().values()
         for sign in ("lasting", "negation", "correction")
-        for kind in ("words", "anywhere")
+        for kind in ("words", "anywhere", "starts", "clauses")
         for word in language.get(sign, {}).get(kind, ())
         if word.isalpha()
     )
@@ -88,7 +93,8 @@ def _pattern(sign: str, chosen: Sequence[Mapping[str, Any]]) -> re.Pattern[str]:
         return "|".join(found) or "(?!)"
 
     return re.compile(
-        rf"\A(?:{any_of('before')})*(?:{any_of('starts')})\b"
+        rf"(?:\A(?:{any_of('before')})*(?:{any_of('starts')})"
+        rf"|(?:\A|[,;:.!?(–—]\s*+)(?:{any_of('before')})*(?:{any_of('clauses')}))\b"
         rf"|\b(?:{any_of('words')})\b|{any_of('anywhere')}",
         re.IGNORECASE,
     )

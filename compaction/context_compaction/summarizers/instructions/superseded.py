@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 
 from context_compaction.summarizers.instructions.signs import signs
@@ -40,7 +41,7 @@ _RAREST = 6
 # Sentences whose reading is kept: pins and writer, and the next compaction, ask for the same ones.
 _REMEMBERED = 4_096
 _TOKEN = re.compile(r"[^\W_][\w'’./:@#%$€£-]*")
-_CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
+CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,15 @@ class Replaced:
         gone: They hold no more, and the later one says all of them that does.
         earlier: They may hold no more, in full or in part.
         known: Of these the ones that a later sentence surely took the place of.
-        newer: Of all kinds those that share much with a later sentence, with that one.
+        close: Of all kinds those that share much with the later sentence.
+        newer: Those with another value now, or corrected, or close: each with the last sentence
+            that did.
     """
 
     gone: frozenset[str]
     earlier: frozenset[str]
     known: frozenset[str]
+    close: frozenset[str]
     newer: Mapping[str, str]
 
 
@@ -80,10 +84,8 @@ def replaced(said: Sequence[Statement]) -> Replaced:
     known = [_known(item.text) for item in said]
     times = Counter(word for item in known for word in item.subject.words)
     by_word: dict[str, list[int]] = {}
-    gone: set[str] = set()
-    earlier: set[str] = set()
-    known_pairs: set[str] = set()
-    takes_place: dict[str, str] = {}
+    found: dict[_Change, set[str]] = {change: set() for change in _Change}
+    newer_of: dict[str, str] = {}
     for at, newer in enumerate(known):
         shared = sorted(
             (word for word in newer.subject.words if times[word] > 1),
@@ -99,23 +101,32 @@ def replaced(said: Sequence[Statement]) -> Replaced:
                 continue
             words = newer.subject.words & older.subject.words
             weight = sum(1 / (times[word] - 1) for word in words)
-            if _takes_back(newer, older):
-                gone.add(older.text)
-                takes_place[older.text] = newer.text
-            # Said in one breath, both are meant.
-            elif said[at].turn != said[other].turn and _competes(newer, older, len(words), weight):
-                earlier.add(older.text)
-                if weight >= _CLOSE_WEIGHT:
-                    takes_place[older.text] = newer.text
-                    longer = max(len(newer.subject.words), len(older.subject.words))
-                    is_alike = len(words) >= longer * _ALIKE_SHARE
-                    if is_alike and (newer.corrects or _has_other_of_a_kind(newer, older)):
-                        known_pairs.add(older.text)
+            change = _change(newer, older, weight, is_one_turn=said[at].turn == said[other].turn)
+            if change:
+                found[change].add(older.text)
+                if change is not _Change.POSSIBLE:
+                    newer_of[older.text] = newer.text
         for word in shared:
             by_word.setdefault(word, []).append(at)
+    gone, known_texts = found[_Change.GONE], found[_Change.KNOWN]
+    earlier = set[str]().union(*found.values()) - gone
     return Replaced(
-        frozenset(gone), frozenset(earlier - gone), frozenset(known_pairs - gone), takes_place
+        frozenset(gone),
+        frozenset(earlier),
+        frozenset(known_texts - gone),
+        frozenset(gone | known_texts | found[_Change.CLOSE]),
+        newer_of,
     )
+
+
+class _Change(Enum):
+    """What a later sentence does to an older one, surest first."""
+
+    GONE = 1  # takes it back
+    KNOWN = 2  # surely takes its place
+    CLOSE = 3  # shares much with it
+    VALUE = 4  # names another value, or corrects
+    POSSIBLE = 5  # speaks of the same
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +162,7 @@ def _known(text: str) -> _Known:
     known = signs()
     subject = topic_of(said)
     negations = [found.end() for found in known.negation.finditer(said)]
-    clauses = (topic_of(_CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
+    clauses = (topic_of(CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
     asks = known.wish.search(said) is not None or known.errand.search(said) is not None
     return _Known(
         text,
@@ -169,6 +180,20 @@ def _known(text: str) -> _Known:
 def _values(subject: Topic) -> frozenset[str]:
     kinds = (found for kind, found in subject.values.items() if kind != "name")
     return frozenset[str]().union(*kinds)
+
+
+def _change(newer: _Known, older: _Known, weight: float, *, is_one_turn: bool) -> _Change | None:
+    if _takes_back(newer, older):
+        return _Change.GONE
+    # Said in one breath, both are meant.
+    shared = len(newer.subject.words & older.subject.words)
+    if is_one_turn or not _competes(newer, older, shared, weight):
+        return None
+    changes = newer.corrects or _has_other_of_a_kind(newer, older)
+    if weight >= _CLOSE_WEIGHT:
+        longer = max(len(newer.subject.words), len(older.subject.words))
+        return _Change.KNOWN if changes and shared >= longer * _ALIKE_SHARE else _Change.CLOSE
+    return _Change.VALUE if changes else _Change.POSSIBLE
 
 
 def _takes_back(newer: _Known, older: _Known) -> bool:
