@@ -180,8 +180,8 @@ def title_of(text: str) -> str:
 
 
 def storable(text: str) -> str:
-    """`text` with "?" for lone surrogates, which databases refuse."""
-    return text.encode("utf-8", "replace").decode()
+    """`text` with "?" for lone surrogates and zeros, which databases refuse."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "?")
 
 
 def _block_texts(block: Block) -> list[str]:

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from context_compaction.archive import Archive
+from context_compaction.archive.addresses import is_address, shown_address
 from context_compaction.errors import SettingsError
 from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
     from context_compaction.archive.local.archive import LocalArchive
 
-_ADDRESS_MARK = "://"
+_SCHEMES = ("postgresql", "postgres")
 
 
 @overload
@@ -28,7 +29,8 @@ def open_archive(
     """The archive at `location`, made when it is missing; it is closed with the block.
 
     Args:
-        location: A folder, which several processes of a machine may open at once.
+        location: A folder, which several processes of a machine may open at once, or
+            `postgresql://…` with the extra `postgres`: see docs/how-to/postgresql.md.
         index_root: For a folder, another one on a local disk for search indexes, by default the
             user's cache folder.
         redaction: What becomes of secrets: "off" looks for none, "warn" keeps everything as it is
@@ -39,21 +41,22 @@ def open_archive(
         ArchiveError: It cannot be opened.
     """
     if isinstance(location, str) and is_address(location):
-        raise SettingsError(
-            f"The archive {shown_address(location)} is an address, which this version cannot use. "
-            "Name a folder."
-        )
+        return _open_address(location, redaction)
     from context_compaction.archive.local.archive import open_archive as open_local
 
     return open_local(Path(location), index_root=index_root, redaction=redaction)
 
 
-def is_address(location: str) -> bool:
-    """Whether `location` is an address, and no folder."""
-    return _ADDRESS_MARK in location
-
-
-def shown_address(location: str) -> str:
-    """An address without what may be secret in it: name, password, settings."""
-    scheme, _, rest = location.partition(_ADDRESS_MARK)
-    return f"{scheme}{_ADDRESS_MARK}{rest.rpartition('@')[2].partition('?')[0]}"
+def _open_address(address: str, redaction: RedactionMode) -> AbstractAsyncContextManager[Archive]:
+    if address.partition(":")[0] not in _SCHEMES:
+        raise SettingsError(
+            f"The archive {shown_address(address)} is an address of no kind that is known. Name a "
+            "folder, or postgresql://…"
+        )
+    try:
+        from context_compaction.archive.postgres.archive import open_archive as open_postgres
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"An archive in PostgreSQL needs {error.name}. Install mcp-server-compaction[postgres]."
+        ) from error
+    return open_postgres(address, redaction=redaction)

@@ -44,6 +44,12 @@ class Matches:
     is_whole: bool
 
 
+def share(occurrences: float, length: float, average_length: float) -> float:
+    """What BM25 gives a row in which a word occurs so often, before it is weighted: 0 to 2.2."""
+    relative = length / average_length if average_length else 1.0
+    return occurrences * 2.2 / (occurrences + 1.2 * (0.25 + 0.75 * relative))
+
+
 def idf(row_count: int, count: float) -> float:
     """BM25's weight of a word that `count` rows of `row_count` contain; never negative."""
     return math.log(1 + (row_count - count + 0.5) / (count + 0.5))

@@ -12,28 +12,21 @@ by benchmarks/archive_faults.py), nearly all of it for the list, so many at once
 import sqlite3
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
+from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from context_compaction.archive import NO_SEQ
-from context_compaction.archive.documents import (
-    IndexedPart,
-    is_own_tool,
-    output_parts,
-    read_stored,
-    title_of,
-)
+from context_compaction.archive.documents import IndexedPart, title_of
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, read_at
 from context_compaction.archive.local.log import SegmentPart, session_folder
 from context_compaction.archive.local.records import parse_body
 from context_compaction.archive.local.search.fts_tables import (
     FILLER,
-    MIN_DOC_TERMS,
     OWN,
     PARTITION_SCHEMA,
     TermsRow,
@@ -42,10 +35,15 @@ from context_compaction.archive.local.search.fts_tables import (
     session_token,
     time_tokens,
 )
-from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.records import BLOB_MARK, LoggedRecord, internalise
+from context_compaction.archive.search.parts import (
+    MIN_DOC_TERMS,
+    parts_of_records,
+    role_in,
+    tool_token,
+    tools_in,
+)
 from context_compaction.archive.tokenizer import terms_of
-from context_compaction.errors import ArchiveDamagedError, NotFoundError
 
 # Rows whose log proved to be other than indexed keep their id, so that it is not given to another
 # text while the full-text table still knows the old one. This number of a segment marks them.
@@ -134,12 +132,6 @@ class _Row:
     output_id: str | None
     tokens: Sequence[str]
     part: IndexedPart
-
-
-def tool_token(tool: str) -> str:
-    """The token of the rows of a tool; a hash, as a tool's name may hold anything."""
-    name = tool.encode("utf-8", "surrogatepass")
-    return "t" + blake2b(name, digest_size=8).hexdigest()
 
 
 def insert_news(connection: sqlite3.Connection, blobs: BlobStore, batch: Sequence[News]) -> bool:
@@ -238,11 +230,10 @@ def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> It
     for record, parts in zip(part.records, texts, strict=True):
         head = record.head
         is_output = head["kind"] == "output"
-        tools = [head["tool"]] if is_output and head["tool"] else head.get("tools", [])
         tokens = [
             session_token(session),
-            role_token("tool" if is_output else head.get("role", "")),
-            *map(tool_token, tools),
+            role_token(role_in(head)),
+            *map(tool_token, tools_in(head)),
             *time_tokens(head["ts"]),
         ]
         for count, text in enumerate(parts):
@@ -258,32 +249,10 @@ def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> It
 
 
 def _texts(blobs: BlobStore, news: News) -> Iterator[list[IndexedPart]]:
-    """What is found of each record: nothing but messages and outputs.
-
-    A result is found under the paths of its call where both were appended together, as hosts do.
-    """
-    paths: dict[str, tuple[str, ...]] = {}
-    for record, line in zip(news.part.records, news.part.lines, strict=True):
-        head = record.head
-        try:
-            if head["kind"] == "message":
-                body = _body(line, blobs)
-                stored = read_stored(body, head["format"], head["tools"])
-                paths |= stored.called_paths
-                about = [path for call in stored.answered_calls for path in paths.get(call, ())]
-                yield [IndexedPart(stored.text, paths=tuple(about), is_own=stored.is_own)]
-            elif head["kind"] == "output":
-                body = _body(line, blobs)
-                data = StoredOutput(info_of(head, ""), body, blobs).read_whole()
-                about = list(paths.get(head["call"], ()))
-                parts = output_parts(decode_text(data) or "")
-                is_own = is_own_tool(head["tool"] or "")
-                yield [replace(part, paths=tuple(about), is_own=is_own) for part in parts]
-            else:
-                yield []
-        except (ArchiveDamagedError, NotFoundError):
-            # A damaged blob hides its own text only; the doctor reports it.
-            yield [IndexedPart("")]
+    """What is found of each record."""
+    lines = zip(news.part.records, news.part.lines, strict=True)
+    bodies = ((record.head, partial(_body, line, blobs)) for record, line in lines)
+    return parts_of_records(bodies, blobs)
 
 
 def _body(line: bytes, blobs: BlobStore) -> Any:

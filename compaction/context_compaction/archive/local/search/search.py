@@ -23,7 +23,6 @@ from context_compaction.archive.local.search.fts_tables import (
     time_range_tokens,
 )
 from context_compaction.archive.local.search.index import FAMILY, SearchIndex
-from context_compaction.archive.local.search.ingest import tool_token
 from context_compaction.archive.local.search.regex_search import OnIndex, search_batches
 from context_compaction.archive.local.search.rows import IndexRows
 from context_compaction.archive.patterns import SCAN_SECONDS
@@ -33,6 +32,7 @@ from context_compaction.archive.search.page import (
     terms_of_query,
     words_page,
 )
+from context_compaction.archive.search.parts import tool_token
 from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.errors import NotFoundError, QueryError
 

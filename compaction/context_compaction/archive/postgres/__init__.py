@@ -1,0 +1,1 @@
+"""The archive in a PostgreSQL database, for several machines and tenants (extra `postgres`)."""

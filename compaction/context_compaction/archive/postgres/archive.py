@@ -1,0 +1,526 @@
+"""The archive in PostgreSQL: one database for many processes, machines and tenants."""
+
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from math import inf
+from time import monotonic
+from typing import Any, TypeVar
+
+from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
+
+from context_compaction.archive import (
+    AppendResult,
+    ArchivedMessage,
+    CompactedLists,
+    ContextEntry,
+    Health,
+    History,
+    OutputInfo,
+    OutputSlice,
+    PrunePlan,
+    PruneRules,
+    Query,
+    SearchPage,
+    SessionInfo,
+    StoredReceipt,
+    Usage,
+    check_tenant,
+)
+from context_compaction.archive.cursors import decode_cursor, encode_cursor
+from context_compaction.archive.outputs import StoredOutput, info_of
+from context_compaction.archive.patterns import SCAN_SECONDS
+from context_compaction.archive.postgres import maintenance
+from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
+from context_compaction.archive.postgres.database import Database, read_address
+from context_compaction.archive.postgres.indexing import joined, parse_body, text_query
+from context_compaction.archive.postgres.rows import (
+    FAMILY,
+    LAST_ID,
+    TenantRows,
+    allowed_by,
+    everything,
+)
+from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.postgres.sessions import RowState, StateCache, TenantSessions
+from context_compaction.archive.retention import choose, plan_of, usage_of
+from context_compaction.archive.search.hits import DocText, Row
+from context_compaction.archive.search.page import check_query, terms_of_query, words_page
+from context_compaction.archive.search.pattern_search import (
+    BATCH_CHARS,
+    Batch,
+    required_words,
+    scan,
+)
+from context_compaction.archive.tokenizer import phrase_term
+from context_compaction.archive.transcripts import TranscriptStore
+from context_compaction.errors import ArchiveBusyError, NotFoundError, QueryError
+from context_compaction.messages.edits import Blob
+from context_compaction.messages.model import JsonObject, Message
+from context_compaction.redaction import RedactionMode
+from context_compaction.request import check_session_id
+
+T = TypeVar("T")
+_DOCS_A_READ = 200
+
+
+@asynccontextmanager
+async def open_archive(
+    address: str, *, redaction: RedactionMode = "off"
+) -> AsyncGenerator["PostgresArchive"]:
+    """The archive at `address`, its tables made when they are missing.
+
+    Args:
+        address: `postgresql://user@host/database`, with PostgreSQL's own settings and ours:
+            `tenant` (whose archive, else "default"), `objects` (`s3://bucket/prefix`, for large
+            contents), `connections` (at most so many of this process).
+        redaction: What becomes of secrets, as for a folder.
+
+    Raises:
+        SettingsError: A setting in the address cannot be used.
+        ArchiveError: The database cannot be reached, or is not for us.
+    """
+    named = read_address(address)
+    database = Database(named)
+    await to_thread.run_sync(database.open)
+    try:
+        yield PostgresArchive(_Shared(database, named.objects, redaction), named.tenant)
+    finally:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(database.close)
+
+
+class _Shared:
+    """What the archives of all tenants of one database have in common.
+
+    Attributes:
+        database: The connections.
+        objects: Where large contents lie; "" for the database itself.
+        redaction: What becomes of secrets.
+        states: What is known of sessions.
+    """
+
+    def __init__(self, database: Database, objects: str, redaction: RedactionMode) -> None:
+        self.database = database
+        self.objects = objects
+        self.redaction: RedactionMode = redaction
+        self.states = StateCache()
+        # As many threads as connections: who waits for one waits here, and can be cancelled.
+        self.limiter = CapacityLimiter(database.connections)
+        self._locks: dict[tuple[str, str], Lock] = {}
+        self._waiting: Counter[tuple[str, str]] = Counter()
+
+    @asynccontextmanager
+    async def one_at_a_time(self, tenant: str, session_id: str) -> AsyncGenerator[None]:
+        """The calls of this process on one session follow each other, in their order.
+
+        Others would wait for the session's row, each with a connection; and what is known of the
+        session would be learnt by each anew.
+        """
+        key = tenant, session_id
+        lock = self._locks.setdefault(key, Lock())
+        self._waiting[key] += 1
+        try:
+            async with lock:
+                yield
+        finally:
+            self._waiting[key] -= 1
+            if not self._waiting[key]:
+                del self._waiting[key]
+                del self._locks[key]
+
+
+class PostgresArchive:
+    """One tenant's `Archive` in a database; see there for what each method does.
+
+    A call is one transaction in a thread. Cancelling it waits until that has ended, within
+    its time limit; a search ends at its next statement.
+    """
+
+    def __init__(self, shared: _Shared, tenant: str) -> None:
+        self._shared = shared
+        self._tenant = tenant
+
+    @property
+    def redaction(self) -> RedactionMode:
+        """See `Archive.redaction`."""
+        return self._shared.redaction
+
+    @property
+    def tenant(self) -> str:
+        """See `Archive.tenant`."""
+        return self._tenant
+
+    async def for_tenant(self, tenant: str) -> "PostgresArchive":
+        """See `Archive.for_tenant`."""
+        return (
+            self if check_tenant(tenant) == self._tenant else PostgresArchive(self._shared, tenant)
+        )
+
+    async def append(
+        self,
+        session_id: str,
+        messages: Sequence[Message],
+        *,
+        format: str,
+        parent_session_id: str | None = None,
+        after: str = "",
+        dry_run: bool = False,
+        least_shared: int = 0,
+    ) -> AppendResult:
+        """See `Archive.append`.
+
+        Raises:
+            SettingsError: An id or the format cannot be used, or a message has no source.
+            InvalidMessageError: A message cannot be written as JSON.
+            NotFoundError: The session does not hold the history that `after` names.
+            ArchiveFullError: The database's disk is full; nothing of the call was kept.
+            ArchiveBusyError: Others held the session for too long.
+        """
+        return await self._on_session(
+            session_id,
+            lambda store: store.append(
+                session_id,
+                messages,
+                format=format,
+                parent_session_id=parent_session_id,
+                after=after,
+                dry_run=dry_run,
+                least_shared=least_shared,
+                now_seconds=time.time(),
+            ),
+        )
+
+    async def commit(
+        self,
+        session_id: str,
+        *,
+        blobs: Sequence[Blob] = (),
+        receipt: JsonObject | None = None,
+        context: Sequence[ContextEntry] = (),
+        head: str = "",
+        listed: str = "",
+    ) -> None:
+        """See `Archive.commit`; raises what `append` raises."""
+        await self._on_session(
+            session_id,
+            lambda store: store.commit(
+                session_id,
+                blobs,
+                receipt,
+                context,
+                head=head,
+                listed=listed,
+                now_seconds=time.time(),
+            ),
+        )
+
+    async def context(
+        self, session_id: str, *, after: int = 0, limit: int | None = None
+    ) -> tuple[str, list[JsonObject]]:
+        """See `Archive.context`."""
+        return await self._on_session(
+            session_id, lambda store: store.context(session_id, after, limit)
+        )
+
+    async def read_messages(
+        self, session_id: str, start: int, stop: int, *, head: str | None = None
+    ) -> list[ArchivedMessage]:
+        """See `Archive.read_messages`."""
+        return await self._on_session(
+            session_id, lambda store: store.read_messages(session_id, start, stop, head)
+        )
+
+    async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
+        """See `Archive.damaged_messages`."""
+        return await self._on_session(
+            session_id, lambda store: store.damaged_messages(session_id, start, stop)
+        )
+
+    async def history(self, session_id: str, head: str) -> History:
+        """See `Archive.history`."""
+        return await self._on_session(session_id, lambda store: store.history(session_id, head))
+
+    async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
+        """See `Archive.branches`."""
+        return await self._on_session(session_id, lambda store: store.branches(session_id, limit))
+
+    async def receipts(
+        self,
+        session_id: str,
+        *,
+        heads: Collection[str] | None = None,
+        after: int = 0,
+        limit: int | None = None,
+    ) -> list[JsonObject]:
+        """See `Archive.receipts`."""
+        return await self._on_session(
+            session_id, lambda store: store.receipts(session_id, heads, after, limit)
+        )
+
+    async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
+        """See `Archive.stored_receipts`."""
+        return await self._on_session(session_id, lambda store: store.stored_receipts(session_id))
+
+    async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
+        """See `Archive.compacted_lists`."""
+        return await self._on_session(
+            session_id, lambda store: store.compacted_lists(session_id, number)
+        )
+
+    async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
+        """See `Archive.outputs`."""
+        return await self._on_session(session_id, lambda store: store.outputs(session_id, limit))
+
+    async def output_info(self, output_id: str) -> OutputInfo:
+        """See `Archive.output_info`."""
+        return await self._on_output(output_id, lambda output: output.info)
+
+    async def read_output(
+        self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
+    ) -> OutputSlice:
+        """See `Archive.read_output`."""
+        return await self._on_output(
+            output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
+        )
+
+    async def read_output_lines(
+        self, output_id: str, *, start_line: int = 1, line_count: int | None = None
+    ) -> OutputSlice:
+        """See `Archive.read_output_lines`."""
+        return await self._on_output(
+            output_id, lambda output: output.read_lines(start_line, line_count)
+        )
+
+    async def search(self, query: Query) -> SearchPage:
+        """See `Archive.search`.
+
+        Raises:
+            QueryError: The query, a filter, the limit or the cursor cannot be used, or it took too
+                long.
+            NotFoundError: There is no such session, or no such history in it.
+        """
+        check_query(query)
+        cursor = decode_cursor(query.cursor) if query.cursor else None
+        last_id = LAST_ID if cursor is None else cursor[1]
+        within = None
+        if query.head is not None and query.session_id is not None:
+            within = await self.history(query.session_id, query.head)
+        if query.kind == "regex":
+            return await self._search_pattern(query, within, last_id)
+        terms_of_query(query)
+        until_seconds = monotonic() + SCAN_SECONDS
+
+        def check() -> None:
+            from_thread.check_cancelled()
+            if monotonic() > until_seconds:
+                raise _too_slow(query)
+
+        def work(connection: Connection) -> SearchPage:
+            where = allowed_by(connection, self._tenant, query, within, last_id)
+            blobs = self._blobs(connection)
+            with_own = "true" in where.conditions
+            anywhere = TenantRows(connection, blobs, everything(self._tenant, with_own=with_own))
+            rows = TenantRows(connection, blobs, where)
+            return words_page(query, rows, anywhere, within, check)
+
+        try:
+            return await self._run(work, seconds=SCAN_SECONDS)
+        except ArchiveBusyError as error:
+            if monotonic() > until_seconds:
+                raise _too_slow(query) from error
+            raise
+
+    async def _search_pattern(
+        self, query: Query, within: History | None, last_id: int
+    ) -> SearchPage:
+        terms = [phrase_term(words) for words in required_words(query.text)]
+        queries = [text_query(term) for term in terms if term is not None]
+        words = joined(queries, every=True) if queries else ""
+
+        def read(connection: Connection, next_id: int) -> Batch:
+            where = allowed_by(connection, self._tenant, query, within, next_id)
+            return _batch(TenantRows(connection, self._blobs(connection), where), words)
+
+        async def read_batch(next_id: int) -> Batch:
+            return await self._run(lambda connection: read(connection, next_id))
+
+        return await scan(query, last_id, read_batch)
+
+    async def sessions(
+        self, *, limit: int = 50, cursor: str | None = None, family_of: str | None = None
+    ) -> tuple[list[SessionInfo], str | None]:
+        """See `Archive.sessions`.
+
+        Raises:
+            QueryError: The limit is below 1, or the cursor is none of ours.
+        """
+        if limit < 1:
+            raise QueryError(f"limit={limit} cannot be used. Give a number from 1.")
+        seconds, generation = decode_cursor(cursor) if cursor else (inf, 0)
+        values = {
+            "tenant": self._tenant,
+            "seconds": seconds,
+            "generation": generation,
+            "session": family_of,
+            "limit": limit + 1,
+        }
+        family = "" if family_of is None else f"AND session IN ({FAMILY})"
+        rows = await self._run(
+            lambda connection: connection.execute(
+                f"SELECT generation, {_INFO} AND (last_seconds, generation) <"
+                f" (%(seconds)s, %(generation)s) {family}"
+                " ORDER BY last_seconds DESC, generation DESC LIMIT %(limit)s".encode(),
+                values,
+            ).fetchall()
+        )
+        infos = [SessionInfo(*row[1:]) for row in rows[:limit]]
+        if len(rows) <= limit:
+            return infos, None
+        return infos, encode_cursor([infos[-1].last_seconds, rows[limit - 1][0]])
+
+    async def session_info(self, session_id: str) -> SessionInfo:
+        """See `Archive.session_info`."""
+        values = {"tenant": self._tenant, "session": check_session_id(session_id)}
+        row = await self._run(
+            lambda connection: connection.execute(
+                f"SELECT {_INFO} AND session = %(session)s".encode(), values
+            ).fetchone()
+        )
+        if row is None:
+            raise NotFoundError(
+                f"The archive holds no session {session_id!r}. List the sessions to see its ids."
+            )
+        return SessionInfo(*row)
+
+    async def retain(self, session_id: str, *, retained: bool = True) -> None:
+        """See `Archive.retain`."""
+        await self._on_session(
+            session_id, lambda store: store.retain(session_id, retained=retained)
+        )
+
+    async def usage(self) -> Usage:
+        """See `Archive.usage`."""
+        measure = partial(maintenance.measure, tenant=self._tenant)
+        return await self._run(lambda connection: usage_of(measure(connection)))
+
+    async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
+        """See `Archive.prune`; what is chosen and removed is one transaction."""
+
+        def work(connection: Connection) -> tuple[PrunePlan, list[str]]:
+            stored = maintenance.measure(connection, self._tenant)
+            plan = plan_of(stored, choose(stored, rules))
+            if dry_run:
+                return plan, []
+            names = [session.session_id for session in plan.sessions]
+            done = maintenance.delete(connection, self._tenant, names)
+            left = plan.freed_bytes + plan.left_bytes - done.freed_bytes
+            return replace(plan, freed_bytes=done.freed_bytes, left_bytes=left), done.object_keys
+
+        plan, keys = await self._run(work)
+        await self._remove_objects(keys)
+        return plan
+
+    async def delete(self, session_ids: Sequence[str]) -> int:
+        """See `Archive.delete`."""
+        done = await self._run(
+            lambda connection: maintenance.delete(connection, self._tenant, session_ids)
+        )
+        await self._remove_objects(done.object_keys)
+        return done.freed_bytes
+
+    async def health(self) -> Health:
+        """See `Archive.health`."""
+        location = self._shared.database.location
+        return await self._run(
+            lambda connection: maintenance.examine(connection, self._tenant, location)
+        )
+
+    async def _remove_objects(self, keys: list[str]) -> None:
+        """Remove what no row names any more; what a failure leaves is never named again."""
+        if keys:
+            store = open_objects(self._shared.objects)
+            await to_thread.run_sync(store.delete, keys, limiter=self._shared.limiter)
+
+    async def _on_session(
+        self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
+    ) -> T:
+        """What `work` returns of a store, in a transaction; after this session's other calls."""
+        shared = self._shared
+
+        def on_store(connection: Connection) -> tuple[T, TenantSessions]:
+            blobs = self._blobs(connection)
+            sessions = TenantSessions(connection, self._tenant, blobs, shared.states)
+            store = TranscriptStore(sessions, blobs, shared.redaction == "on")
+            return work(store), sessions
+
+        async with shared.one_at_a_time(self._tenant, session_id):
+            result, sessions = await self._run(on_store)
+            sessions.keep()
+        return result
+
+    async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
+        def on_rows(connection: Connection) -> tuple[T] | None:
+            row = connection.execute(
+                "SELECT record.session, head, body FROM compaction.output"
+                " JOIN compaction.record USING (tenant, session, number)"
+                " WHERE tenant = %s AND output_id = %s ORDER BY record.session LIMIT 1",
+                (self._tenant, output_id),
+            ).fetchone()
+            if row is None:
+                return None
+            blobs = self._blobs(connection)
+            session_id, head, body = row
+            info = info_of(parse_body(head, blobs), session_id)
+            return (work(StoredOutput(info, parse_body(body, blobs), blobs)),)
+
+        done = await self._run(on_rows) if _can_be_id(output_id) else None
+        if done is None:
+            raise NotFoundError(
+                f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
+                "compaction leaves, and in the hits of a search."
+            )
+        return done[0]
+
+    def _blobs(self, connection: Connection) -> TenantBlobs:
+        return TenantBlobs(connection, self._tenant, self._shared.objects)
+
+    async def _run(self, work: Callable[[Connection], T], **settings: Any) -> T:
+        run = partial(self._shared.database.run, self._tenant, work, **settings)
+        return await to_thread.run_sync(run, limiter=self._shared.limiter)
+
+
+_INFO = (
+    "session, parent, format, message_count, first_seconds, last_seconds, title"
+    " FROM compaction.session WHERE tenant = %(tenant)s AND next_number > 0"
+)
+
+
+def _batch(rows: TenantRows, words: str) -> Batch:
+    """The next rows with their texts, of about `BATCH_CHARS`."""
+    batch: list[tuple[Row, DocText]] = []
+    size_chars = 0
+    docs = rows.newest_docs(words, _DOCS_A_READ)
+    for doc in docs:
+        if size_chars >= BATCH_CHARS:
+            return Batch(batch, doc.doc_id)
+        content = rows.read(doc)
+        if content is not None:
+            batch.append((doc, content))
+            size_chars += len(content.text)
+    return Batch(batch, docs[-1].doc_id - 1 if len(docs) == _DOCS_A_READ else -1)
+
+
+def _can_be_id(output_id: str) -> bool:
+    """Whether a text can be asked of the database at all."""
+    return output_id.isascii() and output_id.isprintable()
+
+
+def _too_slow(query: Query) -> QueryError:
+    return QueryError(
+        f"The search for {query.text[:80]!r} took more than {SCAN_SECONDS:.0f} seconds and was "
+        "stopped. Give fewer or rarer words, or a session_id."
+    )

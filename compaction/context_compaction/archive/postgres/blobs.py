@@ -1,0 +1,160 @@
+"""Large contents of one tenant: in the database, or in an object store that takes the larger ones.
+
+What is stored is a row of frames (`archive/frames.py`), so a part is read without the rest. An
+object has a name of its own at each upload: one that a deletion is about to remove is never the one
+that a new row names.
+"""
+
+import secrets
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from context_compaction.archive.frames import Blobs, pack
+from context_compaction.archive.postgres.schema import Connection
+from context_compaction.errors import ArchiveError, NotFoundError
+
+# A row is read sooner than an object, and a store counts each request.
+LEAST_OBJECT_BYTES = 1024 * 1024
+
+
+class ObjectStore:
+    """An S3-compatible store, or whatever else obstore opens; every method blocks."""
+
+    def __init__(self, address: str) -> None:
+        """`address` is `s3://bucket/prefix`; keys and endpoint come from the environment."""
+        # Here and not above: only archives that name a store need it.
+        import obstore
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+
+        self._obstore: Any = obstore
+        self._failure: type[Exception] = BaseError
+        self.address = address
+        try:
+            self._store: Any = from_url(address)
+        except (BaseError, ValueError) as error:
+            raise ArchiveError(
+                f"The object store {address} cannot be opened: {error}. Give s3://bucket/prefix, "
+                "and its keys in the environment."
+            ) from error
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep an object; durable on return."""
+        self._do("Writing", key, lambda: self._obstore.put(self._store, key, data))
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        """Some bytes of an object."""
+        if not length:
+            return b""
+        found = self._do(
+            "Reading",
+            key,
+            lambda: self._obstore.get_range(self._store, key, start=start, length=length),
+        )
+        return bytes(found)
+
+    def delete(self, keys: list[str]) -> None:
+        """Remove objects; one that is gone already is no error."""
+        for key in keys:
+            try:
+                self._do("Deleting", key, lambda key=key: self._obstore.delete(self._store, key))
+            except NotFoundError:
+                continue
+
+    def _do(self, what: str, key: str, work: Any) -> Any:
+        try:
+            return work()
+        except FileNotFoundError as error:
+            raise NotFoundError(
+                f"The object {key} of {self.address} is missing. Restore it from a backup."
+            ) from error
+        except (self._failure, OSError) as error:
+            problem = str(error).strip().splitlines()[0]
+            raise ArchiveError(
+                f"{what} {key} in the object store {self.address} failed: {problem}. Check that "
+                "it can be reached, and call again."
+            ) from error
+
+
+@lru_cache(8)
+def open_objects(address: str) -> ObjectStore:
+    """The store at `address`, one for the process."""
+    return ObjectStore(address)
+
+
+class TenantBlobs(Blobs):
+    """The large contents of one tenant, within one transaction.
+
+    Attributes:
+        used: What was put or read there so far, by digest: what a session is to be noted for.
+    """
+
+    def __init__(self, connection: Connection, tenant: str, objects: str) -> None:
+        super().__init__()
+        self._connection = connection
+        self._tenant = tenant
+        self._objects = objects
+        self._rows: dict[str, tuple[int, str | None]] = {}
+        self.put_here: dict[str, bytes] = {}
+
+    def put(self, data: bytes) -> str:
+        """See `Blobs.put`; durable when the transaction is."""
+        digest = sha256(data).hexdigest()
+        if digest in self.put_here:
+            return digest
+        self.put_here[digest] = data
+        found = self._connection.execute(
+            "SELECT 1 FROM compaction.blob WHERE tenant = %s AND digest = %s",
+            (self._tenant, digest),
+        ).fetchone()
+        if found is not None:
+            return digest
+        packed = pack(data)
+        key: str | None = None
+        if self._objects and len(packed) >= LEAST_OBJECT_BYTES:
+            key = f"{self._tenant}/{digest[:2]}/{digest}-{secrets.token_hex(8)}.zst"
+            open_objects(self._objects).put(key, packed)
+        # Somebody else may put the same at this moment: then theirs stays, and an object of ours is
+        # left over, which nothing names.
+        self._connection.execute(
+            "INSERT INTO compaction.blob VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            (self._tenant, digest, len(packed), None if key else packed, key),
+        )
+        return digest
+
+    def read_whole(self, digest: str) -> bytes:
+        """See `Blobs.read_whole`; what was put just now needs no reading."""
+        data = self.put_here.get(digest)
+        return super().read_whole(digest) if data is None else data
+
+    def _row(self, digest: str) -> tuple[int, str | None]:
+        if digest not in self._rows:
+            row = self._connection.execute(
+                "SELECT size_bytes, object_key FROM compaction.blob"
+                " WHERE tenant = %s AND digest = %s",
+                (self._tenant, digest),
+            ).fetchone()
+            if row is None:
+                raise NotFoundError(
+                    f"The archive's {self._place(digest)} is missing. Restore it from a backup."
+                )
+            self._rows[digest] = row[0], row[1]
+        return self._rows[digest]
+
+    def _size(self, digest: str) -> int:
+        return self._row(digest)[0]
+
+    def _read_at(self, digest: str, start: int, length: int) -> bytes:
+        _, key = self._row(digest)
+        if key is not None:
+            return open_objects(self._objects).read(key, start, length)
+        row = self._connection.execute(
+            "SELECT substring(data FROM %s FOR %s) FROM compaction.blob"
+            " WHERE tenant = %s AND digest = %s",
+            (start + 1, length, self._tenant, digest),
+        ).fetchone()
+        return b"" if row is None else bytes(row[0])
+
+    def _place(self, digest: str) -> str:
+        return f"blob {digest}"

@@ -1,0 +1,280 @@
+"""Connections, transactions and their failures.
+
+Everything blocks. A transaction is one tenant's: row-level security lets through that tenant's rows
+alone, whatever a statement says. Work whose transaction was ended by a conflict, or a lost
+connection, is done again; what was lost after COMMIT was sent is asked for by its number first, so
+that nothing is written twice.
+"""
+
+import logging
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import ConnectionPool, PoolTimeout
+from tenacity import (
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from context_compaction.archive import DEFAULT_TENANT, check_tenant
+from context_compaction.archive.addresses import shown_address
+from context_compaction.archive.postgres.schema import Connection, migrate
+from context_compaction.errors import (
+    ArchiveBusyError,
+    ArchiveError,
+    ArchiveFullError,
+    SettingsError,
+)
+
+T = TypeVar("T")
+
+MOST_CONNECTIONS = 16  # of one process, unless the address says otherwise
+STATEMENT_SECONDS = 30.0
+WAIT_SECONDS = 20.0  # for a free connection
+RETRY_SECONDS = 20.0
+MOST_TRIES = 8
+LEAST_VERSION = 150_000
+
+_logger = logging.getLogger(__name__)
+
+
+class _TryAgainError(Exception):
+    """The transaction is gone and may be done again."""
+
+
+# A conflict with others, or the database going away for a moment.
+_CONFLICTS = (
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    # A blob that a deletion took while this one wanted to use it.
+    errors.ForeignKeyViolation,
+    errors.UniqueViolation,
+)
+_FULL = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What an archive's address says.
+
+    Attributes:
+        dsn: What PostgreSQL's own client is told.
+        tenant: Whose archive is opened.
+        objects: Where large contents lie, as `s3://bucket/prefix`; "" for the database itself.
+        connections: How many this process opens at most.
+    """
+
+    dsn: str
+    tenant: str = DEFAULT_TENANT
+    objects: str = ""
+    connections: int = MOST_CONNECTIONS
+
+
+def read_address(location: str) -> Address:
+    """What is ours in an address (`tenant`, `objects`, `connections`), and the rest of it.
+
+    Raises:
+        SettingsError: A setting in it cannot be used.
+    """
+    parts = urlsplit(location)
+    settings = parse_qsl(parts.query, keep_blank_values=True)
+    ours = {name: value for name, value in settings if name in {"tenant", "objects", "connections"}}
+    rest = urlencode([pair for pair in settings if pair[0] not in ours])
+    try:
+        connections = int(ours.get("connections", MOST_CONNECTIONS))
+    except ValueError:
+        connections = 0
+    if not 1 <= connections <= 1000:
+        raise SettingsError(
+            f"connections={ours['connections'][:20]!r} of the archive {shown_address(location)} "
+            "cannot be used. Give a number from 1 to 1000."
+        )
+    return Address(
+        urlunsplit(parts._replace(query=rest)),
+        check_tenant(ours.get("tenant", DEFAULT_TENANT)),
+        ours.get("objects", ""),
+        connections,
+    )
+
+
+class Database:
+    """The connections of this process to one database.
+
+    Attributes:
+        location: Where it is, for a person.
+        connections: How many there are at most.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.location = shown_address(address.dsn)
+        self.connections = address.connections
+        self._dsn = address.dsn
+        self._pool = ConnectionPool(
+            address.dsn,
+            # Never prepared: how a search is best done depends on how common its words are, and
+            # poolers in between hand out another server connection each time.
+            kwargs={
+                "autocommit": True,
+                "application_name": "mcp-server-compaction",
+                "prepare_threshold": None,
+            },
+            min_size=1,
+            max_size=address.connections,
+            timeout=WAIT_SECONDS,
+            open=False,
+            # What the server closed meanwhile is found out before it is lent.
+            check=ConnectionPool.check_connection,
+        )
+
+    def open(self) -> None:
+        """Connect, and make the tables where they are missing.
+
+        Raises:
+            ArchiveError: The database cannot be reached, or is not for us.
+        """
+        with self._explaining():
+            # One connection by itself first: the pool says only that it waited.
+            with psycopg.connect(self._dsn, autocommit=True) as connection:
+                version = connection.info.server_version
+                if version < LEAST_VERSION:
+                    raise ArchiveError(
+                        f"{self.location} is PostgreSQL {version // 10_000}. Use version "
+                        f"{LEAST_VERSION // 10_000} or later."
+                    )
+                migrate(connection)
+            self._pool.open()
+
+    def close(self) -> None:
+        """End all connections."""
+        self._pool.close()
+
+    def run(
+        self, tenant: str, work: Callable[[Connection], T], *, seconds: float = STATEMENT_SECONDS
+    ) -> T:
+        """What `work` returns, done in one transaction of `tenant`, again after a conflict.
+
+        Args:
+            tenant: Whose rows.
+            work: Done once more where the transaction failed; it must have no effect outside.
+            seconds: How long one statement may take.
+
+        Raises:
+            ArchiveBusyError: Others were in the way for too long, or a statement took too long.
+            ArchiveFullError: The database's disk is full.
+            ArchiveError: The database failed.
+        """
+        tries = Retrying(
+            retry=retry_if_exception_type(_TryAgainError),
+            stop=stop_after_attempt(MOST_TRIES) | stop_after_delay(RETRY_SECONDS),
+            wait=wait_random_exponential(0.05, max=2.0),
+            reraise=True,
+        )
+        with self._explaining():
+            try:
+                result: T = tries(self._once, tenant, work, seconds)
+            except _TryAgainError as error:
+                raise error.__cause__ or error from None
+            return result
+
+    def _once(self, tenant: str, work: Callable[[Connection], T], seconds: float) -> T:
+        number: str | None = None
+        done: tuple[T] | None = None
+        try:
+            with self._pool.connection() as connection:
+                # Without parameters, so that it goes out as one; the name was checked.
+                connection.execute(
+                    f"BEGIN; SET LOCAL app.tenant = '{check_tenant(tenant)}';"
+                    f" SET LOCAL statement_timeout = {int(seconds * 1000)}".encode()
+                )
+                try:
+                    result = work(connection)
+                    found = connection.execute(
+                        "SELECT pg_current_xact_id_if_assigned()::text"
+                    ).fetchone()
+                    number = None if found is None else found[0]
+                    done = (result,)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if not connection.closed:
+                        connection.rollback()
+                    raise
+                return result
+        except _CONFLICTS as error:
+            raise _TryAgainError from error
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if isinstance(error, (errors.QueryCanceled, *_FULL, PoolTimeout)):
+                raise
+            if done is not None and (number is None or self._is_committed(number)):
+                return done[0]
+            raise _TryAgainError from error
+
+    def _is_committed(self, number: str) -> bool:
+        """Whether a transaction whose COMMIT had no answer was committed.
+
+        Raises:
+            psycopg.OperationalError: The database cannot be asked; the work is not done again.
+        """
+        ask = Retrying(
+            retry=retry_if_exception_type(_TryAgainError),
+            stop=stop_after_delay(RETRY_SECONDS),
+            wait=wait_random_exponential(0.1, max=2.0),
+            reraise=True,
+        )
+        return bool(ask(self._ask_status, number))
+
+    def _ask_status(self, number: str) -> bool:
+        try:
+            with self._pool.connection() as connection:
+                row = connection.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
+        except psycopg.OperationalError as error:
+            raise _TryAgainError from error
+        if row is None or row[0] == "in progress":
+            raise _TryAgainError
+        return bool(row[0] == "committed")
+
+    @contextmanager
+    def _explaining(self) -> Generator[None]:
+        """Failures of the database as ours."""
+        try:
+            yield
+        except errors.QueryCanceled as error:
+            raise ArchiveBusyError(
+                f"The database {self.location} took too long and was stopped: others hold what is "
+                "needed, or there is too much of it. Call again, or ask for less."
+            ) from error
+        except PoolTimeout as error:
+            raise ArchiveBusyError(
+                f"No connection to {self.location} became free in {WAIT_SECONDS:g} seconds. Call "
+                "again, or allow more with ?connections= in the archive's address."
+            ) from error
+        except _FULL as error:
+            raise ArchiveFullError(
+                f"The database {self.location} has no room: {_first_line(error)}. Nothing of the "
+                "call was kept; free some space and call again."
+            ) from error
+        except _CONFLICTS as error:
+            raise ArchiveBusyError(
+                f"Others kept writing to the same session of {self.location}. Call again."
+            ) from error
+        except _TryAgainError as error:
+            raise ArchiveError(
+                f"The connection to {self.location} was lost, and whether the call was kept could "
+                "not be found out. Hand over the whole list again: what was kept is recognised."
+            ) from error
+        except psycopg.Error as error:
+            raise ArchiveError(
+                f"The database {self.location} failed: {_first_line(error)}. Check that it runs "
+                "and that its address, name and password are right, and call again."
+            ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

@@ -1,0 +1,116 @@
+"""What a tenant's sessions take, and how they go; within one transaction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from context_compaction.archive import Health
+from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.retention import Stored, StoredSession
+from context_compaction.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """What a deletion came to.
+
+    Attributes:
+        freed_bytes: The size of what went.
+        object_keys: The objects that nothing names any more, to be removed after the transaction.
+    """
+
+    freed_bytes: int
+    object_keys: list[str] = field(default_factory=list[str])
+
+
+def measure(connection: Connection, tenant: str) -> Stored:
+    """What each session of a tenant takes."""
+    blobs: dict[str, set[str]] = {}
+    for session, digest in connection.execute(
+        "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)
+    ):
+        blobs.setdefault(session, set()).add(digest)
+    rows = connection.execute(
+        "SELECT session, parent, is_retained, message_count, archived_seconds, log_bytes"
+        " FROM compaction.session WHERE tenant = %s AND next_number > 0"
+        " ORDER BY archived_seconds, session",
+        (tenant,),
+    )
+    sessions = [
+        StoredSession(name, parent, retained, count, seconds, size, frozenset(blobs.get(name, ())))
+        for name, parent, retained, count, seconds, size in rows
+    ]
+    sizes = connection.execute(
+        "SELECT digest, size_bytes FROM compaction.blob WHERE tenant = %s", (tenant,)
+    ).fetchall()
+    return Stored(sessions, dict(sizes))
+
+
+def delete(connection: Connection, tenant: str, session_ids: Sequence[str]) -> Deleted:
+    """Remove sessions, and whatever large content no session names then.
+
+    Raises:
+        NotFoundError: There is no such session; nothing was removed.
+    """
+    wanted = sorted(set(session_ids))
+    found = connection.execute(
+        "SELECT session, log_bytes FROM compaction.session WHERE tenant = %s AND session = ANY(%s)"
+        " AND next_number > 0 ORDER BY session FOR UPDATE",
+        (tenant, wanted),
+    ).fetchall()
+    held = {session for session, _ in found}
+    missing = next((name for name in wanted if name not in held), None)
+    if missing is not None:
+        raise NotFoundError(
+            f"The archive holds no session {missing!r}. List the sessions to see its ids."
+        )
+    for table in ("doc", "output", "blob_use", "record", "session"):
+        connection.execute(
+            f"DELETE FROM compaction.{table} WHERE tenant = %s AND session = ANY(%s)".encode(),  # noqa: S608
+            (tenant, wanted),
+        )
+    gone = connection.execute(
+        "DELETE FROM compaction.blob WHERE tenant = %s AND NOT EXISTS ("
+        "SELECT FROM compaction.blob_use WHERE blob_use.tenant = blob.tenant"
+        " AND blob_use.digest = blob.digest) RETURNING size_bytes, object_key",
+        (tenant,),
+    ).fetchall()
+    freed = sum(size for _, size in found) + sum(size for size, _ in gone)
+    return Deleted(freed, [key for _, key in gone if key is not None])
+
+
+def examine(connection: Connection, tenant: str, location: str) -> Health:
+    """Figures of a tenant, and what is to be known of its database."""
+    (sessions, messages, log_bytes), outputs, blob_bytes, index_bytes = (
+        connection.execute(statement.encode(), (tenant,)).fetchall()[0]
+        for statement in (
+            "SELECT count(*), coalesce(sum(message_count), 0)::bigint,"
+            " coalesce(sum(log_bytes), 0)::bigint FROM compaction.session"
+            " WHERE tenant = %s AND next_number > 0",
+            "SELECT count(DISTINCT output_id) FROM compaction.output WHERE tenant = %s",
+            "SELECT coalesce(sum(size_bytes), 0)::bigint FROM compaction.blob WHERE tenant = %s",
+            "SELECT coalesce(sum(pg_column_size(words)), 0)::bigint FROM compaction.doc"
+            " WHERE tenant = %s",
+        )
+    )
+    return Health(
+        location=location,
+        session_count=sessions,
+        message_count=messages,
+        output_count=outputs[0],
+        log_bytes=log_bytes,
+        blob_bytes=blob_bytes[0],
+        index_bytes=index_bytes[0],
+        problems=tuple(_problems(connection)),
+    )
+
+
+def _problems(connection: Connection) -> list[str]:
+    row = connection.execute(
+        "SELECT rolname FROM pg_roles WHERE rolname = current_user AND (rolsuper OR rolbypassrls)"
+    ).fetchone()
+    if row is None:
+        return []
+    return [
+        f"Note: the role {row[0]!r} is above row-level security, the second lock between tenants. "
+        "Connect as a role that is neither superuser nor BYPASSRLS."
+    ]

@@ -1,0 +1,324 @@
+"""What a search asks of the tables: see `Rows`. Whatever is asked for is bounded.
+
+A common word is looked for among the newest rows, and how many rows have it is told from how far
+apart these lie; a rare one is counted.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from context_compaction.archive import History, Query
+from context_compaction.archive.documents import is_own_tool, read_stored
+from context_compaction.archive.frames import Blobs
+from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
+from context_compaction.archive.postgres.indexing import (
+    joined,
+    parse_body,
+    path_query,
+    text_query,
+)
+from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.ranking import NEIGHBOR_MESSAGES, share
+from context_compaction.archive.search.hits import DocText
+from context_compaction.archive.search.page import MILLISECOND
+from context_compaction.archive.search.parts import tool_token
+from context_compaction.archive.search.word_search import CANDIDATES, Candidates
+from context_compaction.archive.tokenizer import QueryTerm, phrase_term
+from context_compaction.errors import ArchiveDamagedError, NotFoundError
+from context_compaction.messages.history_hash import chain_hash
+
+_DAY_SECONDS = 86_400
+LAST_ID = (1 << 63) - 1
+
+# A session and all that descend from it, by what they named as their parent.
+FAMILY = """
+WITH RECURSIVE family (name) AS (
+    SELECT %(session)s::text
+    UNION
+    SELECT session FROM compaction.session JOIN family ON parent = name
+    WHERE tenant = %(tenant)s AND next_number > 0
+)
+SELECT session FROM compaction.session JOIN family ON session = name
+WHERE tenant = %(tenant)s AND next_number > 0
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Doc:
+    """One row, and the record that has its text: see `Row`."""
+
+    doc_id: int
+    session_id: str
+    seq: int
+    output_id: str | None
+    start_byte: int
+    size_bytes: int
+    start_char: int
+    start_line: int
+    seconds: float
+    head: str
+    body: str
+
+
+_DOC = (
+    "doc_id, doc.session, seq, output_id, start_byte, size_bytes, start_char, start_line, seconds,"
+    " head, body FROM compaction.doc JOIN compaction.record ON record.tenant = doc.tenant"
+    " AND record.session = doc.session AND record.number = doc.number"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Which rows a search may find: conditions of SQL, and what their parameters are."""
+
+    conditions: tuple[str, ...]
+    values: Mapping[str, Any]
+
+    @property
+    def sql(self) -> str:
+        """All conditions."""
+        return " AND ".join(self.conditions)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it lets every word's rows through, but for those of our own tools."""
+        return len(self.conditions) <= _OPEN_CONDITIONS
+
+
+_OPEN_CONDITIONS = 3
+
+
+def everything(tenant: str, *, with_own: bool = False, last_id: int = LAST_ID) -> Where:
+    """All rows of a tenant up to one, by default without what our own tools were asked."""
+    own = "true" if with_own else "NOT is_own"
+    conditions = ("doc.tenant = %(tenant)s", own, "doc_id <= %(last_id)s")
+    return Where(conditions, {"tenant": tenant, "last_id": last_id})
+
+
+def allowed_by(
+    connection: Connection, tenant: str, query: Query, within: History | None, last_id: int
+) -> Where:
+    """What the filters of a query let through.
+
+    Raises:
+        NotFoundError: There is no session of the name that is given.
+    """
+    with_own = query.tool is not None and is_own_tool(query.tool)
+    base = everything(tenant, with_own=with_own, last_id=last_id)
+    conditions = [*base.conditions]
+    values = dict(base.values)
+    if query.session_id is not None:
+        names = {"tenant": tenant, "session": query.session_id}
+        family = [name for (name,) in connection.execute(FAMILY, names)]
+        if not family:
+            raise NotFoundError(
+                f"The archive holds no session {query.session_id!r}. Leave session_id out to "
+                "search all sessions; every hit names its own."
+            )
+        conditions.append("doc.session = ANY(%(sessions)s)")
+        values["sessions"] = family
+    if within is not None:
+        conditions.append(
+            "doc.session = %(one)s AND (seq = ANY(%(seqs)s) OR output_id = ANY(%(outputs)s))"
+        )
+        values |= {"one": query.session_id, "seqs": list(within.seqs)}
+        values["outputs"] = sorted(within.output_ids)
+    if query.role is not None:
+        conditions.append("role = %(role)s")
+        values["role"] = query.role
+    if query.tool is not None:
+        conditions.append("%(tool)s = ANY(tools)")
+        values["tool"] = tool_token(query.tool)
+    if query.since_seconds is not None:
+        conditions.append("seconds >= %(since)s")
+        values["since"] = query.since_seconds
+    if query.until_seconds is not None:
+        conditions.append("seconds <= %(until)s")
+        values["until"] = query.until_seconds + MILLISECOND
+    path = None if query.path is None else phrase_term(query.path)
+    if path is not None:
+        conditions.append("words @@ %(path)s::tsquery")
+        values["path"] = path_query(path)
+    return Where(tuple(conditions), values)
+
+
+class TenantRows:
+    """The rows of one tenant that `where` lets through: see `Rows`."""
+
+    def __init__(self, connection: Connection, blobs: Blobs, where: Where) -> None:
+        self._connection = connection
+        self._blobs = blobs
+        self._where = where
+        self._counts: dict[str, float] = {}
+
+    @property
+    def row_count(self) -> int:
+        """See `Rows.row_count`."""
+        return self._sizes[0]
+
+    @cached_property
+    def _sizes(self) -> tuple[int, float]:
+        """How many rows the tenant has, and how many words each has on average."""
+        rows, terms = self._all(
+            "SELECT coalesce(sum(doc_count), 0)::bigint, coalesce(sum(term_count), 0)::bigint"
+            " FROM compaction.session WHERE tenant = %(tenant)s"
+        )[0]
+        return rows, terms / max(rows, 1)
+
+    def candidates(self, term: QueryTerm) -> Candidates:
+        """See `Rows.candidates`."""
+        query = text_query(term)
+        # With equal weights of one, the cover density is how often the term occurs.
+        found = self._all(
+            "SELECT doc_id, ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count"
+            f" FROM compaction.doc WHERE {self._where.sql} AND words @@ %(query)s::tsquery"
+            " ORDER BY doc_id DESC LIMIT %(limit)s",
+            query=query,
+            limit=CANDIDATES,
+        )
+        _, average = self._sizes
+        shares = {doc_id: share(count, length, average) for doc_id, count, length in found}
+        is_whole = len(found) < CANDIDATES
+        if is_whole and self._where.is_open:
+            return Candidates(shares, len(found), is_whole)
+        return Candidates(shares, self._count(query), is_whole)
+
+    def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
+        """See `Rows.said_within`."""
+        days = [(_day(first), _day(last) + _DAY_SECONDS) for first, last in times]
+        spans = " OR ".join(
+            f"(seconds >= {first:.0f} AND seconds < {last:.0f})" for first, last in days
+        )
+        found = self._all(
+            f"SELECT doc_id FROM compaction.doc WHERE {self._where.sql} AND ({spans})"
+            " ORDER BY doc_id DESC LIMIT %(limit)s",
+            limit=CANDIDATES,
+        )
+        counted = self._all(
+            "SELECT count(*) FROM (SELECT FROM compaction.doc WHERE tenant = %(tenant)s"
+            f" AND ({spans}) LIMIT %(most)s) AS bounded",
+            most=100 * CANDIDATES,
+        )
+        shares = dict.fromkeys((doc_id for (doc_id,) in found), 1.0)
+        return Candidates(shares, counted[0][0], len(found) < CANDIDATES)
+
+    def newest(
+        self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
+    ) -> tuple[list[int], int]:
+        """See `Rows.newest`."""
+        found = self._all(
+            f"SELECT doc_id FROM compaction.doc WHERE {self._where.sql}"
+            " AND words @@ %(query)s::tsquery ORDER BY doc_id DESC LIMIT %(limit)s",
+            query=joined([text_query(term) for term in terms], every=every),
+            limit=limit,
+        )
+        return [doc_id for (doc_id,) in found], len(found)
+
+    def by_time(self, ids: Sequence[int]) -> list[int]:
+        """See `Rows.by_time`."""
+        found = self._all(
+            "SELECT doc_id FROM compaction.doc WHERE tenant = %(tenant)s AND doc_id = ANY(%(ids)s)"
+            " ORDER BY seconds DESC, doc_id DESC",
+            ids=list(ids),
+        )
+        return [doc_id for (doc_id,) in found]
+
+    def near(self, ids: Sequence[int]) -> dict[int, dict[int, int]]:
+        """See `Rows.near`."""
+        found = self._all(
+            "SELECT one.doc_id, doc.doc_id, abs(doc.seq - one.seq) FROM compaction.doc AS one"
+            " JOIN compaction.doc ON doc.tenant = one.tenant AND doc.session = one.session"
+            " AND doc.seq BETWEEN one.seq - %(far)s AND one.seq + %(far)s AND doc.seq >= 0"
+            " AND doc.seq != one.seq WHERE one.tenant = %(tenant)s AND one.doc_id = ANY(%(ids)s)"
+            f" AND one.seq >= 0 AND {self._within}",
+            ids=list(ids),
+            far=NEIGHBOR_MESSAGES,
+        )
+        near: dict[int, dict[int, int]] = {}
+        for doc_id, other, distance in found:
+            near.setdefault(doc_id, {})[other] = distance
+        return near
+
+    @property
+    def _within(self) -> str:
+        """The condition of a history, if the search is in one."""
+        return "doc.seq = ANY(%(seqs)s)" if "seqs" in self._where.values else "true"
+
+    def docs(self, ids: Sequence[int]) -> list[Doc]:
+        """See `Rows.docs`; with their records, so that reading them asks no more."""
+        found = self._all(
+            f"SELECT {_DOC} WHERE doc.tenant = %(tenant)s AND doc_id = ANY(%(ids)s)", ids=list(ids)
+        )
+        docs = {row[0]: Doc(*row) for row in found}
+        return [docs[doc_id] for doc_id in ids if doc_id in docs]
+
+    def next_doc(self, doc: Doc) -> Doc | None:
+        """See `Rows.next_doc`."""
+        found = self._all(
+            f"SELECT {_DOC} WHERE doc.tenant = %(tenant)s AND doc.session = %(session)s"
+            " AND seq = %(seq)s ORDER BY doc_id LIMIT 1",
+            session=doc.session_id,
+            seq=doc.seq + 1,
+        )
+        return Doc(*found[0]) if found else None
+
+    def newest_docs(self, words: str, limit: int) -> list[Doc]:
+        """The last rows, or those that match a `tsquery`, last first."""
+        condition = "AND words @@ %(query)s::tsquery" if words else ""
+        found = self._all(
+            f"SELECT {_DOC} WHERE {self._where.sql} {condition} ORDER BY doc_id DESC LIMIT"
+            " %(limit)s",
+            query=words,
+            limit=limit,
+        )
+        return [Doc(*row) for row in found]
+
+    def read(self, doc: Doc) -> DocText | None:
+        """See `Rows.read`."""
+        try:
+            return self._text(doc)
+        except (ArchiveDamagedError, NotFoundError):
+            return None  # a search passes over what is damaged; the doctor reports it
+
+    def _text(self, doc: Doc) -> DocText | None:
+        head = parse_body(doc.head, self._blobs)
+        body = parse_body(doc.body, self._blobs)
+        if doc.output_id is None:
+            tools = head["tools"]
+            stored = read_stored(body, head["format"], tools)
+            tool = tools[0] if tools else None
+            history = chain_hash(head["parent"], head["hash"])
+            return DocText(stored.text, head["role"], tool, stored.is_own, history, head["parent"])
+        output = StoredOutput(info_of(head, doc.session_id), body, self._blobs)
+        part = decode_text(output.read_bytes(doc.start_byte, doc.size_bytes).data)
+        if part is None:
+            return None
+        return DocText(part, "tool", head["tool"], is_own_tool(head["tool"] or ""))
+
+    def _count(self, query: str) -> float:
+        """How many rows of the tenant match, about: from how far apart the newest of them lie."""
+        if query not in self._counts:
+            ((found, lowest, first, last),) = self._all(
+                "SELECT count(*), min(doc_id),"
+                " (SELECT min(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
+                " (SELECT max(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s)"
+                " FROM (SELECT doc_id FROM compaction.doc WHERE tenant = %(tenant)s"
+                "  AND words @@ %(query)s::tsquery ORDER BY doc_id DESC LIMIT %(limit)s) AS newest",
+                query=query,
+                limit=CANDIDATES,
+            )
+            if found == CANDIDATES:
+                found *= (last - first + 1) / (last - lowest + 1)
+            self._counts[query] = min(found, self.row_count)
+        return self._counts[query]
+
+    def _all(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+        given = {**self._where.values, **values}
+        rows: list[tuple[Any, ...]] = self._connection.execute(sql.encode(), given).fetchall()
+        return rows
+
+
+def _day(seconds: float) -> float:
+    return min(max(seconds // _DAY_SECONDS, 0), 1 << 17) * _DAY_SECONDS

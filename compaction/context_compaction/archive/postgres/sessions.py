@@ -1,0 +1,239 @@
+"""The sessions of one tenant within one transaction: what is known of each, and how it is written.
+
+What a process knows of a session is kept from call to call, and only what others wrote since is
+read. Who writes holds the session's row, so that the calls of all processes on one session follow
+each other.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from context_compaction.archive import NO_SEQ
+from context_compaction.archive.postgres.blobs import TenantBlobs
+from context_compaction.archive.postgres.indexing import DocRow, docs_of, insert_docs, parse_body
+from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.records import (
+    LinePlace,
+    LoggedRecord,
+    Record,
+    ascii_json,
+)
+from context_compaction.archive.session_state import TranscriptState, numbered
+from context_compaction.errors import ArchiveDamagedError, NotFoundError
+from context_compaction.request import check_session_id
+
+CACHED_SESSIONS = 256
+
+_READ = b"SELECT generation, next_number FROM compaction.session WHERE tenant = %s AND session = %s"
+_HOLD = _READ + b" FOR UPDATE"
+
+
+@dataclass(slots=True)
+class RowState(TranscriptState):
+    """What is known of a session.
+
+    Attributes:
+        generation: Which of the sessions that have had this name.
+    """
+
+    generation: int = 0
+
+
+class StateCache:
+    """What this process knows of sessions, between transactions; safe for several threads.
+
+    A state is taken out while it is worked with, and put back when the transaction has succeeded.
+    """
+
+    def __init__(self) -> None:
+        self._states: OrderedDict[tuple[str, str], RowState] = OrderedDict()
+        self._lock = Lock()
+
+    def take(self, tenant: str, session_id: str) -> RowState | None:
+        """The state of a session, if it is known and nobody works with it."""
+        with self._lock:
+            return self._states.pop((tenant, session_id), None)
+
+    def put(self, tenant: str, session_id: str, state: RowState) -> None:
+        """Keep a state for the next transaction."""
+        with self._lock:
+            self._states[tenant, session_id] = state
+            if len(self._states) > CACHED_SESSIONS:
+                self._states.popitem(last=False)
+
+
+class TenantSessions:
+    """See `Sessions`."""
+
+    def __init__(
+        self, connection: Connection, tenant: str, blobs: TenantBlobs, cache: StateCache
+    ) -> None:
+        self._connection = connection
+        self._tenant = tenant
+        self._blobs = blobs
+        self._cache = cache
+        self._states: dict[str, RowState] = {}
+
+    def keep(self) -> None:
+        """Keep what was learnt, now that the transaction has succeeded."""
+        for session_id, state in self._states.items():
+            self._cache.put(self._tenant, session_id, state)
+
+    def state(self, session_id: str) -> RowState:
+        """See `Sessions.state`."""
+        return self._refreshed(session_id, _READ)
+
+    def existing(self, session_id: str) -> RowState:
+        """See `Sessions.existing`.
+
+        Raises:
+            SettingsError: The id cannot name a session.
+            NotFoundError: The archive holds no such session.
+        """
+        state = self.state(check_session_id(session_id))
+        if not state.exists:
+            raise NotFoundError(
+                f"The archive holds no session {session_id!r}. List the sessions to see its ids."
+            )
+        return state
+
+    @contextmanager
+    def writing(self, session_id: str) -> Generator[RowState]:
+        """See `Sessions.writing`: until the end of the transaction."""
+        self._connection.execute(
+            "INSERT INTO compaction.session VALUES (%s, %s, nextval('compaction.generation'), NULL,"
+            " '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0) ON CONFLICT DO NOTHING",
+            (self._tenant, session_id),
+        )
+        state = self._refreshed(session_id, _HOLD)
+        yield state
+        if not state.exists:  # nothing was written after all
+            self._connection.execute(
+                "DELETE FROM compaction.session WHERE tenant = %s AND session = %s",
+                (self._tenant, session_id),
+            )
+
+    def write(
+        self,
+        state: RowState,
+        session_id: str,
+        parent_session_id: str | None,
+        records: Sequence[Record],
+    ) -> None:
+        """See `Sessions.write`; searchable with it."""
+        new = numbered(state, session_id, parent_session_id, records, opens=not state.exists)
+        heads = [ascii_json(record.head) for record in new]
+        self._connection.execute(
+            "INSERT INTO compaction.record SELECT %s, %s, * FROM"
+            " unnest(%s::bigint[], %s::text[], %s::text[])",
+            (
+                self._tenant,
+                session_id,
+                [record.head["n"] for record in new],
+                heads,
+                [record.body for record in new],
+            ),
+        )
+        outputs = [record.head for record in new if record.head["kind"] == "output"]
+        if outputs:
+            self._connection.execute(
+                "INSERT INTO compaction.output SELECT %s, output_id, %s, number FROM"
+                " unnest(%s::text[], %s::bigint[]) AS new (output_id, number)",
+                (
+                    self._tenant,
+                    session_id,
+                    [head["id"] for head in outputs],
+                    [head["n"] for head in outputs],
+                ),
+            )
+        if self._blobs.put_here:
+            self._connection.execute(
+                "INSERT INTO compaction.blob_use SELECT %s, %s, unnest(%s::text[])"
+                " ON CONFLICT DO NOTHING",
+                (self._tenant, session_id, sorted(self._blobs.put_here)),
+            )
+        docs = list(docs_of(new, self._blobs))
+        insert_docs(self._connection, self._tenant, session_id, docs)
+        for record in new:
+            place = LinePlace("", record.head["n"], 0)
+            state.learn(LoggedRecord(record.head, place))
+        sizes = zip(heads, new, strict=True)
+        self._note(state, session_id, sum(len(h) + len(r.body) for h, r in sizes), docs)
+
+    def _note(
+        self,
+        state: RowState,
+        session_id: str,
+        size_bytes: int,
+        docs: Sequence[DocRow],
+    ) -> None:
+        """Bring the session's row in line with what was written."""
+        newest = state.messages.get(max(state.messages, default=NO_SEQ))
+        self._connection.execute(
+            "UPDATE compaction.session SET parent = %s, format = %s,"
+            " title = CASE WHEN title = '' THEN %s ELSE title END,"
+            " next_number = %s, message_count = %s, doc_count = doc_count + %s,"
+            " term_count = term_count + %s, log_bytes = log_bytes + %s, is_retained = %s,"
+            " first_seconds = %s, last_seconds = %s, archived_seconds = %s"
+            " WHERE tenant = %s AND session = %s",
+            (
+                state.parent_session_id,
+                "" if newest is None else newest.head["format"],
+                next((doc.title for doc in docs if doc.title), ""),
+                state.next_number,
+                len(state.messages),
+                len(docs),
+                sum(doc.term_count for doc in docs),
+                size_bytes,
+                state.is_retained,
+                state.first_seconds,
+                state.last_seconds,
+                state.archived_seconds,
+                self._tenant,
+                session_id,
+            ),
+        )
+
+    def secure(self, state: RowState, head: str | None = None) -> None:
+        """See `Sessions.secure`: what can be read here was committed, and so is durable."""
+
+    def bodies(self, state: RowState, records: Sequence[LoggedRecord]) -> list[Any]:
+        """See `Sessions.bodies`."""
+        rows = self._connection.execute(
+            "SELECT number, body FROM compaction.record"
+            " WHERE tenant = %s AND session = %s AND number = ANY(%s)",
+            (self._tenant, state.session_id, [record.head["n"] for record in records]),
+        ).fetchall()
+        found: dict[int, str] = dict(rows)
+        return [self._body(state, found.get(record.head["n"])) for record in records]
+
+    def _body(self, state: RowState, text: str | None) -> Any:
+        if text is None:
+            raise ArchiveDamagedError(
+                f"A record of session {state.session_id} is missing. Hand over the whole message "
+                "list again, which stores it anew, or restore the database from a backup."
+            )
+        return parse_body(text, self._blobs)
+
+    def _refreshed(self, session_id: str, read: bytes) -> RowState:
+        row = self._connection.execute(read, (self._tenant, session_id)).fetchone()
+        generation, next_number = (0, 0) if row is None else row
+        state = self._states.get(session_id) or self._cache.take(self._tenant, session_id)
+        if state is None or state.generation != generation:
+            state = RowState(generation=generation)
+        if state.next_number < next_number:
+            heads = self._connection.execute(
+                "SELECT head FROM compaction.record WHERE tenant = %s AND session = %s"
+                " AND number >= %s ORDER BY number",
+                (self._tenant, session_id, state.next_number),
+            )
+            for (head,) in heads:
+                found = json.loads(head)
+                state.learn(LoggedRecord(found, LinePlace("", found["n"], 0)))
+        self._states[session_id] = state
+        return state

