@@ -9,12 +9,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from importlib import import_module
 from math import log2
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from context_compaction.messages.cache import RecentCache, json_key
+from context_compaction.messages.cache import RecentCache, json_key, once
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
     Block,
@@ -341,7 +340,7 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
         at += len(line) + 1
 
 
-@cache
+@once
 def _rules() -> tuple[_Rule, ...]:
     rules = [_Rule(kind, words, re.compile(pattern)) for kind, words, pattern in _MORE]
     for module, name, words in _DETECTORS:

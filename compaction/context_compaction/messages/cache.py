@@ -7,7 +7,7 @@ a call its layers weigh the same messages again and again.
 import hashlib
 import marshal
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -89,3 +89,19 @@ def json_key(value: Any) -> Key:
     except ValueError:  # a subclass, such as OrderedDict
         data = compact_json(value).encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=16, person=b"json").digest()
+
+
+def once(make: Callable[[], _T]) -> Callable[[], _T]:
+    """`make`, run by whoever calls first, in any thread; the others wait for what it returns.
+
+    For what takes long to load, and for packages whose files import each other: two threads that
+    import these at once get half of them.
+    """
+    lock, made = Lock(), cache(make)
+
+    @wraps(make)
+    def get() -> _T:
+        with lock:
+            return made()
+
+    return get

@@ -6,14 +6,13 @@ short schemas, and resources are listed page by page from the archive.
 
 import logging
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 import anyio
 from anyio import to_thread
-from context_compaction.errors import CompactionError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
@@ -104,8 +103,12 @@ class CompactionServer(Server[Deps]):
 
 
 async def _load_when_greeted(deps: Deps) -> None:
+    """Load the engine ahead. A server that is to stop meanwhile stops when that is done."""
     await deps.greeted.wait()
-    await to_thread.run_sync(_load_engine, deps.config, abandon_on_cancel=True)
+    try:
+        await to_thread.run_sync(_load_engine, deps.config)
+    except Exception:
+        _logger.exception("The engine could not be loaded ahead; calls will say what they lack")
 
 
 def _load_engine(config: Config) -> None:
@@ -116,8 +119,7 @@ def _load_engine(config: Config) -> None:
     from context_compaction.tokens.counter import counter_for
 
     find_secrets("")  # its detector's rules
-    with suppress(CompactionError):  # a vocabulary that is damaged: the call says so itself
-        counter_for(config.model).text("word")
+    counter_for(config.model).text("word")  # the vocabulary
 
 
 def build_server(config: Config) -> CompactionServer:

@@ -9,11 +9,11 @@ import gzip
 import hashlib
 import zlib
 from binascii import a2b_base64
-from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from context_compaction.errors import VocabularyError
+from context_compaction.messages.cache import once
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -43,7 +43,7 @@ O200K_PATTERN = "|".join([
 _REINSTALL = "Reinstall mcp-server-compaction, or count with estimator='heuristic'"
 
 
-@cache
+@once
 def load_o200k() -> "tiktoken.Encoding":
     """The o200k_base encoding, built once per process from the shipped file.
 
