@@ -6,7 +6,7 @@ lie apart, so that a compaction is followed by many turns without one and the pr
 it must come to), and `TokenLimits` what remains of it for the messages alone.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from context_compaction.errors import SettingsError
@@ -14,13 +14,14 @@ from context_compaction.messages.model import Messages
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.settings import Settings, SmallWindowRule
 from context_compaction.tokens.counter import (
+    BASE_TOKENS,
     Estimate,
     MessageCounter,
     UsageAnchor,
     anchor_from_usage,
 )
 from context_compaction.tokens.models import profile_for
-from context_compaction.tokens.request_count import RequestCount, request_count
+from context_compaction.tokens.request_count import RequestCount, request_count, request_count_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +220,42 @@ def token_budget_of(
     Raises:
         SettingsError: A figure is out of range, or the usage belongs to no message of the list.
     """
-    anchor, overhead_tokens = _anchor(request, messages), _overhead(request, count)
+    anchor, overhead_tokens = _anchor(request, len(messages)), _overhead(request, count)
     requests = request_count(messages, count, overhead_tokens=overhead_tokens, anchor=anchor)
-    before = requests.estimate(messages)
+    before, total_bytes = requests.estimate(messages), count.request_bytes(messages)
+    return _token_budget(request, settings, requests, before, total_bytes)
+
+
+def counted_budget_of(
+    request: CompactRequest,
+    settings: Settings,
+    tokens: Sequence[int],
+    request_bytes: int,
+    count: MessageCounter,
+) -> TokenBudget:
+    """The same for a list that was counted before: `tokens` are those of its first n messages.
+
+    It measures no other list. Raises what `token_budget_of` raises.
+    """
+    anchor, overhead_tokens = _anchor(request, len(tokens) - 1), _overhead(request, count)
+    total = BASE_TOKENS + tokens[-1]
+    if anchor is None:
+        requests = RequestCount(count, overhead_tokens)
+        before = requests.estimate_of(total)
+    else:
+        ours = BASE_TOKENS + tokens[anchor.message_index + 1]
+        requests = request_count_of(ours, count, overhead_tokens=overhead_tokens, anchor=anchor)
+        before = requests.estimate_of(ours, total - ours)
+    return _token_budget(request, settings, requests, before, request_bytes)
+
+
+def _token_budget(
+    request: CompactRequest,
+    settings: Settings,
+    requests: RequestCount,
+    before: Estimate,
+    total_bytes: int,
+) -> TokenBudget:
     window, trigger, target = _window_trigger_target(
         request,
         _where_undecided(request, settings),
@@ -230,7 +264,6 @@ def token_budget_of(
     if request.mode == "reactive":
         # The provider has refused this list, so our count of it was too low: aim well below it.
         target = min(target, before.tokens // 2)
-    total_bytes = count.request_bytes(messages)
     return TokenBudget(
         before,
         trigger,
@@ -264,11 +297,11 @@ def check_budget(
     Raises:
         SettingsError: See `token_budget_of`.
     """
-    _anchor(request, messages)
+    _anchor(request, len(messages))
     token_budget_of(replace(request, usage=None, usage_message_index=None), settings, (), count)
 
 
-def _anchor(request: CompactRequest, messages: Messages) -> UsageAnchor | None:
+def _anchor(request: CompactRequest, message_count: int) -> UsageAnchor | None:
     if request.usage is None:
         return None
     if request.usage_message_index is None:
@@ -276,10 +309,10 @@ def _anchor(request: CompactRequest, messages: Messages) -> UsageAnchor | None:
             "usage was given without usage_message_index. Say which message of the list, from 0, "
             "is the answer that the provider reported it for."
         )
-    if not 0 <= request.usage_message_index < len(messages):
+    if not 0 <= request.usage_message_index < message_count:
         raise SettingsError(
             f"usage_message_index is {request.usage_message_index}, but the list has "
-            f"{len(messages)} messages. Give the position of the answer that the usage belongs to."
+            f"{message_count} messages. Give the position of the answer that the usage belongs to."
         )
     return anchor_from_usage(request.usage, request.usage_message_index)
 

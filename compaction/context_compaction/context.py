@@ -43,6 +43,7 @@ class ReceivedInput:
         messages: The same, parsed.
         format: The name of their format.
         claims: What they say to have from us.
+        copies: Private copies of the host's objects; None where nothing is to be remembered.
     """
 
     payload: Sequence[JsonObject]
@@ -50,6 +51,7 @@ class ReceivedInput:
     messages: Messages
     format: str
     claims: Claims
+    copies: Sequence[JsonObject] | None = None
 
 
 @dataclass(frozen=True, slots=True)

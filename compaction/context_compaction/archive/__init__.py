@@ -90,6 +90,11 @@ class AppendResult:
         receipts: For each receipt of the session, oldest first, whether it is of a compaction that
             this very list went through, or what stands for its beginning.
         parent_session_id: The session that started this one.
+        is_compacted_before: Whether a compaction left something for a part of `after`, in whose
+            place that stands.
+        revision: Grows with every message, receipt and context of the session, whoever writes it;
+            -1 where the archive does not tell.
+        revision_before: The same before this call wrote.
     """
 
     seqs: tuple[int, ...]
@@ -100,6 +105,9 @@ class AppendResult:
     standing: "StandingContext | None" = None
     receipts: tuple[bool, ...] = ()
     parent_session_id: str | None = None
+    is_compacted_before: bool = False
+    revision: int = -1
+    revision_before: int = -1
 
 
 @dataclass(frozen=True, slots=True)

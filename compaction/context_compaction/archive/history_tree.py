@@ -6,7 +6,7 @@ or that rewrites its first one at each turn) is a run: it refers to those messag
 are kept once. Nodes and runs may be added in any order.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,7 +14,7 @@ from math import inf
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.records import LinePlace
-from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash
+from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
 # A session may contain a text often; so many of its newest places are tried as the end of a run.
 _CANDIDATES = 4
@@ -262,6 +262,38 @@ class HistoryTree:
         if self.nodes and chain and all(seq is None for seq in seqs):
             forks_at = 0
         return Placed(tuple(seqs), tuple(repeats), forks_at)
+
+    def place_after(
+        self,
+        contents: Sequence[str],
+        chain: Sequence[str],
+        after: str,
+        is_system: Callable[[int], bool],
+    ) -> Placed:
+        """The same for the end of a list, behind the history `after`.
+
+        `is_system` tells of a number whether it is that of a host's own message.
+        """
+        new = (at for at, name in enumerate(chain) if not self.holds(name))
+        if not any(content in self.by_content for content in contents[next(new, len(chain)) :]):
+            return self.place(contents, chain)
+        # What is said again may stand in the list before: only all of it tells.
+        try:
+            before = [node for _, node in self.walk(after)][::-1]
+        except MissingHistoryError:
+            return self.place(contents, chain)
+        said = [node.content for node in before]
+        lead = next((at for at, node in enumerate(before) if not is_system(node.seq)), 0)
+        placed = self.place([*said, *contents], [*chain_hashes(said), *chain], lead)
+        start = len(before)
+        return Placed(
+            placed.seqs[start:],
+            tuple(
+                Repeat(repeat.start - start, repeat.stop - start, repeat.source)
+                for repeat in placed.repeats
+            ),
+            None if placed.forks_at is None else placed.forks_at - start,
+        )
 
     def _stood_for(self, contents: Sequence[str]) -> set[int]:
         """The messages that summaries among `contents` stand for: what is said again is new."""

@@ -19,6 +19,9 @@ from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, Rec
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
 
+# Kinds of records that no history is made of.
+_APART = ("session", "output", "pin")
+
 
 @dataclass(frozen=True, slots=True)
 class StoredContext:
@@ -74,6 +77,7 @@ class TranscriptState:
         is_retained: Whether retention must leave it.
         next_seq: Number of the next message.
         next_number: Number of the next record.
+        revision: How many records there are of what makes histories; see `AppendResult`.
         first_seconds: Time of the earliest record; infinite where there is none.
         last_seconds: Time of the latest record.
         archived_seconds: When the latest record was written, by our own clock.
@@ -94,6 +98,7 @@ class TranscriptState:
     retained_at: int = -1  # number of the newest record that says so
     next_seq: int = 0
     next_number: int = 0
+    revision: int = 0
     first_seconds: float = inf
     last_seconds: float = 0.0
     archived_seconds: float = 0.0
@@ -114,6 +119,8 @@ class TranscriptState:
         # What older versions wrote has only the time of the message.
         archived: float = head.get("at") or seconds
         self.archived_seconds = max(self.archived_seconds, archived)
+        if head["kind"] not in _APART:
+            self.revision += 1
         match head["kind"]:
             case "session":
                 self.session_id = head["session"]
@@ -187,6 +194,16 @@ class TranscriptState:
             if chain[count - 1] in self.context_ends:
                 break
         return None
+
+    def is_compacted_before(self, head: str) -> bool:
+        """Whether a stored context stands for a part of the history `head`."""
+        for name in self.tree.names(head) if self.contexts else ():
+            stored = self.contexts.get(name)
+            if stored is not None and stored.end != name:
+                return True
+            if name in self.context_ends:
+                break
+        return False
 
     def newest_history(self, *starts: str) -> list[int]:
         """Numbers of the messages after the histories `starts`, along their newest branch.

@@ -116,8 +116,7 @@ class TranscriptStore(Generic[S]):
                 f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
                 "message list."
             )
-        lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
-        placed = state.tree.place(contents, chain, lead)
+        placed = _placed(state, messages, contents, chain, after)
         result = _result(state, placed, chain, after)
         standing = self._standing(state, messages, contents, result)
         if dry_run or _shares_too_little(result, least_shared):
@@ -126,7 +125,7 @@ class TranscriptStore(Generic[S]):
             self._sessions.secure(state, result.head)
             return _answer(state, result, standing)
         with self._sessions.writing(session_id) as state:
-            placed = state.tree.place(contents, chain, lead)
+            placed = _placed(state, messages, contents, chain, after)
             result = _result(state, placed, chain, after)
             if _shares_too_little(result, least_shared):
                 return _answer(state, result, standing)
@@ -428,6 +427,24 @@ class TranscriptStore(Generic[S]):
         return body
 
 
+def _placed(
+    state: TranscriptState,
+    messages: Sequence[Message],
+    contents: Sequence[str],
+    chain: Sequence[str],
+    after: str,
+) -> Placed:
+    """Where a list belongs that goes on from the history `after`."""
+    lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
+    if after == ROOT:
+        return state.tree.place(contents, chain, lead)
+
+    def is_system(seq: int) -> bool:
+        return seq in state.messages and state.messages[seq].head["role"] == "system"
+
+    return state.tree.place_after(contents, chain, after, is_system)
+
+
 def _result(
     state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
 ) -> AppendResult:
@@ -440,6 +457,8 @@ def _result(
         head=chain[-1] if chain else after,
         heads=tuple(chain),
         forks_at=placed.forks_at,
+        is_compacted_before=state.is_compacted_before(after),
+        revision_before=state.revision,
     )
 
 
@@ -454,6 +473,7 @@ def _answer(
         standing=standing,
         receipts=tuple(id(record) in own for _, record in sorted(state.receipts.items())),
         parent_session_id=state.parent_session_id,
+        revision=state.revision,
     )
 
 

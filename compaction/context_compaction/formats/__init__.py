@@ -14,7 +14,12 @@ from context_compaction.formats.foreign import conversion_of
 from context_compaction.formats.gemini import FORMAT as GEMINI
 from context_compaction.formats.openai_chat import FORMAT as OPENAI_CHAT
 from context_compaction.formats.openai_responses import FORMAT as OPENAI_RESPONSES
-from context_compaction.formats.parsing import MAX_NESTING, nests_deeper, require_object
+from context_compaction.formats.parsing import (
+    MAX_NESTING,
+    nests_deeper,
+    object_or_none,
+    require_object,
+)
 from context_compaction.formats.pi import FORMAT as PI
 from context_compaction.messages.model import JsonObject, Message, Messages
 from context_compaction.messages.provider_rules import ProviderRules
@@ -51,7 +56,7 @@ def detect(payload: Sequence[JsonObject]) -> str:
             "The list of messages is empty, so its format cannot be found. Give at least one "
             "message, or name the format."
         )
-    _check_count(payload)
+    _check_count(len(payload))
     scores = dict.fromkeys(FORMATS, 0)
     for index, raw in enumerate(payload):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
@@ -68,8 +73,8 @@ def detect(payload: Sequence[JsonObject]) -> str:
     return max(scores, key=scores.__getitem__)
 
 
-def _check_count(payload: Sequence[JsonObject]) -> None:
-    if len(payload) > MAX_MESSAGES:
+def _check_count(count: int) -> None:
+    if count > MAX_MESSAGES:
         raise InvalidMessageError(MAX_MESSAGES, *_TOO_MANY)
 
 
@@ -88,8 +93,26 @@ def _complain(raw: JsonObject, index: int, likely: str) -> None:
     )
 
 
-def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messages:
+def only_fits(raw: JsonObject, format: str) -> bool:
+    """Whether a message can be of `format` and of no other."""
+    return all((found.recognises(raw) > 0) == (name == format) for name, found in FORMATS.items())
+
+
+def goes_on(payload: Sequence[JsonObject], format: str) -> bool:
+    """Whether a list of `format` may go on with `payload`: `detect` would not refuse it."""
+    recognises = FORMATS[format].recognises
+    return all(
+        object_or_none(raw) is not None and recognises(raw) and conversion_of(raw) is None
+        for raw in payload
+    )
+
+
+def parse(
+    payload: Sequence[JsonObject], *, format: str | None = None, first_index: int = 0
+) -> Messages:
     """The messages of `payload`, each with its index and its host object as `source`.
+
+    `first_index` is the place of the first one in the list that `payload` is the end of.
 
     Raises:
         InvalidMessageError: Names the first malformed message, what is wrong, what is right.
@@ -97,10 +120,10 @@ def parse(payload: Sequence[JsonObject], *, format: str | None = None) -> Messag
     """
     if format is None and not payload:
         return ()
-    _check_count(payload)
+    _check_count(first_index + len(payload))
     wire_format = _named(detect(payload) if format is None else format)
     messages: list[Message] = []
-    for index, raw in enumerate(payload):
+    for index, raw in enumerate(payload, first_index):
         raw = require_object(raw, index, "the message", _MESSAGE_REMEDY)
         if nests_deeper(raw, MAX_NESTING):
             raise InvalidMessageError(index, *_TOO_DEEP)

@@ -70,6 +70,11 @@ class Claims:
     output_ids: Set[str]
 
     @property
+    def any(self) -> bool:
+        """Whether anything is claimed."""
+        return bool(self.messages or self.output_ids)
+
+    @property
     def session_ids(self) -> tuple[str, ...]:
         """The sessions that are named, in their order."""
         return tuple(dict.fromkeys(session_id for _, session_id in self.messages if session_id))

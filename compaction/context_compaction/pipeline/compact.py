@@ -7,12 +7,13 @@ thread; where nobody is asked on the way, in one go.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from anyio import to_thread
 
 from context_compaction.archive import Store
-from context_compaction.context import CompactionContext, Plan, ReceivedInput
+from context_compaction.context import CompactionContext, Plan, ReceivedInput, SummaryText
 from context_compaction.file_access import ReadFile
 from context_compaction.hooks import (
     Hook,
@@ -25,6 +26,15 @@ from context_compaction.hooks import (
 )
 from context_compaction.layers.restore_files import files_on_disk
 from context_compaction.messages.model import JsonObject
+from context_compaction.pipeline.grown import (
+    Grown,
+    append_new,
+    known_of,
+    outcome_of,
+    recognised,
+    remember,
+    still_holds,
+)
 from context_compaction.pipeline.originals import needs_archive, read_span, spans_in
 from context_compaction.pipeline.plan import make_plan
 from context_compaction.pipeline.prepare import context_of, read_input
@@ -39,7 +49,8 @@ from context_compaction.pipeline.summarize import (
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
-from context_compaction.session.earlier_calls import KnownFiles, known_files
+from context_compaction.session.earlier_calls import Decision, KnownFiles, known_files
+from context_compaction.session.known_list import KNOWN_LISTS, KnownList
 from context_compaction.session.load import Session, load, store
 from context_compaction.session.save import save
 from context_compaction.summarizers.llm.model import SummaryModel
@@ -84,15 +95,30 @@ async def compact(
     Cancellation leaves the originals archived or not at all, never in part.
     """
     tell, now_seconds = report_progress or silent, time.time()
-    given = await to_thread.run_sync(read_input, payload, request or CompactRequest())
+    request = request or CompactRequest()
+    given = await to_thread.run_sync(_received, payload, request, archive)
     await tell(0.2, "read")
+    written = 0
+    if isinstance(given, Grown):
+        appended = await append_new(given, archive)
+        if appended is not None and still_holds(given, appended):
+            await tell(0.4, "archived")
+            outcome = outcome_of(given, appended, archive.redaction)
+            remember(given, appended, archive)
+            await tell(1.0, done_line(outcome.stats))
+            return outcome.result
+        written = appended.written if appended is not None else 0
+        given = await to_thread.run_sync(read_input, payload, request)
     stored = await store(given, archive)
+    stored = replace(
+        stored, appended=replace(stored.appended, written=stored.appended.written + written)
+    )
     await tell(0.4, "archived")
     session = await load(given, stored, archive, now_seconds)
     asks_somebody = read_file or model or report_progress or before_compaction
     if not (asks_somebody or brings_text(given.request) or needs_archive(given, stored)):
         at_once = partial(_at_once, given, session, archive.redaction, now_seconds)
-        outcome = await to_thread.run_sync(at_once)
+        outcome, known_list = await to_thread.run_sync(at_once)
     else:
         context, plan, known = await to_thread.run_sync(_planned, given, session, archive.redaction)
         await tell(0.6, "cleared")
@@ -115,13 +141,22 @@ async def compact(
             now_seconds=now_seconds,
             tell=chars_teller(tell),
         )
-        end = partial(finish, given, session, context, decision, words, now_seconds)
-        outcome = await to_thread.run_sync(end)
+        end = partial(_finished, given, session, context, decision, words, now_seconds)
+        outcome, known_list = await to_thread.run_sync(end)
         await tell(0.8, "written")
     await save(archive, stored.session_id, outcome.commit)
+    if known_list is not None:
+        KNOWN_LISTS.keep(archive, known_list)
     await tell_after(after_compaction, outcome.stats, outcome.result)
     await tell(1.0, done_line(outcome.stats))
     return outcome.result
+
+
+def _received(
+    payload: Sequence[JsonObject], request: CompactRequest, archive: Store
+) -> Grown | ReceivedInput:
+    """The list, as one that goes on from a known one, or read."""
+    return recognised(payload, request, archive) or read_input(payload, request)
 
 
 def _planned(
@@ -135,8 +170,21 @@ def _planned(
 
 def _at_once(
     given: ReceivedInput, session: Session, redaction: RedactionMode, now_seconds: float
-) -> Outcome:
+) -> tuple[Outcome, KnownList | None]:
     """The outcome where nobody is asked for anything on the way."""
     context, plan, known = _planned(given, session, redaction)
     decision = decide(context, session, plan, known, {}, {})
-    return finish(given, session, context, decision, None, now_seconds)
+    return _finished(given, session, context, decision, None, now_seconds)
+
+
+def _finished(
+    given: ReceivedInput,
+    session: Session,
+    context: CompactionContext,
+    decision: Decision,
+    words: SummaryText | None,
+    now_seconds: float,
+) -> tuple[Outcome, KnownList | None]:
+    """The outcome, and what is remembered of the list."""
+    outcome = finish(given, session, context, decision, words, now_seconds)
+    return outcome, known_of(given, session, context, outcome)

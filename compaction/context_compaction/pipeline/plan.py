@@ -62,10 +62,10 @@ def make_plan(context: CompactionContext, session: Session) -> Plan:
         return applied_plan(context, *session.applied)
     if session.rejections.is_spent or session.is_answered:
         return Plan(EditedMessages(context.messages), EffortLevel(context.settings, 0.0))
-    return _plan_of_mode(context, session.rejections.harder_levels)
+    return plan_of_mode(context, session.rejections.harder_levels)
 
 
-def _plan_of_mode(context: CompactionContext, skipped_levels: int) -> Plan:
+def plan_of_mode(context: CompactionContext, skipped_levels: int = 0) -> Plan:
     """What the mode asks for; after a refusal without the levels that were tried in vain."""
     budget, request = context.budget, context.request
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds

@@ -27,6 +27,7 @@ from context_compaction.policies import policy_named
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session import prepared
+from context_compaction.session.known_list import copies_for
 from context_compaction.session.load import Session
 from context_compaction.settings import Settings, override
 from context_compaction.summarizers.instructions.collect_pins import check_pins, gather_pins
@@ -55,7 +56,9 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
                 "from 0. Give places in this very list."
             )
     check_pins(request, parsed)
-    return ReceivedInput(payload, request, parsed, format_name, claims_in(parsed))
+    return ReceivedInput(
+        payload, request, parsed, format_name, claims_in(parsed), copies_for(payload, request)
+    )
 
 
 def context_of(

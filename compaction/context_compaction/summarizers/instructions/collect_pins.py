@@ -26,7 +26,7 @@ from context_compaction.request import CompactRequest
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
 from context_compaction.tokens.counter import MessageCounter
 
-_MARK, _MARK_END = "<pin>", "</pin>"
+PIN_MARK, _MARK_END = "<pin>", "</pin>"
 # Of one text; nobody marks so many by hand.
 _MOST_MARKS = 200
 _BLOB_NAME = "pinned"
@@ -229,11 +229,11 @@ def _marked_in(text: str) -> Iterator[str]:
     """The passages between `<pin>` and `</pin>`, at most `_MOST_MARKS`; linear in the text."""
     at = 0
     for _ in range(_MOST_MARKS):
-        start = text.find(_MARK, at)
-        stop = text.find(_MARK_END, start + len(_MARK)) if start >= 0 else -1
+        start = text.find(PIN_MARK, at)
+        stop = text.find(_MARK_END, start + len(PIN_MARK)) if start >= 0 else -1
         if stop < 0:
             return
-        if passage := text[start + len(_MARK) : stop].strip():
+        if passage := text[start + len(PIN_MARK) : stop].strip():
             yield passage
         at = stop + len(_MARK_END)
 

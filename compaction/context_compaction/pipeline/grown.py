@@ -1,0 +1,428 @@
+"""A list that goes on from one that was seen: where nothing has to be done, only what is new costs.
+
+Nearly every call of an agent is such a one. The beginning is recognised, and what was found out
+about it stands; what is new is read, counted and archived behind it. Where anything is to be done,
+or might be, nothing is decided here: the whole line of `compact` does it, and comes to the same.
+The stages between the archive's are pure.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import accumulate, islice
+
+from context_compaction import formats
+from context_compaction.archive import AppendResult, Store
+from context_compaction.budget import TokenBudget, counted_budget_of, reserve_warnings
+from context_compaction.context import CompactionContext, Originals, ReceivedInput, SummaryText
+from context_compaction.errors import CompactionError, NotFoundError
+from context_compaction.formats.tool_call_ids import is_made_up
+from context_compaction.messages.attribution import claims_in
+from context_compaction.messages.history_hash import ROOT
+from context_compaction.messages.model import (
+    JsonObject,
+    Messages,
+    Text,
+    make_message,
+    tool_calls,
+)
+from context_compaction.messages.pins import Pins
+from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.messages.tool_pairs import problems
+from context_compaction.pipeline.plan import plan_of_mode
+from context_compaction.pipeline.redaction_gates import redaction_report, with_redaction
+from context_compaction.pipeline.report import Outcome, token_report
+from context_compaction.policies import policy_named
+from context_compaction.redaction import Gates, RedactionMode
+from context_compaction.request import CompactRequest
+from context_compaction.result import TokenReport
+from context_compaction.session.known_list import (
+    KNOWN_LISTS,
+    KnownList,
+    NotPlainError,
+    StandIn,
+    copied,
+    may_go_on,
+)
+from context_compaction.session.load import Session
+from context_compaction.session.recognised import Start, asks_anew
+from context_compaction.settings import Settings, override
+from context_compaction.summarizers.instructions.collect_pins import PIN_MARK
+from context_compaction.tokens.counter import MessageCounter, counter_for
+from context_compaction.tokens.request_bytes import message_bytes
+
+# The newest messages are looked through for the beginning of the run that is going on.
+_LONGEST_RUN = 64
+# A list has to have come this far before its session is its own; see `append_to_session`.
+_SPOKEN = 2
+_DECIDES_WITHIN = 64
+_USER = make_message("user", "...")
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A list that goes on from a known one, and has nothing in it to be done.
+
+    Attributes:
+        known: The known one.
+        payload: The list.
+        request: The wishes.
+        end: What is new, behind the run that it goes on from; empty where nothing is ...
+        end_at: ... and the place where that begins.
+        tokens: Of the first n messages of the list as it is sent, for n from 0 ...
+        request_bytes: ... and the same in bytes.
+        copies: Private copies of the list.
+        call_ids: Of all calls.
+        report: The figures.
+        warnings: What is to be told of these wishes.
+    """
+
+    known: KnownList
+    payload: Sequence[JsonObject]
+    request: CompactRequest
+    end: Messages
+    end_at: int
+    tokens: Sequence[int]
+    request_bytes: Sequence[int]
+    copies: Sequence[JsonObject]
+    call_ids: frozenset[str]
+    report: TokenReport
+    warnings: tuple[str, ...]
+
+
+def recognised(
+    payload: Sequence[JsonObject], request: CompactRequest, archive: Store
+) -> Grown | None:
+    """`payload`, where it goes on from a known list and nothing has to be done in it."""
+    if not payload or not may_go_on(request):
+        return None
+    found = KNOWN_LISTS.beginning_of(archive, payload, request.session_id)
+    if found is None:
+        return None
+    try:
+        return _grown(*found, payload, request)
+    except (CompactionError, NotPlainError):
+        return None  # the whole line of the call tells what is wrong
+
+
+def _grown(
+    known: KnownList, shared: int, payload: Sequence[JsonObject], request: CompactRequest
+) -> Grown | None:
+    rules = formats.FORMATS[known.format].rules
+    ends = _ends(known, shared, payload) if _is_sure(known, shared, payload, request) else None
+    if ends is None:
+        return None
+    new = ends.end[shared - ends.end_at :]
+    ids = _call_ids(known, shared, new, rules)
+    if ids is None or not _is_plain(new):
+        return None
+    if problems((_USER, *ends.run) if ends.run_at else ends.run, rules):
+        return None
+    settings = override(policy_named(request.policy).settings, request.settings)
+    count = counter_for(request.model, estimator=settings.estimator).for_one_call()
+    if count.method != known.method or settings.tell_changed_files:
+        return None
+    at = shared + known.shift
+    tokens = _extended(known.tokens, at, map(count.message, new))
+    request_bytes = _extended(known.request_bytes, at, map(message_bytes, new))
+    placed = _placed(request, known)
+    budget = counted_budget_of(placed, settings, tokens, request_bytes[-1], count)
+    context = _context_of(ends.run, known, placed, settings, budget, count)
+    if budget.is_over or context.settings.clear_every_turn or plan_of_mode(context).acts:
+        return None
+    return Grown(
+        known,
+        payload,
+        request,
+        ends.end if new else (),
+        ends.end_at if new else shared,
+        tokens,
+        request_bytes,
+        [*known.given[:shared], *map(copied, payload[shared:])],
+        ids,
+        token_report(context, budget.before),
+        reserve_warnings(request, context.settings),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The end of a list from the newest run on that was known, and what comes behind it.
+
+    Attributes:
+        end: As it came in ...
+        end_at: ... and where that begins.
+        run: As it is sent: mostly the same ...
+        run_at: ... and where that begins.
+    """
+
+    end: Messages
+    end_at: int
+    run: Messages
+    run_at: int
+
+
+def _ends(known: KnownList, shared: int, payload: Sequence[JsonObject]) -> _Ends | None:
+    """The end of `payload`; None where it is too long, or has something of ours in it."""
+    read = partial(formats.parse, format=known.format)
+    end_at = _run_at(payload, shared, read)
+    if end_at is None:
+        return None
+    end = read(payload[end_at:], first_index=end_at)
+    run, run_at = end, end_at + known.shift
+    if end_at < known.stands_for:
+        sent = known.context(payload)
+        found = _run_at(sent, shared + known.shift, read)
+        if found is None:
+            return None
+        run, run_at = read(sent[found:], first_index=found), found
+    return None if run_at < known.plain_from else _Ends(end, end_at, run, run_at)
+
+
+def _call_ids(
+    known: KnownList, shared: int, new: Messages, rules: ProviderRules
+) -> frozenset[str] | None:
+    """The ids of all calls; None where one is used again."""
+    if not rules.unique_call_ids:
+        return frozenset()
+    left = formats.parse(known.given[shared:], format=known.format)
+    ids, more = known.call_ids - _ids(left), _ids(new)
+    return ids | more if ids.isdisjoint(more) else None
+
+
+def _context_of(
+    run: Messages,
+    known: KnownList,
+    request: CompactRequest,
+    settings: Settings,
+    budget: TokenBudget,
+    count: MessageCounter,
+) -> CompactionContext:
+    """The call as the layers see it that act on the newest results."""
+    return CompactionContext(
+        messages=tuple(replace(message, index=at) for at, message in enumerate(run)),
+        parsed=run,
+        repairs=(),
+        format=known.format,
+        rules=formats.FORMATS[known.format].rules,
+        request=request,
+        session_id=known.session_id,
+        seqs=(-1,) * len(run),
+        heads=("",) * len(run),
+        policy=policy_named(request.policy),
+        settings=settings.scaled(budget.target_tokens, budget.trigger_tokens),
+        count=count,
+        budget=budget,
+        limits=budget.limits,
+        pins=Pins(),
+        gates=Gates("off"),
+    )
+
+
+def outcome_of(grown: Grown, appended: AppendResult, redaction: RedactionMode) -> Outcome:
+    """What the call comes to, once what is new is durable."""
+    known, report = grown.known, grown.report
+    warnings = (*grown.warnings, *known.notes)
+    receipt = copied(known.result.receipt)
+    result = replace(
+        known.result,
+        messages=known.context(grown.payload),
+        tokens=report,
+        warnings=warnings,
+        receipt={**receipt, "tokens": asdict(report), "warnings": list(warnings)},
+    )
+    nobody, nothing = Originals(), SummaryText("", "")
+    secrets = redaction_report(redaction, grown.end, appended, nobody, nothing)
+    return Outcome(with_redaction(result, secrets))
+
+
+def still_holds(grown: Grown, appended: AppendResult) -> bool:
+    """Whether the session is as the known list was left, and nothing else stands for the list."""
+    known, standing = grown.known, appended.standing
+    if appended.revision_before != known.revision:
+        return False
+    if standing is not None:
+        return grown.end_at + standing.message_count == known.stands_for
+    return appended.is_compacted_before == (known.stand_in is not None)
+
+
+async def append_new(grown: Grown, archive: Store) -> AppendResult | None:
+    """Keep durably what is new of a list; None where its session is no longer there."""
+    at = grown.end_at
+    try:
+        return await archive.append(
+            grown.known.session_id,
+            grown.end,
+            format=grown.known.format,
+            parent_session_id=grown.request.parent_session_id,
+            after=grown.known.heads[at - 1] if at else ROOT,
+        )
+    except NotFoundError:
+        return None
+
+
+def remember(grown: Grown, appended: AppendResult, archive: Store) -> None:
+    """Know the list from now on."""
+    known = grown.known
+    heads = [*known.heads[: grown.end_at], *appended.heads]
+    goes_on = heads[: len(known.heads)][-1] == known.heads[-1]
+    is_all_new = appended.written == len(heads) - len(known.heads)
+    KNOWN_LISTS.keep(
+        archive,
+        replace(
+            known,
+            given=grown.copies,
+            heads=heads,
+            tokens=grown.tokens,
+            request_bytes=grown.request_bytes,
+            call_ids=grown.call_ids,
+            revision=appended.revision,
+            is_current=known.is_current and goes_on and is_all_new,
+        ),
+    )
+
+
+def _is_sure(
+    known: KnownList, shared: int, payload: Sequence[JsonObject], request: CompactRequest
+) -> bool:
+    """Whether the list is of the known one's format and session, and goes on from what it is."""
+    if request.format is None:
+        is_decided = known.decided_at is not None and shared >= known.decided_at
+        if not (is_decided and formats.goes_on(payload[shared:], known.format)):
+            return False
+    elif request.format != known.format:
+        return False
+    if request.session_id is None and (known.spoken_at is None or shared < known.spoken_at):
+        return False
+    if known.stand_in is not None and asks_anew(request):
+        return False
+    # Where results may stand anywhere, what was taken away may have answered a call.
+    left = len(known.given) - shared
+    follows = formats.FORMATS[known.format].rules.results_follow_call
+    is_near = not left or (follows and left <= _LONGEST_RUN)
+    return is_near and shared > 0 and shared >= known.stands_for
+
+
+def _run_at(
+    raws: Sequence[JsonObject], stop: int, read: Callable[[Sequence[JsonObject]], Messages]
+) -> int | None:
+    """Where the newest run of the assistant before `stop` begins, behind the user's message.
+
+    What stands before it is settled. None where that is too far away.
+    """
+    start = max(0, stop - _LONGEST_RUN)
+    near = read(raws[start:stop])
+    for at in range(len(near) - 1, 0, -1):
+        if near[at].role == "assistant" and near[at - 1].role == "user":
+            return start + at
+    return 0 if start == 0 else None
+
+
+def _is_plain(messages: Messages) -> bool:
+    """Whether nothing in `messages` is from us, or to be pinned."""
+    return not (claims_in(messages).any or _has_pin(messages))
+
+
+def _has_pin(messages: Messages) -> bool:
+    return any(
+        isinstance(block, Text) and PIN_MARK in block.text
+        for message in messages
+        if message.role == "user"
+        for block in message.blocks
+    )
+
+
+def _ids(messages: Messages) -> frozenset[str]:
+    """The ids that the host gave to calls."""
+    ids = (call.call_id for message in messages for call in tool_calls(message))
+    return frozenset(call_id for call_id in ids if not is_made_up(call_id))
+
+
+def _extended(known: Sequence[int], count: int, more: Iterable[int]) -> Sequence[int]:
+    """The sums of the first `count` of a list and of those that stand behind them now."""
+    return [*known[:count], *accumulate(more, initial=known[count])]
+
+
+def _placed(request: CompactRequest, known: KnownList) -> CompactRequest:
+    """`request` with positions in the list as it is sent; see `recognised.start_of`."""
+    index = request.usage_message_index
+    if index is None or known.stand_in is None:
+        return request
+    if index < known.stands_for:
+        return replace(request, usage=None, usage_message_index=None)
+    return replace(request, usage_message_index=index + known.shift)
+
+
+def known_of(
+    given: ReceivedInput, session: Session, context: CompactionContext, outcome: Outcome
+) -> KnownList | None:
+    """What is remembered of a call that found nothing to do; None for any other."""
+    start, appended, result = session.start, session.stored.appended, outcome.result
+    reserve = reserve_warnings(context.request, context.settings)
+    is_answered = start.recognised is not None
+    if (
+        given.copies is None
+        or not given.messages
+        or appended.revision < 0
+        or outcome.commit is not None
+        or outcome.stats is not None
+        or context.budget.is_over
+        or context.repairs
+        or context.settings.tell_changed_files
+        or not result.fits
+        or result.edits
+        or result.changed != is_answered
+        or (appended.standing is not None) != is_answered
+        or result.warnings[: len(reserve)] != reserve
+        or "redaction" in result.receipt
+        or _has_pin(context.messages)
+    ):
+        return None
+    count, messages = context.count, context.messages
+    return KnownList(
+        session_id=session.stored.session_id,
+        is_named=given.request.session_id is not None,
+        format=given.format,
+        decided_at=_decided_at(given),
+        spoken_at=_spoken_at(given.messages),
+        given=given.copies,
+        heads=appended.heads,
+        stand_in=_stand_in(start, given),
+        method=count.method,
+        tokens=_extended((0,), 0, map(count.message, messages)),
+        request_bytes=_extended((0,), 0, (count.request_bytes((m,)) for m in messages)),
+        call_ids=_ids(messages) if context.rules.unique_call_ids else frozenset(),
+        plain_from=0 if not (is_answered or given.claims.any) else _plain_from(messages),
+        result=replace(result, messages=[], receipt=copied(result.receipt)),
+        notes=result.warnings[len(reserve) :],
+        revision=appended.revision,
+    )
+
+
+def _decided_at(given: ReceivedInput) -> int | None:
+    """So many messages tell the format; None where the first ones do not."""
+    first = given.payload[:_DECIDES_WITHIN]
+    found = (at for at, raw in enumerate(first, 1) if formats.only_fits(raw, given.format))
+    return next(found, None)
+
+
+def _spoken_at(messages: Messages) -> int | None:
+    """Where the assistant has spoken often enough to tell the session; None where it has not."""
+    spoken = (at for at, message in enumerate(messages, 1) if message.role == "assistant")
+    return next(islice(spoken, _SPOKEN - 1, None), None)
+
+
+def _stand_in(start: Start, given: ReceivedInput) -> StandIn | None:
+    if start.recognised is None:
+        return None
+    count = start.recognised.message_count
+    place_of = {id(raw): at for at, raw in enumerate(given.payload[:count])}
+    made = start.payload[: start.recognised.context_count]
+    entries = [place_of[id(raw)] if id(raw) in place_of else copied(raw) for raw in made]
+    return StandIn(count, tuple(entries))
+
+
+def _plain_from(messages: Messages) -> int:
+    """The place in the list behind the last message that is from us, or names anything of ours."""
+    ours = (at for at in range(len(messages), 0, -1) if not _is_plain(messages[at - 1 : at]))
+    return next(ours, 0)

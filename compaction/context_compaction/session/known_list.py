@@ -1,0 +1,255 @@
+"""Lists in which a call found nothing to do, kept so that the next call costs only what is new.
+
+An agent hands in nearly the same list at every call. What a call has found out about it stays in
+memory, for each message once: private copies by which the beginning of the next list is recognised,
+the names of the histories, the counts, and the answer. `pipeline/grown.py` goes on from that.
+
+The lists of all archives of the process share one limit in bytes; the longest unused go first.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from threading import Lock
+from typing import Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+from context_compaction.archive import Store
+from context_compaction.messages.model import JsonObject
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+
+MAX_BYTES = 128 * 1024 * 1024
+# What a message costs beside its text: its private copy, its name and its counts.
+_FRAME_BYTES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """What stands for the first messages of a list that was compacted before.
+
+    Attributes:
+        message_count: So many messages it stands for.
+        entries: What stands there: the place of a message that stayed, or a message of its own.
+    """
+
+    message_count: int
+    entries: tuple[int | JsonObject, ...]
+
+    def raws(self, given: Sequence[JsonObject]) -> list[JsonObject]:
+        """The messages that stand there; those that stayed are the objects of `given`."""
+        return [given[e] if isinstance(e, int) else copied(e) for e in self.entries]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownList:
+    """A list, valid and below its trigger, as a call has left it.
+
+    `context` is the list itself, or what stands for its beginning and the rest.
+
+    Attributes:
+        session_id: Where it is archived.
+        is_named: Whether the caller named that session.
+        format: Its format.
+        decided_at: So many messages have told the format; None where they have not ...
+        spoken_at: ... and so many have the assistant speak twice, and so tell the session.
+        given: Private copies of its messages. Nobody may write into them.
+        heads: For each of them what names the history that ends with it.
+        stand_in: What stands for its beginning; None where the list stands for itself.
+        method: By which its tokens were counted.
+        tokens: Of the first n messages of `context`, for n from 0.
+        request_bytes: The same in bytes of a request.
+        call_ids: Of all calls in `context`.
+        plain_from: From this place on no message of `context` is, or names, anything of ours.
+        result: The answer, without messages.
+        notes: Those of its warnings that concern the list.
+        revision: Of the session when the call ended; see `AppendResult`.
+        is_current: Whether the session's own context was this list then.
+    """
+
+    session_id: str
+    is_named: bool
+    format: str
+    decided_at: int | None
+    spoken_at: int | None
+    given: Sequence[JsonObject]
+    heads: Sequence[str]
+    stand_in: StandIn | None
+    method: str
+    tokens: Sequence[int]
+    request_bytes: Sequence[int]
+    call_ids: frozenset[str]
+    plain_from: int
+    result: CompactResult
+    notes: tuple[str, ...]
+    revision: int
+    is_current: bool = False
+
+    @property
+    def stands_for(self) -> int:
+        """How many of the first messages something else stands for."""
+        return self.stand_in.message_count if self.stand_in else 0
+
+    @property
+    def shift(self) -> int:
+        """What to add to a place in the list for that in `context`, behind what stands there."""
+        return len(self.stand_in.entries) - self.stand_in.message_count if self.stand_in else 0
+
+    def context(self, given: Sequence[JsonObject]) -> list[JsonObject]:
+        """What `given`, which begins with this list, is sent as."""
+        if self.stand_in is None:
+            return list(given)
+        return [*self.stand_in.raws(given), *given[self.stands_for :]]
+
+
+_Key: TypeAlias = tuple[int, str]
+
+
+class KnownLists:
+    """The newest known list of each session, bounded by bytes. Threads may share it."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._lists: OrderedDict[_Key, KnownList] = OrderedDict()
+        self._archives: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
+        self._numbers = count()
+        self._lock = Lock()
+
+    def keep(self, archive: Store, known: KnownList) -> None:
+        """Remember `known` instead of what was known of its session."""
+        with self._lock:
+            key = (self._number(archive), known.session_id)
+            self._drop(key)
+            self._lists[key] = known
+            self._bytes += _cost_bytes(known)
+            while self._bytes > self._max_bytes:
+                self._drop(next(iter(self._lists)))
+
+    def forget(self, archive: Store, session_id: str) -> None:
+        """Know nothing more of a session."""
+        with self._lock:
+            self._drop((self._number(archive), session_id))
+
+    def of_session(self, archive: Store, session_id: str) -> KnownList | None:
+        """The newest known list of a session."""
+        with self._lock:
+            key = (self._number(archive), session_id)
+            if key in self._lists:
+                self._lists.move_to_end(key)
+            return self._lists.get(key)
+
+    def beginning_of(
+        self, archive: Store, payload: Sequence[JsonObject], session_id: str | None
+    ) -> tuple[KnownList, int] | None:
+        """The known list that `payload` shares most first messages with, and how many.
+
+        Without a session it is one that no caller has named either.
+        """
+        if session_id is not None:
+            known = self.of_session(archive, session_id)
+            found = [known] if known is not None else []
+        else:
+            with self._lock:
+                number = self._number(archive)
+                of_archive = [k for (n, _), k in self._lists.items() if n == number]
+            found = [k for k in of_archive if not k.is_named and _same(payload[0], k.given[0])]
+        shared = [(known, shared_count(known.given, payload)) for known in found]
+        return max(shared, key=lambda item: item[1], default=None)
+
+    def _number(self, archive: Store) -> int:
+        number = self._archives.get(archive)
+        if number is None:
+            number = self._archives[archive] = next(self._numbers)
+        return number
+
+    def _drop(self, key: _Key) -> None:
+        known = self._lists.pop(key, None)
+        if known is not None:
+            self._bytes -= _cost_bytes(known)
+
+
+KNOWN_LISTS = KnownLists()
+
+
+def _cost_bytes(known: KnownList) -> int:
+    return known.request_bytes[-1] + _FRAME_BYTES * len(known.given)
+
+
+def may_go_on(request: CompactRequest) -> bool:
+    """Whether a call may be one that finds nothing to do: all it asks for is that the list fits."""
+    asks = (
+        request.prepare,
+        request.apply,
+        request.summary,
+        request.continuation,
+        request.pinned,
+        request.pinned_messages,
+        request.snip_messages,
+        request.unpin,
+        request.idle_seconds,
+        request.summarizer == "host",
+    )
+    return request.mode == "auto" and not any(asks)
+
+
+def copies_for(
+    payload: Sequence[JsonObject], request: CompactRequest
+) -> Sequence[JsonObject] | None:
+    """Private copies of a list that may be remembered after the call; None for any other."""
+    if not may_go_on(request):
+        return None
+    try:
+        return [copied(raw) for raw in payload]
+    except NotPlainError:
+        return None
+
+
+class NotPlainError(TypeError):
+    """A value is no plain JSON: a subclass, say, whose ways nobody knows."""
+
+
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
+def copied(value: Any) -> Any:
+    """A copy of a JSON value that shares nothing which can be written into.
+
+    Raises:
+        NotPlainError: It holds something else than JSON's own types.
+    """
+    kind: Any = value.__class__
+    if kind is dict:
+        return {key: item if type(item) is str else copied(item) for key, item in value.items()}
+    if kind is list:
+        return [item if type(item) is str else copied(item) for item in value]
+    if kind not in _LEAVES:
+        raise NotPlainError(f"{kind.__name__} is no JSON")
+    return value
+
+
+def shared_count(known: Sequence[JsonObject], payload: Sequence[JsonObject]) -> int:
+    """How many first messages of `payload` are those of `known`, to the byte."""
+    pairs = enumerate(zip(known, payload, strict=False))
+    return next(
+        (at for at, (one, other) in pairs if one is not other and not _same(one, other)),
+        min(len(known), len(payload)),
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are written alike: `==` takes 1 for true, and any order of keys."""
+    kind: Any = one.__class__
+    if kind is not other.__class__:
+        return False
+    if kind is dict:
+        return len(one) == len(other) and all(
+            key == other_key
+            and (item == other_item if type(item) is str else _same(item, other_item))
+            for (key, item), (other_key, other_item) in zip(one.items(), other.items(), strict=True)
+        )
+    if kind is list:
+        return len(one) == len(other) and all(map(_same, one, other))
+    # 0.0 == -0.0, and each is written as it is.
+    return one == other if kind is not float else repr(one) == repr(other)

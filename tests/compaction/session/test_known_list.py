@@ -1,0 +1,293 @@
+"""What is remembered of a list changes no answer: it only makes the next call cheap."""
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast
+
+import anyio
+import pytest
+from context_compaction.archive import AppendResult
+from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.errors import CompactionError
+from context_compaction.messages.model import Message
+from context_compaction.pipeline.compact import compact
+from context_compaction.redaction import RedactionMode
+from context_compaction.request import CompactRequest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, user
+from tests.support.strategies import FORMATS, conversations, hostile_conversations
+
+WIDE = CompactRequest(format="anthropic", session_id="s", context_window=400_000)
+TIMES = frozenset({"at_seconds", "created_seconds", "expires_seconds", "ts"})
+
+
+def told(outcome: Any) -> str:
+    """All that a call answers, to the byte, but for times."""
+
+    def timeless(value: Any) -> Any:
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            return {key: timeless(item) for key, item in fields.items() if key not in TIMES}
+        if isinstance(value, list | tuple):
+            return [timeless(item) for item in cast("Sequence[Any]", value)]
+        return value
+
+    if isinstance(outcome, CompactionError):
+        return f"{type(outcome).__name__}: {outcome}"
+    return json.dumps(timeless(asdict(outcome)))
+
+
+async def outcome_of(payload: list[Json], request: CompactRequest, archive: LocalArchive) -> Any:
+    try:
+        return await compact(payload, request, archive=archive)
+    except CompactionError as error:
+        return error
+
+
+class Host:
+    """An agent that grows a list, edits it, goes back, adopts what it gets, and asks this and that.
+
+    `answers` has what each of its calls got.
+    """
+
+    def __init__(self, script: list[Json], request: CompactRequest) -> None:
+        self._rest = copy.deepcopy(script)
+        self._wishes = request
+        self.payload: list[Json] = []
+        self.last: list[Json] = []
+
+    def prepare(self, act: str, number: int) -> CompactRequest:
+        """Bring the list into its next state; what is then asked of it."""
+        if act in ASKED:
+            return replace(self._wishes, **ASKED[act])
+        if act == "usage" and self.payload:
+            usage = {"input_tokens": 100 + number, "output_tokens": 10}
+            at = number % len(self.payload)
+            return replace(self._wishes, usage=usage, usage_message_index=at)
+        self.payload = self._changed(act, number)
+        return self._wishes
+
+    def _changed(self, act: str, number: int) -> list[Json]:
+        payload, at = self.payload, number % max(1, len(self.payload))
+        match act:
+            case "grow":
+                count = 1 + number % 5
+                new, self._rest = self._rest[:count], self._rest[count:]
+                return [*payload, *new]
+            case "go back":
+                count = 1 + number % 3
+                self._rest = [*payload[-count:], *self._rest]
+                return payload[:-count]
+            case "adopt":
+                return list(self.last)
+            case "say again":
+                return [*payload, *copy.deepcopy(payload[at : at + 3])]
+            case "mark":
+                return _marked(payload)
+            case _ if not payload:
+                return payload
+            case "write into":
+                payload[at]["note"] = f"written {number}"
+                return payload
+            case "edit":
+                edited = {**copy.deepcopy(payload[at]), "note": f"edited {number}"}
+            case "order":
+                edited = dict(reversed(payload[at].items()))
+            case _:
+                return payload
+        return [*payload[:at], edited, *payload[at + 1 :]]
+
+
+def _marked(payload: list[Json]) -> list[Json]:
+    """The same with one cache marker, at its end."""
+    plain = [{k: v for k, v in message.items() if k != "cache_control"} for message in payload]
+    return [*plain[:-1], *({**last, "cache_control": {"type": "ephemeral"}} for last in plain[-1:])]
+
+
+ASKED: dict[str, Json] = {
+    "small": {"context_window": 2_000, "max_output_tokens": 200},
+    "full": {"mode": "full"},
+    "model": {"model": "gpt-4o"},
+    "economy": {"policy": "economy"},
+    "record": {"mode": "record"},
+}
+ACTS = (
+    "grow", "grow", "grow", "same", "go back", "edit", "write into", "order", "mark", "say again",
+    "adopt", "small", "full", "usage", "model", "economy", "record",
+)  # fmt: skip
+STEPS = st.lists(st.tuples(st.sampled_from(ACTS), st.integers(0, 30)), min_size=4, max_size=12)
+REDACTIONS: tuple[RedactionMode, ...] = ("off", "off", "warn", "on")
+REQUESTS = st.builds(
+    CompactRequest,
+    session_id=st.sampled_from([None, "s"]),
+    context_window=st.sampled_from([4_000, 30_000, 400_000]),
+    max_output_tokens=st.just(500),
+)
+
+
+async def run(
+    script: list[Json],
+    steps: Sequence[tuple[str, int]],
+    request: CompactRequest,
+    redaction: RedactionMode = "off",
+) -> None:
+    """The calls of one host twice: to one process, and each to one that knows nothing yet."""
+    known, fresh = Host(script, request), Host(script, request)
+    with TemporaryDirectory() as folder, anyio.fail_after(LIMIT_SECONDS):
+        one, other = Path(folder, "one"), Path(folder, "other")
+        async with open_archive(one, index_root=one / "index", redaction=redaction) as archive:
+            for act, number in [("grow", 4), *steps]:
+                asked = known.prepare(act, number), fresh.prepare(act, number)
+                first = await outcome_of(known.payload, asked[0], archive)
+                async with open_archive(
+                    other, index_root=other / "index", redaction=redaction
+                ) as anew:
+                    second = await outcome_of(fresh.payload, asked[1], anew)
+                assert told(first) == told(second), act
+                for host, outcome in ((known, first), (fresh, second)):
+                    if not isinstance(outcome, CompactionError):
+                        host.last = outcome.messages
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@EXAMPLES
+@given(data=st.data(), steps=STEPS, request=REQUESTS, named=st.booleans())
+def test_a_process_that_remembers_answers_as_one_that_knows_nothing(
+    format: str,
+    data: st.DataObject,
+    steps: list[tuple[str, int]],
+    request: CompactRequest,
+    named: bool,
+) -> None:
+    script = data.draw(st.lists(conversations(format), min_size=1, max_size=3).map(_joined))
+    request = replace(request, format=format if named else None)
+    redaction = data.draw(st.sampled_from(REDACTIONS))
+    anyio.run(run, script, steps, request, redaction)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@EXAMPLES
+@given(data=st.data(), steps=STEPS, request=REQUESTS)
+def test_so_it_does_for_lists_that_break_every_rule(
+    format: str, data: st.DataObject, steps: list[tuple[str, int]], request: CompactRequest
+) -> None:
+    script = data.draw(hostile_conversations(format))
+    anyio.run(run, script, steps, replace(request, format=format))
+
+
+def _joined(parts: list[list[Json]]) -> list[Json]:
+    """Conversations behind one another, the ids of calls told apart."""
+    texts = (
+        json.dumps(part).replace("call_", f"call_{n}").replace("toolu_", f"toolu_{n}")
+        for n, part in enumerate(parts)
+    )
+    return [message for text in texts for message in json.loads(text)]
+
+
+def turn(number: int) -> list[Json]:
+    return [
+        user(f"Task {number}: look at f{number}.py."),
+        *answered(f"r{number}", "Read", lines(f"n{number}", 30), file_path=f"f{number}.py"),
+        assistant(f"I have seen f{number}.py."),
+    ]
+
+
+def session(turns: int) -> list[Json]:
+    return [message for number in range(turns) for message in turn(number)]
+
+
+class Watched:
+    """An archive, and what it was handed to keep."""
+
+    def __init__(self, archive: LocalArchive) -> None:
+        self._archive = archive
+        self.handed: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+    async def append(
+        self, session_id: str, messages: Sequence[Message], **about: Any
+    ) -> AppendResult:
+        self.handed.append(len(messages))
+        return await self._archive.append(session_id, messages, **about)
+
+
+async def handed_at(lists: Sequence[list[Json]], request: CompactRequest = WIDE) -> list[int]:
+    """For each of `lists`, how many messages the archive was handed."""
+    async with temporary_archive() as archive:
+        watched = Watched(archive)
+        for payload in lists:
+            as_decoded = json.loads(json.dumps(payload))
+            await compact(as_decoded, request, archive=cast("LocalArchive", watched))
+        return watched.handed
+
+
+@pytest.mark.anyio
+async def test_only_what_is_new_of_a_list_is_looked_at() -> None:
+    lists = [session(20), session(20), session(21), session(22)]
+    first, same, grown, again = await handed_at(lists)
+    # The run before what is new goes along: it has the calls that results answer.
+    assert (first, same) == (80, 0)
+    assert grown <= 4 + 2
+    assert again <= 4 + 2
+
+
+@pytest.mark.anyio
+async def test_a_marker_that_moves_along_costs_no_more_than_its_messages() -> None:
+    def marked(turns: int) -> list[Json]:
+        payload = session(turns)
+        payload[-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+        return payload
+
+    *_, grown = await handed_at([marked(20), marked(21), marked(22)])
+    assert grown <= 4 + 4
+
+
+@pytest.mark.anyio
+async def test_a_whole_list_is_known_again_after_its_compaction() -> None:
+    request = replace(WIDE, context_window=12_000, max_output_tokens=1_000)
+    lists = [session(60), session(60), session(60), session(61)]
+    *_, same, grown = await handed_at(lists, request)
+    assert same == 0
+    assert grown <= 4 + 2
+
+
+@pytest.mark.anyio
+async def test_what_a_host_writes_into_its_list_or_answer_is_seen() -> None:
+    async with temporary_archive() as archive:
+        payload = session(20)
+        await compact(payload, WIDE, archive=archive)
+        payload[2]["content"][0]["content"] = "x" * 4_000
+        changed = await compact(payload, WIDE, archive=archive)
+        changed.receipt["warnings"].append("of the host's own")
+        changed.messages[0]["content"] = "Another task."
+        again = await compact(payload, WIDE, archive=archive)
+    async with temporary_archive() as archive:
+        anew = await compact(payload, WIDE, archive=archive)
+    assert again.messages[0]["content"] == "Another task."
+    assert again.tokens == anew.tokens
+    assert again.receipt["warnings"] == []
+
+
+@pytest.mark.anyio
+async def test_what_another_process_writes_is_seen(tmp_path: Path) -> None:
+    request = replace(WIDE, context_window=12_000, max_output_tokens=1_000)
+    async with (
+        open_archive(tmp_path / "a", index_root=tmp_path / "i") as one,
+        open_archive(tmp_path / "a", index_root=tmp_path / "j") as other,
+    ):
+        await compact(session(20), WIDE, archive=one)
+        compacted = await compact(session(20), replace(request, mode="full"), archive=other)
+        grown = await compact(session(21), WIDE, archive=one)
+    assert compacted.status == grown.status == "compacted"
+    assert json.dumps(grown.messages[:1]) == json.dumps(compacted.messages[:1])
