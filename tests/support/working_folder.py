@@ -15,6 +15,17 @@ _GIT = {
 }  # fmt: skip
 
 
+# Nothing that runs here may leave the folder, whatever the examples put together: `cd` refuses to.
+_STAYS = """cd() {{ case "$(builtin cd "$@" > /dev/null 2>&1 && pwd)/" in
+    {0}/*) builtin cd "$@" ;; *) return 1 ;; esac; }}
+"""
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a command: without OLDPWD, to which `cd -` would go."""
+    return {name: value for name, value in os.environ.items() if name != "OLDPWD"} | _GIT
+
+
 class WorkingFolder:
     """Files on disk, the messages of the work on them, and the files after each message.
 
@@ -220,10 +231,13 @@ class WorkingFolder:
     def run(self, command: str) -> None:
         """A command in the shell."""
         where = self.folder / ".git" / "here" if self.keeps_shell else Path("/dev/null")
+        if not self.here.is_dir():
+            return
         line = f"{command}\ncode=$?; pwd > {where}; exit $code" if self.keeps_shell else command
+        line = _STAYS.format(self.folder) + line
         done = subprocess.run(
             ["bash", "-c", line], cwd=self.here, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=20, check=False, env=os.environ | _GIT,
+            stderr=subprocess.STDOUT, text=True, timeout=20, check=False, env=_environment(),
         )  # fmt: skip
         if self.keeps_shell and where.exists():
             self.here = Path(where.read_text().strip())
