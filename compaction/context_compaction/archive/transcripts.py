@@ -403,8 +403,10 @@ class TranscriptStore(Generic[S]):
                 self._sessions.write(state, session_id, None, [record])
 
     def _title(self, state: S) -> str:
-        for seq, record in sorted(state.messages.items()):
-            if record.head["role"] == "user":
+        # In their order without sorting them all: a session may have a hundred thousand.
+        for seq in range(state.next_seq):
+            record = state.messages.get(seq)
+            if record is not None and record.head["role"] == "user":
                 (raw,) = self._raws(state, [seq])
                 if title := title_of(message_text(raw, record.head["format"])):
                     return title
@@ -541,5 +543,7 @@ def _entry(entry: ContextEntry) -> list[Any]:
 
 def _format_of(state: TranscriptState) -> str:
     """The format of the newest message; "" where there is none."""
-    newest = state.messages.get(max(state.messages, default=NO_SEQ))
+    newest = state.messages.get(state.next_seq - 1)
+    if newest is None:  # it is damaged
+        newest = state.messages.get(max(state.messages, default=NO_SEQ))
     return newest.head["format"] if newest else ""

@@ -20,8 +20,8 @@ from mcp_server_compaction.viewer.sizes import KINDS, by_kind, counted_model, pi
 from mcp_server_compaction.viewer.web import Page, Visit
 from mcp_server_compaction.viewer.words import tokens as short
 
-_CHUNK = 500
-_REQUEST_SECONDS = 0.4
+_CHUNK = 100
+_REQUEST_SECONDS = 0.25
 _CACHED = 8
 _BINS = 240
 _WIDTH, _HEIGHT, _BARS = 1000.0, 130.0, 50.0
@@ -109,6 +109,8 @@ async def _go_on(visit: Visit, info: SessionInfo, counted: Counted, model: str |
     count = await to_thread.run_sync(counter_for, model)
     until = time.monotonic() + _REQUEST_SECONDS
     while counted.next_seq < info.message_count and time.monotonic() < until:
+        if await visit.request.is_disconnected():  # whoever has left needs no picture
+            return
         start = counted.next_seq
         found = await visit.archive.read_messages(info.session_id, start, start + _CHUNK - 1)
         sizes = await to_thread.run_sync(_sizes, found, count)
