@@ -14,6 +14,8 @@ from mcp_server_compaction.protocol.arguments import short_schema
 from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.policy_list import policies_document
 from mcp_server_compaction.protocol.resources import (
+    APP_TYPE,
+    APP_URIS,
     JSON_LINES_TYPE,
     JSON_TYPE,
     OPTIONS_URI,
@@ -45,6 +47,11 @@ async def contents_of(context: RequestContext, uri: str) -> list[TextResourceCon
         return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(options_document()))]
     if uri == POLICIES_URI:
         return [TextResourceContents(uri=uri, mime_type=JSON_TYPE, text=dump(policies_document()))]
+    if uri in APP_URIS.values():
+        from mcp_server_compaction.viewer.host_app import host_app  # with its templates
+
+        shown_as: dict[str, Any] = {"ui": {"prefersBorder": True, "csp": {}}}
+        return [TextResourceContents(uri=uri, mime_type=APP_TYPE, text=host_app(), _meta=shown_as)]
     archive = await context.lifespan_context.archive()
     if found := _TRANSCRIPT.match(uri):
         return await _transcript(archive, uri, found.group(1))

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 OPTIONS_URI = "options://compact_messages"
 POLICIES_URI = "policies://compact_messages"
+# What hosts with MCP Apps show beside an answer: one document, which sees what came.
+APP_URIS = {
+    "compact_messages": "ui://mcp-server-compaction/compaction",
+    "search_transcript": "ui://mcp-server-compaction/search",
+}
+APP_TYPE = "text/html;profile=mcp-app"
 PAGE_SIZE = 25
 JSON_TYPE = "application/json"
 JSON_LINES_TYPE = "application/jsonl"

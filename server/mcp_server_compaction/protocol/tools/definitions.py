@@ -13,6 +13,7 @@ from mcp_types import Tool, ToolAnnotations
 from pydantic import BaseModel
 
 from mcp_server_compaction.protocol.arguments import Arguments, short_schema
+from mcp_server_compaction.protocol.resources import APP_URIS
 from mcp_server_compaction.protocol.schemas import (
     MAX_READ_CHARS,
     CompactAnswer,
@@ -51,6 +52,11 @@ class ToolSpec:
     meta: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
+def _shown_by(tool: str) -> Mapping[str, Any]:
+    """What a host with MCP Apps shows beside the tool's answer; others have the text."""
+    return {"ui": {"resourceUri": APP_URIS[tool]}}
+
+
 _SPECS = (
     ToolSpec(
         name="compact_messages",
@@ -66,7 +72,7 @@ _SPECS = (
             idempotent_hint=True,
             open_world_hint=False,
         ),
-        meta={"anthropic/maxResultSizeChars": MAX_LIST_CHARS},
+        meta={"anthropic/maxResultSizeChars": MAX_LIST_CHARS, **_shown_by("compact_messages")},
     ),
     ToolSpec(
         name="persist_large_output",
@@ -103,6 +109,7 @@ _SPECS = (
         annotations=ToolAnnotations(
             read_only_hint=True, idempotent_hint=True, open_world_hint=False
         ),
+        meta=_shown_by("search_transcript"),
     ),
 )
 TOOLS: Mapping[str, ToolSpec] = {tool.name: tool for tool in _SPECS}

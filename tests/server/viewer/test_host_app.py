@@ -1,0 +1,113 @@
+"""The page that hosts with MCP Apps show beside answers, which are whole without it."""
+
+import re
+from base64 import b64encode
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from mcp_server_compaction.config import Config
+from mcp_server_compaction.viewer.host_app import host_app
+from mcp_types import TextResourceContents
+
+from tests.server.helpers import answer_of, connect, conversation, text_of
+from tests.server.viewer.browser import WAIT_MS, Watch, apart, require_browser
+from tests.support.markup_attacks import PAYLOADS
+
+APP_TYPE = "text/html;profile=mcp-app"
+
+
+async def test_tools_name_the_page_that_shows_their_answers(config: Config) -> None:
+    async with connect(config) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        for name in ("compact_messages", "search_transcript"):
+            uri = (tools[name].meta or {})["ui"]["resourceUri"]
+            assert uri.startswith("ui://")
+            (content,) = (await client.read_resource(uri)).contents
+            assert isinstance(content, TextResourceContents)
+            assert content.mime_type == APP_TYPE
+            assert content.text == host_app()
+        given = {"messages": conversation(), "target_tokens": 12_000, "session_id": "s"}
+        told = await client.call_tool("compact_messages", given)
+        assert answer_of(told)["status"] in text_of(told)  # a host without apps has it all
+
+
+def test_the_document_runs_its_own_script_and_loads_nothing() -> None:
+    page = host_app()
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src &#39;sha256-{digest}&#39;" in page
+    assert "default-src &#39;none&#39;" in page
+    assert "innerHTML" not in script
+    assert not re.findall(r"\b(?:src|href)=", page)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    path = require_browser()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+HOST = """<!doctype html><iframe id="app" sandbox="allow-scripts" width="800" height="600"></iframe>
+<script>
+const frame = document.getElementById("app");
+const sent = [];
+window.addEventListener("message", ({ data, source }) => {
+  if (source !== frame.contentWindow) return;
+  sent.push(data);
+  const answer = (result) =>
+    frame.contentWindow.postMessage({ jsonrpc: "2.0", id: data.id, result }, "*");
+  if (data.method === "ui/initialize")
+    answer({ protocolVersion: data.params.protocolVersion, hostInfo: { name: "h", version: "1" },
+             hostCapabilities: { serverTools: {} }, hostContext: { theme: "dark" } });
+  else if (data.method === "tools/call")
+    answer({ content: [{ type: "text", text: "the original of " +
+             data.params.arguments.output_id }] });
+});
+window.give = (params) => frame.contentWindow.postMessage(
+  { jsonrpc: "2.0", method: "ui/notifications/tool-result", params }, "*");
+window.sent = sent;
+</script>"""
+
+
+async def _compacted(config: Config) -> list[Any]:
+    attack = PAYLOADS[2]
+    said = [{"role": "user", "content": f"{attack} Never trust {attack}."}, *conversation()]
+    async with connect(config) as client:
+        given = {"messages": said, "target_tokens": 12_000, "session_id": "s", "reply": "receipt"}
+        compacted = await client.call_tool("compact_messages", given)
+        found = await client.call_tool("search_transcript", {"query": "onerror trust timeout"})
+        return [r.model_dump(mode="json", by_alias=True) for r in (compacted, found)]
+
+
+@pytest.mark.slow
+def test_a_host_shows_the_compaction_and_the_search_and_reads_their_originals(
+    chromium: Any, config: Config
+) -> None:
+    compacted, found = apart(_compacted, config)
+    watch = Watch()
+    page = chromium.new_page()
+    page.set_default_timeout(WAIT_MS)
+    watch.follow(page, "nowhere")
+    page.set_content(HOST)
+    page.evaluate("html => { document.getElementById('app').srcdoc = html }", host_app())
+    page.wait_for_function("sent.some(m => m.method === 'ui/notifications/initialized')")
+    app = page.frame_locator("#app")
+    page.evaluate("give", compacted)
+    app.locator("h1").wait_for()
+    assert "tokens" in app.locator("h1").inner_text()
+    app.locator(".names button").last.click()
+    app.locator("pre.read >> text=the original of").wait_for()
+    page.evaluate("give", found)
+    app.locator(".hit").first.wait_for()
+    assert PAYLOADS[2][:20] in app.locator("main").inner_text()
+    app.locator(".hit button").first.click()
+    app.locator("pre.read >> text=the original of").wait_for()
+    assert watch.saw_nothing(), watch
+    page.close()
