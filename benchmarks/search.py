@@ -247,14 +247,19 @@ def size_of(folder: Path, pattern: str = "**/*") -> int:
     return sum(path.stat().st_size for path in folder.glob(pattern) if path.is_file())
 
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--messages", type=int, default=100_000)
-parser.add_argument("--median-chars", type=int, default=300)
-parser.add_argument("--folder", type=Path)
-arguments = parser.parse_args()
-sizes = (arguments.messages, arguments.median_chars)
-if arguments.folder is None:
-    with TemporaryDirectory() as temporary:
-        anyio.run(measure, Path(temporary), *sizes)
-else:
-    anyio.run(measure, arguments.folder, *sizes)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--median-chars", type=int, default=300)
+    parser.add_argument("--folder", type=Path)
+    arguments = parser.parse_args()
+    sizes = (arguments.messages, arguments.median_chars)
+    if arguments.folder is None:
+        with TemporaryDirectory() as temporary:
+            anyio.run(measure, Path(temporary), *sizes)
+    else:
+        anyio.run(measure, arguments.folder, *sizes)
+
+
+if __name__ == "__main__":
+    main()

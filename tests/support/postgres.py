@@ -42,8 +42,10 @@ def running_server() -> Generator[str]:
 class Server:
     """A server in a folder of its own, reached by its socket; ends with the block."""
 
-    def __init__(self, folder: Path, port: int = 5432) -> None:
+    def __init__(self, folder: Path, port: int = 5432, **settings: str) -> None:
+        """`settings` are PostgreSQL's own, over those that make tests fast."""
         self._folder = folder
+        self._settings = settings
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._user = _NOBODY if os.geteuid() == 0 else None
@@ -78,7 +80,7 @@ class Server:
             "fsync": "off",
             "full_page_writes": "off",
             "max_connections": "100",
-        }
+        } | self._settings
         log = (self._folder / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
@@ -99,6 +101,11 @@ class Server:
                 time.sleep(0.05)
             else:
                 return
+
+    @property
+    def pid(self) -> int:
+        """Of the process that all others of the server come from; 0 where it does not run."""
+        return 0 if self._process is None else self._process.pid
 
     def stop(self, *, at_once: bool = False) -> None:
         """Stop it; `at_once` as a crash would."""

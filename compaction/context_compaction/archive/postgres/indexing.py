@@ -3,18 +3,25 @@
 PostgreSQL's own parser keeps `src/a/b_c.py` as one word, so words are made by us, as for every
 other archive (`archive/tokenizer.py`), and handed over with their positions:
 
-- words of the text have weight D and follow each other, for phrases;
-- parts of identifiers have weight C, all at one position;
-- words of the paths of the call that a result answers have weight B.
+- words of the text follow each other, for phrases;
+- parts of identifiers are all at one position behind them;
+- words of the paths of the call that a result answers begin with a slash, and so are words of their
+  own: weights would tell them apart too, but not in the index, and every row found would be read.
 
 Positions end at 16,383. So a longer message becomes several rows, which overlap by as many words as
 a phrase has at most.
+
+Each row also has a word for the blocks of row ids that it lies in, of several sizes and of its
+tenant alone. So the newest rows with a common word are found by the index itself, which has no
+order: it intersects the lists of the word and of the newest block, and reads no row beside these.
 """
 
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any
+from zlib import crc32
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.documents import IndexedPart, title_of
@@ -37,11 +44,13 @@ from context_compaction.archive.tokenizer import (
 from context_compaction.messages.model import JsonObject
 
 MAX_ROW_WORDS = 15_000
-_FIRST_PATH_POSITION = MAX_ROW_WORDS + 2
-_MAX_PATH_WORDS = 16_380 - _FIRST_PATH_POSITION
+_MAX_PATH_WORDS = 1_000
 _PARTS_POSITION = 16_383
 MAX_POSITIONS = 255  # of one word that a row keeps; PostgreSQL takes no more
 _META_TERMS = 4  # session, role, day, month: what the local index counts as words too
+
+# Sizes of blocks, as powers of two: each is eight times the one before.
+BLOCK_BITS = (11, 14, 17, 20, 23)
 
 _BLOB_MARK = BLOB_MARK.decode()
 
@@ -103,10 +112,10 @@ def _vector(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) ->
         found = places.setdefault(word, [])
         if len(found) < MAX_POSITIONS:
             found.append(str(position))
-    for position, word in enumerate(paths, start=_FIRST_PATH_POSITION):
-        places.setdefault(word, []).append(f"{position}B")
+    for position, word in enumerate(paths, start=1):
+        places.setdefault(f"/{word}", []).append(str(position))
     for word in parts:
-        places.setdefault(word, []).append(f"{_PARTS_POSITION}C")
+        places.setdefault(word, []).append(str(_PARTS_POSITION))
     return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
 
 
@@ -117,7 +126,12 @@ def insert_docs(
     if not docs:
         return
     in_time = sorted(docs, key=lambda doc: (doc.head["ts"], doc.head["n"]))
+    ids = connection.execute(
+        "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs),)
+    ).fetchall()
+    numbered = [(doc_id, doc) for (doc_id,), doc in zip(sorted(ids), in_time, strict=True)]
     columns = (
+        [doc_id for doc_id, _ in numbered],
         [doc.head["n"] for doc in in_time],
         [doc.head.get("seq", NO_SEQ) for doc in in_time],
         [doc.head["id"] if doc.head["kind"] == "output" else None for doc in in_time],
@@ -130,43 +144,76 @@ def insert_docs(
         [" ".join(map(tool_token, tools_in(doc.head))) for doc in in_time],
         [doc.part.is_own for doc in in_time],
         [doc.term_count for doc in in_time],
-        [doc.words for doc in in_time],
+        [f"{doc.words} {_block_words(tenant, doc_id)}" for doc_id, doc in numbered],
     )
     connection.execute(
-        "INSERT INTO compaction.doc SELECT %s, nextval('compaction.doc_id'), %s, number, seq,"
-        " output_id, start_byte, size_bytes, start_char, start_line, seconds, role,"
-        " string_to_array(tools, ' '), is_own, term_count, words::tsvector"
-        " FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::bigint[],"
-        " %s::bigint[], %s::bigint[], %s::float8[], %s::text[], %s::text[], %s::bool[], %s::int[],"
-        " %s::text[]) AS new (number, seq, output_id, start_byte, size_bytes, start_char,"
-        " start_line, seconds, role, tools, is_own, term_count, words)",
+        "INSERT INTO compaction.doc SELECT %s, doc_id, %s, number, seq, output_id, start_byte,"
+        " size_bytes, start_char, start_line, seconds, role, string_to_array(tools, ' '), is_own,"
+        " term_count, words::tsvector FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[],"
+        " %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::float8[],"
+        " %s::text[], %s::text[], %s::bool[], %s::int[], %s::text[]) AS new (doc_id, number, seq,"
+        " output_id, start_byte, size_bytes, start_char, start_line, seconds, role, tools, is_own,"
+        " term_count, words)",
         (tenant, session_id, *columns),
     )
 
 
+def _block_words(tenant: str, doc_id: int) -> str:
+    return " ".join(_block_word(tenant, bits, doc_id >> bits) for bits in BLOCK_BITS)
+
+
+def _block_word(tenant: str, bits: int, number: int) -> str:
+    # With dots, which no word of a text has.
+    return f"'{crc32(tenant.encode()):x}.{bits}.{number}'"
+
+
+def block_query(tenant: str, start: int, stop: int) -> str:
+    """The `tsquery` of rows whose ids lie in [start, stop), which begins and ends with blocks."""
+    words: list[str] = []
+    while start < stop:
+        bits = next(
+            bits
+            for bits in reversed(BLOCK_BITS)
+            if start % (1 << bits) == 0 and start + (1 << bits) <= stop
+        )
+        words.append(_block_word(tenant, bits, start >> bits))
+        start += 1 << bits
+    return f"({' | '.join(words)})"
+
+
+def spans_of(first: int, last: int) -> Iterator[tuple[int, int]]:
+    """The ids from `last` down to `first` as spans of whole blocks, each larger than the last one.
+
+    They may have more ids than there are.
+    """
+    stop = ((last >> BLOCK_BITS[0]) + 1) << BLOCK_BITS[0]
+    for bits in chain(BLOCK_BITS, repeat(BLOCK_BITS[-1])):
+        # A whole block and what is left of the one that the span before began in.
+        start = max(((stop - 1) >> bits) - 1, 0) << bits
+        yield start, stop
+        stop = start
+        if stop <= first:
+            return
+
+
 def text_query(term: QueryTerm) -> str:
     """The `tsquery` of a term in the text, and of one word in parts of identifiers too."""
-    labels = "D" if len(term.words) > 1 else "CD"
     if not term.is_prefix:
-        return _phrase(term.words, labels)
+        return _phrase(term.words)
     *before, last = list(term.words)
     # What is indexed is the stem, which may be shorter than the prefix, or end otherwise.
-    stems = [_phrase([*before, stem], labels) for stem in stems_of_prefix(last)]
-    return _any_of([_phrase(term.words, labels, ends="*"), *stems])
+    stems = [_phrase([*before, stem]) for stem in stems_of_prefix(last)]
+    return _any_of([_phrase(term.words, ":*"), *stems])
 
 
 def path_query(path: QueryTerm) -> str:
     """The `tsquery` of rows that name a path, or answer a call that did."""
-    return _phrase(path.words, "BD")
+    return _any_of([_phrase(path.words), _phrase([f"/{word}" for word in path.words])])
 
 
-def _phrase(words: Sequence[str], labels: str, ends: str = "") -> str:
-    *before, last = words
-    return (
-        "("
-        + " <-> ".join([*(f"'{word}':{labels}" for word in before), f"'{last}':{ends}{labels}"])
-        + ")"
-    )
+def _phrase(words: Sequence[str], ends: str = "") -> str:
+    quoted = [f"'{word}'" for word in words]
+    return f"({' <-> '.join(quoted)}{ends})"
 
 
 def _any_of(queries: Sequence[str]) -> str:

@@ -7,16 +7,18 @@ apart these lie; a rare one is counted.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 from context_compaction.archive import History, Query
 from context_compaction.archive.documents import is_own_tool, read_stored
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.outputs import StoredOutput, decode_text, info_of
 from context_compaction.archive.postgres.indexing import (
+    block_query,
     joined,
     parse_body,
     path_query,
+    spans_of,
     text_query,
 )
 from context_compaction.archive.postgres.schema import Connection
@@ -28,6 +30,8 @@ from context_compaction.archive.search.word_search import CANDIDATES, Candidates
 from context_compaction.archive.tokenizer import QueryTerm, phrase_term
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import chain_hash
+
+_Row: TypeAlias = tuple[Any, ...]
 
 _DAY_SECONDS = 86_400
 LAST_ID = (1 << 63) - 1
@@ -85,6 +89,11 @@ class Where:
     def is_open(self) -> bool:
         """Whether it lets every word's rows through, but for those of our own tools."""
         return len(self.conditions) <= _OPEN_CONDITIONS
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether it lets only some sessions through."""
+        return "sessions" in self.values
 
 
 _OPEN_CONDITIONS = 3
@@ -149,6 +158,7 @@ class TenantRows:
 
     def __init__(self, connection: Connection, blobs: Blobs, where: Where) -> None:
         self._connection = connection
+        self._tenant: str = where.values["tenant"]
         self._blobs = blobs
         self._where = where
         self._counts: dict[str, float] = {}
@@ -171,19 +181,17 @@ class TenantRows:
         """See `Rows.candidates`."""
         query = text_query(term)
         # With equal weights of one, the cover density is how often the term occurs.
-        found = self._all(
-            "SELECT doc_id, ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count"
-            f" FROM compaction.doc WHERE {self._where.sql} AND words @@ %(query)s::tsquery"
-            " ORDER BY doc_id DESC LIMIT %(limit)s",
-            query=query,
-            limit=CANDIDATES,
+        found = self._newest(
+            "doc_id, ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count",
+            query,
+            CANDIDATES,
         )
         _, average = self._sizes
         shares = {doc_id: share(count, length, average) for doc_id, count, length in found}
         is_whole = len(found) < CANDIDATES
         if is_whole and self._where.is_open:
             return Candidates(shares, len(found), is_whole)
-        return Candidates(shares, self._count(query), is_whole)
+        return Candidates(shares, self._count(query, min(shares, default=0)), is_whole)
 
     def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
         """See `Rows.said_within`."""
@@ -208,13 +216,46 @@ class TenantRows:
         self, terms: Sequence[QueryTerm], limit: int, *, every: bool = False
     ) -> tuple[list[int], int]:
         """See `Rows.newest`."""
-        found = self._all(
-            f"SELECT doc_id FROM compaction.doc WHERE {self._where.sql}"
-            " AND words @@ %(query)s::tsquery ORDER BY doc_id DESC LIMIT %(limit)s",
-            query=joined([text_query(term) for term in terms], every=every),
-            limit=limit,
-        )
+        query = joined([text_query(term) for term in terms], every=every)
+        found = self._newest("doc_id", query, limit)
         return [doc_id for (doc_id,) in found], len(found)
+
+    def _newest(
+        self, columns: str, query: str, limit: int, *, every_row: bool = False
+    ) -> list[_Row]:
+        """The last `limit` rows that match a `tsquery`, last first.
+
+        In a session they are few. Else they are looked for in the newest block of rows, and in
+        larger and larger ones before it: so neither a common word reads all its rows, nor a rare
+        one asks often.
+        """
+        where = everything(self._tenant).sql if every_row else self._where.sql
+        # Not by `doc_id` itself: its index has no words, and would be walked for them.
+        sql = (
+            f"SELECT {columns} FROM (SELECT doc_id, words, term_count FROM compaction.doc"
+            f" WHERE {where} AND words @@ %(within)s::tsquery"
+            " ORDER BY doc_id + 0 DESC LIMIT %(limit)s) AS newest"
+        )
+        if self._where.is_narrow and not every_row:
+            return self._all(sql, query=query, within=query, limit=limit)
+        first, last = self._ends
+        found: list[_Row] = []
+        for start, stop in spans_of(first, min(last, self._where.values["last_id"])):
+            blocks = block_query(self._tenant, start, stop)
+            within = joined([blocks, query], every=True)
+            found += self._all(sql, query=query, within=within, limit=limit - len(found))
+            if len(found) == limit:
+                break
+        return found
+
+    @cached_property
+    def _ends(self) -> tuple[int, int]:
+        """The first and the last row id of the tenant."""
+        ((first, last),) = self._all(
+            "SELECT coalesce(min(doc_id), 0), coalesce(max(doc_id), 0) FROM compaction.doc"
+            " WHERE tenant = %(tenant)s"
+        )
+        return first, last
 
     def by_time(self, ids: Sequence[int]) -> list[int]:
         """See `Rows.by_time`."""
@@ -266,11 +307,10 @@ class TenantRows:
 
     def newest_docs(self, words: str, limit: int) -> list[Doc]:
         """The last rows, or those that match a `tsquery`, last first."""
-        condition = "AND words @@ %(query)s::tsquery" if words else ""
+        if words:
+            return self.docs([doc_id for (doc_id,) in self._newest("doc_id", words, limit)])
         found = self._all(
-            f"SELECT {_DOC} WHERE {self._where.sql} {condition} ORDER BY doc_id DESC LIMIT"
-            " %(limit)s",
-            query=words,
+            f"SELECT {_DOC} WHERE {self._where.sql} ORDER BY doc_id DESC LIMIT %(limit)s",
             limit=limit,
         )
         return [Doc(*row) for row in found]
@@ -297,26 +337,27 @@ class TenantRows:
             return None
         return DocText(part, "tool", head["tool"], is_own_tool(head["tool"] or ""))
 
-    def _count(self, query: str) -> float:
-        """How many rows of the tenant match, about: from how far apart the newest of them lie."""
+    def _count(self, query: str, lowest: int) -> float:
+        """How many rows of the tenant match, about: from how far apart the newest of them lie.
+
+        Args:
+            query: The `tsquery`.
+            lowest: The first of the newest rows that match, where no filter is in the way.
+        """
         if query not in self._counts:
-            ((found, lowest, first, last),) = self._all(
-                "SELECT count(*), min(doc_id),"
-                " (SELECT min(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
-                " (SELECT max(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s)"
-                " FROM (SELECT doc_id FROM compaction.doc WHERE tenant = %(tenant)s"
-                "  AND words @@ %(query)s::tsquery ORDER BY doc_id DESC LIMIT %(limit)s) AS newest",
-                query=query,
-                limit=CANDIDATES,
-            )
-            if found == CANDIDATES:
-                found *= (last - first + 1) / (last - lowest + 1)
-            self._counts[query] = min(found, self.row_count)
+            found = CANDIDATES
+            if not self._where.is_open:
+                ids = self._newest("doc_id", query, CANDIDATES, every_row=True)
+                found, lowest = len(ids), min((row[0] for row in ids), default=0)
+            first, last = self._ends
+            share_of_ids = (last - lowest + 1) / (last - first + 1)
+            count = found if found < CANDIDATES else found / share_of_ids
+            self._counts[query] = min(count, self.row_count)
         return self._counts[query]
 
-    def _all(self, sql: str, **values: Any) -> list[tuple[Any, ...]]:
+    def _all(self, sql: str, **values: Any) -> list[_Row]:
         given = {**self._where.values, **values}
-        rows: list[tuple[Any, ...]] = self._connection.execute(sql.encode(), given).fetchall()
+        rows: list[_Row] = self._connection.execute(sql.encode(), given).fetchall()
         return rows
 
 

