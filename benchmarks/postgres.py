@@ -181,7 +181,7 @@ async def measure(options: argparse.Namespace, server: Server, folder: Path) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--writers", type=int, default=32)
@@ -191,7 +191,7 @@ def main() -> None:
     try:
         (folder / "pg").mkdir()
         folder.chmod(0o755)
-        with Server(folder / "pg", **SETTINGS) as server:
+        with Server(folder / "pg", settings=SETTINGS) as server:
             make_role(server.address())
             with psycopg.connect(server.address(), autocommit=True) as connection:
                 connection.execute("CREATE DATABASE bench OWNER app")

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -42,10 +42,12 @@ def running_server() -> Generator[str]:
 class Server:
     """A server in a folder of its own, reached by its socket; ends with the block."""
 
-    def __init__(self, folder: Path, port: int = 5432, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, port: int = 5432, settings: Mapping[str, str] | None = None
+    ) -> None:
         """`settings` are PostgreSQL's own, over those that make tests fast."""
         self._folder = folder
-        self._settings = settings
+        self._settings = dict(settings or {})
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._user = _NOBODY if os.geteuid() == 0 else None
