@@ -6,11 +6,12 @@ or that rewrites its first one at each turn) is a run: it refers to those messag
 are kept once. Nodes and runs may be added in any order.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
+from typing import TypeAlias
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.records import LinePlace
@@ -20,6 +21,10 @@ from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_has
 _CANDIDATES = 4
 # Fewer messages than these that are elsewhere as well may be so by chance ("go on", "done").
 _SURE_RUN = 3
+
+
+# Whether the message with a number stands elsewhere in a list already.
+IsUsed: TypeAlias = Callable[[int], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +113,9 @@ class HistoryTree:
         default_factory=dict[str, MessageRun]
     )  # parts of runs asked for
     _found: dict[str, str] = field(default_factory=dict[str, str])  # whole names, by what was asked
+    _covered: dict[str, Sequence[range]] = field(
+        default_factory=dict[str, Sequence[range]]
+    )  # numbers of histories, by their names
 
     def add_message(self, name: str, node: Node) -> None:
         """Take in a message."""
@@ -146,7 +154,8 @@ class HistoryTree:
     def find(self, head: str) -> str | None:
         """The whole name of the history that `head`, its first `HEAD_CHARS` or more, names."""
         if head not in self._found and len(head) >= HEAD_CHARS:
-            known = (name for names in (self.nodes, self.runs) for name in names)
+            # What is asked for stands among the newest.
+            known = (name for names in (self.nodes, self.runs) for name in reversed(names))
             name = next((name for name in known if name.startswith(head)), None)
             name = name or self._find_within_runs(head)
             if name is not None:
@@ -231,7 +240,12 @@ class HistoryTree:
         seqs: list[int | None] = [None] * len(chain)
         known = self._known_prefix(chain)
         seqs[: len(known)] = [node.seq for node in known]
-        used = {node.seq for node in known} | self._stood_for(contents)
+        used = {node.seq for node in known}
+        stood_for = self._stood_for(contents)
+
+        def is_used(seq: int) -> bool:
+            return seq in used or any(seq in part for part in stood_for)
+
         repeats: list[Repeat] = []
         at = len(chain) - 1
         while at >= len(known):
@@ -240,7 +254,7 @@ class HistoryTree:
                 seqs[at] = node.seq
                 at -= 1
                 continue
-            repeat, found = self._longest_repeat(contents, len(known), at, used, lead)
+            repeat, found = self._longest_repeat(contents, len(known), at, is_used, lead)
             if repeat is None:
                 at -= 1
                 continue
@@ -295,16 +309,41 @@ class HistoryTree:
             None if placed.forks_at is None else placed.forks_at - start,
         )
 
-    def _stood_for(self, contents: Sequence[str]) -> set[int]:
+    def _stood_for(self, contents: Sequence[str]) -> list[range]:
         """The messages that summaries among `contents` stand for: what is said again is new."""
-        found: set[int] = set()
+        found: list[range] = []
         for content in contents:
             node = self.nodes[self.by_content[content][-1]] if content in self.by_content else None
             before = self.find(node.stands_for) if node is not None and node.stands_for else None
             if before is not None:
                 with suppress(MissingHistoryError):
-                    found.update(self.numbers(before))
+                    found += self._ranges(before)
         return found
+
+    def _ranges(self, head: str) -> Sequence[range]:
+        """The numbers of history `head` and of what summaries in it stand for, as `numbers` does.
+
+        They are remembered, one range for most of a session: a history goes on from those before.
+
+        Raises:
+            MissingHistoryError: A part of it is damaged.
+        """
+        waiting, begun = [head], set[str]()
+        while waiting:
+            name = waiting[-1]
+            nodes = [] if name in self._covered else [node for _, node in self.walk(name)]
+            inner = [self.find(node.stands_for) for node in nodes if node.stands_for]
+            begun.add(name)
+            left = [n for n in inner if n and n not in begun and n not in self._covered]
+            if left:
+                waiting += left
+                continue
+            waiting.pop()
+            if nodes:
+                seqs = {node.seq for node in nodes} - {NO_SEQ}
+                known = (self._covered.get(n, ()) for n in inner if n is not None)
+                self._covered[name] = _joined([*known], seqs)
+        return self._covered.get(head, ())
 
     def _known_prefix(self, chain: Sequence[str]) -> list[Node]:
         """The messages of the longest known history that a list begins with."""
@@ -323,12 +362,17 @@ class HistoryTree:
         return []
 
     def _longest_repeat(
-        self, contents: Sequence[str], start: int, at: int, used: set[int], lead: int
+        self,
+        contents: Sequence[str],
+        start: int,
+        at: int,
+        is_used: Callable[[int], bool],
+        lead: int,
     ) -> tuple[Repeat | None, list[int]]:
         """The longest part of a list that ends with the message `at` and ends a known history."""
         best: tuple[Repeat | None, list[int]] = None, []
         for source in reversed(self.by_content.get(contents[at], ())[-_CANDIDATES:]):
-            seqs = self._common(contents, start, at, source, used)
+            seqs = self._common(contents, start, at, source, is_used)
             first = at + 1 - len(seqs)
             is_newest = source not in self.continued
             is_meant = (
@@ -341,7 +385,12 @@ class HistoryTree:
         return best
 
     def _common(
-        self, contents: Sequence[str], start: int, at: int, source: str, used: set[int]
+        self,
+        contents: Sequence[str],
+        start: int,
+        at: int,
+        source: str,
+        is_used: Callable[[int], bool],
     ) -> list[int]:
         """The numbers of the messages that `source` and a list share, newest first."""
         seqs: list[int] = []
@@ -350,7 +399,7 @@ class HistoryTree:
                 here = at - len(seqs)
                 if here < start or node.content != contents[here]:
                     break
-                if node.seq in used and node.seq != NO_SEQ:
+                if node.seq != NO_SEQ and is_used(node.seq):
                     break
                 seqs.append(node.seq)
         return seqs
@@ -367,3 +416,16 @@ class HistoryTree:
     def _goes_on(self, name: str) -> bool:
         contexts = self.contexts_of.get(name, ())
         return name in self.continued or any(end in self.continued for end in contexts)
+
+
+def _joined(known: Sequence[Sequence[range]], seqs: Collection[int]) -> tuple[range, ...]:
+    """The numbers in `known` and in `seqs`, as ranges in order that do not touch."""
+    parts = [(part.start, part.stop) for ranges in known for part in ranges]
+    parts += [(seq, seq + 1) for seq in seqs]
+    found: list[list[int]] = []
+    for start, stop in sorted(parts):
+        if found and start <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], stop)
+        else:
+            found.append([start, stop])
+    return tuple(range(start, stop) for start, stop in found)

@@ -4,7 +4,7 @@ Records may be learnt in any order (several writers, read one after the other), 
 depends on the order of `learn`.
 """
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -89,6 +89,7 @@ class TranscriptState:
     messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    _older_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     context_records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     ends: dict[int, str] = field(default_factory=dict[int, str])
     newest_context: StoredContext | None = None
@@ -130,6 +131,8 @@ class TranscriptState:
             case "output":
                 self.outputs.setdefault(head["id"], record)
             case "receipt":
+                if number < max(self.receipts, default=number):
+                    self._older_receipts.clear()  # one of them may be this
                 self.receipts[number] = record
             case "run":
                 run = MessageRun(head["parent"], head["source"], head["count"], number)
@@ -269,14 +272,31 @@ class TranscriptState:
         Args:
             heads: The names of all histories that the list begins with.
         """
-        names = set(heads)
-        found: list[LoggedRecord] = []
-        for _, record in sorted(self.receipts.items(), reverse=True):
-            of, left = record.head.get("of", ROOT), record.head.get("left", ROOT)
-            if of in names or left in names:
-                found.append(record)
-                names.update(self.tree.names(of))
-        return found[::-1]
+        waiting = self._receipts_at(set(heads), [*self.receipts])
+        found: set[int] = set()
+        while waiting:
+            number = waiting.pop()
+            if number not in found:
+                found.add(number)
+                waiting += self._receipts_before(number)
+        return [self.receipts[number] for number in sorted(found)]
+
+    def _receipts_before(self, number: int) -> list[int]:
+        """The numbers of the older receipts of the list that the one at `number` tells of."""
+        if number not in self._older_receipts:
+            names = {*self.tree.names(self.receipts[number].head.get("of", ROOT))}
+            older = [other for other in self.receipts if other < number]
+            self._older_receipts[number] = self._receipts_at(names, older)
+        return self._older_receipts[number]
+
+    def _receipts_at(self, names: Set[str], numbers: Sequence[int]) -> list[int]:
+        """Those of `numbers` whose receipts are of a list among `names`, or left it."""
+        heads = ((number, self.receipts[number].head) for number in numbers)
+        return [
+            number
+            for number, head in heads
+            if head.get("of", ROOT) in names or head.get("left", ROOT) in names
+        ]
 
 
 def numbered(

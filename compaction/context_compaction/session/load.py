@@ -31,6 +31,8 @@ from context_compaction.session.state import (
 )
 from context_compaction.settings import override
 
+# So many of a list's newest receipts are read, however many there are.
+_NEWEST = 8
 # A list may claim anything; so many other sessions and outputs are looked for.
 _MOST_CLAIMS = 16
 
@@ -91,21 +93,47 @@ async def load(given: ReceivedInput, stored: Stored, archive: Store, now_seconds
         NotFoundError: The session holds nothing prepared under the name that `apply` gives.
         SettingsError: That has expired, or was prepared for another list.
     """
-    has_receipts = bool(stored.appended.receipts)
-    receipts = await archive.receipts(stored.session_id) if has_receipts else []
-    if receipts or stored.appended.standing is not None or given.request.prepare:
-        session, claims = await to_thread.run_sync(_begun, given, stored, receipts, now_seconds)
-    else:  # nothing that would take its time
-        session, claims = _begun(given, stored, receipts, now_seconds)
+    after = _first_needed(stored.appended.receipts, given.request)
+    session, claims = await _begun_after(after, given, stored, archive, now_seconds)
+    if after and not claims.hashes_of(stored.session_id) <= made_by(session.all_states):
+        session, claims = await _begun_after(0, given, stored, archive, now_seconds)
     return replace(session, ours=await _ours(claims, session, archive))
 
 
+def _first_needed(is_own: Sequence[bool], request: CompactRequest) -> int:
+    """Without how many of the oldest receipts the session is known as well as with all.
+
+    The newest of a list tell what this call asks of them, and name all that is ours in it; what a
+    provider refused, and what was prepared, may lie further back.
+    """
+    if request.mode == "reactive" or request.apply is not None:
+        return 0
+    own = [at for at, own in enumerate(is_own) if own]
+    return min([*own[-_NEWEST:], max(0, len(is_own) - _NEWEST)])
+
+
+async def _begun_after(
+    after: int, given: ReceivedInput, stored: Stored, archive: Store, now_seconds: float
+) -> tuple[Session, Claims]:
+    has_receipts = bool(stored.appended.receipts)
+    receipts = await archive.receipts(stored.session_id, after=after) if has_receipts else []
+    begun = partial(_begun, given, stored, receipts, after, now_seconds)
+    if receipts or stored.appended.standing is not None or given.request.prepare:
+        return await to_thread.run_sync(begun)
+    return begun()  # nothing that would take its time
+
+
 def _begun(
-    given: ReceivedInput, stored: Stored, receipts: Sequence[JsonObject], now_seconds: float
+    given: ReceivedInput,
+    stored: Stored,
+    receipts: Sequence[JsonObject],
+    after: int,
+    now_seconds: float,
 ) -> tuple[Session, Claims]:
     """The session as its receipts tell of it, and what the list claims that it goes on from."""
     all_states = states_of(receipts)
-    is_own = zip(all_states, stored.appended.receipts, strict=False)  # others may have come since
+    # Others may have come since.
+    is_own = zip(all_states, stored.appended.receipts[after:], strict=False)
     states = tuple(state for state, own in is_own if own)
     start = _start(given, stored.appended, all_states, states)
     messages, claims = given.messages, given.claims

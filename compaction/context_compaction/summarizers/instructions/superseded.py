@@ -83,6 +83,7 @@ def replaced(said: Sequence[Statement]) -> Replaced:
     """Which of `said`, in the order in which it was said, a later sentence takes the place of."""
     known = [_known(item.text) for item in said]
     times = Counter(word for item in known for word in item.subject.words)
+    weights = {word: 1 / (count - 1) for word, count in times.items() if count > 1}
     by_word: dict[str, list[int]] = {}
     found: dict[_Change, set[str]] = {change: set() for change in _Change}
     newer_of: dict[str, str] = {}
@@ -100,7 +101,7 @@ def replaced(said: Sequence[Statement]) -> Replaced:
             if newer.text == older.text or said[other].rank < 0:
                 continue
             words = newer.subject.words & older.subject.words
-            weight = sum(1 / (times[word] - 1) for word in words)
+            weight = sum(map(weights.__getitem__, words))
             change = _change(newer, older, weight, is_one_turn=said[at].turn == said[other].turn)
             if change:
                 found[change].add(older.text)
@@ -208,8 +209,10 @@ def _takes_back(newer: _Known, older: _Known) -> bool:
         rest = older.subject.words - negated.words
         if is_affirmed and (is_plain or not rest) and rest <= newer.subject.words:
             return True
+    if not newer.corrects:
+        return False
     given = older.values - newer.values
-    if not newer.corrects or len(given) != 1:
+    if len(given) != 1:
         return False
     has_other = any(
         given <= found and newer.subject.values.get(kind, found) - found
@@ -222,13 +225,15 @@ def _takes_back(newer: _Known, older: _Known) -> bool:
 
 def _competes(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
     """Whether both speak of one thing, so that the newer one may change the older."""
+    shorter = min(len(newer.subject.words), len(older.subject.words))
+    if shared < shorter * _SAME_SUBJECT_SHARE:
+        return False
+    if weight + _SAME_KIND_WEIGHT < _SAME_SUBJECT_WEIGHT:
+        return False  # most pairs, before anything that takes its time
     has_other = _has_other_of_a_kind(newer, older)
     if newer.is_negative and older.is_negative and not (newer.corrects and has_other):
         return False
     if _are_of_a_series(newer, older):
-        return False
-    shorter = min(len(newer.subject.words), len(older.subject.words))
-    if shared < shorter * _SAME_SUBJECT_SHARE:
         return False
     if has_other:
         weight += _SAME_KIND_WEIGHT

@@ -8,11 +8,16 @@ last, and none of its lines looks like a machine's.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 MAX_SENTENCE_CHARS = 500
 MIN_SENTENCE_CHARS = 6
 # Of one message: what is longer is pasted, and its beginning and end are read.
 _MAX_MESSAGE_CHARS = 12_000
+# Texts of so many characters whose sentences are kept, and how many: pins and writer, and the next
+# compaction, ask for the same ones.
+_REMEMBERED_CHARS = 1_000
+_REMEMBERED = 2_048
 # Stands where a part of what was said is not told.
 LEFT_OUT = "[…]"
 # Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
@@ -60,8 +65,17 @@ class Sentence:
     is_last: bool
 
 
-def sentences_of(text: str) -> list[Sentence]:
+def sentences_of(text: str) -> Sequence[Sentence]:
     """The sentences of one text of the user's, in order."""
+    return _known_sentences(text) if len(text) <= _REMEMBERED_CHARS else _sentences(text)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _known_sentences(text: str) -> Sequence[Sentence]:
+    return _sentences(text)
+
+
+def _sentences(text: str) -> Sequence[Sentence]:
     if len(text) > _MAX_MESSAGE_CHARS:
         half = _MAX_MESSAGE_CHARS // 2
         text = f"{text[:half]} {LEFT_OUT}\n\n{LEFT_OUT} {text[-half:]}"
@@ -78,7 +92,7 @@ def sentences_of(text: str) -> list[Sentence]:
             for line in _unwrapped(lines)
             for sentence in _split(line)
         )
-    return found
+    return tuple(found)
 
 
 def without_list_mark(text: str) -> str:
