@@ -9,7 +9,7 @@ import posixpath
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
 from typing import TypeAlias
@@ -18,24 +18,14 @@ from context_compaction.activity.file_changes import Deletes, Writes
 from context_compaction.activity.git_commands import Git, git_effects
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_edits import LineEdit, sed_edits
+from context_compaction.activity.shell_words import pipelines, placed, program_of, redirections
 
 _HEREDOC = re.compile(
     r"<<-?[ \t]*(['\"]?)(\w+)\1([^\n]*)\n(.*?)(?:\n|\A|(?<=\n))[ \t]*\2[ \t]*(?=\n|\Z|\)|;|&)",
     re.DOTALL,
 )
 _DOCUMENT = "HEREDOC"
-_ENDS_LIST = (";", "&", ";;")
-_OPENS = frozenset({"if", "for", "while", "until", "case", "{", "(", "function", "select"})
-_CLOSES = frozenset({"fi", "done", "esac", "}", ")"})
-# Where they fail, they say so, and their output is shown.
-_TELLS_FAILURE = frozenset({
-    "cat", "cd", "cp", "echo", "git", "head", "ls", "mkdir", "mv", "printf", "python", "python3",
-    "rm", "sed", "tail", "touch",
-})  # fmt: skip
 _SHELLS = frozenset({"bash", "sh", "zsh", "dash"})
-_BEFORE_PROGRAM = frozenset({
-    "sudo", "env", "time", "nohup", "command", "exec", "nice", "then", "do", "else", "{", "(", "!",
-})  # fmt: skip
 # They change no file that they are given.
 _READERS = frozenset({
     "awk", "basename", "cat", "cd", "cmp", "column", "comm", "cut", "date", "diff", "dirname",
@@ -76,7 +66,6 @@ _MANIFESTS = (
     "go.sum", "Gemfile", "composer.json", "npm-shrinkwrap.json", "setup.cfg", "CHANGELOG*",
     "*version*",
 )  # fmt: skip
-_RUNNERS = re.compile(r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m|npm exec) ")
 _CHECKS_ONLY = re.compile(r"--(?:check|diff|list-different|dry-run)\b|\s-l\b")
 _REWROTE = re.compile(
     r"\bFixed [1-9]\d{0,6} files?\b|\b[1-9]\d{0,6} files? (?:were |was )?"
@@ -104,9 +93,13 @@ class Shows:
 
 @dataclass(frozen=True, slots=True)
 class MayChange:
-    """The command may change the files that `words` name; all where there are none."""
+    """The command may change the files that `words` name; all where there are none.
+
+    `by` is the part of the command line that may.
+    """
 
     words: tuple[str, ...] = ()
+    by: str = field(default="", compare=False)
 
     def concerns(self, path: str) -> bool:
         """Whether the file at `path` may be one of them."""
@@ -221,19 +214,21 @@ def _effects(
     outer: list[str | None] = []  # folders of the shells around this one
     shows = 0
     start = folder
-    for pipeline, is_certain in _split(words):
+    for pipeline, is_certain in pipelines(words):
         first, last = pipeline[0][0], pipeline[-1][-1]
         outer += [folder] * (len(first) - len(first.lstrip("(")))
         closed = min(max(0, last.count(")") - last.count("(")), len(outer))
         if closed:
             pipeline[-1][-1] = last[: len(last) - closed] if last.endswith(")" * closed) else last
-        program, arguments = _program(pipeline[0])
+        program, arguments = program_of(pipeline[0])
         if program in ("cd", "pushd", "popd") and len(pipeline) == 1:
             folder = _entered(folder, arguments) if is_certain and program == "cd" else None
             folder = _left(outer, folder, closed)
             continue
         made = [
-            effect for part in pipeline for effect in _of_command(part, documents, folder, command)
+            _told(effect, part)
+            for part in pipeline
+            for effect in _of_command(part, documents, folder, command)
         ]
         shown = _shown(pipeline, folder)
         shows += 1
@@ -249,8 +244,8 @@ def _effects(
 def _entered(folder: str | None, arguments: Sequence[str]) -> str | None:
     """The folder after `cd` with `arguments` in `folder`."""
     names = [word for word in arguments if word and word != "--"]
-    placed = _placed(names[0], folder) if len(names) == 1 and names[0] != "-" else None
-    return "" if placed == "." else placed
+    found = placed(names[0], folder) if len(names) == 1 and names[0] != "-" else None
+    return "" if found == "." else found
 
 
 def _left(outer: list[str | None], folder: str | None, closed: int) -> str | None:
@@ -258,6 +253,13 @@ def _left(outer: list[str | None], folder: str | None, closed: int) -> str | Non
     for _ in range(closed):
         folder = outer.pop()
     return folder
+
+
+def _told(effect: CommandEffect, words: Sequence[str]) -> CommandEffect:
+    """`effect`, and of one that is not certain which part of the command line may have it."""
+    if not isinstance(effect, MayChange):
+        return effect
+    return replace(effect, by=" ".join(redirections(words)[0]))
 
 
 def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
@@ -275,45 +277,6 @@ def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
             yield effect
 
 
-def _split(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:
-    """The pipelines of a command line, each as its commands, and whether it certainly ran.
-
-    What stands under a condition may not have run, nor what follows on something that may fail
-    without a word; where it ends the line, the exit code tells.
-    """
-    pipeline: list[list[str]] = [[]]
-    depth, is_certain = 0, True
-    last_list = max((n for n, word in enumerate(words[:-1]) if word in _ENDS_LIST), default=-1)
-    for n, word in enumerate((*words, ";")):
-        if word in _ENDS_LIST or word in ("&&", "||"):
-            if any(pipeline):
-                first = next(part for part in pipeline if part)[0]
-                depth += first in _OPENS or first.endswith(("()", "{"))
-                yield [part for part in pipeline if part], is_certain and not depth
-                depth -= first in _CLOSES and depth > 0
-                is_told = _program(pipeline[-1])[0] in _TELLS_FAILURE or n > last_list
-                is_certain = is_certain and is_told
-            pipeline = [[]]
-            is_certain = word != "||" and (is_certain or word != "&&")
-        elif word in ("|", "|&"):
-            pipeline.append([])
-        else:
-            pipeline[-1].append(word)
-
-
-def _program(words: Sequence[str]) -> tuple[str, list[str]]:
-    at = 0
-    words = [word for word in (words[0].lstrip("("), *words[1:]) if word] if words else []
-    while at < len(words) and (words[at] in _BEFORE_PROGRAM or re.match(r"\w+=", words[at])):
-        at += 1
-    if words[at : at + 1] == ["timeout"]:
-        at += 2
-    rest = list(words[at:])
-    if runner := _RUNNERS.match(" ".join(rest)):
-        rest = [word for word in rest[runner[0].count(" ") :] if word not in ("-y", "--yes", "--")]
-    return (posixpath.basename(rest[0]), rest[1:]) if rest else ("", [])
-
-
 def _inner_line(command: str) -> str | None:
     """The line that a shell is given with `-c`, `-lc` and the like, where that is all."""
     if posixpath.basename(command.partition(" ")[0]) not in _SHELLS:
@@ -326,50 +289,19 @@ def _inner_line(command: str) -> str | None:
     return words[2] if has_line else None
 
 
-def _placed(path: str, folder: str | None, *, may_match: bool = False) -> str | None:
-    """`path` as seen from where other calls' paths start; None where that is not known.
-
-    `may_match` is whether it may have stars, which stand for names of files.
-    """
-    found = _GLOB.search(path.replace("*", "") if may_match else path)
-    if found or path in ("-", "") or "**" in path:
-        return None
-    if path.startswith(("/", "~/")):
-        return posixpath.normpath(path)
-    return None if folder is None else posixpath.normpath(posixpath.join(folder, path))
-
-
-def _redirects(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """`words` without redirections, and these: operator and target."""
-    kept: list[str] = []
-    found: list[tuple[str, str]] = []
-    at = 0
-    while at < len(words):
-        word = words[at]
-        if word and set(word) <= set("<>&|") and at + 1 < len(words) and set(word) & set("<>"):
-            if kept and kept[-1] in ("1", "2") and ">" in word:
-                kept.pop()
-            found.append((word, words[at + 1]))
-            at += 2
-            continue
-        kept.append(word)
-        at += 1
-    return kept, found
-
-
 def _of_command(
     words: Sequence[str], documents: Sequence[str], folder: str | None, command: str
 ) -> Iterator[CommandEffect]:
     """What one simple command changes."""
-    kept, redirects = _redirects(words)
-    program, arguments = _program(kept)
+    kept, redirects = redirections(words)
+    program, arguments = program_of(kept)
     bodies = (_document(to, documents) for op, to in redirects if op == "<<")
     body = next((text for text in bodies if text is not None), None)
     for operator, target in redirects:
         copies_stream = "&" in operator and (target.isdigit() or target == "-")
         if ">" not in operator or copies_stream or target.startswith("/dev/"):
             continue
-        path = _placed(target, folder)
+        path = placed(target, folder)
         is_copied = program == "cat" and not arguments and body is not None
         if is_copied and body is not None and path and not body.startswith("\0"):
             yield Writes(path, body, appends=operator == ">>")
@@ -442,7 +374,7 @@ def _moved(
     names: Sequence[str], arguments: Sequence[str], folder: str | None, *, by: str
 ) -> Iterator[Moves | MayChange]:
     """What `mv`, `cp` or `git mv` does with `names`, of which the last says where to."""
-    paths = [_placed(name, folder) for name in names]
+    paths = [placed(name, folder) for name in names]
     sources = [path for path in paths[:-1] if path]
     target = paths[-1] if paths else None
     is_plain = not any(_MOVES_OTHERWISE.match(word) for word in arguments)
@@ -460,7 +392,7 @@ def _removed(
 ) -> Iterator[CommandEffect]:
     is_told = not any(word.startswith("-") and "i" in word for word in arguments)
     for name in names:
-        path = _placed(name, folder, may_match=True)
+        path = placed(name, folder, may_match=True)
         yield Deletes(path) if path and is_told else MayChange((name,))
 
 
@@ -480,7 +412,7 @@ def _sed_edits(arguments: Sequence[str], folder: str | None, command: str) -> li
     edits = sed_edits(words[1]) if _is_literal(words[1], command) else None
     if edits is None:
         return []
-    paths = {word: _placed(word, folder, may_match=True) for word in words[2:]}
+    paths = {word: placed(word, folder, may_match=True) for word in words[2:]}
     return [EditsLines(to, edits) if to else MayChange((word,)) for word, to in paths.items()]
 
 
@@ -508,7 +440,7 @@ def _run(names: Sequence[str], code: str | None, folder: str | None) -> Iterator
         return
     if _INSTALLS.search(" ".join(names[:2])):
         yield MayChange(_MANIFESTS)
-    script = _placed(names[0], folder) if names and "." in names[0] else None
+    script = placed(names[0], folder) if names and "." in names[0] else None
     if script:
         yield Runs(script)
 
@@ -532,13 +464,13 @@ def _only_files(names: Sequence[str]) -> bool:
 
 def _shown(pipeline: Sequence[Sequence[str]], folder: str | None) -> Shows | None:
     """What of a file a pipeline prints, and nothing but that."""
-    first, redirects = _redirects(pipeline[0])
-    program, arguments = _program(first)
+    first, redirects = redirections(pipeline[0])
+    program, arguments = program_of(first)
     if any(">" in operator and "&" not in operator for operator, _ in redirects):
         return None
     if len(pipeline) == 2 and program in ("cat", "nl"):
-        second, _ = _program(pipeline[1])
-        given = _program(pipeline[1])[1]
+        second, _ = program_of(pipeline[1])
+        given = program_of(pipeline[1])[1]
         names = [word for word in arguments if not word.startswith("-") and word != "a"]
         if second in ("sed", "head") and len(names) == 1:
             return _lines_of(second, [*given, names[0]], folder)
@@ -547,13 +479,13 @@ def _shown(pipeline: Sequence[Sequence[str]], folder: str | None) -> Shows | Non
         return None
     if program in ("cat", "nl"):
         names = [word for word in arguments if not word.startswith("-") and word != "a"]
-        path = _placed(names[0], folder) if len(names) == 1 else None
+        path = placed(names[0], folder) if len(names) == 1 else None
         return Shows(path) if path else None
     return _lines_of(program, arguments, folder)
 
 
 def _lines_of(program: str, arguments: Sequence[str], folder: str | None) -> Shows | None:
-    path = _placed(arguments[-1], folder) if arguments else None
+    path = placed(arguments[-1], folder) if arguments else None
     if path is None:
         return None
     if program == "sed" and list(arguments[:-2]) == ["-n"]:

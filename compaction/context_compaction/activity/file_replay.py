@@ -12,7 +12,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import cast
 
 from context_compaction.activity import file_changes as change
@@ -21,8 +20,7 @@ from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile, ReplayedFile
 from context_compaction.activity.python_edits import written_by_python
-from context_compaction.activity.script_edits import edited_rows
-from context_compaction.activity.shell_folder import TEMPORARY, shell_folder
+from context_compaction.activity.shell_folder import is_scratch, shell_folder, work_folder
 from context_compaction.activity.shown_text import (
     ShownText,
     is_cut,
@@ -75,7 +73,7 @@ _OUTSIDE = re.compile(r"^Note: (\S+) was modified, either by the user or by a li
 _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
 # Before the reason for a doubt, in the note of a file that is put back.
-UNSURE = "; unsure: "
+UNSURE = "unsure: "
 _COMMAND_CHARS = 30
 _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 # So many lines that begin with numbers in order are numbered by the tool.
@@ -112,7 +110,9 @@ class _Replay:
         self._files: dict[str, KnownFile] = {}
         self._numbered = self._tools_that_number()
         self._git = GitState()
-        self._shell = shell_folder(*self._commands())
+        commands, paths = self._commands()
+        self._shell = shell_folder(commands, paths)
+        self._folder = work_folder(sorted(paths))
 
     def run(self) -> dict[str, KnownFile]:
         for at, message in enumerate(self._messages):
@@ -260,8 +260,9 @@ class _Replay:
         may_tell = re.search(r"[;\n]", command.strip()) and _SAYS_FAILED.search(output) is None
         is_done = bool(succeeded or may_tell)
         folder = self._shell.of(call)
-        label = " ".join(_FOLDER_FIRST.sub("", command).split())[:_COMMAND_CHARS]
-        reason = f"a command may have changed it: {label}"
+        is_guess = folder is None and self._shell.may_start_at_top(command)
+        folder = "" if is_guess else folder
+        reason = _reason(_FOLDER_FIRST.sub("", command))
         for effect in shell.command_effects(command, folder=folder):
             match effect:
                 case shell.Shows(path, start, count):
@@ -275,6 +276,9 @@ class _Replay:
                     self._did(at, effect, reason, succeeded=is_done)
         if shell.rewrote_files(output):
             self._may_change(at, shell.MayChange(), reason)
+        for file in self._files.values() if is_guess else ():
+            if file.settled_at == at:
+                file.doubted(at, "a command that changed it may have run in another folder")
 
     def _did(self, at: int, effect: shell.CommandEffect, reason: str, *, succeeded: bool) -> None:
         match effect:
@@ -344,7 +348,7 @@ class _Replay:
 
     def _is_inside(self, path: str) -> bool:
         """Whether the file may lie in the repository."""
-        if TEMPORARY.search(path) or path.startswith("../"):
+        if is_scratch(path, self._folder) or path.startswith("../"):
             return False
         return not path.startswith("/") or all(known.startswith("/") for known in self._files)
 
@@ -446,7 +450,7 @@ class _Replay:
         """A stream editor changed lines."""
         for file in self._matching(effect.path):
             self._git.found(file)
-            done = succeeded and file.edit_lines(at, partial(edited_rows, edits=effect.edits))
+            done = succeeded and file.edit_lines(at, effect.edits)
             if not done:
                 file.doubted(at, reason)
 
@@ -466,6 +470,7 @@ class _Replay:
         return found[0] if len(inside) > 1 and 2 * len(inside) > len(absolute) else None
 
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
+        reason = _reason(effect.by) if effect.by else reason
         for path, file in self._files.items():
             if effect.concerns(path) and file.settled_at != at:
                 file.doubted(at, reason)
@@ -555,6 +560,13 @@ def _command_line(call: ToolCall, use: ToolUse) -> str | None:
             line = [str(word) for word in cast("list[object]", words)]
             return line[2] if len(line) == 3 and line[1] in ("-lc", "-c") else shlex.join(line)
     return use.command
+
+
+def _reason(command: str) -> str:
+    """Why a file may be another than what is known of it."""
+    label = " ".join(command.split())
+    cut = "…" if len(label) > _COMMAND_CHARS else ""
+    return f"perhaps changed by {label[:_COMMAND_CHARS]}{cut}"
 
 
 def _tells_failure(text: str) -> bool:

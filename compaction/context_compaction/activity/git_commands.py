@@ -68,7 +68,7 @@ def git_effects(arguments: Sequence[str], folder: str | None) -> list[Git] | Non
     if command not in _FOLLOWED:
         return None if command in _OTHER_STATES else []
     if None in placed:
-        return None
+        return [Git("forget")] if command in ("add", "commit", "init") else None
     given = _Given(flags, names, tuple(path for path in placed if path is not None))
     return _FOLLOWED[command](given)
 

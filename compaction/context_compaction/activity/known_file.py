@@ -1,9 +1,11 @@
 """What is known of one file while the calls on it are replayed: its lines, and since when."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from context_compaction.activity import file_changes as change
+from context_compaction.activity.script_edits import LineEdit, edited_rows
 from context_compaction.activity.shown_text import ShownText
 
 _TOUCHED_PARTS = 8
@@ -310,11 +312,12 @@ class KnownFile:
             case _:
                 self.lose(at, "it was changed in a way that the call does not tell")
 
-    def edit_lines(self, at: int, edit: Callable[[Sequence[str]], tuple[list[str], int]]) -> bool:
-        """Change each line by `edit`, which says how often it did; whether that is certain.
+    def edit_lines(self, at: int, edits: Sequence[LineEdit]) -> bool:
+        """Change lines by `edits`; whether that is certain.
 
         Of a file that is known in parts, those are changed where they stay as long.
         """
+        edit = partial(edited_rows, edits=edits)
         rows = self.rows
         if rows is not None:
             ended = not rows[-1]

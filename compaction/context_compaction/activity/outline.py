@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from posixpath import splitext
 
 _ROW_CHARS = 160
+_VALUE_CHARS = 60
 _PROSE = frozenset({".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc", ""})
 _MODIFIERS = (
     r"(?:export|default|declare|public|private|protected|internal|static|abstract|final|override"
@@ -31,8 +32,9 @@ _NO_METHOD = re.compile(
     r"^\s*(?:if|for|while|switch|return|await|catch|else|elif|do|try|throw|new|case|super|this|yield"
     r"|assert|print|with|using|lock|when|match)\b"
 )
+_DONE = "xX-✓"
 _HEADING = re.compile(r"^#{1,6} \S")
-_TASK = re.compile(r"^\s*[-*] \[([ xX])\] ")
+_TASK = re.compile(r"^\s*(?:[-*]|\d{1,4}[.)]) \[([^\]\n])\] ")
 
 
 def outline(text: str, path: str) -> str:
@@ -61,6 +63,8 @@ def _defined(body: list[ast.stmt], indent: str) -> Iterator[tuple[int, str]]:
     for node in body:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
+                if any("overload" in ast.unparse(made) for made in node.decorator_list):
+                    continue  # what it takes stands in the one that does it
                 word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
                 result = f" -> {ast.unparse(node.returns)}" if node.returns else ""
                 yield node.lineno, f"{indent}{word} {node.name}({ast.unparse(node.args)}){result}"
@@ -71,7 +75,9 @@ def _defined(body: list[ast.stmt], indent: str) -> Iterator[tuple[int, str]]:
             case ast.AnnAssign(target=ast.Name(id=name)):
                 yield node.lineno, f"{indent}{name}: {ast.unparse(node.annotation)}"
             case ast.Assign(targets=[ast.Name(id=name)]) if name.isupper():
-                yield node.lineno, f"{indent}{name} = {ast.unparse(node.value)[:_ROW_CHARS]}"
+                value = ast.unparse(node.value)
+                short = value if len(value) <= _VALUE_CHARS else f"{value[:_VALUE_CHARS]}…"
+                yield node.lineno, f"{indent}{name} = {short}"
             case _:
                 pass
 
@@ -89,9 +95,9 @@ def _prose(text: str) -> list[tuple[int, str]]:
             rows.append((number - 1, f"({done} done)"))
             done = 0
         task = _TASK.match(line)
-        if is_heading or (task and task[1] == " "):
+        if is_heading or (task and task[1] not in _DONE):
             rows.append((number, line.rstrip()))
-        done += task is not None and task[1] != " "
+        done += task is not None and task[1] in _DONE
     return rows
 
 

@@ -6,19 +6,39 @@ What is not understood for certain is not followed: the answer is None, and the 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
-_PART = re.compile(r"[ \t]*(?:/((?:\\.|[^/\\\n])+)/[ \t]*)?(s|d)")
+_ADDRESS = r"/(?:\\.|[^/\\\n])+/|\d{1,7}|\$"
+_PART = re.compile(rf"[ \t]*(?:({_ADDRESS})[ \t]*(?:,[ \t]*({_ADDRESS})[ \t]*)?)?(s|d)")
 _MOST_STARS = 3
+
+
+# A line of a file: by its number, the last one ("$"), or those in which something is found.
+Address: TypeAlias = int | Literal["$"] | re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
 class LineEdit:
-    """On lines where `where` is found (all without it), `old` gives `new`; None drops the line."""
+    """What is done to lines: `old` gives `new` in them; None drops them.
 
-    where: re.Pattern[str] | None
+    Attributes:
+        where: The lines; with `until` those from one on up to the next of those, all without it.
+        old: What is looked for.
+        new: What stands there then.
+        everywhere: Whether in a line more than once.
+        until: The end of a range.
+    """
+
+    where: Address | None
     old: re.Pattern[str] | None
     new: str | None
     everywhere: bool = False
+    until: Address | None = None
+
+    @property
+    def is_of_any_line(self) -> bool:
+        """Whether a line alone tells what becomes of it."""
+        return self.until is None and (self.where is None or isinstance(self.where, re.Pattern))
 
 
 def sed_edits(script: str) -> tuple[LineEdit, ...] | None:
@@ -26,14 +46,14 @@ def sed_edits(script: str) -> tuple[LineEdit, ...] | None:
     edits: list[LineEdit] = []
     at = 0
     while found := _PART.match(script, at):
-        where = _pattern(found[1]) if found[1] else None
-        if found[1] and where is None:
+        where, until = _address(found[1]), _address(found[2])
+        if (found[1] and where is None) or (found[2] and until is None):
             return None
         at = found.end()
-        if found[2] == "d":
+        if found[3] == "d":
             if where is None:
                 return None
-            edits.append(LineEdit(where, None, None))
+            edits.append(LineEdit(where, None, None, until=until))
         else:
             parts = _parts(script, at)
             if parts is None:
@@ -42,7 +62,7 @@ def sed_edits(script: str) -> tuple[LineEdit, ...] | None:
             pattern, replacement = _pattern(old), _replacement(new)
             if pattern is None or replacement is None or flags not in ("", "g"):
                 return None
-            edits.append(LineEdit(where, pattern, replacement, flags == "g"))
+            edits.append(LineEdit(where, pattern, replacement, flags == "g", until))
         rest = re.match(r"[ \t]*(?:;|\n|\Z)[ \t]*", script[at:])
         if rest is None:
             return None
@@ -50,14 +70,24 @@ def sed_edits(script: str) -> tuple[LineEdit, ...] | None:
     return tuple(edits) if edits and at == len(script) else None
 
 
+def _address(text: str | None) -> Address | None:
+    if not text:
+        return None
+    if text == "$":
+        return "$"
+    return int(text) if text.isdigit() else _pattern(text[1:-1])
+
+
 def edited_rows(rows: Sequence[str], edits: Sequence[LineEdit]) -> tuple[list[str], int]:
     """Lines after `edits`, and how many times one of them did anything."""
     kept: list[str] = []
+    ends: dict[int, int | None] = {}  # of ranges that are open: the last line, where it is known
     done = 0
-    for row in rows:
+    for number, row in enumerate(rows, 1):
         text: str | None = row
-        for edit in edits:
-            if text is None or (edit.where and not edit.where.search(text)):
+        is_last = number == len(rows)
+        for n, edit in enumerate(edits):
+            if text is None or not _is_meant(ends, n, edit, text, number, is_last=is_last):
                 continue
             if edit.old is None or edit.new is None:
                 text, times = None, 1
@@ -66,6 +96,36 @@ def edited_rows(rows: Sequence[str], edits: Sequence[LineEdit]) -> tuple[list[st
             done += times
         kept += [] if text is None else text.split("\n")
     return kept, done
+
+
+def _is_meant(
+    ends: dict[int, int | None], n: int, edit: LineEdit, text: str, number: int, *, is_last: bool
+) -> bool:
+    """Whether `edit`, the one with number `n`, is done to this line; keeps what ranges are open."""
+    if edit.until is None:
+        return edit.where is None or _is_at(edit.where, text, number, is_last=is_last)
+    if n in ends:
+        if isinstance(edit.until, int):
+            is_end, is_within = number >= edit.until, number <= edit.until
+        else:
+            is_end, is_within = _is_at(edit.until, text, number, is_last=is_last), True
+        if is_end:
+            del ends[n]
+        if is_within:
+            return True
+    if edit.where is None or not _is_at(edit.where, text, number, is_last=is_last):
+        return False
+    if not (isinstance(edit.until, int) and edit.until <= number):
+        ends[n] = None
+    return True
+
+
+def _is_at(where: Address, text: str, number: int, *, is_last: bool) -> bool:
+    if isinstance(where, int):
+        return where == number
+    if isinstance(where, re.Pattern):
+        return where.search(text) is not None
+    return is_last
 
 
 def _parts(script: str, at: int) -> tuple[str, str, str, int] | None:

@@ -23,13 +23,13 @@ _ANEW = frozenset({"run_shell_command", "exec_command", "shell", "local_shell", 
 _GOES_ON = frozenset({"Bash", "execute_bash", "run_in_terminal"})
 _NAMED = re.compile(r"(?<![\w./~$-])[\w][\w./-]*\w")
 _FIRST_CD = re.compile(r"\A\s*cd\s+([\w][\w./-]*)\s*(?:&&|;|\n)")
-TEMPORARY = re.compile(r"(?:^|/)(?:\.?te?mp|scratch(?:pad)?|\.cache|var/folders)/")
+_TEMPORARY = re.compile(r"(?:^|/)(?:\.?te?mp|scratch(?:pad)?|\.cache|var/folders)/")
 _MOST_OF_ALL = 0.8
 
 
 def work_folder(paths: Sequence[str]) -> str:
     """Where the work goes on: the folder with most files; "" where paths are relative to it."""
-    paths = [path for path in paths if not TEMPORARY.search(path)]
+    paths = [path for path in paths if not _TEMPORARY.search(path)] or paths
     absolute = [path for path in paths if path.startswith("/")]
     if 2 * len(absolute) < len(paths):
         return ""
@@ -43,6 +43,12 @@ def work_folder(paths: Sequence[str]) -> str:
         folder += f"{name}/"
 
 
+def is_scratch(path: str, folder: str) -> bool:
+    """Whether `path` lies in a temporary folder, other than the one where the work goes on."""
+    below = path.removeprefix(folder) if folder else path
+    return _TEMPORARY.search(below) is not None
+
+
 @dataclass(slots=True)
 class ShellFolder:
     """Where a shell stands while its commands are walked through.
@@ -50,11 +56,13 @@ class ShellFolder:
     Attributes:
         top: The absolute folder that relative paths of other calls start from; "" if not known.
         anew: Whether each command starts in it, by name of the tool; None where nobody knows.
+        known: The files that other calls name, as seen from there.
         now: The folder of the shell, as seen from there; None where that is not known.
     """
 
     top: str
     anew: Mapping[str, bool | None]
+    known: Set[str] = frozenset()
     now: str | None = ""
 
     def of(self, call: ToolCall) -> str | None:
@@ -63,6 +71,10 @@ class ShellFolder:
         if given is not None:
             return self.seen(given)
         return "" if self.anew.get(call.name) else self.now
+
+    def may_start_at_top(self, command: str) -> bool:
+        """Whether `command` names a file as it is called from there."""
+        return bool(_names(command) & self.known)
 
     def seen(self, folder: str) -> str:
         """`folder` as other calls would name it: "" for where their paths start."""
@@ -76,6 +88,8 @@ class ShellFolder:
         if not self.anew.get(call.name) and _given_folder(call) is None:
             # Where nobody knows whether the shell stays there, the next may start from either.
             seen = None if folder is None else self.seen(folder)
+            if call.name in _GOES_ON and seen is not None and seen.startswith(".."):
+                seen = ""  # Outside of its folder such a shell does not stay.
             self.now = seen if seen == "" or self.anew.get(call.name) is False else None
 
 
@@ -105,7 +119,8 @@ def shell_folder(commands: Sequence[tuple[ToolCall, str]], paths: Set[str]) -> S
             folder = gone[-1]
     tops = [name for name, _ in (given + entered).most_common(1) if name.startswith("/")]
     top = posixpath.normpath(tops[0]) if tops and len(relative) >= len(paths - relative) else ""
-    return ShellFolder(top, {call.name: _starts_anew(call.name, votes) for call, _ in commands})
+    anew = {call.name: _starts_anew(call.name, votes) for call, _ in commands}
+    return ShellFolder(top, anew, frozenset(known))
 
 
 def _starts_anew(name: str, votes: Counter[str]) -> bool | None:

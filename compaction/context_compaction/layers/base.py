@@ -18,9 +18,10 @@ from context_compaction.tokens.counter import MessageCounter
 Stage: TypeAlias = Literal["clear", "fold", "replace", "restore"]
 
 
-# What a file is to the work: a text that steers it (a plan, notes), one that it changed, one that
-# it only read, or one beside it: in a temporary folder, or outside of where all others lie.
-FileUse: TypeAlias = Literal["steering", "changed", "read", "aside"]
+# What a file is to the work: a text that steers it (a plan, notes), one that it goes on with, one
+# that it has just read, one that it changed earlier, or one beside it: in a temporary folder, or
+# outside of where all others lie.
+FileUse: TypeAlias = Literal["steering", "work", "read", "earlier", "aside"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ It takes file texts and never opens a file: the pipeline reads them, where the r
 else takes the last content that stands in the transcript.
 """
 
+import posixpath
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -14,33 +14,35 @@ from context_compaction.activity.file_replay import UNSURE
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import outline
 from context_compaction.activity.read_state import FileState
+from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, FileUse
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Messages, make_message
+from context_compaction.messages.model import Message, Messages, Text, make_message
+from context_compaction.messages.speakers import user_texts
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 CHANGED = "changed on disk since it was last read here"
-FROM_TRANSCRIPT = "as last seen in the conversation"
-REPLAYED = "as the calls leave it"
-NOT_AT_HAND = "not at hand; read it again"
-TOO_LARGE = "too large to put back whole"
-NO_ROOM = "too large for the room that is left"
+NOT_AT_HAND = "not known as a whole"
 
 _PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
-_TASK = re.compile(r"^[ \t]*[-*] \[[ xX]\] ", re.MULTILINE)
+_TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[[^\]\n]\] ", re.MULTILINE)
 _STEERING_USES = 3
 _LINES_AROUND = 3
-_FRAME_TOKENS = 80
+_TOUCHED_PARTS = 3
 # A plan is wanted whole, where code has an outline: so much of it comes back at any target.
-_STEERING_TOKENS = 2_000
-_WANTED: tuple[FileUse, ...] = ("steering", "changed", "read", "aside")
+_STEERING_TOKENS = 3_000
+_STEERING_CHARS = 4 * _STEERING_TOKENS
+_WANTED: tuple[FileUse, ...] = ("steering", "work", "read", "earlier", "aside")
+_BY_NAME: tuple[FileUse, ...] = ("earlier", "aside")
 # A small file costs little more than its outline.
 _SMALL_FILE_TOKENS = 250
-_TEMPORARY = re.compile(r"(?:^|/)(?:\.?te?mp|scratch(?:pad)?|\.cache|var/folders)/")
-_MOST_OF_ALL = 0.8
+# One that was not made anew comes back whole where that takes no more than this part of the room.
+_WHOLE_PART = 6
+_NAMES = 8
+_STEM_CHARS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,10 @@ class RecentFile:
 
     Attributes:
         path: The path as the calls name it.
-        seen_text: Its whole content as the calls leave it, or None.
+        seen_text: Its whole content as the calls leave it, or what was known of it last, or None.
         at: Position of the message that used it last.
         shown_at: Position of the last message from which on all of it stands; -1 where none does.
-        note: Where `seen_text` is from, or why it is not known.
+        note: Why `seen_text` may not be what it is now, or why there is none; "" where it is.
         is_sure: Whether nothing that the conversation tells of can have changed it otherwise.
         touched: First and last line of what was changed last, newest first.
         use: What it is to the work.
@@ -69,16 +71,21 @@ class RecentFile:
 
 
 def recent_files(
-    replayed: Mapping[str, ReplayedFile], kinds: Sequence[str] = ("read", "write", "edit")
+    replayed: Mapping[str, ReplayedFile],
+    kinds: Sequence[str] = ("read", "write", "edit"),
+    messages: Messages = (),
 ) -> list[RecentFile]:
     """Files that were used, most wanted first; `not_shown` has those that a cut takes away.
 
-    First texts that steer the work, then what the conversation changed, then what it only read,
-    then scratch files and others outside of the work's folder; of each the newest first.
+    First texts that steer the work, then what is in work: what was changed since the request under
+    which anything was changed last, or is named in what was said since the newest one. Then what
+    was read since, then what was changed earlier and comes by name alone, and what lies beside the
+    work. What was only read earlier, nobody asks for. Of each the newest first.
 
     Args:
         replayed: The files as the calls leave them.
         kinds: What counts as use. A change always counts as one that makes older content stale.
+        messages: The conversation, for what is in work; without it all is.
     """
     counts_changes = "write" in kinds or "edit" in kinds
     used = [
@@ -89,20 +96,70 @@ def recent_files(
     if not counts_changes:
         used.sort(key=lambda file: -file.read_at)
         return [_recent(file, "read") for file in used]
-    folder = _folder_of([file.path for file in used])
-    uses: dict[str, FileUse] = {file.path: _use_of(file, folder) for file in used}
-    used.sort(key=lambda file: (_WANTED.index(uses[file.path]), -file.used_at))
-    return [_recent(file, uses[file.path]) for file in used]
+    folder = work_folder([file.path for file in used])
+    inside = [file for file in used if _is_inside(file.path, folder)]
+    work = _Work.of(messages, inside)
+    found = [_recent(file, use) for file in used if (use := _use_of(file, folder, work))]
+    return sorted(found, key=lambda file: (_WANTED.index(file.use), -file.at))
 
 
-def _use_of(file: ReplayedFile, folder: str) -> FileUse:
-    if _TEMPORARY.search(file.path):
-        return "aside"
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What the work goes on with.
+
+    Attributes:
+        since: The request under which anything was changed last, or else used.
+        newest: The newest request.
+        said: That, and what the agent said last.
+    """
+
+    since: int = -1
+    newest: int = -1
+    said: str = ""
+
+    @classmethod
+    def of(cls, messages: Messages, files: Sequence[ReplayedFile]) -> "_Work":
+        """What `messages` tell of it, which are about `files`."""
+        requests = [at for at, message in enumerate(messages) if placeholders.is_request(message)]
+        if not requests:
+            return cls()
+        changed_at = max((file.changed_at for file in files if file.is_changed), default=-1)
+        last_at = changed_at if changed_at >= 0 else max((f.used_at for f in files), default=-1)
+        since = max((at for at in requests if at < last_at), default=-1)
+        said = [text for at in (requests[-1],) for text in user_texts(messages[at])]
+        spoken = [_spoken(message) for message in messages[requests[-1] :]]
+        said += [text for text in spoken if text][-1:]
+        return cls(since, requests[-1], "\n".join(said))
+
+    def names(self, path: str) -> bool:
+        """Whether the file at `path` is spoken of."""
+        name = posixpath.basename(path)
+        stem = posixpath.splitext(name)[0]
+        if "." in name.strip(".") and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", self.said):
+            return True
+        is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)
+        return is_telling and re.search(rf"\b{re.escape(stem)}\b", self.said) is not None
+
+
+def _spoken(message: Message) -> str:
+    texts = (block.text for block in message.blocks if isinstance(block, Text))
+    return "\n".join(texts) if message.role == "assistant" else ""
+
+
+def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
+    """What `file` is to the work; None for one that nobody asks for any more."""
+    is_named = work.names(file.path)
+    if is_scratch(file.path, folder) or not _is_inside(file.path, folder):
+        return "aside" if is_named or _is_steering(file) else None
     if _is_steering(file):
         return "steering"
-    if not _is_inside(file.path, folder):
-        return "aside"
-    return "changed" if file.is_changed else "read"
+    if is_named or (file.is_changed and file.changed_at > work.since):
+        return "work"
+    # Documentation that was looked up for an earlier request has told what it had to.
+    is_prose = file.path.lower().endswith(_PROSE)
+    if file.read_at > (work.newest if is_prose else work.since):
+        return "read"
+    return "earlier" if file.is_changed else None
 
 
 def _is_inside(path: str, folder: str) -> bool:
@@ -110,32 +167,18 @@ def _is_inside(path: str, folder: str) -> bool:
     return path.startswith(folder) if folder else is_relative
 
 
-def _folder_of(paths: Sequence[str]) -> str:
-    """Where the work goes on: the folder with most files; "" where paths are relative to it."""
-    paths = [path for path in paths if not _TEMPORARY.search(path)]
-    absolute = [path for path in paths if path.startswith("/")]
-    if 2 * len(absolute) < len(paths):
-        return ""
-    folder = "/"
-    while True:
-        below = Counter(path[len(folder) :].partition("/")[0] for path in absolute
-                        if path.startswith(folder) and "/" in path[len(folder) :])  # fmt: skip
-        name, files = below.most_common(1)[0] if below else ("", 0)
-        if not files or files < _MOST_OF_ALL * len(absolute):
-            return folder
-        folder += f"{name}/"
-
-
 def _recent(file: ReplayedFile, use: FileUse) -> RecentFile:
-    note = NOT_AT_HAND
+    text, note = file.text, file.lost or NOT_AT_HAND
     if file.text is not None:
-        note = f"{REPLAYED}, edits replayed: {file.edits}" if file.edits else FROM_TRANSCRIPT
-        note += f"{UNSURE}{file.doubt}" if file.doubt else ""
-    elif file.lost:
-        note = f"{file.lost}; read it again"
+        note = f"{UNSURE}{file.doubt}" if file.doubt else ""
+    elif file.last_text is not None:
+        text = file.last_text
+        missed = len(file.missed)
+        since = "1 change since is" if missed == 1 else f"{missed} changes since are"
+        note = f"{UNSURE}{file.lost}; {since} not in it"
     shown_at = -1 if file.text is None else file.seen_at
     return RecentFile(
-        file.path, file.text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched, use
+        file.path, text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched, use
     )
 
 
@@ -146,10 +189,16 @@ def _plain(note: str) -> str:
 
 def _is_steering(file: ReplayedFile) -> bool:
     """Whether it is a text that the agent wrote or came back to: a plan, a specification, notes."""
-    if not file.path.lower().endswith(_PROSE) or file.text is None:
+    text = file.last_text if file.text is None else file.text
+    if not file.path.lower().endswith(_PROSE) or text is None or len(text) > _STEERING_CHARS:
         return False
-    is_checklist = _TASK.search(file.text) is not None
+    is_checklist = _TASK.search(text) is not None
     return (is_checklist and file.is_changed) or file.reads + file.writes >= _STEERING_USES
+
+
+def with_text(files: Sequence[RecentFile]) -> list[RecentFile]:
+    """Those of `files` that come back with their text, where there is one, not by name alone."""
+    return [file for file in files if file.use not in _BY_NAME]
 
 
 def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
@@ -177,16 +226,15 @@ def restore_files(
         limit_tokens: What all messages may count afterwards.
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
-    wanted = files[: settings.restore_files]
-    chosen = _chosen(wanted, count, settings, room_tokens)
+    chosen = _chosen(files, count, settings, room_tokens)
     while chosen:
-        texts = [part for _, action, part in sorted(chosen) if action != "named"]
-        names = [part for _, action, part in sorted(chosen) if action == "named"]
+        texts = [part for _, action, part in chosen if action != "named"]
+        names = [part for _, action, part in chosen if action == "named"]
         message = make_message("user", placeholders.restored_files(texts, names))
         if count.message(message) <= room_tokens:
             edits = tuple(
-                Edit("restore", action, None, 0, count.text(part), note=wanted[n].path)
-                for n, action, part in sorted(chosen)
+                Edit("restore", action, None, 0, count.text(part), note=files[n].path)
+                for n, action, part in chosen
             )
             return Step((*messages[:at], message, *messages[at:]), edits)
         chosen.pop()
@@ -200,28 +248,49 @@ _Chosen: TypeAlias = tuple[int, str, str]
 def _chosen(
     files: Sequence[FileText], count: MessageCounter, settings: Settings, room_tokens: int
 ) -> list[_Chosen]:
-    """What comes back of `files`, the most wanted first.
+    """What comes back of `files`, the most wanted first; those without their text last, by name.
 
-    First what steers the work, whole, and of what was changed how it is laid out; then as much more
-    of each as there is room for.
+    First what steers the work, whole, and of what is in work how it is laid out; then as much more
+    of each as its share of the room allows.
     """
-    left_tokens = room_tokens - count.message(
-        make_message("user", placeholders.restored_files([""], [""]))
-    )
+    bare = placeholders.restored_files([""], [""])
+    left_tokens = room_tokens - count.message(make_message("user", bare))
+    texts_of = [(n, file) for n, file in enumerate(files) if file.use not in _BY_NAME]
+    wanted = [(n, file) for n, file in texts_of if file.text is not None][: settings.restore_files]
     chosen: dict[int, tuple[str, str]] = {}
     for forms_of in (_first_forms, _forms):
-        for n, file in enumerate(files):
+        share_tokens = left_tokens // max(_WHOLE_PART, len(wanted))
+        share_tokens = max(_SMALL_FILE_TOKENS, share_tokens)
+        for n, file in wanted:
             held_tokens = count.text(chosen[n][1]) + 1 if n in chosen else 0
             most_tokens = min(largest_tokens(file, settings), left_tokens + held_tokens)
-            for action, part in forms_of(file, count, most_tokens):
-                if n in chosen and action in ("named", chosen[n][0]) and part == chosen[n][1]:
-                    break
+            for action, part in forms_of(file, count, most_tokens, share_tokens + held_tokens):
                 more_tokens = count.text(part) + 1 - held_tokens
-                if more_tokens <= left_tokens and not (n in chosen and action == "named"):
+                if 0 < more_tokens <= left_tokens:
                     chosen[n] = (action, part)
                     left_tokens -= more_tokens
                     break
-    return [(n, action, part) for n, (action, part) in chosen.items()]
+    texts = [(n, action, part) for n, (action, part) in sorted(chosen.items())]
+    named: list[_Chosen] = []
+    for n, file in enumerate(files):
+        name = _name_of(file, count)
+        more_tokens = count.text(f", {name}")
+        if n not in chosen and len(named) < _NAMES and more_tokens <= left_tokens:
+            named.append((n, "named", name))
+            left_tokens -= more_tokens
+    return [*texts, *named]
+
+
+def _name_of(file: FileText, count: MessageCounter) -> str:
+    """One file by name, with what it would cost to read it."""
+    if file.text is None:
+        return placeholders.quoted(f"{file.path} ({file.note})" if file.note else file.path)
+    size = f"{_lines_in(file.text)} lines, {count.text(file.text):,} tokens"
+    return placeholders.quoted(f"{file.path} ({size})")
+
+
+def _lines_in(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))
 
 
 def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
@@ -231,27 +300,31 @@ def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
 
 
 def _first_forms(
-    file: FileText, count: MessageCounter, most_tokens: int
+    file: FileText, count: MessageCounter, most_tokens: int, share_tokens: int
 ) -> Iterator[tuple[str, str]]:
     """What is wanted of `file` before more of any other: nothing of one that was only read."""
-    if file.text is None or file.use not in ("steering", "changed"):
+    if file.use == "read":
         return
-    if file.use == "steering" or count.text(file.text) <= _SMALL_FILE_TOKENS:
+    if file.use == "steering" or count.text(file.text or "") <= _SMALL_FILE_TOKENS:
         yield from _whole(file, count, most_tokens)
-    yield from _outline_of(file, _outline_rows(file, count, most_tokens // 2))
+    if file.use == "steering":
+        yield from _outline_of(file, _outlined(file, count, most_tokens))
+    else:
+        rows = _outline_rows(file, count, min(most_tokens, share_tokens) // 2)
+        yield from _outline_of(file, rows)
 
 
-def _forms(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
-    """How `file` may be put back, the fullest first: whole, as an outline, by name."""
-    if file.text is None:
-        note = f" ({file.note})" if file.note else ""
-        yield "named", placeholders.quoted(f"File: {file.path}{note}")
-        return
-    yield from _whole(file, count, most_tokens)
-    if file.use == "aside":
-        return
-    yield from _outline_of(file, _outlined(file, count, most_tokens))
-    yield "named", placeholders.quoted(f"File: {file.path} ({NO_ROOM}; read it again)")
+def _forms(
+    file: FileText, count: MessageCounter, most_tokens: int, share_tokens: int
+) -> Iterator[tuple[str, str]]:
+    """How `file` may be put back, the fullest first: whole, or as an outline.
+
+    Above its share of the room most of it was not touched, and an outline tells that.
+    """
+    outlined = _outlined(file, count, min(most_tokens, max(share_tokens, _SMALL_FILE_TOKENS)))
+    is_whole = file.use == "steering" or not outlined
+    yield from _whole(file, count, most_tokens if is_whole else min(most_tokens, share_tokens))
+    yield from _outline_of(file, outlined)
 
 
 def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
@@ -265,10 +338,8 @@ def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[
 def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
     if not body:
         return
-    size = f"{(file.text or '').count(chr(10)) + 1} lines"
-    notes = "; ".join(filter(None, (file.note, f"{TOO_LARGE}: {size}")))
-    text = f"Outline of: {file.path} ({notes})\n{body}\nEnd of outline: {file.path}"
-    yield "outlined", placeholders.quoted(text)
+    notes = "; ".join(filter(None, (f"{_lines_in(file.text or '')} lines", file.note)))
+    yield "outlined", placeholders.quoted(f"Outline of: {file.path} ({notes})\n{body}")
 
 
 def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
@@ -277,23 +348,36 @@ def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str
 
 
 def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
-    """What `file` defines, and what was changed in it last, within `max_tokens`."""
-    text = file.text or ""
-    rows = text.split("\n")
+    """What `file` defines, and what was changed in it last, within `max_tokens`.
+
+    Of a text that steers the work the headings alone say little: what was changed last goes first.
+    """
+    left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
+    if file.use == "steering":
+        parts = _changed_parts(file, count, left_tokens)
+        left_tokens -= sum(count.text(part) + 1 for part in parts)
+        return "\n".join(filter(None, [_outline_rows(file, count, left_tokens), *parts]))
+    outlined = _outline_rows(file, count, left_tokens // 2)
+    left_tokens -= count.text(outlined) + 1
+    return "\n".join(filter(None, [outlined, *_changed_parts(file, count, left_tokens)]))
+
+
+def _changed_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:
+    """The parts of `file` that were changed last, as many as `left_tokens` take."""
+    rows = (file.text or "").split("\n")
     parts: list[str] = []
-    if half := _outline_rows(file, count, max_tokens // 2):
-        parts.append(half)
     shown: list[range] = []
-    for start, stop in file.touched:
+    for start, stop in file.touched[:_TOUCHED_PARTS]:
         span = range(max(1, start - _LINES_AROUND), min(len(rows), stop + _LINES_AROUND) + 1)
         if any(span.start < other.stop and other.start < span.stop for other in shown):
             continue
-        passage = "\n".join(rows[span.start - 1 : span.stop - 1])
+        passage = "\n".join(rows[span.start - 1 : span.stop - 1]).rstrip()
         part = f"Lines {span.start}-{span.stop - 1}, changed last:\n{passage}"
-        if count.text("\n".join([*parts, part])) <= max_tokens - _FRAME_TOKENS:
+        if (more_tokens := count.text(part) + 1) <= left_tokens:
             parts.append(part)
             shown.append(span)
-    return "\n".join(parts)
+            left_tokens -= more_tokens
+    return parts
 
 
 def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str:

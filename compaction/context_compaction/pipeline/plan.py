@@ -24,6 +24,7 @@ from context_compaction.layers.restore_files import (
     largest_tokens,
     not_shown,
     recent_files,
+    with_text,
 )
 from context_compaction.messages import placeholders
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
@@ -452,7 +453,7 @@ def _files_to_restore(context: CompactionContext) -> list[RecentFile]:
     """Files that may be put back after some cut."""
     if not context.policy.restores_files:
         return []
-    return recent_files(context.replayed(), context.settings.restore_kinds)
+    return recent_files(context.replayed(), context.settings.restore_kinds, context.messages)
 
 
 def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> int:
@@ -464,7 +465,7 @@ def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
         settings.restore_file_tokens
         if file.seen_text is None
         else min(largest_tokens(file, settings), context.count.text(file.seen_text))
-        for file in not_shown(files, plan.cut.first_kept)[: settings.restore_files]
+        for file in with_text(not_shown(files, plan.cut.first_kept))[: settings.restore_files]
     )
     return plan.text_tokens + min(sum(sizes), settings.restore_total_tokens)
 

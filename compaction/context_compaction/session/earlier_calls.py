@@ -184,19 +184,19 @@ def earlier_calls_of(
             context.messages, context.seqs, known.earlier, count=context.count, settings=settings
         )
     if context.policy.restores_files:
-        recent = recent_files(context.replayed(), settings.restore_kinds)
+        recent = recent_files(context.replayed(), settings.restore_kinds, context.messages)
     return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
 
 
 def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
     """What `restore` may put back, most wanted first; nothing where no history is replaced."""
-    if plan.cut is None:
+    if plan.cut is None or not plan.level.settings.restore_files:
         return []
     recent = not_shown(earlier_calls.recent, plan.cut.first_kept)
     files = file_texts(recent, earlier_calls.states, earlier_calls.on_disk)
     # A name alone takes nobody's place.
     files.sort(key=lambda file: file.text is None)
-    return files[: plan.level.settings.restore_files]
+    return files
 
 
 def noted(

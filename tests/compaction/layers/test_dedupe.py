@@ -161,8 +161,7 @@ def test_a_copy_that_was_put_back_goes_when_the_file_is_read_again_or_changed() 
         f"File: read.py (read again further down; read_persisted_output {blob.output_id})\n"
         "File: left.py\nleft = 1\nEnd of file: left.py\n"
         f"File: edited.py (changed further down; read_persisted_output {blob.output_id})\n"
-        "Files used recently, by name only; their text is not put back:\n"
-        "File: large.py (too large to put back; read it again)\n"
+        "Changed or used too, not put back: large.py (too large to put back; read it again)\n"
         "</restored_files>"
     )
     assert blob.data.decode() == copies[0]["content"]

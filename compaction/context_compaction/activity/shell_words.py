@@ -1,0 +1,90 @@
+"""The words of a shell command: its pipelines, programs, redirections, and the paths among them."""
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+_ENDS_LIST = (";", "&", ";;")
+_OPENS = frozenset({"if", "for", "while", "until", "case", "{", "(", "function", "select"})
+_CLOSES = frozenset({"fi", "done", "esac", "}", ")"})
+# Where they fail, they say so, and their output is shown.
+_TELLS_FAILURE = frozenset({
+    "cat", "cd", "cp", "echo", "git", "head", "ls", "mkdir", "mv", "printf", "python", "python3",
+    "rm", "sed", "tail", "touch",
+})  # fmt: skip
+_BEFORE_PROGRAM = frozenset({
+    "sudo", "env", "time", "nohup", "command", "exec", "nice", "then", "do", "else", "{", "(", "!",
+})  # fmt: skip
+_RUNNERS = re.compile(r"\A(?:npx|bunx|pnpx|uvx|(?:uv|poetry|pdm|hatch) run|python3? -m|npm exec) ")
+_GLOB = re.compile(r"[*?\[{$`]")
+
+
+def pipelines(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:
+    """The pipelines of a command line, each as its commands, and whether it certainly ran.
+
+    What stands under a condition may not have run, nor what follows on something that may fail
+    without a word; where it ends the line, the exit code tells.
+    """
+    pipeline: list[list[str]] = [[]]
+    depth, is_certain = 0, True
+    last_list = max((n for n, word in enumerate(words[:-1]) if word in _ENDS_LIST), default=-1)
+    for n, word in enumerate((*words, ";")):
+        if word in _ENDS_LIST or word in ("&&", "||"):
+            if any(pipeline):
+                first = next(part for part in pipeline if part)[0]
+                depth += first in _OPENS or first.endswith(("()", "{"))
+                yield [part for part in pipeline if part], is_certain and not depth
+                depth -= first in _CLOSES and depth > 0
+                is_told = program_of(pipeline[-1])[0] in _TELLS_FAILURE or n > last_list
+                is_certain = is_certain and is_told
+            pipeline = [[]]
+            is_certain = word != "||" and (is_certain or word != "&&")
+        elif word in ("|", "|&"):
+            pipeline.append([])
+        else:
+            pipeline[-1].append(word)
+
+
+def program_of(words: Sequence[str]) -> tuple[str, list[str]]:
+    """The program that a simple command runs, and what it is given."""
+    at = 0
+    words = [word for word in (words[0].lstrip("("), *words[1:]) if word] if words else []
+    while at < len(words) and (words[at] in _BEFORE_PROGRAM or re.match(r"\w+=", words[at])):
+        at += 1
+    if words[at : at + 1] == ["timeout"]:
+        at += 2
+    rest = list(words[at:])
+    if runner := _RUNNERS.match(" ".join(rest)):
+        rest = [word for word in rest[runner[0].count(" ") :] if word not in ("-y", "--yes", "--")]
+    return (posixpath.basename(rest[0]), rest[1:]) if rest else ("", [])
+
+
+def placed(path: str, folder: str | None, *, may_match: bool = False) -> str | None:
+    """`path` as seen from where other calls' paths start; None where that is not known.
+
+    `may_match` is whether it may have stars, which stand for names of files.
+    """
+    found = _GLOB.search(path.replace("*", "") if may_match else path)
+    if found or path in ("-", "") or "**" in path:
+        return None
+    if path.startswith(("/", "~/")):
+        return posixpath.normpath(path)
+    return None if folder is None else posixpath.normpath(posixpath.join(folder, path))
+
+
+def redirections(words: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """`words` without redirections, and these: operator and target."""
+    kept: list[str] = []
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word and set(word) <= set("<>&|") and at + 1 < len(words) and set(word) & set("<>"):
+            if kept and kept[-1] in ("1", "2") and ">" in word:
+                kept.pop()
+            found.append((word, words[at + 1]))
+            at += 2
+            continue
+        kept.append(word)
+        at += 1
+    return kept, found
