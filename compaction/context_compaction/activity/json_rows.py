@@ -39,6 +39,11 @@ def shown(value: Any, depth: int = 0) -> str:
         inner = ", ".join(f"{key}: {text}" for key, text in told if text)
         return f"({inner})" if inner else ""
     if is_list(value):
+        if len(value) > 1 and _have_one_shape(value):
+            columns = _columns(value, depth + 1)
+            rows = zip(*(cells for _, cells in columns.values()), strict=True)
+            titles = ", ".join(title for title, _ in columns.values())
+            return f"({titles}) {' + '.join(map(', '.join, rows))}"
         return ", ".join(shown(item, depth + 1) for item in value)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return " ".join(text.split())
@@ -63,17 +68,55 @@ def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:
     """
     groups = [value if is_list(value) else [value] for value in values]
     records = [record for group in groups for record in group]
-    if len(groups) < _TABLE_ROWS or not all(map(is_object, records)) or not all(groups):
+    if len(groups) < _TABLE_ROWS or not all(groups) or not _have_one_shape(records):
         return None
-    if len({tuple(record) for record in records}) > 1 or not records[0]:
-        return None
-    told = [{key: shown(value) for key, value in record.items()} for record in records]
-    same = {key for key in told[0] if len({record[key] for record in told}) == 1}
-    keys = [key for key in told[0] if key not in same] or list(told[0])
-    common = ", ".join(f"{key}: {told[0][key]}" for key in told[0] if key not in keys)
-    cells = iter(" | ".join(record[key] for key in keys) for record in told)
-    rows = [" + ".join(next(cells) for _ in group) for group in groups]
-    return f"{' | '.join(keys)}{f' (all: {common})' if common else ''}", rows
+    columns = _columns(records)
+    varied = [key for key, (_, cells) in columns.items() if len(set(cells)) > 1] or list(columns)
+    # What a record is known by goes before what it holds.
+    flat = [key for key in varied if not _holds(records[0][key])]
+    nested = [key for key in varied if _holds(records[0][key])]
+    common = ", ".join(f"{key}: {shown(records[0][key])}" for key in columns if key not in varied)
+    header = " | ".join(columns[key][0] for key in (*flat, *nested))
+    rows: list[str] = []
+    stop = 0
+    for group in groups:
+        at = range(stop, stop := stop + len(group))
+        parts = (
+            " + ".join(" | ".join(columns[key][1][n] for key in keys) for n in at)
+            for keys in (flat, nested)
+            if keys
+        )
+        rows.append(" | ".join(parts))
+    return f"{header}{f' (all: {common})' if common else ''}", rows
+
+
+def _columns(records: Sequence[Any], depth: int = 0) -> dict[str, tuple[str, list[str]]]:
+    """The title and the cells of each column; records in a cell share their keys in the title."""
+    columns: dict[str, tuple[str, list[str]]] = {}
+    for key in records[0]:
+        values = [record[key] for record in records]
+        if _have_one_shape(values) and not any(
+            _holds(v) for value in values for v in value.values()
+        ):
+            cells = ["/".join(map(shown, value.values())) for value in values]
+            columns[key] = f"{key} ({'/'.join(values[0])})", cells
+        else:
+            columns[key] = key, [shown(value, depth) for value in values]
+    return columns
+
+
+def _have_one_shape(values: Sequence[Any]) -> bool:
+    """Whether all values are records with the same keys, and with some."""
+    return (
+        all(map(is_object, values))
+        and len({tuple(value) for value in values}) == 1
+        and bool(values[0])
+    )
+
+
+def _holds(value: Any) -> bool:
+    """Whether a value has others in it."""
+    return is_object(value) or is_list(value)
 
 
 def lines(data: Any, depth: int = 0) -> Iterator[str]:

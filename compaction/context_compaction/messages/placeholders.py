@@ -42,6 +42,12 @@ _MARK = re.compile(rf"\(replaced(?:: \[\d{{1,9}}\]| later)\) |{re.escape(DIFFERS
 _MARK_CHARS = 40
 
 
+# The first line of a summary and of a checkpoint.
+_CONDENSED = "Condensed, secondhand; read_persisted_output has all.\n"
+_DONE_SO_FAR = "Turn Context (split turn): done so far.\n"
+_SHORT_BODY_CHARS = 2_400
+
+
 # What the assistant says after a summary, where a policy wants it to speak.
 ACKNOWLEDGED = "I have read the summary and go on from it."
 SYSTEM_LABEL = "[System message]"
@@ -185,18 +191,16 @@ def offloaded(kind: str, media_type: str, blob: Blob) -> str:
 
 
 def summary(span: Span, body: str) -> str:
-    """The message that stands for history."""
-    return (
-        f'<context_summary originals="{span.pointer}">\n'
-        f"Condensed, secondhand; read_persisted_output has all.\n{body}\n</context_summary>"
-    )
+    """The message that stands for history; a short one has one line of frame."""
+    is_short = len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
+    note = "" if is_short else _CONDENSED
+    return f'<context_summary originals="{span.pointer}">\n{note}{body}\n</context_summary>'
 
 
 def turn_context(span: Span, body: str) -> str:
     """The checkpoint inside the running turn: what was done for the request above."""
     return (
-        f'<turn_context originals="{span.pointer}">\n'
-        f"Turn Context (split turn): done so far.\n{quoted(body)}\n</turn_context>"
+        f'<turn_context originals="{span.pointer}">\n{_DONE_SO_FAR}{quoted(body)}\n</turn_context>'
     )
 
 
@@ -318,8 +322,9 @@ def body_of(message: Message) -> str | None:
     """What a summary or checkpoint of ours says inside its frame; None for other messages."""
     if span_replaced_by(message) is None:
         return None
-    lines = (_made_text(message) or "").split("\n")
-    return "\n".join(lines[2:-1])
+    body = (_made_text(message) or "").partition("\n")[2].rpartition("\n")[0]
+    note = _CONDENSED if summary_text(message) else _DONE_SO_FAR
+    return body.removeprefix(note)
 
 
 def replaced_by(number: int | None) -> str:

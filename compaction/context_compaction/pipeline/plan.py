@@ -175,6 +175,8 @@ _MORE_UNREAD = 4
 _LEAST_GAIN_TOKENS = 16
 # Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
 _LEAST_SHARE = 0.25
+# Of a target that the caller names so much may be words.
+_WORDS_SHARE = 0.65
 # Words may come to this part of what they stand for: a list that was to be made smaller must come
 # out smaller, however short it was.
 _SUMMARY_SHARE = 0.2
@@ -243,10 +245,16 @@ def plan_that_fits(
         if fits(context, plan.bare, spare_tokens=reserved):
             # What the cut leaves free is the summary's too, up to its bound.
             free_tokens = context.room_tokens(plan.bare)
-            words_tokens = min(max(0, level.settings.summary_tokens - pinned_tokens), free_tokens)
+            words_tokens = min(max(0, _most_words(context, level) - pinned_tokens), free_tokens)
             plan = _with_room(context, plan, words_tokens)
             return _less_cleared(context, plan, _files_to_restore(context))
     return plan
+
+
+def _most_words(context: CompactionContext, level: EffortLevel) -> int:
+    """What summary and checkpoint may count at most; more where a named target is to be filled."""
+    share_tokens = int(context.limits.tokens * _WORDS_SHARE) if context.limits.is_named else 0
+    return max(level.settings.summary_tokens, share_tokens)
 
 
 def _cut_at(context: CompactionContext, cleared: Plan, where: CutPoint) -> Plan:

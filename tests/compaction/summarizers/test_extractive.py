@@ -391,3 +391,52 @@ def test_of_a_record_the_codes_come_before_its_prose_and_the_first_record_first_
     text = written(talk, max_tokens=140)
     assert [code for code in ("credit_card_4421486", "7447", "NO6WO3") if code not in text] == []
     assert "quiet mornings" not in text
+
+
+def item(number: int) -> list[Json]:
+    """A work item: what was asked, what was found, what was changed, and what came of it."""
+    path, call = f"src/part{number}.py", f"e{number}"
+    edit = {"file_path": path, "old_string": "a", "new_string": f"value_{number} = {number}"}
+    found = f"The cause is in part {number}: the value was kept as text, and compared as a number"
+    return [
+        user(f"Item {number}: please mend part {number} of the machine, it stands still."),
+        *ran(f"l{number}", f"cat {path}", NOISE),
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": f"{found}, so that nothing was ever found to be equal."},
+                {"type": "tool_use", "id": call, "name": "Edit", "input": edit},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": call, "content": "ok"}],
+        },
+        assistant("Now let me run the tests:"),
+        *ran(f"t{number}", "pytest -q", "12 passed"),
+        assistant(f"Part {number} turns again at {number}0 rounds, and all twelve tests pass."),
+    ]
+
+
+def test_every_work_item_has_a_line_before_any_is_told_in_full() -> None:
+    talk = [message for number in range(12) for message in item(number)]
+    text = written(talk, 900)
+    for number in range(11):
+        assert f"edited part{number}.py" in text
+        assert f"Part {number} turns again" in text
+    assert text.count("pytest -q") <= 1  # a command is told where it ran last
+
+
+def test_why_something_was_changed_stands_beside_what_came_of_it() -> None:
+    talk = [message for number in range(4) for message in item(number)]
+    text = written(talk, 1_500)
+    assert "The cause is in part 0: the value was kept as text" in text
+    assert "Now let me run the tests" not in text
+
+
+def test_records_within_a_record_share_their_keys_too() -> None:
+    legs = [{"from": f"AA{n}", "to": f"BB{n}", "seats": {"front": n, "back": 9}} for n in range(4)]
+    talk = [user("Which ones are there?"), *ran("s", "search", json.dumps({"legs": legs}))]
+    text = written([*talk, assistant("Four."), user("Go on.")], 900)
+    assert text.count("front") <= 1
+    assert "AA3" in text

@@ -16,13 +16,18 @@ from context_compaction.summarizers import Tally
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
 
-_SAID_CHARS = (200, 600, 1_500)
+# So much of what was done in a turn, and of what the agent said of it, from short to full.
+_ENTRY_CHARS = ((60, 90), (160, 200), (400, 600), (400, 1_500))
 _STEP_CHARS = 240
-_DID_CHARS = (160, 400)
+# What is shorter and announces a call says nothing of what came of it; what is longer says why.
+_ANNOUNCED_CHARS = 160
+_WHY_CHARS = 120
+# How much less the short line of what is one turn older is wanted.
+_SHORT_AGE_WANT = 0.02
 _COMMAND_CHARS = 60
 _ERROR_CHARS = 200
 # A closing statement this short is told with the one before it.
-_SHORT_SAID_CHARS = 80
+_SHORT_SAID_CHARS = 40
 _QUESTION_CHARS = 240
 _MOST_FAILURES = 4
 # How much less what is one turn older is wanted.
@@ -221,30 +226,31 @@ def _turn_lines(
     names: Mapping[str, str],
     told: set[str],
 ) -> Iterator[Line]:
-    """The entry of a turn: what was done, or else what the agent said, and all else under it."""
-    said = [(step.number, text) for step in turn.steps if (text := plain(step.said))]
-    closing = _closing(said)
+    """The entry of a turn on one short line, then in full; what led to it, and what failed."""
+    said = _told_by_agent(turn)
+    closing = said.pop()[1] if said else ""
+    if said and len(closing) < _SHORT_SAID_CHARS:
+        closing = f"{said.pop()[1]} {closing}"
     # What was said last of all stands where the work stands.
     if closing in told or age == 0:
         closing = ""
     if closing.endswith(("?", "？")) and len(closing) < _QUESTION_CHARS:
         closing = ""  # which was answered
     told.add(closing)
-    done = "; ".join(_done(turn, names))
+    done = "; ".join(_done(turn, names, told))
     passed = [
         _effect_told(action) for action in turn.actions if action.effect and action.failed is False
     ]
     head = (at, 0, 0)
-    label = f"[{turn.number}] "
-    if done:
-        yield from versions(head, label, done, _DID_CHARS, (age * AGE_WANT, 3 + age * 0.5))
-    wants = age * AGE_WANT + 0.1, 1 + age * 0.4, 1.5 + age * 0.7
-    if closing and done:
-        yield from versions((at, 0, 1), "  agent: ", closing, _SAID_CHARS, wants, head)
-    elif closing:
-        yield from versions(head, f"{label}agent: ", closing, _SAID_CHARS, wants)
-    elif failures and not done:
-        yield Line(head, age * AGE_WANT, f"{label}tried")
+    if not done and not closing and failures:
+        done = "tried"
+    before = ""
+    for number, (did_chars, said_chars) in enumerate(_ENTRY_CHARS):
+        shown = _entry(head_of(done, did_chars), head_of(closing, said_chars), is_short=not number)
+        if shown != before:
+            want = (age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7)[number]
+            yield Line(head, want, f"[{turn.number}] {shown}", is_fuller=bool(before))
+        before = shown
     if passed:
         told_effects = "; ".join(dict.fromkeys(passed))
         yield Line(
@@ -255,15 +261,36 @@ def _turn_lines(
     yield from _earlier_words(said, at, age, told)
 
 
+def _entry(done: str, closing: str, *, is_short: bool) -> str:
+    """What was done, and what the agent said of it."""
+    if not (done and closing):
+        return done or (closing and f"agent: {closing}")
+    return f"{done} → {closing}" if is_short else f"{done}\nagent: {closing}"
+
+
+def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
+    """What the agent said in a turn, without what only announces a call."""
+    last = len(turn.steps) - 1
+    said = ((at, step, plain(step.said)) for at, step in enumerate(turn.steps))
+    return [
+        (step.number, text)
+        for at, step, text in said
+        if text and not (at < last and len(text) < _ANNOUNCED_CHARS and text[-1] in ":…：")
+    ]
+
+
 def _earlier_words(
     said: Sequence[tuple[int, str]], at: int, age: int, told: set[str]
 ) -> Iterator[Line]:
-    """What the agent said on its way, newest first."""
+    """What the agent said on its way: first what is longest, which says why; then newest first."""
+    longest = max(said, key=lambda item: len(item[1]), default=None)
     for back, (number, text) in enumerate(reversed(said)):
-        if text not in told and len(text) >= _SHORT_SAID_CHARS // 2:
+        if text not in told and len(text) >= _SHORT_SAID_CHARS:
             told.add(text)
+            is_why = longest is not None and number == longest[0] and len(text) > _WHY_CHARS
+            want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
             line = f"  agent [{number}]: {head_of(text, _STEP_CHARS)}"
-            yield Line((at, 1, -back), 3 + age + back * 0.5, line, (at, 0, 0))
+            yield Line((at, 1, -back), want, line, (at, 0, 0))
 
 
 def _effect_told(action: Action) -> str:
@@ -275,23 +302,14 @@ def _effect_told(action: Action) -> str:
     return "; ".join(part[:_EFFECT_CHARS] for part in told) or action.label
 
 
-def _closing(said: list[tuple[int, str]]) -> str:
-    """What was said last, which is taken out of `said`; a short one with what led to it."""
-    if not said:
-        return ""
-    closing = said.pop()[1]
-    if said and len(closing) < _SHORT_SAID_CHARS:
-        return f"{said.pop()[1]} {closing}"
-    return closing
-
-
-def _done(turn: Turn, names: Mapping[str, str]) -> Iterator[str]:
-    """What was done in a turn, in one short form each."""
+def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]:
+    """What was done in a turn, in one short form each; a command where it ran last."""
     done: dict[str, Counter[str]] = {}
     for action in turn.actions:
         verb, name = _deed(action, names)
-        if verb:
+        if verb and (verb != "ran" or name not in told):
             done.setdefault(verb, Counter())[name] += 1
+    told.update(done.get("ran", ()))
     for verb in _VERBS:
         if verb in done:
             yield f"{verb} {', '.join(map(_times, done[verb].items()))}"
