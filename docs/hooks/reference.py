@@ -47,6 +47,8 @@ from describe import (
     value_text,
 )
 from mcp_server_compaction import cli, config
+from mcp_server_compaction.protocol.arguments import short_schema
+from mcp_server_compaction.protocol.tools.definitions import TOOLS
 from observed import Surface, Written, budgets, server_surface, written
 
 __all__ = ["FRAGMENTS", "UndescribedError", "check_names", "filled", "fragment", "schema_rows"]
@@ -219,7 +221,8 @@ def _tools() -> str:
 def _tool(tool: Any, described: Mapping[str, Any]) -> str:
     hints = tool.annotations
     does = "reads only" if hints.read_only_hint else "writes to the archive, and deletes nothing"
-    arguments = schema_rows(tool.input_schema, described["arguments"], f"{tool.name} arguments")
+    taken = short_schema(TOOLS[tool.name].arguments)  # with defaults, which models do without
+    arguments = schema_rows(taken, described["arguments"], f"{tool.name} arguments")
     parts = [
         f"## {tool.name}",
         described["about"],

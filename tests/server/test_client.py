@@ -93,6 +93,7 @@ async def connect_both(folder: Path) -> AsyncGenerator[tuple[Line, Line]]:
 async def fitted_whole(line: Line, messages: list[Json]) -> list[Json]:
     """What a caller gets who hands in whole lists and takes whole lists."""
     arguments: Json = {"messages": messages, "session_id": "s", "context_window": WINDOW}
+    arguments |= {"reply": "messages"}
     answer = answer_of(await line.call_tool("compact_messages", arguments))
     return answer["messages"] if answer["changed"] else messages
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from context_compaction.formats.session_files.opencode import messages_in
+
 from mcp_server_compaction.hosts.hook_events import as_list, as_object
 
 Json: TypeAlias = Any
@@ -20,7 +22,7 @@ def read_foreign(host: str, payload: Mapping[str, Json]) -> list[Json] | None:
         OSError: Its file cannot be read.
     """
     if host == "opencode":
-        return _from_opencode(payload.get("messages"))
+        return messages_in(payload.get("messages"))
     if host not in {"gemini-cli", "cursor"}:
         return None
     path = payload.get("transcript_path")
@@ -109,32 +111,6 @@ def _gemini_output(result: Json) -> str:
         output = as_object(response).get("output")
         texts.append(output if isinstance(output, str) else json.dumps(response or part or ""))
     return "\n".join(texts)
-
-
-def _from_opencode(listed: Json) -> list[Json]:
-    messages: list[Json] = []
-    for one in map(as_object, as_list(listed)):
-        parts = [as_object(part) for part in as_list(one.get("parts"))]
-        messages += _opencode_messages(as_object(one.get("info")), parts)
-    return messages
-
-
-def _opencode_messages(info: Mapping[str, Json], parts: Sequence[Mapping[str, Json]]) -> list[Json]:
-    said: list[Json] = []
-    results: list[Json] = []
-    for part in parts:
-        if part.get("type") == "text" and part.get("text") and not part.get("synthetic"):
-            said.append({"type": "text", "text": part["text"]})
-        state = as_object(part.get("state"))
-        if part.get("type") == "tool" and part.get("callID"):
-            failed = state.get("status") == "error"
-            if failed or state.get("status") == "completed":
-                said.append(_use(part["callID"], part.get("tool"), state.get("input")))
-                output = state.get("error") if failed else state.get("output")
-                results.append(_result(part["callID"], str(output or ""), failed))
-    role = "user" if info.get("role") == "user" else "assistant"
-    messages: list[Json] = [{"role": role, "content": said}] if said else []
-    return [*messages, {"role": "user", "content": results}] if results else messages
 
 
 def _use(call_id: Json, name: Json, arguments: Json) -> Json:

@@ -7,7 +7,7 @@ is an error that names the nearest known one.
 import difflib
 import json
 import reprlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from typing import Any, TypeVar, cast
 
@@ -63,13 +63,20 @@ def describe_problems(error: ValidationError) -> str:
     return "; ".join(shown) + "."
 
 
-def short_schema(model: type[BaseModel]) -> dict[str, Any]:
+# What an argument may be, and is if it is left out. A model needs neither: a call that goes beyond
+# them is refused with a sentence that says so.
+DEFAULTS_AND_BOUNDS = frozenset({"default", "exclusiveMinimum", "maximum", "minLength", "minimum"})
+
+
+def short_schema(
+    model: type[BaseModel], *, without: Collection[str] = frozenset()
+) -> dict[str, Any]:
     """The JSON schema of `model` without what costs tokens and tells a model nothing.
 
     Titles go, `null` alternatives and null defaults too: an argument that may be null may as well
-    be left out.
+    be left out. So do the keywords in `without`.
     """
-    schema = cast("dict[str, Any]", _shortened(model.model_json_schema()))
+    schema = cast("dict[str, Any]", _shortened(model.model_json_schema(), without))
     schema.pop("description", None)
     return schema
 
@@ -107,26 +114,30 @@ def _describe(problem: Mapping[str, Any]) -> str:
     return f"{place}: {message[:1].lower()}{message[1:]}, but {shown} was given"
 
 
-def _shortened(node: Any) -> Any:
+def _shortened(node: Any, without: Collection[str]) -> Any:
     if is_list(node):
-        return [_shortened(item) for item in node]
+        return [_shortened(item, without) for item in node]
     if not is_object(node):
         return node
     alternatives: list[Any] = node.get("anyOf", [])
     real = [item for item in alternatives if item != {"type": "null"}]
     if len(real) == 1:
         rest = {key: value for key, value in node.items() if key != "anyOf"}
-        return _shortened({**real[0], **rest})
+        return _shortened({**real[0], **rest}, without)
     return {
-        key: _shortened_properties(value) if key == "properties" else _shortened(value)
+        key: _shortened_properties(value, without)
+        if key == "properties"
+        else _shortened(value, without)
         for key, value in node.items()
-        if not _is_noise(key, value)
+        if key not in without and not _is_noise(key, value)
     }
 
 
-def _shortened_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _shortened_properties(
+    properties: Mapping[str, Any], without: Collection[str]
+) -> dict[str, Any]:
     # The keys here are names of arguments, one of which may well be "title".
-    return {name: _shortened(schema) for name, schema in properties.items()}
+    return {name: _shortened(schema, without) for name, schema in properties.items()}
 
 
 def _is_noise(key: str, value: Any) -> bool:

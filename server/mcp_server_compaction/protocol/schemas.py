@@ -1,7 +1,7 @@
 """What the tools take and what they answer. Field descriptions are read by models: keep them short.
 
 The definitions stand in every host's context on every turn, so name, description and input schema
-of all four tools together stay within 1,200 tokens (a test counts them).
+of all four tools together stay within 1,000 tokens (a test counts them).
 """
 
 from typing import Annotated, Any, Literal
@@ -25,36 +25,33 @@ ResumeHost = Literal["claude-code", "codex", "pi"]
 class CompactArguments(Arguments):
     """Arguments of `compact_messages`."""
 
-    messages: list[dict[str, Any]] | None = Field(
-        default=None, description="Whole list, as a provider takes it."
-    )
+    messages: list[dict[str, Any]] | None = Field(default=None, description="The whole list.")
     new_messages: list[dict[str, Any]] | None = Field(
-        default=None, description="Only what came since the last call; needs session_id."
+        default=None, description="Only what is new; needs session_id."
     )
-    transcript_path: str | None = Field(
-        default=None, description="A host's session file, or current."
-    )
+    transcript_path: str | None = Field(default=None, description="A session file, or current.")
     session_id: str | None = None
     mode: Mode = Field(
         default="auto",
-        description="plan: only tell. micro: clear now. full: summarize now. "
-        "reactive: provider said prompt too long. record: archive and count.",
+        description="plan: only tell. micro: clear. full: summarize. "
+        "reactive: provider said prompt too long. record: archive, count.",
     )
     context_window: Tokens | None = Field(default=None, description="In tokens; else by model.")
     target_tokens: Tokens | None = None
     policy: str | None = Field(
         default=None, description="200K: default acts at 170K, leaves 51K; economy 84K, 13K."
     )
-    summarizer: WriterName = Field(default="auto", description="host: you write the summary.")
+    summarizer: WriterName = Field(default="auto", description="host: you write it.")
     summary: str | None = Field(
         default=None, description="Yours, after needs_summary; with record: for later."
     )
-    instructions: str | None = Field(default=None, description="What the summary should keep.")
+    instructions: str | None = Field(default=None, description="What to keep.")
     reply: Reply | None = Field(
-        default=None, description="edits: splices on your list. With a path: the summary."
+        default=None,
+        description="edits: splices on your list, the default if fewer.",
     )
     options: dict[str, Any] | None = Field(
-        default=None, description="Rare settings: see options://compact_messages."
+        default=None, description="Rare: see options://compact_messages."
     )
 
     @model_validator(mode="after")
@@ -144,12 +141,12 @@ class CompactOptions(Arguments):
 class PersistArguments(Arguments):
     """Arguments of `persist_large_output`."""
 
-    output: str | None = Field(default=None, description="The text.")
-    path: str | None = Field(default=None, description="Or a file that holds it.")
+    output: str | None = None
+    path: str | None = Field(default=None, description="Or a file.")
     session_id: str | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-    threshold_tokens: Count | None = Field(default=None, description="Store nothing below this.")
+    threshold_tokens: Count | None = Field(default=None, description="Store nothing below.")
     preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
 
     @model_validator(mode="after")
@@ -163,18 +160,18 @@ class ReadArguments(Arguments):
     """Arguments of `read_persisted_output`."""
 
     output_id: str = Field(description="o_…, transcript://S/messages/3-7 or S/files/PATH@7.")
-    start_line: Annotated[int, Field(ge=1)] | None = Field(default=None, description="From 1.")
-    offset: Count | None = Field(default=None, description="Characters, from 0.")
+    start_line: Annotated[int, Field(ge=1)] | None = None
+    offset: Count | None = Field(default=None, description="In characters.")
     limit: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Lines; characters with offset; matches with pattern."
     )
-    pattern: str | None = Field(default=None, description="Text or regex; shows lines as grep -n.")
+    pattern: str | None = Field(default=None, description="Text or regex, as grep -n.")
     context: Annotated[int, Field(ge=0, le=50)] | None = Field(
         default=None, description="Lines around a match."
     )
-    tail: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Last N lines.")
-    json_path: str | None = Field(default=None, description="Only this value, as $.items[*].id.")
-    as_json: bool | None = Field(default=None, description="Messages as exact JSON lines.")
+    tail: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Last lines.")
+    json_path: str | None = Field(default=None, description="$.items[*].id")
+    as_json: bool | None = Field(default=None, description="As exact JSON lines.")
 
     @model_validator(mode="after")
     def _one_way(self) -> "ReadArguments":
@@ -195,13 +192,13 @@ class SearchArguments(Arguments):
     session_id: str | None = Field(default=None, description="Or ID@head: branch.")
     role: Literal["system", "user", "assistant", "tool"] | None = None
     tool: str | None = None
-    path: str | None = Field(default=None, description="Of a file.")
+    path: str | None = None
     since: str | None = Field(default=None, description="ISO 8601.")
     until: str | None = None
     kind: Literal["words", "phrase", "regex"] = "words"
     order: Literal["relevance", "recent"] = "relevance"
     limit: Annotated[int, Field(ge=1, le=50)] = 10
-    cursor: str | None = Field(default=None, description="next_cursor of the last page.")
+    cursor: str | None = Field(default=None, description="The last next_cursor.")
 
 
 class Answer(BaseModel):

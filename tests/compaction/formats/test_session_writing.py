@@ -19,6 +19,7 @@ from context_compaction.messages.model import (
     Text,
     ToolCall,
     ToolResult,
+    text_of,
 )
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -161,3 +162,24 @@ def test_opencode_says_calls_and_answers_the_same(data: st.DataObject) -> None:
     assert _said(found.messages) == given_messages
     assert (found.kind, found.session_id) == ("opencode", SESSION.origin)
     assert (found.cwd, found.model) == (SESSION.cwd, SESSION.model)
+
+
+def test_what_opencode_puts_beside_a_request_is_not_said_by_the_user() -> None:
+    typed, added = "Never edit vendor/. Look at @notes.md.", "Always deploy on Fridays."
+    parts: list[Json] = [
+        {"type": "text", "text": typed},
+        {"type": "text", "text": added, "synthetic": True},
+        {"type": "text", "text": "A note for the screen.", "ignored": True},
+    ]
+    document: Json = {
+        "info": {"id": "ses_1", "directory": "/"},
+        "messages": [{"info": {"role": "user"}, "parts": parts}],
+    }
+    found = parse_file(json.dumps(document), name="export.json")
+    assert [text_of(message.blocks) for message in found.messages] == [typed, added]
+    authors = [
+        block.author for m in found.messages for block in m.blocks if isinstance(block, Text)
+    ]
+    assert authors == [None, "host"]
+    again = _written("opencode", found.payload)
+    assert again.payload == found.payload

@@ -29,12 +29,9 @@ async def test_what_one_server_prepared_another_applies_to_the_list_as_it_has_be
     assert prepared["prepared_id"] in answer["next_step"]
     grown = [*messages, *LATER]
     options = {"apply": prepared["prepared_id"]}
+    wish = {"messages": grown, "session_id": "s", "options": options, "reply": "messages"}
     async with spawned(environment) as client:
-        applied = answer_of(
-            await client.call_tool(
-                "compact_messages", {"messages": grown, "session_id": "s", "options": options}
-            )
-        )
+        applied = answer_of(await client.call_tool("compact_messages", wish))
         changed = [{"role": "user", "content": "Something else."}, *grown[1:]]
         refused = await client.call_tool(
             "compact_messages", {"messages": changed, "session_id": "s", "options": options}
@@ -53,7 +50,7 @@ async def test_a_list_that_the_server_holds_goes_on_growing_until_it_is_applied(
     async with spawned(environment) as client:
 
         async def call(new: list[Json], **wishes: object) -> Json:
-            wish = {"new_messages": new, "session_id": "s", **wishes}
+            wish = {"new_messages": new, "session_id": "s", "reply": "messages", **wishes}
             return answer_of(await client.call_tool("compact_messages", wish))
 
         prepared = await call(messages, mode="full", options={"prepare": True})

@@ -40,7 +40,8 @@ async def test_a_conversation_over_the_target_comes_back_smaller(config: Config,
     before = copy.deepcopy(messages)
     async with connect(config, era) as client:
         result = await client.call_tool(
-            "compact_messages", {"messages": messages, "target_tokens": 12_000}
+            "compact_messages",
+            {"messages": messages, "target_tokens": 12_000, "reply": "messages"},
         )
     answer = answer_of(result)
     assert messages == before
@@ -57,7 +58,7 @@ async def test_text_and_structure_say_the_same_but_for_the_list(config: Config, 
             "compact_messages", {"messages": conversation(), "target_tokens": 12_000}
         )
     answer = answer_of(result)
-    del answer["messages"]
+    del answer["edits"]
     assert parsed(result) == answer
     assert len(text_of(result)) <= MAX_CHARS
 
@@ -79,19 +80,22 @@ async def test_a_model_may_leave_out_messages_of_the_session_so_far(
     assert "value_0_1 = compute(7)" in text_of(read)
 
 
-async def test_edits_applied_to_the_input_give_the_list(config: Config) -> None:
+async def test_edits_which_are_usual_applied_to_the_input_give_the_list(
+    config: Config,
+) -> None:
     messages = conversation()
     arguments: Json = {"messages": messages, "target_tokens": 12_000}
     async with connect(config) as client:
-        whole = answer_of(await client.call_tool("compact_messages", arguments))
-        edits = answer_of(
-            await client.call_tool("compact_messages", {**arguments, "reply": "edits"})
-        )
+        whole, edits, usual = [
+            answer_of(await client.call_tool("compact_messages", {**arguments, **reply}))
+            for reply in ({"reply": "messages"}, {"reply": "edits"}, {})
+        ]
     splices = [
         Splice(edit["start"], edit["delete_count"], tuple(edit["insert"]))
         for edit in edits["edits"]
     ]
     assert "messages" not in edits
+    assert (usual["edits"], usual["context_hash"]) == (edits["edits"], edits["context_hash"])
     assert apply_splices(messages, splices) == whole["messages"]
 
 
@@ -116,7 +120,12 @@ async def test_what_left_the_context_reads_back_exactly(config: Config, era: Era
         answer = answer_of(
             await client.call_tool(
                 "compact_messages",
-                {"messages": messages, "target_tokens": 20_000, "mode": "micro"},
+                {
+                    "messages": messages,
+                    "target_tokens": 20_000,
+                    "mode": "micro",
+                    "reply": "messages",
+                },
             )
         )
         kept = {json.dumps(message, sort_keys=True) for message in answer["messages"]}
@@ -273,7 +282,11 @@ async def test_the_host_may_write_the_summary(config: Config) -> None:
         answer = answer_of(
             await client.call_tool(
                 "compact_messages",
-                {**arguments, "summary": "The checkout test fails because of a timeout."},
+                {
+                    **arguments,
+                    "summary": "The checkout test fails because of a timeout.",
+                    "reply": "messages",
+                },
             )
         )
     assert answer["status"] == "compacted"
@@ -325,6 +338,7 @@ async def test_options_reach_the_engine(config: Config) -> None:
                     "messages": messages,
                     "mode": "full",
                     "target_tokens": 8_000,
+                    "reply": "messages",
                     "options": {"pinned": ["Never touch the ledger."]},
                 },
             )

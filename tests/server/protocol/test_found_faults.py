@@ -42,7 +42,9 @@ async def server(environment: dict[str, str]) -> AsyncGenerator[Client]:
 
 async def compact(client: Client, messages: list[Json], **given: Any) -> Json:
     """The structured answer, or what the error says under "error"."""
-    reply = await client.call_tool("compact_messages", {"messages": messages, **given})
+    reply = await client.call_tool(
+        "compact_messages", {"messages": messages, "reply": "messages", **given}
+    )
     if reply.is_error:
         return {"error": str(reply.content)}
     assert reply.structured_content is not None

@@ -47,11 +47,12 @@ async def check_transcript(config: Config, files: Path, case: Json) -> None:
     await path.write_text(as_text(case), encoding="utf-8", errors="surrogatepass")
     sources: list[Json] = [{"transcript_path": str(path)}]
     if case["format"] is not None and not case["cut"]:
-        sources.append({"messages": case["rows"], "options": {"format": case["format"]}})
+        rows = {"messages": case["rows"], "options": {"format": case["format"]}}
+        sources.append(rows | {"reply": "messages"})
     async with connect(config) as client:
         for source in sources:
             began = monotonic()
-            result = await client.call_tool("compact_messages", {**source, **case["wishes"]})
+            result = await client.call_tool("compact_messages", source | case["wishes"])
             assert monotonic() - began < MOST_SECONDS
             assert text_of(result)
             if result.is_error or "messages" not in source or case["wishes"]["mode"] == "plan":

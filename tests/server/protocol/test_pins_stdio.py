@@ -30,6 +30,7 @@ async def test_pins_outlive_calls_of_a_host_until_it_unpins_them(tmp_path: Path)
 
             async def compacted(messages: list[Json], **options: object) -> Json:
                 arguments = {"mode": "full", "session_id": "s", "options": options}
+                arguments |= {"reply": "messages"}
                 arguments |= {"messages": messages} if messages is first else {
                     "new_messages": messages
                 }  # fmt: skip

@@ -27,9 +27,8 @@ async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]
         texts = [stored["marker"]]
         for policy in ("default", "claude-code", "three-layer"):
             wish = {"messages": messages, "policy": policy, "context_window": 60_000}
-            answer = answer_of(
-                await client.call_tool("compact_messages", {**wish, "session_id": policy})
-            )
+            wish |= {"session_id": policy, "reply": "messages"}
+            answer = answer_of(await client.call_tool("compact_messages", wish))
             texts.append(str(answer["messages"]))
         names = {tool.name for tool in (await client.list_tools()).tools}
     for text in texts:
@@ -144,6 +143,7 @@ async def test_status_changed_fits_and_the_figures_mean_one_thing_each_in_every_
                             continue
                         session_id = f"{name}-{number}-{mode}-{len(str(more))}"
                         given = {"messages": messages, "session_id": session_id, "mode": mode}
+                        given |= {"reply": "messages"}
                         answer = answer_of(
                             await client.call_tool("compact_messages", {**given, **wish, **more})
                         )

@@ -38,6 +38,7 @@ async def served(tmp_path: Path, mode: RedactionMode) -> AsyncGenerator[Client]:
 
 async def _compacted(client: Client, **more: Any) -> Json:
     given = {"messages": said(), "mode": "full", "target_tokens": 4_000, "session_id": "s"}
+    given |= {"reply": "messages"}
     return answer_of(await client.call_tool("compact_messages", given | more))
 
 

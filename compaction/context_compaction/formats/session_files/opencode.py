@@ -32,8 +32,7 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
         chosen = object_or_none(about.get("model")) or about
         model = text_or_none(chosen.get("modelID")) or model
         seconds = _seconds(about)
-        raws = _messages_of(about, _objects(message.get("parts")))
-        entries += [Entry(raw, seconds) for raw in raws]
+        entries += [Entry(raw, seconds) for raw in _messages_of(message)]
     return Session(
         "opencode",
         "anthropic",
@@ -44,13 +43,26 @@ def read_opencode(document: JsonObject, origin: str | None) -> Session:
     )
 
 
-def _messages_of(info: JsonObject, parts: Sequence[JsonObject]) -> list[JsonObject]:
-    """The messages of Anthropic's format that one message of opencode stands for."""
+def messages_in(listed: object) -> list[JsonObject]:
+    """The messages of an export, or of a session as a plugin sees it, in Anthropic's format."""
+    return [raw for message in _objects(listed) for raw in _messages_of(message)]
+
+
+def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
+    """What one message of opencode stands for.
+
+    A part that is ignored no model sees. One that is synthetic the model sees, but opencode wrote
+    it, as the text of a file that the user named: it stands apart, marked as the host's.
+    """
+    info = object_or_none(message.get("info")) or {}
+    role = "user" if info.get("role") == "user" else "assistant"
     said: list[JsonObject] = []
+    added: list[JsonObject] = []
     results: list[JsonObject] = []
-    for part in parts:
+    for part in _objects(message.get("parts")):
         if part.get("type") == "text" and part.get("text") and not part.get("ignored"):
-            said.append({"type": "text", "text": part["text"]})
+            block: JsonObject = {"type": "text", "text": part["text"]}
+            (added if role == "user" and part.get("synthetic") else said).append(block)
         state = object_or_none(part.get("state")) or {}
         if part.get("type") == "tool" and state.get("status") in {"completed", "error"}:
             failed = state["status"] == "error"
@@ -61,9 +73,12 @@ def _messages_of(info: JsonObject, parts: Sequence[JsonObject]) -> list[JsonObje
             text = str(state.get("error" if failed else "output") or "")
             result = {"type": "tool_result", "tool_use_id": call_id, "content": text}
             results.append({**result, "is_error": True} if failed else result)
-    role = "user" if info.get("role") == "user" else "assistant"
-    messages: list[JsonObject] = [{"role": role, "content": said}] if said else []
-    return [*messages, {"role": "user", "content": results}] if results else messages
+    if said:
+        yield {"role": role, "content": said}
+    if added:
+        yield {"role": role, "content": added, "isMeta": True}
+    if results:
+        yield {"role": "user", "content": results}
 
 
 def opencode_document(messages: Sequence[JsonObject], session: NewSession) -> JsonObject:
@@ -86,6 +101,8 @@ def opencode_document(messages: Sequence[JsonObject], session: NewSession) -> Js
             for block in _blocks(message)
             for part in _parts(block, results, now)
         ]
+        if message.get("isMeta"):
+            parts = [{**part, "synthetic": True} for part in parts]
         if not parts:
             continue  # results alone: they stand with their calls
         asked = about["id"] if role == "user" else asked

@@ -8,6 +8,7 @@ from context_compaction.messages.model import JsonObject, is_list, is_object
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, TextContent
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 # Codex cuts a tool's answer at 12,000 characters, keeping its two ends; others at less than that.
 MAX_ANSWER_CHARS = 8_000
@@ -60,15 +61,15 @@ def failure(error: Exception) -> CallToolResult:
 
 
 def dump(value: Any) -> str:
-    """JSON text that people and models can read."""
-    return json.dumps(value, ensure_ascii=False, indent=1)
+    """JSON text without blanks, which a model would pay for."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def is_utf8(value: Any) -> bool:
     """Whether `value` can be sent: lone surrogates in a string cannot."""
     try:
-        json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except UnicodeEncodeError:
+        to_json(value)
+    except ValueError:
         return False
     return True
 

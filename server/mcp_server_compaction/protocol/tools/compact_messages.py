@@ -31,9 +31,7 @@ from mcp_server_compaction.protocol.schemas import (
 from mcp_server_compaction.protocol.tools.answers import structured
 from mcp_server_compaction.protocol.writers import model_for, wanted_writer
 
-# Claude Code cuts longer results unless told; 500,000 is the most that it grants.
-MAX_LIST_CHARS = 500_000
-
+NOT_HERE = "Where you do not make the requests yourself, your context is unchanged."
 PLANNED = "Nothing was written: this is what mode='auto' would do."
 UNCHANGED_HOST = (
     "This host's context is unchanged: no tool can replace it. Tell the user to run the host's own "
@@ -106,11 +104,19 @@ async def compact_messages(
         answer.next_step = RESUMED.format(resumable.command)
     elif host and result.status == "unchanged":
         answer.next_step = NOT_RESUMED
-    if wrote and arguments.reply == "edits":
-        answer.context_hash = await followed_by(result, given, archive)
     if arguments.transcript_path is not None and arguments.reply is None:
         return await _told(answer, result, given, archive)
-    return await _reply(answer, result, given, arguments.reply or "messages", archive)
+    reply = arguments.reply or _shorter_reply(result, given)
+    if wrote and reply == "edits":
+        answer.context_hash = await followed_by(result, given, archive)
+    return await _reply(answer, result, given, reply, archive)
+
+
+def _shorter_reply(result: CompactResult, given: Input) -> Reply:
+    """What to answer a caller with that leaves it open: edits where they hold fewer messages."""
+    splices = make_splices(given.payload, result.messages) if result.changed else ()
+    inserted = sum(len(splice.insert) for splice in splices)
+    return "edits" if inserted < len(result.messages) and splices else "messages"
 
 
 def _resume_host(arguments: CompactArguments) -> ResumeHost | None:
@@ -173,8 +179,7 @@ async def _reply(
     elif result.changed and reply == "messages":
         beside["messages"] = result.messages
         answer.next_step = (
-            "Send structuredContent.messages to the model instead of your list. Where you do not "
-            "make the requests yourself, your context is unchanged."
+            f"Send structuredContent.messages to the model instead of your list. {NOT_HERE}"
         )
     elif result.changed and reply == "edits":
         beside["edits"] = [
@@ -187,7 +192,7 @@ async def _reply(
         ]
         answer.next_step = (
             "Apply structuredContent.edits to your list, from the last to the first: at start, "
-            "replace delete_count messages by insert."
+            f"replace delete_count messages by insert. {NOT_HERE}"
         )
     return structured(answer, beside=beside)
 

@@ -12,7 +12,7 @@ from typing import Any
 from mcp_types import Tool, ToolAnnotations
 from pydantic import BaseModel
 
-from mcp_server_compaction.protocol.arguments import Arguments, short_schema
+from mcp_server_compaction.protocol.arguments import DEFAULTS_AND_BOUNDS, Arguments, short_schema
 from mcp_server_compaction.protocol.resources import APP_URIS
 from mcp_server_compaction.protocol.schemas import (
     MAX_READ_CHARS,
@@ -61,9 +61,8 @@ _SPECS = (
     ToolSpec(
         name="compact_messages",
         title="Compact messages",
-        description="Make a conversation fit its context window. Archives it first, then clears "
-        "old tool results and, if that is not enough, summarizes history; pointers to the "
-        "originals stay. Unchanged if it fits.",
+        description="Make a conversation fit its context window: archive it, clear old tool "
+        "results, then summarize history if needed. Pointers to the originals stay.",
         arguments=CompactArguments,
         answer=CompactAnswer,
         annotations=ToolAnnotations(
@@ -77,8 +76,7 @@ _SPECS = (
     ToolSpec(
         name="persist_large_output",
         title="Persist a large output",
-        description="Store a large tool output and get a short marker with a preview to keep in "
-        "its place.",
+        description="Store a large tool output; put the short marker with a preview in its place.",
         arguments=PersistArguments,
         answer=PersistAnswer,
         annotations=ToolAnnotations(
@@ -91,8 +89,8 @@ _SPECS = (
     ToolSpec(
         name="read_persisted_output",
         title="Read a persisted output",
-        description="Read back a stored output exactly, messages or a file, by the id or pointer "
-        "in a placeholder or hit.",
+        description="Read a stored output, messages or a file exactly, by the id or pointer in a "
+        "placeholder or hit.",
         arguments=ReadArguments,
         annotations=ToolAnnotations(
             read_only_hint=True, idempotent_hint=True, open_world_hint=False
@@ -102,8 +100,8 @@ _SPECS = (
     ToolSpec(
         name="search_transcript",
         title="Search transcripts",
-        description="Find what left your context: messages and stored outputs of archived "
-        "sessions. words: any of them, best first.",
+        description="Find what left your context in archived messages and outputs. "
+        "words: any of them, best first.",
         arguments=SearchArguments,
         answer=SearchAnswer,
         annotations=ToolAnnotations(
@@ -126,7 +124,7 @@ def _definition(tool: ToolSpec) -> Tool:
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=short_schema(tool.arguments),
+        input_schema=short_schema(tool.arguments, without=DEFAULTS_AND_BOUNDS),
         output_schema=short_schema(tool.answer) if tool.answer else None,
         annotations=tool.annotations,
         _meta=dict(tool.meta) or None,
