@@ -38,6 +38,7 @@ from context_compaction.redaction import RedactionMode
 __all__ = [
     "DEFAULT_TENANT",
     "NO_SEQ",
+    "AccessToken",
     "AppendResult",
     "Archive",
     "ArchivedMessage",
@@ -60,6 +61,7 @@ __all__ = [
     "StandingContext",
     "Store",
     "StoredReceipt",
+    "Tokens",
     "Transcripts",
     "Usage",
     "check_tenant",
@@ -224,6 +226,47 @@ class Search(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """What is kept of a token that lets a caller in to one tenant's archive; not the token itself.
+
+    Attributes:
+        token_id: Names it; no secret.
+        user: Whose it is, for the audit log.
+        scopes: What it allows.
+        secret_hash: SHA-256 of its secret, in hex.
+        created_seconds: Unix time.
+        expires_seconds: Unix time; None for never.
+    """
+
+    token_id: str
+    user: str
+    scopes: tuple[str, ...]
+    secret_hash: str
+    created_seconds: float
+    expires_seconds: float | None = None
+
+
+class Tokens(Protocol):
+    """The tokens that let callers in."""
+
+    async def keep_token(self, token: AccessToken) -> None:
+        """Keep a token, durably."""
+        ...
+
+    async def token(self, token_id: str) -> AccessToken | None:
+        """One token; None where there is none of that id, or it was revoked."""
+        ...
+
+    async def tokens(self) -> list[AccessToken]:
+        """All tokens, the oldest first."""
+        ...
+
+    async def revoke_token(self, token_id: str) -> bool:
+        """Forget a token, durably; whether there was one."""
+        ...
+
+
 class Maintenance(Protocol):
     """What an archive takes, for how long, and in which state it is."""
 
@@ -252,7 +295,7 @@ class Maintenance(Protocol):
         ...
 
 
-class Archive(Store, Search, Maintenance, Protocol):
+class Archive(Store, Search, Maintenance, Tokens, Protocol):
     """Append-only store of one tenant's transcripts and outputs. Methods raise `ArchiveError`.
 
     Cancelling a call leaves all of it or nothing of it.

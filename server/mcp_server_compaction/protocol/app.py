@@ -21,6 +21,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from pydantic import ValidationError
 
+from mcp_server_compaction.access.scopes import allow
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.completions import complete
 from mcp_server_compaction.protocol.deps import Deps, open_deps
@@ -151,5 +152,5 @@ def build_server(config: Config) -> CompactionServer:
         on_get_prompt=get_prompt,
         on_completion=complete,
     )
-    server.middleware += [note_greeting, hide_faults]
+    server.middleware += [note_greeting, hide_faults, allow]
     return server

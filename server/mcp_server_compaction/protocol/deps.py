@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup, TaskStatus
 from context_compaction.file_access import host_folders
 from mcp.server.context import ServerRequestContext
 
+from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.protocol.notifications import Changes
@@ -78,12 +79,12 @@ class Deps:
     greeted: anyio.Event
 
     async def archive(self) -> "Archive":
-        """The open archive.
+        """The archive of the tenant that is asking.
 
         Raises:
             ArchiveError: It cannot be opened.
         """
-        return await self.archives.get()
+        return await (await self.archives.get()).for_tenant(caller.get().tenant)
 
 
 RequestContext: TypeAlias = ServerRequestContext[Deps, Any]

@@ -4,6 +4,7 @@ Since 2026-07-28 a client listens on a stream of its own, fed by a bus. Before t
 to single resources, and the server sent on the connection.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mcp.server.session import ServerSession
@@ -11,29 +12,32 @@ from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
     ResourcesListChanged,
     ResourceUpdated,
+    ServerEvent,
     SubscriptionBus,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from mcp_server_compaction.access.principal import caller
 
 _MAX_SUBSCRIPTIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Who wants to know of changes.
+    """Who wants to know of changes; nobody learns of those of another tenant.
 
     Attributes:
         bus: Feeds the listeners of the present protocol.
     """
 
-    bus: SubscriptionBus = field(default_factory=InMemorySubscriptionBus)
-    _subscribed: dict[tuple[int, str], ServerSession] = field(
-        default_factory=dict[tuple[int, str], ServerSession]
+    bus: SubscriptionBus = field(default_factory=lambda: _BusOfTenants())
+    _subscribed: dict[tuple[int, str], tuple[str, ServerSession]] = field(
+        default_factory=dict[tuple[int, str], tuple[str, ServerSession]]
     )
 
     def subscribe(self, session: ServerSession, uri: str) -> None:
         """Remember a handshake-era subscription; the oldest goes when there are too many."""
-        self._subscribed[_connection_key(session), uri] = session
+        self._subscribed[_connection_key(session), uri] = (caller.get().tenant, session)
         while len(self._subscribed) > _MAX_SUBSCRIPTIONS:
             del self._subscribed[next(iter(self._subscribed))]
 
@@ -44,15 +48,34 @@ class Changes:
     async def updated(self, uri: str) -> None:
         """Tell everyone who watches `uri`. A connection that is gone is skipped by the SDK."""
         await self.bus.publish(ResourceUpdated(uri=uri))
-        watchers = [session for (_, watched), session in self._subscribed.items() if watched == uri]
-        for session in watchers:
-            await session.send_resource_updated(uri)
+        tenant = caller.get().tenant
+        for (_, watched), (of_tenant, session) in [*self._subscribed.items()]:
+            if (watched, of_tenant) == (uri, tenant):
+                await session.send_resource_updated(uri)
 
     async def listed(self, session: ServerSession) -> None:
         """Tell listeners, and the caller of the handshake era, that there are new resources."""
         await self.bus.publish(ResourcesListChanged())
         if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             await session.send_resource_list_changed()
+
+
+class _BusOfTenants:
+    """A bus for each tenant of the present caller."""
+
+    def __init__(self) -> None:
+        self._buses: dict[str, InMemorySubscriptionBus] = {}
+
+    async def publish(self, event: ServerEvent) -> None:
+        """See `SubscriptionBus.publish`."""
+        bus = self._buses.get(caller.get().tenant)
+        if bus is not None:
+            await bus.publish(event)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        """See `SubscriptionBus.subscribe`."""
+        tenant = caller.get().tenant
+        return self._buses.setdefault(tenant, InMemorySubscriptionBus()).subscribe(listener)
 
 
 def _connection_key(session: ServerSession) -> int:

@@ -18,6 +18,7 @@ from platformdirs import user_cache_path
 
 from context_compaction.archive import (
     DEFAULT_TENANT,
+    AccessToken,
     AppendResult,
     ArchivedMessage,
     CompactedLists,
@@ -37,6 +38,7 @@ from context_compaction.archive import (
 )
 from context_compaction.archive.local.durable_files import close_to_others, explaining, make_folder
 from context_compaction.archive.local.retention import finish_deletion, measure
+from context_compaction.archive.local import tokens
 from context_compaction.archive.local.transcripts import LocalTranscripts
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of
@@ -61,6 +63,7 @@ _OURS = frozenset({
     "lock",
     "sessions",
     "tenants",
+    "tokens",
     "trash",
     "writers",
 })
@@ -403,6 +406,22 @@ class LocalArchive:
         for folder in orphaned_indexes(index.folder.parent):
             if folder != index.folder:
                 drop_index(folder)
+
+    async def keep_token(self, token: AccessToken) -> None:
+        """See `Archive.keep_token`."""
+        await to_thread.run_sync(tokens.keep, self._root, token)
+
+    async def token(self, token_id: str) -> AccessToken | None:
+        """See `Archive.token`."""
+        return await to_thread.run_sync(tokens.find, self._root, token_id)
+
+    async def tokens(self) -> list[AccessToken]:
+        """See `Archive.tokens`."""
+        return await to_thread.run_sync(tokens.every, self._root)
+
+    async def revoke_token(self, token_id: str) -> bool:
+        """See `Archive.revoke_token`."""
+        return await to_thread.run_sync(tokens.revoke, self._root, token_id)
 
     async def health(self) -> Health:
         """See `Archive.health`. Reads the whole log."""

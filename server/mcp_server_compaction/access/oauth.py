@@ -1,0 +1,129 @@
+"""OAuth: access tokens that somebody else's authorization server signed (JWT, RFC 9068)."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import httpx2
+import jwt
+from context_compaction.archive import check_tenant
+from context_compaction.errors import CompactionError, SettingsError
+
+from mcp_server_compaction.access.principal import SCOPES, Principal
+
+# Signatures by a key pair only: whoever knows a public key must not be able to sign with it.
+ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
+LEEWAY_SECONDS = 30
+KEYS_SECONDS = 600.0  # after which keys are fetched anew
+# A token that names an unknown key has the keys fetched, but not more often than this.
+LEAST_SECONDS = 30.0
+FETCH_SECONDS = 10.0
+_WELL_KNOWN = ("oauth-authorization-server", "openid-configuration")
+
+
+@dataclass(frozen=True, slots=True)
+class OAuthSettings:
+    """Whose tokens are taken.
+
+    Attributes:
+        issuer: The authorization server, as tokens name it.
+        audience: What tokens must be made for: this service.
+        jwks_url: Where its keys are; None to ask its metadata.
+        tenant_claim: The claim that names the tenant.
+    """
+
+    issuer: str
+    audience: str
+    jwks_url: str | None = None
+    tenant_claim: str = "tenant"
+
+
+class KeysUnreachableError(CompactionError):
+    """The authorization server's keys cannot be fetched."""
+
+
+class JwtVerifier:
+    """Verifies tokens of one issuer by its published keys, which may rotate."""
+
+    def __init__(self, settings: OAuthSettings) -> None:
+        self._settings = settings
+        self._keys: dict[str, jwt.PyJWK] = {}
+        self._fetched_seconds = -KEYS_SECONDS
+        self._lock = anyio.Lock()
+
+    async def verify(self, token: str) -> Principal | None:
+        """See `Verifier.verify`.
+
+        Raises:
+            KeysUnreachableError: No key is known, and none can be fetched.
+        """
+        try:
+            header = jwt.get_unverified_header(token)
+        except jwt.InvalidTokenError:
+            return None  # not of this kind
+        key = await self._key(str(header.get("kid", "")))
+        if key is None:
+            return None
+        try:
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                audience=self._settings.audience,
+                issuer=self._settings.issuer,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud", "sub"]},
+            )
+            tenant = check_tenant(str(claims.get(self._settings.tenant_claim, "")))
+        except (jwt.InvalidTokenError, SettingsError):
+            return None
+        return Principal(tenant, str(claims["sub"]), _scopes(claims), self._settings.issuer)
+
+    async def _key(self, kid: str) -> jwt.PyJWK | None:
+        async with self._lock:
+            age_seconds = time.monotonic() - self._fetched_seconds
+            if age_seconds > KEYS_SECONDS or (
+                kid not in self._keys and age_seconds > LEAST_SECONDS
+            ):
+                await self._fetch()
+            return self._keys.get(kid)
+
+    async def _fetch(self) -> None:
+        try:
+            async with httpx2.AsyncClient(timeout=FETCH_SECONDS) as http:
+                document = await _json(http, self._settings.jwks_url or await self._jwks_url(http))
+            keys = [jwt.PyJWK(one) for one in document["keys"] if one.get("kid")]
+        except (httpx2.HTTPError, jwt.PyJWTError, LookupError, TypeError, ValueError) as error:
+            self._fetched_seconds = time.monotonic() - KEYS_SECONDS + LEAST_SECONDS
+            if self._keys:
+                return  # those of before stay good meanwhile
+            raise KeysUnreachableError(
+                f"The keys of {self._settings.issuer} cannot be fetched ({error!r}). "
+                "Call again; if that does not help, check --oauth-issuer and --oauth-jwks-url."
+            ) from error
+        self._keys = {str(key.key_id): key for key in keys}
+        self._fetched_seconds = time.monotonic()
+
+    async def _jwks_url(self, http: httpx2.AsyncClient) -> str:
+        for name in _WELL_KNOWN:
+            url = f"{self._settings.issuer.rstrip('/')}/.well-known/{name}"
+            try:
+                return str((await _json(http, url))["jwks_uri"])
+            except httpx2.HTTPStatusError:
+                continue
+        raise LookupError(f"no metadata at {self._settings.issuer}")
+
+
+async def _json(http: httpx2.AsyncClient, url: str) -> Any:
+    answer = await http.get(url)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def _scopes(claims: dict[str, Any]) -> frozenset[Any]:
+    """The scopes of a token, as RFC 9068 or as Microsoft's server writes them."""
+    given = claims.get("scope", claims.get("scp", ""))
+    names = given.split() if isinstance(given, str) else map(str, given)
+    named = set(names)
+    return frozenset(scope for scope in SCOPES if scope in named)

@@ -1,0 +1,82 @@
+"""Bearer tokens of our own: made once and shown once, kept as hashes, good until revoked.
+
+    mcpc~acme~1f8e2b7c90aa~Zm9vYmFy…
+         tenant  id            secret
+"""
+
+import hmac
+import secrets
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from hashlib import sha256
+
+from context_compaction.archive import AccessToken, Archive
+from context_compaction.errors import SettingsError
+
+from mcp_server_compaction.access.principal import SCOPES, Scope
+
+_PREFIX = "mcpc"
+_SEPARATOR = "~"  # legal in a bearer token, and in no tenant's name
+_ID_BYTES = 8
+_SECRET_BYTES = 32
+_DAY_SECONDS = 86_400
+MAX_USER_CHARS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NamedToken:
+    """What a token says of itself."""
+
+    tenant: str
+    token_id: str
+    secret: str
+
+
+def parse_token(token: str) -> NamedToken | None:
+    """The parts of a token; None where it is none of ours."""
+    parts = token.split(_SEPARATOR)
+    if len(parts) != 4 or parts[0] != _PREFIX or not token.isascii():
+        return None
+    return NamedToken(*parts[1:])
+
+
+def is_valid(stored: AccessToken, secret: str) -> bool:
+    """Whether `secret` is that of a stored token, whose time is not over."""
+    # A fast hash serves: the secret has 256 random bits, which nobody guesses.
+    matches = hmac.compare_digest(stored.secret_hash, sha256(secret.encode()).hexdigest())
+    return matches and (stored.expires_seconds is None or time.time() < stored.expires_seconds)
+
+
+async def create_token(
+    archive: Archive, *, user: str, scopes: Collection[Scope], days: float | None = None
+) -> str:
+    """A new token of the archive's tenant, which can be shown only now.
+
+    Raises:
+        SettingsError: The user's name, a scope or the time cannot be used.
+        ArchiveError: It cannot be kept.
+    """
+    unknown = sorted(set(scopes) - set(SCOPES))
+    if unknown or not scopes:
+        raise SettingsError(
+            f"A token needs scopes of {', '.join(SCOPES)}{f', not {unknown[0]!r}' if unknown else ''}."
+        )
+    if not 0 < len(user) <= MAX_USER_CHARS or not user.isprintable():
+        raise SettingsError(f"A token's user has 1 to {MAX_USER_CHARS} printable characters.")
+    if days is not None and days <= 0:
+        raise SettingsError(f"A token cannot be good for {days:g} days. Give more than 0.")
+    now = time.time()
+    secret = secrets.token_urlsafe(_SECRET_BYTES)
+    token_id = secrets.token_hex(_ID_BYTES)
+    await archive.keep_token(
+        AccessToken(
+            token_id=token_id,
+            user=user,
+            scopes=tuple(scope for scope in SCOPES if scope in scopes),
+            secret_hash=sha256(secret.encode()).hexdigest(),
+            created_seconds=now,
+            expires_seconds=None if days is None else now + days * _DAY_SECONDS,
+        )
+    )
+    return _SEPARATOR.join([_PREFIX, archive.tenant, token_id, secret])
