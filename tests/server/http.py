@@ -41,14 +41,19 @@ class Service:
         return {"Authorization": f"Bearer {self.token}", **more}
 
 
-@contextmanager
-def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
-    """A service over an archive in `folder`; `limit` is a shell's `ulimit` line."""
-    environment = {
+def environment_of(folder: Path) -> dict[str, str]:
+    """An environment with an archive in `folder`."""
+    return {
         **os.environ,
         "MCP_COMPACTION_ARCHIVE": str(folder / "archive"),
         "XDG_CACHE_HOME": str(folder / "cache"),
     }
+
+
+@contextmanager
+def serving(folder: Path, *flags: str, limit: str = "") -> Generator[Service]:
+    """A service over an archive in `folder`; `limit` is a shell's `ulimit` line."""
+    environment = environment_of(folder)
     command = [*COMMAND, "serve", "--http", "--port", "0", *flags]
     if limit:
         command = ["sh", "-c", f'{limit}; exec "$@"', "sh", *command]

@@ -2,12 +2,35 @@
 
 import json
 import logging
+import os
 import time
+from pathlib import Path
 from typing import Any
+
+from context_compaction.errors import SettingsError
 
 from mcp_server_compaction.access.principal import caller
 
 audit_logger = logging.getLogger("mcp_server_compaction.audit")
+
+
+def write_audit(path: Path) -> None:
+    """Write the log to a file from now on, which only this user may read.
+
+    Raises:
+        SettingsError: It cannot be written.
+    """
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600))
+        # Lines are short, and appended whole: several processes may write to one file.
+        audit_logger.addHandler(logging.FileHandler(path, encoding="ascii"))
+    except OSError as error:
+        raise SettingsError(
+            f"The audit log {path} cannot be written: {error.strerror}. Name another file with "
+            "--audit-log."
+        ) from error
+    audit_logger.setLevel(logging.INFO)
+    audit_logger.propagate = False
 
 
 def audit(action: str, what: str, outcome: str = "ok", **more: Any) -> None:

@@ -8,7 +8,7 @@ import anyio
 import httpx2
 import jwt
 from context_compaction.archive import check_tenant
-from context_compaction.errors import CompactionError, SettingsError
+from context_compaction.errors import SettingsError
 
 from mcp_server_compaction.access.principal import SCOPES, Principal
 
@@ -39,7 +39,7 @@ class OAuthSettings:
     tenant_claim: str = "tenant"
 
 
-class KeysUnreachableError(CompactionError):
+class KeysUnreachableError(Exception):
     """The authorization server's keys cannot be fetched."""
 
 

@@ -23,12 +23,14 @@ class Principal:
         scopes: What the caller may do: "read" finds and reads, "write" archives and compacts,
             "admin" deletes and keeps from deletion.
         issuer: Who issued an OAuth token; None for a token of our own.
+        is_browser: Whether a browser shows it, by a cookie: good for the viewer's pages alone.
     """
 
     tenant: str
     user: str
     scopes: frozenset[Scope]
     issuer: str | None = None
+    is_browser: bool = False
 
 
 # Whoever holds the local token, or gets to a Unix socket, or starts the server over stdio.

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from context_compaction.messages.model import is_object
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST
@@ -53,5 +54,5 @@ async def allow(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Han
 
 def _target(params: Mapping[str, Any]) -> str:
     arguments = params.get("arguments")
-    given = arguments if isinstance(arguments, Mapping) else params
+    given: Mapping[str, Any] = arguments if is_object(arguments) else params
     return next((str(given[name]) for name in _TARGETS if given.get(name)), "")

@@ -1,7 +1,7 @@
 """Bearer tokens of our own: made once and shown once, kept as hashes, good until revoked.
 
-    mcpc~acme~1f8e2b7c90aa~Zm9vYmFy…
-         tenant  id            secret
+mcpc~acme~1f8e2b7c90aa~Zm9vYmFy…
+tenant  id            secret
 """
 
 import hmac
@@ -14,7 +14,7 @@ from hashlib import sha256
 from context_compaction.archive import AccessToken, Archive
 from context_compaction.errors import SettingsError
 
-from mcp_server_compaction.access.principal import SCOPES, Scope
+from mcp_server_compaction.access.principal import SCOPES, Principal, Scope
 
 _PREFIX = "mcpc"
 _SEPARATOR = "~"  # legal in a bearer token, and in no tenant's name
@@ -22,6 +22,8 @@ _ID_BYTES = 8
 _SECRET_BYTES = 32
 _DAY_SECONDS = 86_400
 MAX_USER_CHARS = 100
+BROWSER = "browser"  # beside the scopes of a token that is a browser's cookie
+BROWSER_DAYS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,22 @@ def is_valid(stored: AccessToken, secret: str) -> bool:
     return matches and (stored.expires_seconds is None or time.time() < stored.expires_seconds)
 
 
+async def create_cookie(archive: Archive, principal: Principal) -> str:
+    """A token for the browser in which `principal` showed another one; good for `BROWSER_DAYS`.
+
+    Those whose time is over are forgotten on the way.
+
+    Raises:
+        ArchiveError: It cannot be kept.
+    """
+    now = time.time()
+    for token in await archive.tokens():
+        if token.expires_seconds is not None and token.expires_seconds < now:
+            await archive.revoke_token(token.token_id)
+    scopes = (*(scope for scope in SCOPES if scope in principal.scopes), BROWSER)
+    return await _keep(archive, principal.user, scopes, now + BROWSER_DAYS * _DAY_SECONDS)
+
+
 async def create_token(
     archive: Archive, *, user: str, scopes: Collection[Scope], days: float | None = None
 ) -> str:
@@ -59,24 +77,30 @@ async def create_token(
     """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        raise SettingsError(
-            f"A token needs scopes of {', '.join(SCOPES)}{f', not {unknown[0]!r}' if unknown else ''}."
-        )
+        wrong = f", not {unknown[0]!r}" if unknown else ""
+        raise SettingsError(f"A token needs scopes of {', '.join(SCOPES)}{wrong}.")
     if not 0 < len(user) <= MAX_USER_CHARS or not user.isprintable():
         raise SettingsError(f"A token's user has 1 to {MAX_USER_CHARS} printable characters.")
     if days is not None and days <= 0:
         raise SettingsError(f"A token cannot be good for {days:g} days. Give more than 0.")
-    now = time.time()
+    expires_seconds = None if days is None else time.time() + days * _DAY_SECONDS
+    named = tuple(scope for scope in SCOPES if scope in scopes)
+    return await _keep(archive, user, named, expires_seconds)
+
+
+async def _keep(
+    archive: Archive, user: str, scopes: tuple[str, ...], expires_seconds: float | None
+) -> str:
     secret = secrets.token_urlsafe(_SECRET_BYTES)
     token_id = secrets.token_hex(_ID_BYTES)
     await archive.keep_token(
         AccessToken(
             token_id=token_id,
             user=user,
-            scopes=tuple(scope for scope in SCOPES if scope in scopes),
+            scopes=scopes,
             secret_hash=sha256(secret.encode()).hexdigest(),
-            created_seconds=now,
-            expires_seconds=None if days is None else now + days * _DAY_SECONDS,
+            created_seconds=time.time(),
+            expires_seconds=expires_seconds,
         )
     )
     return _SEPARATOR.join([_PREFIX, archive.tenant, token_id, secret])

@@ -8,8 +8,8 @@ from cachetools import TTLCache
 from context_compaction.archive import Archive
 from context_compaction.errors import SettingsError
 
-from mcp_server_compaction.access.principal import LOCAL_USER, SCOPES, Principal
-from mcp_server_compaction.access.tokens import is_valid, parse_token
+from mcp_server_compaction.access.principal import LOCAL_USER, SCOPES, Principal, Scope
+from mcp_server_compaction.access.tokens import BROWSER, is_valid, parse_token
 
 # How long a revoked token may still be good, and how often a store is asked for each.
 KNOWN_SECONDS = 5.0
@@ -64,8 +64,9 @@ class StoredTokens:
             return None  # no tenant can have that name
         if stored is None or not is_valid(stored, named.secret):
             return None
-        scopes = frozenset(scope for scope in SCOPES if scope in stored.scopes)
-        return Principal(named.tenant, stored.user, scopes)
+        scopes = frozenset[Scope](scope for scope in SCOPES if scope in stored.scopes)
+        is_browser = BROWSER in stored.scopes
+        return Principal(named.tenant, stored.user, scopes, is_browser=is_browser)
 
 
 class AnyOf:

@@ -79,7 +79,7 @@ def main(context: click.Context, /, **flags: Any) -> None:
 
 @main.command()
 @click.option("--http", is_flag=True, help="Serve Streamable HTTP at /mcp instead of stdio.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="A loopback address.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65_535))
 @click.option(
     "--unix-socket",
@@ -93,24 +93,41 @@ def main(context: click.Context, /, **flags: Any) -> None:
     type=click.IntRange(1, 64),
     help="With --http: how many processes answer.",
 )
+@click.option(
+    "--public-url",
+    metavar="URL",
+    help="With --http: what a team's callers call the service, behind a proxy that has TLS.",
+)
+@click.option("--oauth-issuer", metavar="URL", help="Take tokens of this authorization server.")
+@click.option(
+    "--oauth-audience", metavar="NAME", help="What they are made for; by default the public URL."
+)
+@click.option("--oauth-jwks-url", metavar="URL", help="Its keys; by default what its metadata say.")
+@click.option(
+    "--oauth-tenant-claim",
+    metavar="NAME",
+    default="tenant",
+    show_default=True,
+    help="The claim that names the tenant.",
+)
+@click.option(
+    "--audit-log",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --http: write down here who read and deleted what.",
+)
 @click.pass_context
-def serve(
-    context: click.Context, http: bool, host: str, port: int, unix_socket: Path | None, workers: int
-) -> None:
+def serve(context: click.Context, /, http: bool, **options: Any) -> None:
     """Serve MCP: over stdio, or with --http on a loopback address or a Unix socket.
 
     On an address, callers must send a token. It is made by the first start, in a file that only
-    you may read, whose place is shown.
+    you may read, whose place is shown. For a team, name the service with --public-url: callers
+    then show tokens of theirs, made by `token create` or by an OAuth server.
     """
     config = _config(context, over_http=http)
     if http:
-        from mcp_server_compaction.protocol.http_service import serve_http
+        from mcp_server_compaction.cli.service import run_service
 
-        _run(
-            lambda: serve_http(
-                config, host=host, port=port, unix_socket=unix_socket, workers=workers
-            )
-        )
+        _run(lambda: run_service(config, **options))
     else:
         # What is imported stays: looking for garbage in it would be a tenth of the start.
         gc.disable()
@@ -394,6 +411,53 @@ def delete(context: click.Context, sessions: tuple[str, ...], as_json: bool) -> 
 
     config = _config(context)
     _run(lambda: run_delete(config, sessions, as_json=as_json))
+
+
+@main.group()
+def token() -> None:
+    """Tokens by which a team's callers come in: create, list, revoke."""
+
+
+@token.command("create")
+@click.option("--tenant", default="default", show_default=True, help="Whose archive it opens.")
+@click.option("--user", required=True, help="Whose it is, for the audit log.")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(("read", "write", "admin")),
+    default=("read", "write"),
+    show_default=True,
+)
+@click.option("--days", type=float, help="How long it is good; for ever if left out.")
+@click.pass_context
+def token_create(context: click.Context, /, **wanted: Any) -> None:
+    """Make a token and print it; it is shown only now."""
+    from mcp_server_compaction.cli.token import run_create
+
+    _run(lambda: run_create(_config(context), **wanted))
+
+
+@token.command("list")
+@click.option("--tenant", default="default", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
+    """List a tenant's tokens, without their secrets."""
+    from mcp_server_compaction.cli.token import run_list
+
+    _run(lambda: run_list(_config(context), tenant=tenant, as_json=as_json))
+
+
+@token.command("revoke")
+@click.argument("token_ids", nargs=-1, required=True)
+@click.option("--tenant", default="default", show_default=True)
+@click.pass_context
+def token_revoke(context: click.Context, token_ids: tuple[str, ...], tenant: str) -> None:
+    """Let tokens in no longer, from some seconds on."""
+    from mcp_server_compaction.cli.token import run_revoke
+
+    _run(lambda: run_revoke(_config(context), tenant=tenant, token_ids=token_ids))
 
 
 @main.command("version")

@@ -1,98 +1,106 @@
-"""Streamable HTTP on this machine: who may come in, how many, and how often.
+"""Streamable HTTP: the service of one user on this machine, or of a team behind a proxy.
 
-Whoever passes the gate has the whole archive, so the gate is shut from the first start: a bearer
-token that lies in a file of the user's alone, or a Unix socket that only the user can open. Limits
-keep one program that misbehaves from shutting out the others.
+On this machine it asks for a token that lies in a file of the user's alone, or is a Unix socket
+that only the user can open. For a team it goes by the name that the proxy has outside, and asks for
+tokens of the archive or of an OAuth server.
 """
 
-import asyncio
-import hmac
-import ipaddress
-import os
-import resource
-import secrets
 import socket
-import stat
 import sys
 import webbrowser
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
-import h11
-import uvicorn
-from aiolimiter import AsyncLimiter
-from anyio import to_thread
-from context_compaction.errors import SettingsError
+from context_compaction.errors import CompactionError, SettingsError
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.supervisors import Multiprocess
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp
 
+from mcp_server_compaction.access.audit import write_audit
+from mcp_server_compaction.access.local_token import TOKEN_FILE, ensure_token
+from mcp_server_compaction.access.oauth import JwtVerifier, OAuthSettings
+from mcp_server_compaction.access.principal import SCOPES
+from mcp_server_compaction.access.verifying import AnyOf, LocalToken, StoredTokens, Verifier
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.app import build_server
+from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, CleanBodies
+from mcp_server_compaction.protocol.http_gate import Gate, Names
+from mcp_server_compaction.protocol.http_listening import bind, is_loopback, listen_on, serve
 from mcp_server_compaction.protocol.logs import log_to_stderr
-from mcp_server_compaction.protocol.stdio import without_halves
 from mcp_server_compaction.viewer.access import Access
-from mcp_server_compaction.viewer.app import viewer_app
+from mcp_server_compaction.viewer.app import Archives, viewer_app
 
 MCP_PATH = "/mcp"
-# A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
-MAX_BODY_BYTES = 64 * 1024 * 1024
-# A request that has not arrived whole by then never will: callers sit on this machine.
-RECEIVE_SECONDS = 30.0
-KEEP_ALIVE_SECONDS = 15
+METADATA_PATH = "/.well-known/oauth-protected-resource"
 # What a session holds in memory is small (37 KB), but nobody comes back for most of them.
 SESSION_IDLE_SECONDS = 600.0
 MAX_SESSIONS = 1_000
-MAX_CONNECTIONS = 512
-# asyncio accepts so many at a time before any of them is looked at: where that is more than the
-# process may open, it writes a traceback for each (Python 3.11).
-BACKLOG = 64
-# A process that compacts millions of tokens may not get to say that it is well before.
-HEALTHCHECK_SECONDS = 60
-REQUESTS_PER_SECOND = 200
-TOKEN_FILE = "http-token"  # noqa: S105, a name
-_TOKEN_BYTES = 32
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-def serve_http(
-    config: Config, *, host: str, port: int, unix_socket: Path | None = None, workers: int = 1
-) -> None:
-    """Serve MCP at /mcp and the viewer at / on a loopback address or a Unix socket.
+@dataclass(frozen=True, slots=True)
+class Service:
+    """How a service is reached, and by whom.
+
+    Attributes:
+        host: The address that is listened on.
+        port: 0 takes a free one; standard error says which.
+        unix_socket: Listen on this path instead, where only the user may connect and no token is
+            asked for.
+        workers: How many processes answer. One that dies is replaced.
+        public_url: What the service is called outside, where a proxy passes requests on to it; so
+            it is a team's. None for one user on this machine.
+        oauth: Whose tokens are taken beside the archive's own.
+        audit_log: The file in which it is written down who read and deleted what.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 0
+    unix_socket: Path | None = None
+    workers: int = 1
+    public_url: str | None = None
+    oauth: OAuthSettings | None = None
+    audit_log: Path | None = None
+
+
+def serve_http(config: Config, service: Service) -> None:
+    """Serve MCP at /mcp and the viewer at / until interrupted.
 
     Several processes share nothing but the archive: any of them answers any call. No client can
     then be asked anything in between, so that its own model writes no summaries.
 
-    Args:
-        config: What the process was told.
-        host: A loopback address, or "localhost".
-        port: 0 takes a free one; standard error says which.
-        unix_socket: Serve on this path instead, where only the user may connect and no token is
-            asked for.
-        workers: How many processes answer. One that dies is replaced.
-
     Raises:
-        SettingsError: The host is no loopback address, the port or the path is taken, or the file
-            of the token is open to others.
+        SettingsError: The host is no loopback address and no public URL is given, the port or the
+            path is taken, or the file of the token is open to others.
     """
-    if unix_socket is None:
-        listener = _bind(host, port, is_shared=workers > 1)
-        hosts, address = _names_of(listener, host)
-        token = ensure_token(config.archive_folder)
-        told = f"{address}{MCP_PATH}\n{_where_the_token_is(config, token)}"
+    public = service.public_url
+    if service.unix_socket is not None:
+        listener = listen_on(service.unix_socket)
+        told = f"{service.unix_socket} (a Unix socket; the path is {MCP_PATH})"
+        app = partial(http_app, config, Names(None), token=None)
+    elif public is not None:
+        listener = bind(service.host, service.port, is_shared=service.workers > 1)
+        told = f"{_address_of(listener, service.host)} as {public}{MCP_PATH}"
+        names = _public_names(public, service.oauth)
+        app = partial(http_app, config, names, token=None, oauth=service.oauth)
     else:
-        listener, hosts, token = _listen_on(unix_socket), None, None
-        told = f"{unix_socket} (a Unix socket; the path is {MCP_PATH})"
-    app = partial(http_app, config, hosts=hosts, token=token, stateless=workers > 1)
-    _serve(app, listener, told, workers)
+        _check_loopback(service.host)
+        listener = bind(service.host, service.port, is_shared=service.workers > 1)
+        token = ensure_token(config.archive_folder)
+        names = _local_names(listener, service.host)
+        told = f"{_address_of(listener, service.host)}{MCP_PATH}\n{_where_it_is(config, token)}"
+        app = partial(http_app, config, names, token=token)
+    stateless = service.workers > 1 or public is not None
+    app = partial(app, stateless=stateless, audit_log=service.audit_log)
+    serve(app, listener, told, service.workers)
 
 
 def serve_pages(config: Config, *, port: int, opens: bool) -> None:
@@ -107,82 +115,48 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
         SettingsError: The port is taken, or the file of the token is open to others.
     """
     log_to_stderr()
-    listener = _bind("127.0.0.1", port)
+    listener = bind("127.0.0.1", port)
     listener.listen()
-    hosts, address = _names_of(listener, "127.0.0.1")
-    access = Access(ensure_token(config.archive_folder))
+    names, address = _local_names(listener, "127.0.0.1"), _address_of(listener, "127.0.0.1")
+    archives = Archives(config)
+    access = Access(LocalToken(ensure_token(config.archive_folder)), archives.get)
     # The listener takes connections already: the browser waits until they are answered.
-    if opens and webbrowser.open(f"{address}/enter/{access.new_entry()}"):
+    entry = access.new_entry()
+    if opens and webbrowser.open(f"{address}/enter/{entry}"):
         told = f"{address} (opened in your browser)"
     else:
         told = f"{address}/enter/{access.new_entry()} (open this in a browser; it is good once)"
-    _serve(lambda: Gate(viewer_app(config, access), hosts, token=None), listener, told)
-
-
-def _names_of(listener: socket.socket, host: str) -> tuple[set[str], str]:
-    """What may stand in Host, and the address to show."""
-    port = listener.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    return {f"{name}:{port}" for name in (*_LOOPBACK_NAMES, shown)}, f"http://{shown}:{port}"
-
-
-def _serve(
-    app: Callable[[], ASGIApp], listener: socket.socket, told: str, workers: int = 1
-) -> None:
-    service = uvicorn.Config(
-        app,
-        factory=True,
-        http=BoundedProtocol,
-        # uvicorn would write its access log to standard output.
-        log_config=None,
-        log_level="warning",
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        backlog=BACKLOG,
-        workers=workers,
-        timeout_worker_healthcheck=HEALTHCHECK_SECONDS,
-    )
-    if workers > 1:
-        is_path = listener.family == socket.AF_UNIX
-        _Workers(service, listener if is_path else _ListenerEach(listener), told).run()
-        return
-    listener.listen()
-    _announce(told)
-    uvicorn.Server(service).run([listener])
-
-
-def _announce(told: str) -> None:
-    sys.stderr.write(f"Serving on {told}\n")
-    sys.stderr.flush()
-
-
-class _Workers(Multiprocess):
-    """Several processes, announced when all of them listen."""
-
-    def __init__(self, config: uvicorn.Config, listener: socket.socket, told: str) -> None:
-        super().__init__(config, [listener])
-        self._told = told
-
-    def init_processes(self) -> None:
-        """Start them; one that does not come up is dealt with as one that died."""
-        super().init_processes()
-        for process in self.processes:
-            process.wait_until_ready(HEALTHCHECK_SECONDS, self.should_exit)
-        _announce(self._told)
+    serve(lambda: Gate(viewer_app(config, access, archives), names, None), listener, told)
 
 
 def http_app(
-    config: Config, *, hosts: set[str] | None, token: str | None, stateless: bool = False
+    config: Config,
+    names: Names,
+    *,
+    token: str | None,
+    oauth: OAuthSettings | None = None,
+    stateless: bool = False,
+    audit_log: Path | None = None,
 ) -> ASGIApp:
     """The service as an ASGI application.
 
     Args:
         config: What the process was told.
-        hosts: The values of Host, each with its port, that may be asked for; None for a Unix
-            socket, where no browser gets to.
-        token: What a caller must show; None where the socket itself keeps others out.
+        names: What it may be called; without hosts, whoever gets here is let in.
+        token: What this machine's user may show.
+        oauth: Whose tokens are taken beside the archive's own.
         stateless: Whether the calls of one client may go to different processes.
+        audit_log: Where it is written down who read and deleted what.
     """
     log_to_stderr()
+    if audit_log is not None:
+        write_audit(audit_log)
+    archives = Archives(config)
+    verifier: Verifier | None = None
+    if names.hosts is not None or token is not None:
+        own = [LocalToken(token)] if token is not None else []
+        others = [JwtVerifier(oauth)] if oauth is not None else []
+        verifier = AnyOf([*own, StoredTokens(archives.get), *others])
     protocol = build_server(config).streamable_http_app(
         # The gate checks Host and Origin, exactly: the SDK compares beginnings.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
@@ -192,282 +166,102 @@ def http_app(
         max_sessions=MAX_SESSIONS,
         streamable_http_path=MCP_PATH,
     )
-    viewer = viewer_app(config, Access(token))
+    viewer = viewer_app(config, Access(verifier, archives.get), archives)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with (
-            protocol.router.lifespan_context(protocol),
             viewer.router.lifespan_context(viewer),
+            protocol.router.lifespan_context(protocol),
         ):
             yield
 
-    served = Starlette(routes=[Route(MCP_PATH, protocol), Mount("/", viewer)], lifespan=lifespan)
-    return Gate(served, hosts, token)
+    async def ready(_: Request) -> PlainTextResponse:
+        try:
+            await (await archives.get()).sessions(limit=1)
+        except CompactionError as error:
+            return PlainTextResponse(f"The archive does not answer: {error}", status_code=503)
+        return PlainTextResponse("ready")
+
+    routes: list[BaseRoute] = [Route(MCP_PATH, CleanBodies(protocol)), Route("/readyz", ready)]
+    if oauth is not None:
+        document = _metadata(oauth)
+        routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", lambda _: JSONResponse(document)))
+    served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
+    return Gate(served, names, verifier, guarded=[MCP_PATH])
 
 
-class Gate:
-    """Lets a request in that asks for this host, from a page of it or from no page.
-
-    Callers of MCP must show the token here. The viewer's pages see to that themselves, since people
-    show it once.
-    """
-
-    def __init__(self, app: ASGIApp, hosts: set[str] | None, token: str | None) -> None:
-        self._app = app
-        self._hosts = hosts
-        self._token = token
-        self._rate = AsyncLimiter(REQUESTS_PER_SECOND, time_period=1)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse a request, or pass it on."""
-        if scope["type"] == "http":
-            refusal = self._refusal(Headers(scope=scope), scope["path"])
-            if refusal is not None:
-                await refusal(scope, receive, send)
-                return
-            await self._rate.acquire()  # there is room, so this does not wait
-            receive = _with_clean_body(receive)
-        await self._app(scope, receive, send)
-
-    def _refusal(self, headers: Headers, path: str) -> PlainTextResponse | None:
-        if self._hosts is not None:
-            host, origin = headers.get("host", ""), headers.get("origin")
-            if host.lower() not in self._hosts:
-                return _refused(421, f"This server is not {host[:100]!r}.")
-            if origin is not None and origin.lower() not in {f"http://{h}" for h in self._hosts}:
-                return _refused(403, f"Pages of {origin[:100]!r} may not call this server.")
-        is_protocol = path == MCP_PATH or path.startswith(f"{MCP_PATH}/")
-        if is_protocol and self._token is not None and not self._has_token(headers):
-            return _refused(
-                401,
-                f"Send the token: Authorization: Bearer … (it lies in the archive's {TOKEN_FILE}).",
-                {"WWW-Authenticate": "Bearer"},
-            )
-        if not self._rate.has_capacity():
-            said = f"More than {REQUESTS_PER_SECOND} requests a second. Call again."
-            return _refused(429, said, {"Retry-After": "1"})
-        return None
-
-    def _has_token(self, headers: Headers) -> bool:
-        scheme, _, shown = headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(
-            shown.strip().encode("utf-8", "surrogateescape"), (self._token or "").encode("ascii")
-        )
+def _metadata(oauth: OAuthSettings) -> dict[str, Any]:
+    """What OAuth clients learn of this resource (RFC 9728)."""
+    return {
+        "resource": oauth.audience,
+        "authorization_servers": [oauth.issuer],  # to the letter: clients compare it so
+        "scopes_supported": list(SCOPES),
+        "bearer_methods_supported": ["header"],
+    }
 
 
-def _with_clean_body(receive: Receive) -> Receive:
-    """`receive` with the body in one piece, without halves of surrogate pairs as on stdio.
-
-    What is larger than a body may be goes on as it came, to be refused.
-    """
-
-    async def received() -> Message:
-        message = await receive()
-        body = message.get("body", b"")
-        pieces = [body]
-        size_bytes = len(body)
-        while message.get("more_body") and size_bytes <= MAX_BODY_BYTES:
-            message = await receive()
-            pieces.append(message.get("body", b""))
-            size_bytes += len(pieces[-1])
-        if message["type"] != "http.request":
-            return message
-        body = b"".join(pieces)
-        if size_bytes <= MAX_BODY_BYTES:
-            body = await to_thread.run_sync(_without_halves, body)
-        return {**message, "body": body}
-
-    return received
-
-
-def _without_halves(body: bytes) -> bytes:
-    text = without_halves(body.decode("utf-8", "surrogateescape"))
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _refused(status: int, why: str, headers: dict[str, str] | None = None) -> PlainTextResponse:
-    return PlainTextResponse(why, status_code=status, headers=headers)
-
-
-class BoundedProtocol(H11Protocol):
-    """A connection that must send whole requests in time, and one of a bounded number.
-
-    uvicorn bounds neither: idle and half-sent requests held every file of the process, and the
-    loop wrote 121 MB of tracebacks in 40 seconds.
-    """
-
-    _deadline: "asyncio.TimerHandle | None" = None
-    _since: float = 0.0
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take the connection, or another's place for it."""
-        super().connection_made(transport)
-        self._since = self.loop.time()
-        self._watch()
-        if len(self.connections) > _max_connections():
-            # Whoever waits longest for the rest of a request makes room: half-open connections
-            # shut nobody out. Where all are being answered, it is the one that came last.
-            self.logger.warning("Too many connections: one was closed unanswered.")
-            peers = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
-            min(peers, key=BoundedProtocol._rank).transport.abort()
-
-    def _rank(self) -> tuple[bool, float]:
-        """Who is to go first: who waits, the longest; then who came last."""
-        waits = self._deadline is not None
-        return (not waits, self._since if waits else -self._since)
-
-    def data_received(self, data: bytes) -> None:
-        """Something of a request came."""
-        super().data_received(data)
-        self._watch()
-
-    def on_response_complete(self) -> None:
-        """The next request may come."""
-        super().on_response_complete()
-        self._watch()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone."""
-        self._stop_watching()
-        super().connection_lost(exc)
-
-    def _watch(self) -> None:
-        """Run the clock while a request is still to come or has come in part."""
-        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
-            self._stop_watching()
-        elif self._deadline is None:
-            self._deadline = self.loop.call_later(RECEIVE_SECONDS, self._hang_up)
-
-    def _stop_watching(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
-
-    def _hang_up(self) -> None:
-        self._deadline = None
-        self.transport.abort()
-
-
-def _max_connections() -> int:
-    """A quarter of the files that this process may open.
-
-    The archive needs some, and twice `BACKLOG` is open before the first is closed.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return min(MAX_CONNECTIONS, max(8, soft // 4))
-
-
-def ensure_token(folder: Path) -> str:
-    """The token of the archive in `folder`, made by the first call.
+def check_public_url(url: str) -> str:
+    """`url` without a slash at its end, if a service can be called that.
 
     Raises:
-        SettingsError: The file is open to others, empty, or cannot be written.
+        SettingsError: It is none, or not encrypted on its way here from other machines.
     """
-    path = folder / TOKEN_FILE
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            try:
-                os.write(handle, secrets.token_urlsafe(_TOKEN_BYTES).encode("ascii") + b"\n")
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        status, text = path.stat(), path.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"The token's file {path} cannot be used: {error}.") from error
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    parts = urlsplit(url)
+    is_here = parts.scheme == "http" and is_loopback(parts.hostname or "")
+    if (
+        not (parts.scheme == "https" or is_here)
+        or parts.path not in ("", "/")
+        or parts.query
+        or parts.username
+    ):
         raise SettingsError(
-            f"The token's file {path} may be read by others. Delete it, and a new token is made "
-            "by the next start."
+            f"The service cannot be called {url!r}. Give the address that callers use, as "
+            "https://compaction.example.org, without a path."
         )
-    if len(text) < _TOKEN_BYTES:
-        raise SettingsError(f"The token's file {path} holds no token. Delete it and start again.")
-    return text
+    return f"{parts.scheme}://{parts.netloc}"
 
 
-def _where_the_token_is(config: Config, token: str) -> str:
+def _public_names(public_url: str, oauth: OAuthSettings | None) -> Names:
+    host = urlsplit(public_url).netloc.lower()
+    return Names(
+        hosts=frozenset({host}),
+        origins=frozenset({public_url.lower()}),
+        how="Authorization: Bearer …, a token made by `mcp-server-compaction token create`"
+        + ("." if oauth is None else f" or of {oauth.issuer}."),
+        is_probed_by_any=True,
+        metadata_url=f"{public_url}{METADATA_PATH}{MCP_PATH}" if oauth is not None else None,
+    )
+
+
+def _local_names(listener: socket.socket, host: str) -> Names:
+    port = listener.getsockname()[1]
+    hosts = frozenset(f"{name}:{port}" for name in (*_LOOPBACK_NAMES, _shown(host)))
+    return Names(
+        hosts=hosts,
+        origins=frozenset(f"http://{name}" for name in hosts),
+        how=f"Authorization: Bearer … (it lies in the archive's {TOKEN_FILE}).",
+    )
+
+
+def _address_of(listener: socket.socket, host: str) -> str:
+    return f"http://{_shown(host)}:{listener.getsockname()[1]}"
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _check_loopback(host: str) -> None:
+    if not is_loopback(host):
+        raise SettingsError(
+            f"{host} is no loopback address. Serve on 127.0.0.1, or say by --public-url what a "
+            "team's callers call the service, which then wants their tokens."
+        )
+
+
+def _where_it_is(config: Config, token: str) -> str:
     path = config.archive_folder / TOKEN_FILE
     # Where standard error is kept as a log, the token would lie there for whoever reads logs.
     shown = token if sys.stderr.isatty() else "$TOKEN"
     return f"Callers send 'Authorization: Bearer {shown}'; the token lies in {path}"
-
-
-def _bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
-    """A socket on a loopback address; `is_shared` with others of this user that say so too."""
-    if not _is_loopback(host):
-        raise SettingsError(
-            f"{host} is no loopback address. Serve on 127.0.0.1: other machines must not reach "
-            "this server."
-        )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family)
-    try:
-        option = socket.SO_REUSEPORT if is_shared else socket.SO_REUSEADDR
-        bound.setsockopt(socket.SOL_SOCKET, option, 1)
-        bound.bind((host, port))
-    except OSError as error:
-        bound.close()
-        raise SettingsError(
-            f"Port {port} on {host} cannot be used: {error.strerror}. Choose another with --port."
-        ) from error
-    return bound
-
-
-class _ListenerEach(socket.socket):
-    """Becomes, in each process that it is handed to, a listener of that process's own.
-
-    The kernel parts the connections among them. Of one listener for all, whoever is idle for a
-    moment takes every connection that waits, and serves them alone for as long as they last.
-    """
-
-    def __init__(self, bound: socket.socket) -> None:
-        """`bound` keeps the port; nobody listens on it."""
-        super().__init__(fileno=bound.detach())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """What the other process calls, with what."""
-        host, port, *_ = self.getsockname()
-        return _own_listener, (host, port)
-
-
-def _own_listener(host: str, port: int) -> socket.socket:
-    listener = _bind(host, port, is_shared=True)
-    listener.listen()
-    return listener
-
-
-def _listen_on(path: Path) -> socket.socket:
-    """A listening Unix socket that only the user may open; one that nobody serves is replaced."""
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        if path.is_socket() and not _is_served(path):
-            path.unlink()
-        former = os.umask(0o177)  # between bind and chmod anybody could connect
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(former)
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        raise SettingsError(
-            f"The Unix socket {path} cannot be used: {error.strerror or error}. Choose "
-            "another path with --unix-socket."
-        ) from error
-    return listener
-
-
-def _is_served(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -14,8 +14,12 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.types import Scope as ASGIScope
 
+from mcp_server_compaction.access.audit import audit
+from mcp_server_compaction.access.oauth import KeysUnreachableError
+from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.viewer import (
     branches,
@@ -99,27 +103,33 @@ class Archives:
             yield
 
 
-def viewer_app(config: Config, access: Access) -> Starlette:
+def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
     """All pages.
 
     Args:
         config: What the process was told.
         access: Who may look.
+        archives: Where the archive comes from; the application closes it.
     """
-    archives = Archives(config)
 
     def endpoint(handler: Handler) -> Callable[[Request], object]:
         async def answered(request: Request) -> Response:
             try:
-                archive = await archives.get()
+                archive = await (await archives.get()).for_tenant(caller.get().tenant)
             except CompactionError as error:
                 return answer(request, failure(error))
-            return await respond(handler, Visit(request, archive, config))
+            response = await respond(handler, Visit(request, archive, config))
+            audit(
+                f"{request.method} {handler.__qualname__}",
+                request.url.path,
+                str(response.status_code),
+            )
+            return response
 
         return answered
 
     async def enter(request: Request) -> Response:
-        cookie = access.enter(request.path_params["key"])
+        cookie = await access.enter(request.path_params["key"])
         if cookie is None:
             return answer(request, _closed("This address was used before, or is none of ours."))
         # No redirect: a cookie that is set on the way is not shown by every browser at its end.
@@ -129,7 +139,7 @@ def viewer_app(config: Config, access: Access) -> Starlette:
 
     async def log_in(request: Request) -> Response:
         form = await Visit(request, await archives.get(), config).form()
-        cookie = access.log_in(form.get("token", [""])[0].strip())
+        cookie = await access.log_in(form.get("token", [""])[0].strip())
         if cookie is None:
             return answer(request, _closed("That is not the token."))
         response = redirect("/")
@@ -160,7 +170,7 @@ class _Door:
         self._app = app
         self._access = access
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -174,20 +184,33 @@ class _Door:
             await send(message)
 
         request = Request(scope, receive)
-        refusal = self._refusal(request)
-        if refusal is None:
-            await self._app(scope, receive, send_guarded)
-        else:
-            await refusal(scope, receive, send_guarded)
-
-    def _refusal(self, request: Request) -> Response | None:
         path = request.url.path
+        is_open = path in {"/healthz", "/login"} or path.startswith(("/static/", "/enter/"))
+        try:
+            principal = LOCAL_USER if is_open else await self._access.caller(request)
+        except (CompactionError, KeysUnreachableError) as error:
+            refusal: Response | None = answer(request, problem(503, str(error)))
+            principal = None
+        else:
+            refusal = self._refusal(request, principal)
+        if refusal is not None or principal is None:
+            await (refusal or answer(request, _closed()))(scope, receive, send_guarded)
+            return
+        reset = caller.set(principal)
+        try:
+            await self._app(scope, receive, send_guarded)
+        finally:
+            caller.reset(reset)
+
+    def _refusal(self, request: Request, principal: Principal | None) -> Response | None:
         if not self._access.may_change(request):
             return answer(request, problem(403, "This may only be asked by a page of the viewer."))
-        if path in {"/healthz", "/login"} or path.startswith(("/static/", "/enter/")):
-            return None
-        if not self._access.admits(request):
+        if principal is None:
             return answer(request, _closed())
+        scope: Scope = "read" if request.method in ("GET", "HEAD") else "admin"
+        if request.url.path != "/login" and scope not in principal.scopes:
+            lacks = f"Your token does not allow this: it lacks the scope {scope!r}."
+            return answer(request, problem(403, lacks))
         return None
 
 

@@ -11,6 +11,7 @@ import pytest
 from context_compaction import formats
 from context_compaction.archive import (
     DEFAULT_TENANT,
+    AccessToken,
     Archive,
     ContextEntry,
     Hit,
@@ -247,6 +248,26 @@ async def a_pattern_finds_what_the_log_keeps_elsewhere_or_escaped(archive: Archi
     await archive.append("s", messages, format="openai-chat")
     assert sorted(await found(archive, r"ZXPlant\dQuirk", kind="regex")) == pointers("s", 0, 1)
     assert await found(archive, r"[WY]XPlant\dQuirk|Plant8Qu", kind="regex") == pointers("s", 1)
+
+
+@promise
+async def a_token_is_kept_until_it_is_revoked_and_is_its_tenants_own(archive: Archive) -> None:
+    first = AccessToken("0a1b", "robin", ("read",), "ab" * 32, 1.0, None)
+    second = AccessToken("0c2d", "casey", ("read", "write"), "cd" * 32, 2.0, 99.5)
+    for token in (second, first):
+        await archive.keep_token(token)
+    assert await archive.tokens() == [first, second]
+    assert await archive.token("0c2d") == second
+    for unknown in ("", "ffff", "../0a1b", "0a1b.json", "0A1B"):
+        assert await archive.token(unknown) is None
+        assert not await archive.revoke_token(unknown)
+    other = await archive.for_tenant("other")
+    assert await other.tokens() == []
+    assert await other.token("0a1b") is None
+    assert not await other.revoke_token("0a1b")
+    assert await archive.revoke_token("0a1b")
+    assert not await archive.revoke_token("0a1b")
+    assert await archive.tokens() == [second]
 
 
 @promise

@@ -14,9 +14,11 @@ import pytest
 import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_server_compaction.access.local_token import ensure_token
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol import http_service
-from mcp_server_compaction.protocol.http_service import ensure_token, http_app
+from mcp_server_compaction.protocol import http_gate, http_listening
+from mcp_server_compaction.protocol.http_gate import Names
+from mcp_server_compaction.protocol.http_service import http_app
 
 from tests.server.helpers import answer_of, conversation
 from tests.server.http import COMMAND, Service, over_http, service, serving
@@ -133,9 +135,9 @@ def test_half_open_connections_shut_nobody_out_and_fill_no_log(tmp_path: Path) -
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> uvicorn.Server:
     """A service in this process that waits a fifth of a second for a request to arrive."""
-    monkeypatch.setattr(http_service, "RECEIVE_SECONDS", 0.2)
-    app = http_app(Config(archive_folder=tmp_path / "a"), hosts=None, token="secret" * 8)
-    protocol: Any = http_service.BoundedProtocol
+    monkeypatch.setattr(http_listening, "RECEIVE_SECONDS", 0.2)
+    app = http_app(Config(archive_folder=tmp_path / "a"), Names(None), token="secret" * 8)
+    protocol: Any = http_listening.BoundedProtocol
     return uvicorn.Server(uvicorn.Config(app, http=protocol, log_config=None, port=0))
 
 
@@ -169,8 +171,8 @@ async def test_a_request_that_does_not_arrive_is_hung_up_on(
 async def test_too_many_requests_are_told_when_to_come_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(http_service, "REQUESTS_PER_SECOND", 20)
-    app = http_app(Config(archive_folder=tmp_path / "a"), hosts=None, token=None)
+    monkeypatch.setattr(http_gate, "REQUESTS_PER_SECOND", 20)
+    app = http_app(Config(archive_folder=tmp_path / "a"), Names(None), token=None)
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
         replies = [await http.get("/healthz") for _ in range(100)]

@@ -11,9 +11,10 @@ import httpx2
 from context_compaction.archive.opening import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
+from mcp_server_compaction.access.verifying import LocalToken
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.viewer.access import Access
-from mcp_server_compaction.viewer.app import viewer_app
+from mcp_server_compaction.viewer.app import Archives, viewer_app
 
 from tests.support.story import story
 
@@ -53,8 +54,9 @@ class Site:
 @asynccontextmanager
 async def visiting(config: Config) -> AsyncGenerator[Site]:
     """A viewer of the archive that `config` names."""
-    access = Access(TOKEN)
-    app = viewer_app(config, access)
+    archives = Archives(config)
+    access = Access(LocalToken(TOKEN), archives.get)
+    app = viewer_app(config, access, archives)
     shown = {"Authorization": f"Bearer {TOKEN}"}
     with anyio.fail_after(60):
         async with (

@@ -36,9 +36,9 @@ from context_compaction.archive import (
     Usage,
     check_tenant,
 )
+from context_compaction.archive.local import tokens
 from context_compaction.archive.local.durable_files import close_to_others, explaining, make_folder
 from context_compaction.archive.local.retention import finish_deletion, measure
-from context_compaction.archive.local import tokens
 from context_compaction.archive.local.transcripts import LocalTranscripts
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of

@@ -1,0 +1,115 @@
+"""The bodies of requests: unpacked, bounded, and clean of what no JSON may hold."""
+
+import zlib
+
+import zstandard
+from anyio import to_thread
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mcp_server_compaction.protocol.stdio import without_halves
+
+# A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
+MAX_BODY_BYTES = 64 * 1024 * 1024
+
+
+class CleanBodies:
+    """Hands on a request's body in one piece, unpacked (gzip, deflate, zstd).
+
+    Halves of surrogate pairs become what they become on stdio. What is larger than a body may be,
+    or packed in another way, is refused.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take the body in, then pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        packing = Headers(scope=scope).get("content-encoding", "identity").strip().lower()
+        message, body = await _whole(receive)
+        if message["type"] != "http.request":
+            return  # the caller has gone
+        try:
+            body = await to_thread.run_sync(_clean, body, packing)
+        except _RefusedError as error:
+            answer = PlainTextResponse(str(error), status_code=error.status)
+            await answer(scope, receive, send)
+            return
+        plain = [
+            (name, value)
+            for name, value in scope["headers"]
+            if name not in (b"content-encoding", b"content-length")
+        ]
+        plain.append((b"content-length", str(len(body)).encode()))
+        is_given = False
+
+        async def given() -> Message:
+            nonlocal is_given
+            if is_given:
+                return await receive()
+            is_given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app({**scope, "headers": plain}, given, send)
+
+
+class _RefusedError(Exception):
+    """A body that is not taken.
+
+    Attributes:
+        status: The HTTP status.
+    """
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+async def _whole(receive: Receive) -> tuple[Message, bytes]:
+    """The last message of a request, and its body, up to a little more than it may have."""
+    message = await receive()
+    pieces = [message.get("body", b"")]
+    size_bytes = len(pieces[0])
+    while message.get("more_body") and size_bytes <= MAX_BODY_BYTES:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        size_bytes += len(pieces[-1])
+    return message, b"".join(pieces)
+
+
+def _clean(body: bytes, packing: str) -> bytes:
+    body = _unpacked(body, packing)
+    if len(body) > MAX_BODY_BYTES:
+        raise _RefusedError(
+            413,
+            f"The request has more than {MAX_BODY_BYTES // 1024**2} MiB. Hand in fewer messages at "
+            "a time, as new_messages, or upload what is large.",
+        )
+    text = without_halves(body.decode("utf-8", "surrogateescape"))
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _unpacked(body: bytes, packing: str) -> bytes:
+    """The body before it was packed; one byte more than it may have where it is larger."""
+    most = MAX_BODY_BYTES + 1
+    try:
+        match packing:
+            case "identity" | "":
+                return body
+            case "gzip" | "x-gzip":
+                return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(body, most)
+            case "deflate":
+                return zlib.decompressobj().decompress(body, most)
+            case "zstd":
+                with zstandard.ZstdDecompressor().stream_reader(body) as reader:
+                    return reader.read(most)
+            case _:
+                raise _RefusedError(
+                    415, f"Bodies packed as {packing[:40]!r} are not taken; gzip and zstd are."
+                )
+    except (zlib.error, zstandard.ZstdError) as error:
+        raise _RefusedError(400, f"The body is no {packing}: {error}.") from error

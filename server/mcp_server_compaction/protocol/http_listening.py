@@ -1,0 +1,219 @@
+"""Listening: sockets, processes, and connections that are bounded in number and time."""
+
+import asyncio
+import ipaddress
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h11
+import uvicorn
+from context_compaction.errors import SettingsError
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.supervisors import Multiprocess
+
+# A request that has not arrived whole by then never will: callers sit on this machine, or a proxy
+# that has read the request does.
+RECEIVE_SECONDS = 30.0
+KEEP_ALIVE_SECONDS = 15
+MAX_CONNECTIONS = 512
+# asyncio accepts so many at a time before any of them is looked at: where that is more than the
+# process may open, it writes a traceback for each (Python 3.11).
+BACKLOG = 64
+# A process that compacts millions of tokens may not get to say that it is well before.
+HEALTHCHECK_SECONDS = 60
+
+
+def serve(app: Callable[[], ASGIApp], listener: socket.socket, told: str, workers: int = 1) -> None:
+    """Serve what `app` makes, in each of so many processes; `told` says where, at the start."""
+    service = uvicorn.Config(
+        app,
+        factory=True,
+        http=BoundedProtocol,
+        # uvicorn would write its access log to standard output.
+        log_config=None,
+        log_level="warning",
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        backlog=BACKLOG,
+        workers=workers,
+        timeout_worker_healthcheck=HEALTHCHECK_SECONDS,
+    )
+    if workers > 1:
+        is_path = listener.family == socket.AF_UNIX
+        _Workers(service, listener if is_path else _ListenerEach(listener), told).run()
+        return
+    listener.listen()
+    _announce(told)
+    uvicorn.Server(service).run([listener])
+
+
+def _announce(told: str) -> None:
+    sys.stderr.write(f"Serving on {told}\n")
+    sys.stderr.flush()
+
+
+class _Workers(Multiprocess):
+    """Several processes, announced when all of them listen."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, told: str) -> None:
+        super().__init__(config, [listener])
+        self._told = told
+
+    def init_processes(self) -> None:
+        """Start them; one that does not come up is dealt with as one that died."""
+        super().init_processes()
+        for process in self.processes:
+            process.wait_until_ready(HEALTHCHECK_SECONDS, self.should_exit)
+        _announce(self._told)
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection that must send whole requests in time, and one of a bounded number.
+
+    uvicorn bounds neither: idle and half-sent requests held every file of the process, and the
+    loop wrote 121 MB of tracebacks in 40 seconds.
+    """
+
+    _deadline: "asyncio.TimerHandle | None" = None
+    _since: float = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, or another's place for it."""
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._watch()
+        if len(self.connections) > _max_connections():
+            # Whoever waits longest for the rest of a request makes room: half-open connections
+            # shut nobody out. Where all are being answered, it is the one that came last.
+            self.logger.warning("Too many connections: one was closed unanswered.")
+            peers = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
+            min(peers, key=BoundedProtocol._rank).transport.abort()
+
+    def _rank(self) -> tuple[bool, float]:
+        """Who is to go first: who waits, the longest; then who came last."""
+        waits = self._deadline is not None
+        return (not waits, self._since if waits else -self._since)
+
+    def data_received(self, data: bytes) -> None:
+        """Something of a request came."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """The next request may come."""
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer is gone."""
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Run the clock while a request is still to come or has come in part."""
+        if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
+            self._stop_watching()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(RECEIVE_SECONDS, self._hang_up)
+
+    def _stop_watching(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _hang_up(self) -> None:
+        self._deadline = None
+        self.transport.abort()
+
+
+def _max_connections() -> int:
+    """A quarter of the files that this process may open.
+
+    The archive needs some, and twice `BACKLOG` is open before the first is closed.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(MAX_CONNECTIONS, max(8, soft // 4))
+
+
+def bind(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """A socket on an address; `is_shared` with others of this user that say so too.
+
+    Raises:
+        SettingsError: The port is taken, or there is no such address.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family)
+    try:
+        option = socket.SO_REUSEPORT if is_shared else socket.SO_REUSEADDR
+        bound.setsockopt(socket.SOL_SOCKET, option, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise SettingsError(
+            f"Port {port} on {host} cannot be used: {error.strerror}. Choose another with --port."
+        ) from error
+    return bound
+
+
+class _ListenerEach(socket.socket):
+    """Becomes, in each process that it is handed to, a listener of that process's own.
+
+    The kernel parts the connections among them. Of one listener for all, whoever is idle for a
+    moment takes every connection that waits, and serves them alone for as long as they last.
+    """
+
+    def __init__(self, bound: socket.socket) -> None:
+        """`bound` keeps the port; nobody listens on it."""
+        super().__init__(fileno=bound.detach())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What the other process calls, with what."""
+        host, port, *_ = self.getsockname()
+        return _own_listener, (host, port)
+
+
+def _own_listener(host: str, port: int) -> socket.socket:
+    listener = bind(host, port, is_shared=True)
+    listener.listen()
+    return listener
+
+
+def listen_on(path: Path) -> socket.socket:
+    """A listening Unix socket that only the user may open; one that nobody serves is replaced."""
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        if path.is_socket() and not _is_served(path):
+            path.unlink()
+        former = os.umask(0o177)  # between bind and chmod anybody could connect
+        try:
+            listener.bind(str(path))
+        finally:
+            os.umask(former)
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        raise SettingsError(
+            f"The Unix socket {path} cannot be used: {error.strerror or error}. Choose "
+            "another path with --unix-socket."
+        ) from error
+    return listener
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
