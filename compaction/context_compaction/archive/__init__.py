@@ -10,6 +10,7 @@ from typing import Protocol
 from context_compaction.archive.values import (
     DEFAULT_TENANT,
     NO_SEQ,
+    AccessToken,
     AppendResult,
     ArchivedMessage,
     CompactedLists,
@@ -224,27 +225,6 @@ class Search(Protocol):
     async def session_info(self, session_id: str) -> SessionInfo:
         """One session."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class AccessToken:
-    """What is kept of a token that lets a caller in to one tenant's archive; not the token itself.
-
-    Attributes:
-        token_id: Names it; no secret.
-        user: Whose it is, for the audit log.
-        scopes: What it allows.
-        secret_hash: SHA-256 of its secret, in hex.
-        created_seconds: Unix time.
-        expires_seconds: Unix time; None for never.
-    """
-
-    token_id: str
-    user: str
-    scopes: tuple[str, ...]
-    secret_hash: str
-    created_seconds: float
-    expires_seconds: float | None = None
 
 
 class Tokens(Protocol):

@@ -35,6 +35,27 @@ def part_of(values: Sequence[T], after: int, limit: int | None) -> Sequence[T]:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessToken:
+    """What is kept of a token that lets a caller in to one tenant's archive; not the token itself.
+
+    Attributes:
+        token_id: Names it; no secret.
+        user: Whose it is, for the audit log.
+        scopes: What it allows.
+        secret_hash: SHA-256 of its secret, in hex.
+        created_seconds: Unix time.
+        expires_seconds: Unix time; None for never.
+    """
+
+    token_id: str
+    user: str
+    scopes: tuple[str, ...]
+    secret_hash: str
+    created_seconds: float
+    expires_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AppendResult:
     """Where a list of messages belongs in its transcript.
 

@@ -5,6 +5,7 @@ tenant  id            secret
 """
 
 import hmac
+import re
 import secrets
 import time
 from collections.abc import Collection
@@ -18,6 +19,7 @@ from mcp_server_compaction.access.principal import SCOPES, Principal, Scope
 
 _PREFIX = "mcpc"
 _SEPARATOR = "~"  # legal in a bearer token, and in no tenant's name
+_TOKEN = re.compile(r"mcpc~([A-Za-z0-9._-]+)~([0-9a-f]+)~([A-Za-z0-9_-]+)")
 _ID_BYTES = 8
 _SECRET_BYTES = 32
 _DAY_SECONDS = 86_400
@@ -37,10 +39,8 @@ class NamedToken:
 
 def parse_token(token: str) -> NamedToken | None:
     """The parts of a token; None where it is none of ours."""
-    parts = token.split(_SEPARATOR)
-    if len(parts) != 4 or parts[0] != _PREFIX or not token.isascii():
-        return None
-    return NamedToken(*parts[1:])
+    found = _TOKEN.fullmatch(token)
+    return None if found is None else NamedToken(*found.groups())
 
 
 def is_valid(stored: AccessToken, secret: str) -> bool:

@@ -185,8 +185,12 @@ def http_app(
 
     routes: list[BaseRoute] = [Route(MCP_PATH, CleanBodies(protocol)), Route("/readyz", ready)]
     if oauth is not None:
-        document = _metadata(oauth)
-        routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", lambda _: JSONResponse(document)))
+        document = JSONResponse(_metadata(oauth))
+
+        async def metadata(_: Request) -> JSONResponse:
+            return document
+
+        routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", metadata))
     served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
     return Gate(served, names, verifier, guarded=[MCP_PATH])
 

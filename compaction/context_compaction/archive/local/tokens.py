@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from context_compaction.archive import AccessToken
 from context_compaction.archive.local.durable_files import (
@@ -64,5 +65,6 @@ def revoke(root: Path, token_id: str) -> bool:
 
 
 def _read(path: Path) -> AccessToken:
-    fields = json.loads(path.read_bytes())
-    return AccessToken(**{**fields, "scopes": tuple(fields["scopes"])})
+    fields: dict[str, Any] = json.loads(path.read_bytes())
+    fields["scopes"] = tuple(fields["scopes"])
+    return AccessToken(**fields)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
 
 from context_compaction.archive import (
+    AccessToken,
     AppendResult,
     ArchivedMessage,
     CompactedLists,
@@ -33,7 +34,7 @@ from context_compaction.archive import (
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
 from context_compaction.archive.outputs import StoredOutput, info_of
 from context_compaction.archive.patterns import SCAN_SECONDS
-from context_compaction.archive.postgres import maintenance
+from context_compaction.archive.postgres import maintenance, tokens
 from context_compaction.archive.postgres.blobs import TenantBlobs, open_objects
 from context_compaction.archive.postgres.database import Database, read_address
 from context_compaction.archive.postgres.indexing import joined, parse_body, text_query
@@ -395,6 +396,22 @@ class PostgresArchive:
                 f"The archive holds no session {session_id!r}. List the sessions to see its ids."
             )
         return SessionInfo(*row)
+
+    async def keep_token(self, token: AccessToken) -> None:
+        """See `Archive.keep_token`."""
+        await self._run(lambda connection: tokens.keep(connection, self._tenant, token))
+
+    async def token(self, token_id: str) -> AccessToken | None:
+        """See `Archive.token`."""
+        return await self._run(lambda connection: tokens.find(connection, self._tenant, token_id))
+
+    async def tokens(self) -> list[AccessToken]:
+        """See `Archive.tokens`."""
+        return await self._run(lambda connection: tokens.every(connection, self._tenant))
+
+    async def revoke_token(self, token_id: str) -> bool:
+        """See `Archive.revoke_token`."""
+        return await self._run(lambda connection: tokens.revoke(connection, self._tenant, token_id))
 
     async def retain(self, session_id: str, *, retained: bool = True) -> None:
         """See `Archive.retain`."""

@@ -19,7 +19,9 @@ PARTITIONS = 16
 # Row-level security is the second lock between tenants: every statement names its tenant as well.
 # Not on `doc`: under it PostgreSQL uses no GIN index, since matching words is not "leakproof". What
 # is found there is only a number; its text is read from `record`, behind the lock.
-LOCKED_TABLES = ("session", "record", "output", "blob", "blob_use")
+_FIRST_LOCKED = ("session", "record", "output", "blob", "blob_use")
+_FIRST = (*_FIRST_LOCKED, "doc")
+LOCKED_TABLES = (*_FIRST_LOCKED, "access_token")
 TABLES = (*LOCKED_TABLES, "doc")
 
 # Any number, the same for all processes: one of them migrates, the others wait.
@@ -124,7 +126,7 @@ def partitions_of(table: str) -> str:
 def _tables(connection: Connection) -> None:
     connection.execute("CREATE SEQUENCE compaction.doc_id; CREATE SEQUENCE compaction.generation")
     connection.execute(_TABLES.encode())
-    for table in TABLES:
+    for table in _FIRST:
         connection.execute(partitions_of(table).encode())
     # Frames are compressed already, and a part of them is to be read without the rest.
     connection.execute("ALTER TABLE compaction.blob ALTER data SET STORAGE EXTERNAL")
@@ -134,17 +136,37 @@ def _tables(connection: Connection) -> None:
         )
 
 
+_TOKENS = """
+CREATE TABLE compaction.access_token (
+    tenant text NOT NULL,
+    token_id text NOT NULL,
+    fields jsonb NOT NULL,
+    PRIMARY KEY (tenant, token_id)
+) PARTITION BY HASH (tenant);
+"""
+
+
+def _tokens(connection: Connection) -> None:
+    connection.execute(_TOKENS.encode())
+    connection.execute(partitions_of("access_token").encode())
+    _lock("access_token", connection)
+
+
 def _row_security(connection: Connection) -> None:
-    for table in LOCKED_TABLES:
-        connection.execute(
-            f"ALTER TABLE {SCHEMA}.{table} ENABLE ROW LEVEL SECURITY;"
-            f" ALTER TABLE {SCHEMA}.{table} FORCE ROW LEVEL SECURITY;"
-            f" CREATE POLICY tenant ON {SCHEMA}.{table}"
-            " USING (tenant = current_setting('app.tenant', true))".encode()
-        )
+    for table in _FIRST_LOCKED:
+        _lock(table, connection)
 
 
-MIGRATIONS: Sequence[Callable[[Connection], None]] = (_tables, _row_security)
+def _lock(table: str, connection: Connection) -> None:
+    connection.execute(
+        f"ALTER TABLE {SCHEMA}.{table} ENABLE ROW LEVEL SECURITY;"
+        f" ALTER TABLE {SCHEMA}.{table} FORCE ROW LEVEL SECURITY;"
+        f" CREATE POLICY tenant ON {SCHEMA}.{table}"
+        " USING (tenant = current_setting('app.tenant', true))".encode()
+    )
+
+
+MIGRATIONS: Sequence[Callable[[Connection], None]] = (_tables, _row_security, _tokens)
 """What was changed, in order. Whatever was released stays as it is: add to the end."""
 
 
