@@ -208,7 +208,7 @@ class TokenBudget:
 
     @property
     def overhead_tokens(self) -> int:
-        """What stands in the request besides the messages."""
+        """What the request contains besides the messages."""
         return self.request_count.overhead_tokens
 
 
@@ -368,7 +368,7 @@ def _budget(request: CompactRequest, settings: Settings) -> Budget:
 
 
 def reserve_warnings(request: CompactRequest, settings: Settings) -> tuple[str, ...]:
-    """What to say where a small window reserves less for the answer than the caller named."""
+    """The warning where a small window reserves less for the answer than the caller named."""
     named = request.max_output_tokens
     if named is None or (request.target_tokens is not None and request.context_window is None):
         return ()

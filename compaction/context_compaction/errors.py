@@ -18,7 +18,7 @@ The tree::
       - ArchiveDamagedError    stored bytes do not match their checksum
       - QueryError             a search or read pattern cannot be used
 
-Each message says what was wrong with which input, and what to do next.
+Each message names what was wrong with which input, and what to do next.
 """
 
 
@@ -70,7 +70,7 @@ class HookError(CompactionError):
     """A hook of the caller raised, which is this error's cause.
 
     Attributes:
-        result: The `CompactResult`, where it stood already; None where nothing was edited.
+        result: The `CompactResult`, where there was one already; None where nothing was edited.
     """
 
     def __init__(self, message: str, result: object = None) -> None:

@@ -26,7 +26,7 @@ HOST_TRANSCRIPT_FOLDERS = (".claude/projects", ".codex/sessions", ".pi/agent/ses
 
 @dataclass(frozen=True, slots=True)
 class DiskFile:
-    """A text file as it stands on disk.
+    """A text file as it is on disk.
 
     Attributes:
         text: Its content.
@@ -136,7 +136,7 @@ def host_folders(home: Path) -> tuple[Path, ...]:
 
 
 def default_folders(working_folder: Path, home: Path) -> tuple[Path, ...]:
-    """What a local server may read unless it is told otherwise.
+    """What a local server may read unless roots are configured.
 
     The working folder is left out where it is the file system's root or the home folder: hosts
     start servers there, and nobody means everything by it.

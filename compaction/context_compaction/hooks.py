@@ -49,7 +49,7 @@ async def tell_before(hook: Hook | None, tell: ReportProgress, stats: Compaction
 async def tell_after(
     hook: Hook | None, stats: CompactionStats | None, result: CompactResult
 ) -> None:
-    """Tell that the result stands; without `stats` nothing was to be compacted.
+    """Report that the result is complete; without `stats` nothing was to be compacted.
 
     Raises:
         HookError: The hook raised; the error's `result` has what was done.

@@ -151,7 +151,7 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret stands in a text: what it is, its first character and the one after."""
+    """Where a text contains a secret: what it is, its first character and the one after."""
 
     kind: str
     start: int
@@ -177,7 +177,7 @@ class _Rule:
     is_secret: Callable[[str], bool] = lambda _: True
 
     def find(self, text: str, offset: int) -> Iterator[Secret]:
-        """The secrets in a text that stands at `offset`."""
+        """The secrets in a text that begins at `offset`."""
         group = 1 if "secret" in self.pattern.groupindex else 0
         for found in self.pattern.finditer(text):
             if self.is_secret(found[group]):

@@ -21,20 +21,21 @@ class CompactRequest:
     Attributes:
         mode: "auto" does what the budget asks for; "micro" clears now, without replacing history;
             "full" summarises now; "reactive" is for a request that the provider refused as too
-            long; "record" archives and counts; "plan" says what "auto" would do, writing nothing.
+            long; "record" archives and counts; "plan" reports what "auto" would do and writes
+            nothing.
         format: Name of the message format; None finds it from the shape.
         session_id: The conversation's name in the archive; None derives one from its beginning.
         parent_session_id: The session that started this one, for a sub-agent.
         model: Name of the model, for its window and tokenizer.
-        context_window: Tokens; wins over what the model's name says.
+        context_window: Tokens; overrides the model's own.
         max_output_tokens: Tokens that the answer may take.
         target_tokens: Bring the context down to this instead of the policy's target. With a
             `context_window` that still happens at the window's trigger; without one, at once.
-        overhead_tokens: What stands in the request besides the messages, when `system` and
+        overhead_tokens: What the request contains besides the messages, when `system` and
             `tools` are not given.
         system: The system prompt, as a string or in the provider's form; counted, not edited. It
             is sent with every call, so no summary repeats it; system messages inside the list stay
-            where they are. What the user says against one of its rules is carried, and marked.
+            where they are. What the user writes against one of its rules is carried, and marked.
         tools: The tool definitions; counted, not edited.
         usage: The provider's last usage report, the anchor of the count ...
         usage_message_index: ... and the message of the list it was reported for.
@@ -44,13 +45,13 @@ class CompactRequest:
         pinned_messages: Places of messages in this list whose text is carried from the moment they
             leave.
         snip_messages: Places of messages in this list that are left out now, whatever the budget
-            asks for; a line with a pointer stands for each gap.
+            asks for; a line with a pointer replaces each gap.
         unpin: Texts, or ids from a receipt, that are no longer carried, from this call on.
         instructions: What a summary should dwell on.
         summarizer: Who writes the summary: "auto" takes the model that `compact` was given, if
             any; "extractive" takes none; "host" asks the caller.
         summary: The summary's prose, written by the host.
-        continuation: What `SummaryPrompt` had: ties `summary` to the messages that it stands for.
+        continuation: What `SummaryPrompt` had: ties `summary` to the messages that it replaces.
         idle_seconds: How long the conversation rested before this call.
         prepare: Keep the outcome in the archive instead of handing it back; see `Prepared`.
         apply: A `prepared_id`: replace the messages that it was prepared for, and nothing else.

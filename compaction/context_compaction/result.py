@@ -17,7 +17,7 @@ class TokenReport:
 
     Attributes:
         before: Estimate of what came in, overhead included; of a list that was compacted before,
-            of what stands for it now.
+            of what replaces it now.
         before_upper: Upper estimate of the same; above `trigger` "auto" acts.
         after: Estimate of what goes out.
         upper: Upper estimate of what goes out; within `limit` it fits.
@@ -39,12 +39,12 @@ class TokenReport:
 
 @dataclass(frozen=True, slots=True)
 class CompactionStats:
-    """What the hooks of a compaction are told.
+    """What the hooks of a compaction receive.
 
     Attributes:
         tokens_before: Estimate of what came in.
         tokens_after: Estimate of what goes out; before the compaction, the same as what came in.
-        compacted_blocks: Blocks that a summary stands for, or that a layer cleared.
+        compacted_blocks: Blocks that a summary replaces, or that a layer cleared.
         summary_block_count: Summaries in the list that goes out, those that were there included.
     """
 
@@ -73,11 +73,11 @@ class LayerReport:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Where a summary stands for history.
+    """Where a summary replaces history.
 
     Attributes:
-        first_kept_index: The first message of the input that stands after the summary.
-        start_seq: First archived message that the summary stands for ...
+        first_kept_index: The first message of the input that follows the summary.
+        start_seq: First archived message that the summary replaces ...
         stop_seq: ... and the last one.
         is_split_turn: Whether the cut lies inside a turn.
         pointer: `transcript://` range of what was replaced.
@@ -96,7 +96,7 @@ class Piece:
 
     Attributes:
         description: What it is, as "the newest request of the user".
-        index: Position in the list that came in, from 0; None for what stands beside the list.
+        index: Position in the list that came in, from 0; None for what is not in the list.
         tokens: Its size.
     """
 
@@ -161,8 +161,8 @@ class CompactResult:
         format: The format of `messages`.
         status: "unchanged" (nothing had to be done), "repaired" (the list was made valid and
             nothing else), "compacted" (something was cleared, stored or summarised, now or before;
-            see `recognised`), "planned" (nothing was written; the rest tells what "auto" would do),
-            "prepared" (the rest tells what applying will do), "needs_summary" (write it by
+            see `recognised`), "planned" (nothing was written: what "auto" would do),
+            "prepared" (what applying will do), "needs_summary" (write it by
             `summary_prompt` and call again with `summary`), or "no_progress" (nothing useful could
             be saved; `warnings` say why). The list differs from what came in where this is
             "repaired" or "compacted", after repairs with "no_progress", and where its beginning
@@ -172,8 +172,8 @@ class CompactResult:
         fits: Whether `tokens.upper` is within `tokens.limit`, and the request within its bytes.
         tokens: The figures.
         layers: What each layer did, in order.
-        edits: Every change, with the pointer to what stood there.
-        boundary: Where a summary stands for history, if one does.
+        edits: Every change, with the pointer to what was there.
+        boundary: Where a summary replaces history, if one does.
         restored: Paths of files whose text was put back.
         irreducible: When it does not fit: what is left, largest first.
         warnings: Everything a caller should know: repairs, stripped thinking, missing files.
@@ -181,7 +181,7 @@ class CompactResult:
         summary_prompt: For "needs_summary".
         prepared: For "prepared".
         recognised: Where the list begins with one that was compacted before.
-        receipt: All of this as JSON, as it stands in the archive.
+        receipt: All of this as JSON, as the archive has it.
     """
 
     session_id: str

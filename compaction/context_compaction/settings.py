@@ -64,7 +64,7 @@ class Settings:
         snip_head_messages: ... of which this many are the first ones.
         clear_every_turn: Run the clearing layers below the trigger too, and clear all that may be.
         compactable_kinds: Kinds of tools whose results `microcompact` clears; empty means all.
-        cleared_text: What stands before the pointer of a cleared result; {tool} is its name.
+        cleared_text: What precedes the pointer of a cleared result; {tool} is its name.
         keep_recent_results: `microcompact` leaves this many newest results alone ...
         keep_recent_result_tokens: ... and the newest ones that come to this together, at most ...
         min_result_tokens: ... and every result of at most so many tokens ...
@@ -86,11 +86,11 @@ class Settings:
         keep_recent_of: ... the budget being the target, or the window.
         keep_recent_turns: The last turns stay whole where they fit.
         split_turn: A cut inside the running turn leaves its request in full before a "checkpoint",
-            or folds it into the "summary" with the rest of what stood before the cut.
+            or folds it into the "summary" with the rest of what was before the cut.
         reactive_keep_messages: After a refusal keep this many newest messages first; 0 leaves it
             to the budget.
         reactive_retries: A request that was refused is compacted so many times, each time harder;
-            then the answer says that there is no use in another. 0 is as long as it gets smaller.
+            then the answer warns that another is of no use. 0 is as long as it gets smaller.
         summary_outline: The headings that a model writes under: our "summary", or Claude Code's
             "nine_sections" after an analysis that is thrown away.
         summary_too_long: Of a record that is too long for the model that summarises it, "clip"

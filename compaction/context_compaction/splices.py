@@ -18,7 +18,7 @@ class Splice:
     Attributes:
         start: Position in the list that came in, from 0, whatever other splices do.
         delete_count: How many messages of that list go.
-        insert: What stands in their place.
+        insert: What replaces them.
     """
 
     start: int

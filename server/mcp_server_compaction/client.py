@@ -213,7 +213,7 @@ class CompactionClient:
 
         Args:
             usage: Its report, for the request with the list of the last call.
-            message_count: How many messages or items its answer is; they stand directly behind
+            message_count: How many messages or items its answer is; they directly follow
                 that list in the next call.
         """
         self._usage = (usage, message_count)

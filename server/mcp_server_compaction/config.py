@@ -1,4 +1,4 @@
-"""What the server is told: flags before environment before defaults, read once and frozen."""
+"""The server's configuration: flags before environment before defaults, read once and frozen."""
 
 import os
 from collections.abc import Mapping, Sequence

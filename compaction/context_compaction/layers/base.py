@@ -57,8 +57,8 @@ class LayerContext:
         fresh_tokens: What the newest results, which the model has not seen, may count.
         unread_tokens: What stays of them together, where one is persisted; 0 is its preview.
         cut: Where history ends that is replaced.
-        summary: The message that stands for history.
-        checkpoint: The message that stands for the beginning of the running turn.
+        summary: The message that replaces history.
+        checkpoint: The message that replaces the beginning of the running turn.
         files: What may be put back, most wanted first.
         files_at: Where it is put back.
     """

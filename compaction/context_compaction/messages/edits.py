@@ -2,7 +2,6 @@
 
 import hashlib
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from context_compaction.messages.model import Messages
 
@@ -79,6 +78,3 @@ class Step:
     messages: Messages
     edits: tuple[Edit, ...] = ()
     blobs: tuple[Blob, ...] = ()
-
-
-Edits: TypeAlias = tuple[Edit, ...]

@@ -76,12 +76,12 @@ async def compact(
         read_file: Reads a file to put back after history was replaced; without it the text that
             the conversation last saw is used.
         model: Writes the prose of a summary where the request leaves that open; without it, or
-            where it fails, verbatim extracts stand there. It is never asked in the modes "plan"
+            where it fails, verbatim extracts replace it. It is never asked in the modes "plan"
             and "reactive".
         report_progress: Told how far the work is.
         before_compaction: Told once it is certain that something is to be compacted, before a
             summary is written; not where a host's summary is still wanted.
-        after_compaction: Told when the result stands.
+        after_compaction: Called with the complete result.
 
     Raises:
         InvalidMessageError: A message is malformed; nothing was written.

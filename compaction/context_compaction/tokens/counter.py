@@ -160,7 +160,7 @@ class MessageCounter:
         return sum(known(message, _message_bytes) for message in messages)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
-        """Tokens of what stands beside the messages: the system prompt and the tool definitions.
+        """Tokens of the system prompt and the tool definitions.
 
         Args:
             system: A string, or the prompt in any provider's JSON form.

@@ -1,4 +1,4 @@
-"""The command line: what it takes. What each command does stands in the file of its name.
+"""The command line: what it takes. What each command does is in the file of its name.
 
 Standard output carries the answer alone; everything else goes to standard error. Nothing heavy is
 imported before a command needs it, since hosts start the server through this file.

@@ -25,7 +25,7 @@ from mcp_server_compaction.hosts.importing import (
 
 
 def run_import(paths: Sequence[Path], config: Config, *, as_json: bool) -> bool:
-    """Import and say what was taken; whether all that was named could be.
+    """Import and report what was taken; returns whether all that was named could be.
 
     Raises:
         SettingsError: No path was named and no host's transcripts are there.

@@ -40,14 +40,14 @@ _SERVER_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class InstallOptions:
-    """What `install` was told.
+    """The options of `install`.
 
     Attributes:
         host: Name of the host.
         scope: For the user or for the project in the working folder.
         hooks: Whether to register the host's hooks too.
         roots: Folders that the server's tools may read files in.
-        print_only: Show what would stand in the file, and write nothing.
+        print_only: Show what the file would contain, and write nothing.
         dry_run: Show what would change, and write nothing.
     """
 
@@ -60,7 +60,7 @@ class InstallOptions:
 
 
 def run_install(options: InstallOptions, flags: Mapping[str, Any]) -> None:
-    """Register the server, and say what was written and what comes next.
+    """Register the server, and report what was written and what comes next.
 
     Raises:
         SettingsError: The host cannot be configured so, or a file cannot be read or written.
@@ -165,7 +165,7 @@ def _print_entry(host: Host, scope: Scope, installation: Installation) -> None:
 
 
 def run_doctor_of_host(host_name: str, *, as_json: bool) -> bool:
-    """Start the server as the host would, and say what is missing; whether all is well."""
+    """Start the server as the host would, and report what is missing; whether all is well."""
     from mcp_server_compaction.hosts.checking import Finding, check_host
 
     host = host_named(host_name)

@@ -62,7 +62,7 @@ def _document(session: SessionUsage) -> JsonObject:
 def run_prune(
     config: Config, *, older_than: str | None, max_size: str | None, dry_run: bool, as_json: bool
 ) -> None:
-    """Delete what is too old, then the oldest until the rest fits; or say what that would be.
+    """Delete what is too old, then the oldest until the rest fits; or report what that would be.
 
     Raises:
         SettingsError: Neither bound was given, or one cannot be read.

@@ -54,7 +54,7 @@ async def whole_session(archive: Archive, text: str) -> str:
 
 
 async def whole_pointer(archive: Archive, text: str) -> str:
-    """The pointer that a short form stands for; any other text as it is.
+    """The pointer that a short form abbreviates; any other text as it is.
 
     Raises:
         NotFoundError: No session is named so.

@@ -1,6 +1,6 @@
 """What people see: text of a transcript may not act on the terminal that it is shown on.
 
-A web page that an agent has read stands in the archive as it was; printed raw, its escape sequences
+A web page that an agent has read is in the archive as it was; printed raw, its escape sequences
 set titles, move the cursor and hide words.
 """
 

@@ -37,7 +37,6 @@ class ReplayedCall:
     Attributes:
         read_tokens: Read from the cache.
         written_tokens: Not in the cache before.
-        upper_tokens: Upper estimate of the request.
         changed: Whether the policy changed the list.
         breaks_prefix: Whether it does not begin with the whole request before.
         repeated_edits: Edits of messages that the policy itself had put there.
@@ -49,7 +48,6 @@ class ReplayedCall:
 
     read_tokens: int
     written_tokens: int
-    upper_tokens: int
     changed: bool
     breaks_prefix: bool
     repeated_edits: int
@@ -81,12 +79,9 @@ class Replay:
     @property
     def hit_share(self) -> float:
         """Part of all input that was read from the cache."""
-        return _share(self.calls)
-
-    @property
-    def steady_hit_share(self) -> float:
-        """The same of the requests that broke no prefix: between two compactions."""
-        return _share([call for call in self.calls if not call.breaks_prefix])
+        read = sum(call.read_tokens for call in self.calls)
+        total = read + sum(call.written_tokens for call in self.calls)
+        return read / total if total else 0.0
 
     @property
     def compactions(self) -> int:
@@ -184,12 +179,6 @@ def _room_tokens(request: CompactRequest) -> int:
     return budget.trigger_tokens
 
 
-def _share(calls: Sequence[ReplayedCall]) -> float:
-    read = sum(call.read_tokens for call in calls)
-    total = read + sum(call.written_tokens for call in calls)
-    return read / total if total else 0.0
-
-
 @dataclass(slots=True)
 class _Book:
     """Figures of messages, by object: the same ones come back call after call."""
@@ -225,7 +214,6 @@ class _Book:
         return ReplayedCall(
             read,
             sum(sizes) - read,
-            result.tokens.upper,
             result.changed,
             same < len(before),
             sum(

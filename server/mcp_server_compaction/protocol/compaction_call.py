@@ -53,7 +53,7 @@ class Input:
         folder: The working folder of the conversation, which relative paths start from.
         known_count: How many of the messages the archive supplied, before those of the call.
         notes: What the caller should know of the source.
-        path: The file that it stands in.
+        path: The file that contains it.
     """
 
     payload: Sequence[JsonObject]
@@ -69,7 +69,7 @@ class Input:
 
 
 def this_user() -> Places:
-    """Where the files of this process's user stand; the project is the folder it works in."""
+    """Where the files of this process's user are; the project is the folder it works in."""
     return Places(Path.home(), Path.cwd(), os.environ)
 
 
@@ -220,7 +220,7 @@ def converted(
     """The conversation in another format, archived as a session of its own.
 
     Raises:
-        CompactionError: The messages cannot be read, or not be told in that format.
+        CompactionError: The messages cannot be read, or not be written in that format.
     """
     from context_compaction import formats
     from context_compaction.formats.convert import convert, split_system

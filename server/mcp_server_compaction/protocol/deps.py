@@ -65,9 +65,9 @@ class Deps:
     """Everything that a handler may use.
 
     Attributes:
-        config: What the process was told.
+        config: The configuration of the process.
         archives: Where the archive comes from.
-        changes: Who is told when resources change.
+        changes: Who is notified when resources change.
         greeted: Set once a host has its answer to `initialize`, or to a request without one.
         imports: The sessions that hosts keep on disk.
     """

@@ -52,7 +52,7 @@ class Service:
 
     Attributes:
         host: The address that is listened on.
-        port: 0 takes a free one; standard error says which.
+        port: 0 takes a free one; standard error names it.
         unix_socket: Listen on this path instead, where only the user may connect and no token is
             asked for.
         workers: How many processes answer. One that dies is replaced.
@@ -107,7 +107,7 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     """Serve the viewer alone on this machine until interrupted.
 
     Args:
-        config: What the process was told.
+        config: The configuration of the process.
         port: 0 takes a free one.
         opens: Whether to open the user's browser.
 
@@ -141,7 +141,7 @@ def http_app(
     """The service as an ASGI application.
 
     Args:
-        config: What the process was told.
+        config: The configuration of the process.
         names: What it may be called; without hosts, whoever gets here is let in.
         token: What this machine's user may show.
         oauth: Whose tokens are taken beside the archive's own.

@@ -1,4 +1,4 @@
-"""What the process tells on standard error: warnings, a bounded number of each kind."""
+"""What the process writes to standard error: warnings, a bounded number of each kind."""
 
 import logging
 import sys

@@ -3,7 +3,7 @@
 Up to 2025-11-25 the server sends the client a request while the tool runs. Since 2026-07-28 it
 cannot: the call ends with the questions it has, and the client makes it again with the answers.
 Compaction is deterministic, so the repeated call comes to the same questions; answers of earlier
-rounds come back in the request state. That state is what the client's own model said, and is
+rounds come back in the request state. That state is what the client's own model wrote, and is
 checked like any model's text, so it needs no seal.
 """
 

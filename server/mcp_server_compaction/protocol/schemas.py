@@ -1,6 +1,6 @@
 """What the tools take and what they answer. Field descriptions are read by models: keep them short.
 
-The definitions stand in every host's context on every turn, so name, description and input schema
+The definitions are in every host's context on every turn, so name, description and input schema
 of all four tools together stay within 1,000 tokens (a test counts them).
 """
 
@@ -202,7 +202,7 @@ class SearchArguments(Arguments):
 
 
 class Answer(BaseModel):
-    """Base of every structured answer; a field that has nothing to say is left out."""
+    """Base of every structured answer; an empty field is left out."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
@@ -230,7 +230,7 @@ class LayerFigures(Answer):
 
 
 class BoundaryFigures(Answer):
-    """Where a summary stands for history."""
+    """Where a summary replaces history."""
 
     first_kept_index: int
     start_seq: int

@@ -61,7 +61,7 @@ class SnippetSizes:
 def search_answer(
     page: SearchPage, sizes: SnippetSizes, marks: Mapping[int, str] | None = None
 ) -> SearchAnswer:
-    """A page of hits as the tool answers it; `marks` tells of those that show an edit."""
+    """A page of hits as the tool answers it; `marks` describes those that show an edit."""
     told = marks or {}
     return SearchAnswer(
         hits=[

@@ -18,7 +18,7 @@ class Member:
 
     Attributes:
         info: What is known of it.
-        context_tokens: Estimate of what now stands in its context.
+        context_tokens: Estimate of what its context now contains.
         trigger_tokens: Its newest compaction's trigger; None before the first one.
         target_tokens: The same for the target.
     """
@@ -41,7 +41,7 @@ async def family_of(archive: Archive, session_id: str) -> list[Member]:
 
 
 def family_document(members: Sequence[Member]) -> JsonObject:
-    """The family as a resource tells it."""
+    """The family as a resource shows it."""
     return {
         "message_count": sum(member.info.message_count for member in members),
         "context_tokens": sum(member.context_tokens for member in members),

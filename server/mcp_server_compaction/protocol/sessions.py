@@ -1,4 +1,4 @@
-"""What there is to say of a session."""
+"""Sessions and their branches as resources describe them."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def wanted_writer(asked: WriterName, config: Config) -> WriterName:
-    """Who shall write: as the call asks, else as the server was told."""
+    """Who shall write: as the call asks, else as the server is configured."""
     return config.summaries.writer if asked == "auto" else asked
 
 
@@ -50,11 +50,11 @@ def model_for(
     *,
     may_refuse: bool = False,
 ) -> "SummaryModel | None":
-    """The model that writes; None where extracts, or the host's own text, shall stand.
+    """The model that writes; None where extracts, or the host's own text, are used.
 
     Args:
         wanted: Who shall write.
-        config: What the process was told.
+        config: The configuration of the process.
         sampling: The client's model, where it offers one.
         may_refuse: Whether a refusal of the client's would end the whole call. Such a model is
             asked only where it is named, since compaction must never fail for a summary's sake.

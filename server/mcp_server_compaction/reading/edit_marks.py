@@ -1,4 +1,4 @@
-"""What a passage of an edit is: its old text or its new one, and whether that stands today."""
+"""Whether a passage is the old text of an edit or the new one, and still in the file."""
 
 import posixpath
 from collections.abc import Sequence

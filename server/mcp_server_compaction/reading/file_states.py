@@ -1,4 +1,4 @@
-"""What a file said at the end of a session, or as of one of its messages, as its calls leave it."""
+"""The text of a file at the end of a session, or as of one of its messages, by its calls."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ _NAMED_PATHS = 10
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The text of a file, as far as it is known, and what there is to say of it."""
+    """The text of a file, as far as it is known, and what is known beside it."""
 
     text: str
     note: str

@@ -1,7 +1,7 @@
-"""Archived messages as a person or a model reads them: what was said, called and answered.
+"""Archived messages as a person or a model reads them: texts, calls and results.
 
 Signatures, usage and encodings stay out; the JSON lines, which can be asked for, have every byte.
-Nothing that was said is cut.
+No text is cut.
 """
 
 import difflib
@@ -62,7 +62,7 @@ def _message_text(
 
 
 def block_text(block: Block) -> str:
-    """What a block says, without the line that says what it is; a call as its arguments."""
+    """What a block contains, without the line that names its kind; a call as its arguments."""
     match block:
         case Text() | Thinking():
             return block.text

@@ -1,7 +1,7 @@
 """Cutting out the part of a stored text that was asked for, and saying how to get the next.
 
 A part is exact: its text is the stored text and nothing else, but for the numbers before the lines
-of messages that read as plain text. What it is, and how to go on, stands beside it.
+of messages that read as plain text. A note beside it names what it is and how to go on.
 """
 
 from dataclasses import dataclass

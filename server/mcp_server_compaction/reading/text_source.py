@@ -62,7 +62,7 @@ class TextSource(Protocol):
 
     @property
     def gap(self) -> str:
-        """What to say of that which should be in it and is damaged; empty where nothing is."""
+        """A note on what should be in it and is damaged; empty where nothing is."""
         ...
 
     @property
@@ -169,7 +169,7 @@ def _gap(damaged: Sequence[int]) -> str:
 
 
 def rest_of(source: TextSource, shown_lines: int) -> str | None:
-    """The pointer to what follows the first lines of a text; None where no pointer says that."""
+    """The pointer to what follows the first lines of a text; None where none does."""
     pointer = source.pointer
     if found := _OUTPUT.match(pointer):
         return f"output://{found.group(1)}/lines/{shown_lines + 1}-{_LAST_LINE}"

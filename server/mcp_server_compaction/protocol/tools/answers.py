@@ -23,17 +23,17 @@ def structured(
 ) -> CallToolResult:
     """The answer as structured content and, word for word, as JSON text.
 
-    Hosts show a model either the one or the other, so both say the same.
+    Hosts show a model either the one or the other, so both contain the same.
 
     Args:
         answer: The answer; fields that are None are left out.
-        beside: Fields of the answer that stand in the structured content alone: message lists,
+        beside: Fields of the answer that only the structured content has: message lists,
             which only programs ask for.
         cut: Whether long texts in `answer` are cut to keep within `MAX_ANSWER_CHARS`.
-        lead: The text field that stands first, whole up to `LEAD_CHARS`: the others make room.
+        lead: The text field that comes first, whole up to `LEAD_CHARS`: the others make room.
 
     Raises:
-        ToolError: What stands beside holds half a surrogate pair, which UTF-8 cannot carry.
+        ToolError: A field in `beside` contains half a surrogate pair, which UTF-8 cannot carry.
     """
     content = answer.model_dump(mode="json", exclude_none=True)
     if lead in content:

@@ -1,7 +1,7 @@
 """The four tools as hosts and models see them, without what does the work.
 
 A host asks for them at its start: nothing of the engine is imported here. Name, description and
-input schema stand in every context on every turn; a test counts their tokens.
+input schema are in every context on every turn; a test counts their tokens.
 """
 
 from collections.abc import Mapping

@@ -68,7 +68,7 @@ def count_text(text: str, model: str | None) -> int:
 
 
 def marker_of(blob: Blob, text: str, tool_name: str, preview_chars: int) -> str:
-    """The marker that stands for a stored text, the same that a compaction leaves."""
+    """The marker that replaces a stored text, the same that a compaction leaves."""
     from context_compaction.layers.preview import preview
 
     return placeholders.persisted(

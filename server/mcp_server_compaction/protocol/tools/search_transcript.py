@@ -1,4 +1,4 @@
-"""Tool: find what was said or printed, in messages and in stored outputs."""
+"""Tool: find what was written or printed, in messages and in stored outputs."""
 
 from dataclasses import replace
 
