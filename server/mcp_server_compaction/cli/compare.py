@@ -14,15 +14,9 @@ from context_compaction.tokens.counter import counter_for
 
 from mcp_server_compaction.cli.compact import read_input
 from mcp_server_compaction.cli.terminal import awaited, progress, say
-from mcp_server_compaction.compare.comparison import PolicyRow, Share, compare
-from mcp_server_compaction.compare.page import Table, page
+from mcp_server_compaction.compare.comparison import PolicyRow, compare
+from mcp_server_compaction.compare.page import Table, note_of, page, tables_of
 from mcp_server_compaction.config import Config
-
-# Two tables, since one of all columns is wider than a terminal and a page.
-_LEFT = ("policy", "tokens after", "user turns", "results", "files", "seconds")
-_SESSION = (
-    "policy", "acts", "over", "recall", "in context", "cached", "re-billed", "cost USD",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +42,8 @@ def run_compare(job: CompareFile, config: Config) -> None:
     for name in names:
         policy_named(name)
     rows, window = anyio.run(_compare, job, names, config)
-    note = _note(rows[0], job, window)
-    tables = [
-        Table("What one compaction of the whole leaves", _LEFT, [_left(row) for row in rows]),
-        Table("The session, replayed call by call", _SESSION, [_session(row) for row in rows]),
-    ]
+    note = note_of(rows[0], job.price, window)
+    tables = tables_of(rows)
     if job.html is not None:
         _write(job.html, page(rows, tables, f"{job.file.name}: {note}"))
     if job.as_json:
@@ -75,17 +66,6 @@ def run_compare(job: CompareFile, config: Config) -> None:
         say(f"Page written to {job.html}")
 
 
-def _note(row: PolicyRow, job: CompareFile, window: int) -> str:
-    return (
-        f"{row.tokens_before:,} tokens and {row.calls} calls through a window of {window:,} "
-        f"tokens. Cost: input at ${job.price:g} a million, cache reads at 0.1 and writes at 1.25 "
-        "of it, without summaries of a model. Recall: of the names that the model used again, the "
-        "part that stood in its request; in context: beside words that stood near them before. "
-        "Acts: how often it changed the list; over: calls that did not fit; cached: input read "
-        "from the cache; re-billed: tokens written to it again."
-    )
-
-
 async def _compare(
     job: CompareFile, names: list[str], config: Config
 ) -> tuple[list[PolicyRow], int]:
@@ -106,34 +86,6 @@ async def _compare(
     )
     with progress("Comparing") as tell:
         return await compare(given.payload, request, names, job.price, awaited(tell)), window
-
-
-def _left(row: PolicyRow) -> list[str]:
-    return [
-        row.policy,
-        f"{row.tokens_after:,}" + ("" if row.fits else " (too many)"),
-        _share(row.user_turns),
-        _share(row.results),
-        _share(row.files),
-        f"{row.compact_seconds:.2f}",
-    ]
-
-
-def _session(row: PolicyRow) -> list[str]:
-    return [
-        row.policy,
-        str(row.compactions),
-        str(row.calls_over),
-        f"{row.recall:.3f}",
-        f"{row.recall_with_context:.3f}",
-        f"{row.cache_hit_share:.1%}",
-        f"{row.rebilled_tokens:,}",
-        f"{row.cost_usd:.2f}",
-    ]
-
-
-def _share(share: Share) -> str:
-    return f"{share.kept}/{share.total}"
 
 
 def _print_table(table: Table) -> None:

@@ -30,9 +30,15 @@ td:first-child, th:first-child { text-align: left; } h2 { font-size: 1.05rem; }
   gap: 0 2rem; }
 figure { margin: 1rem 0; } figcaption { font-weight: 600; margin-bottom: .3rem; }
 svg { max-width: 100%; height: auto; } svg text { fill: var(--text); }
-.legend { font-size: 13px; margin: 0 0 .3rem; } .legend i { display: inline-block; width: .8em;
-  height: .8em; margin: 0 .3em 0 .9em; }
+.legend { font-size: 13px; margin: 0 0 .3rem; } .legend svg { margin: 0 .3em 0 .9em; }
 """
+
+
+# Two tables, since one of all columns is wider than a terminal and a page.
+_LEFT = ("policy", "tokens after", "user turns", "results", "files", "seconds")
+_SESSION = (
+    "policy", "acts", "over", "recall", "in context", "cached", "re-billed", "cost USD",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,54 @@ class Table:
     cells: Sequence[Sequence[str]]
 
 
+def tables_of(rows: Sequence[PolicyRow]) -> list[Table]:
+    """What was measured, in figures."""
+    return [
+        Table("What one compaction of the whole leaves", _LEFT, [_left(row) for row in rows]),
+        Table("The session, replayed call by call", _SESSION, [_session(row) for row in rows]),
+    ]
+
+
+def note_of(row: PolicyRow, price_usd: float, window: int) -> str:
+    """What was measured and how, for people."""
+    return (
+        f"{row.tokens_before:,} tokens and {row.calls} calls through a window of {window:,} "
+        f"tokens. Cost: input at ${price_usd:g} a million, cache reads at 0.1 and writes at 1.25 "
+        "of it, without summaries of a model. Recall: of the names that the model used again, the "
+        "part that stood in its request; in context: beside words that stood near them before. "
+        "Acts: how often it changed the list; over: calls that did not fit; cached: input read "
+        "from the cache; re-billed: tokens written to it again."
+    )
+
+
+def _left(row: PolicyRow) -> list[str]:
+    return [
+        row.policy,
+        f"{row.tokens_after:,}" + ("" if row.fits else " (too many)"),
+        _share(row.user_turns),
+        _share(row.results),
+        _share(row.files),
+        f"{row.compact_seconds:.2f}",
+    ]
+
+
+def _session(row: PolicyRow) -> list[str]:
+    return [
+        row.policy,
+        str(row.compactions),
+        str(row.calls_over),
+        f"{row.recall:.3f}",
+        f"{row.recall_with_context:.3f}",
+        f"{row.cache_hit_share:.1%}",
+        f"{row.rebilled_tokens:,}",
+        f"{row.cost_usd:.2f}",
+    ]
+
+
+def _share(share: Share) -> str:
+    return f"{share.kept}/{share.total}"
+
+
 def page(rows: Sequence[PolicyRow], tables: Sequence[Table], note: str) -> str:
     """The whole page.
 
@@ -52,6 +106,16 @@ def page(rows: Sequence[PolicyRow], tables: Sequence[Table], note: str) -> str:
         tables: The same in figures.
         note: What was measured and how, for people.
     """
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Policies compared</title><style>{_STYLE}</style></head><body>"
+        f"<h1>Policies compared</h1><p>{escape(note)}</p>{body(rows, tables)}</body></html>\n"
+    )
+
+
+def body(rows: Sequence[PolicyRow], tables: Sequence[Table]) -> str:
+    """The tables and charts alone, as HTML without styles of its own."""
     names = [row.policy for row in rows]
     charts = "".join([
         _bars("Tokens after one compaction of the whole", names,
@@ -74,13 +138,7 @@ def page(rows: Sequence[PolicyRow], tables: Sequence[Table], note: str) -> str:
               {"time": [row.compact_seconds for row in rows]}, ",.2f"),
         _scatter(rows),
     ])  # fmt: skip
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>Policies compared</title><style>{_STYLE}</style></head><body>"
-        f"<h1>Policies compared</h1><p>{escape(note)}</p>"
-        f'{"".join(map(_table, tables))}<div class="charts">{charts}</div></body></html>\n'
-    )
+    return f'{"".join(map(_table, tables))}<div class="charts">{charts}</div>'
 
 
 def _table(table: Table) -> str:
@@ -90,7 +148,8 @@ def _table(table: Table) -> str:
         for line in table.cells
     )
     return (
-        f'<h2>{escape(table.title)}</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f'<h2>{escape(table.title)}</h2><div class="wide" tabindex="0" role="region" '
+        f'aria-label="{escape(table.title)}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
@@ -183,7 +242,8 @@ def _figure(title: str, legend: str, height: float, parts: Sequence[str]) -> str
 
 def _legend(names: Sequence[str]) -> str:
     keys = "".join(
-        f'<i style="background:{_COLORS[at % len(_COLORS)]}"></i>{escape(name)}'
+        f'<svg viewBox="0 0 10 10" width="11" height="11" aria-hidden="true"><rect width="10" '
+        f'height="10" fill="{_COLORS[at % len(_COLORS)]}"/></svg>{escape(name)}'
         for at, name in enumerate(names)
     )
     return f'<p class="legend">{keys}</p>'

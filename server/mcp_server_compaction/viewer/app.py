@@ -24,6 +24,7 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.viewer import (
     branches,
     compactions,
+    comparing,
     context_now,
     export,
     keeping,
@@ -66,6 +67,8 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/sessions/{session_id}/retain", keeping.retain),
     ("GET", "/outputs/{output_id}", transcript.output),
     ("GET", "/search", searching.search),
+    ("GET", "/compare", comparing.comparison),
+    ("POST", "/compare", comparing.begin),
     ("GET", "/archive", keeping.usage),
     ("GET", "/archive/prune", keeping.plan),
     ("POST", "/archive/prune", keeping.prune),
@@ -97,9 +100,9 @@ class Archives:
             return self._archive
 
     @asynccontextmanager
-    async def closing(self, _: Starlette) -> AsyncGenerator[None]:
+    async def closing(self, app: Starlette) -> AsyncGenerator[None]:
         """Close it behind the application."""
-        async with self._stack:
+        async with self._stack, comparing.comparisons(app):
             yield
 
 

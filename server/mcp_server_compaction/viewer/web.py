@@ -40,7 +40,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-NAVIGATION = (("search", "Search"), ("archive", "Keep and clean"))
+NAVIGATION = (("search", "Search"), ("compare", "Compare"), ("archive", "Keep and clean"))
 SESSION_TABS = (
     ("", "Transcript"),
     ("/compactions", "Compactions"),

@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PAGES = (
     "/", "/sessions/main", "/sessions/main/compactions", "/sessions/main/compactions/last",
     "/sessions/main/context", "/sessions/main/keep", "/sessions/main/delete", "/search?q=rounded",
-    "/archive", "/archive/prune?days=0", "/sessions/main/messages/2/0", "/sessions/none",
+    "/archive", "/archive/prune?days=0", "/compare?session=main", "/sessions/main/messages/2/0",
+    "/sessions/none",
 )  # fmt: skip
 
 
@@ -150,6 +151,17 @@ def test_the_next_compaction_is_planned_and_pruning_shown_first(
     page.wait_for_selector("text=Nothing is deleted yet")
     page.goto(_base(address))
     assert page.locator(".session .title").count() == 3
+    assert watch.saw_nothing(), watch
+
+
+def test_policies_are_compared_while_one_watches(page: Any, address: str, watch: Watch) -> None:
+    page.goto(f"{_base(address)}/sessions/main")
+    page.click("text=Compare policies")
+    page.fill("input[name=window]", "6000")
+    page.click("main form button")
+    page.wait_for_selector("progress, .charts")
+    page.wait_for_selector(".charts svg[role=img]", timeout=120_000)
+    assert "no compaction" in page.inner_text("#comparison")
     assert watch.saw_nothing(), watch
 
 
