@@ -15,7 +15,7 @@ from context_compaction.archive import (
     StoredReceipt,
 )
 from context_compaction.errors import NotFoundError
-from context_compaction.messages.model import JsonObject, is_list, is_object
+from context_compaction.messages.model import JsonObject, compact_json, is_list, is_object
 
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.blocks import (
@@ -43,13 +43,18 @@ class Row:
 
     Attributes:
         kind: "kept" (as it was), "changed" (something of it left), "replaced" or "added".
-        before: Numbers of the messages before; -1 for a text of an earlier compaction.
+        before: What stood there.
         after: What stands there now; empty for "kept", since that is the same.
     """
 
     kind: str
-    before: tuple[int, ...]
+    before: tuple[ContextEntry, ...]
     after: tuple[ContextEntry, ...] = ()
+
+    @property
+    def seqs(self) -> tuple[int, ...]:
+        """The numbers of what stood there; -1 for a text of an earlier compaction."""
+        return tuple(map(_number, self.before))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,32 +81,33 @@ def rows_of(lists: CompactedLists) -> list[Row]:
     """
     if lists.after is None:
         return []
-    places = {_number(entry): at for at, entry in enumerate(lists.before)}
+    places = {_name(entry): at for at, entry in enumerate(lists.before)}
     rows: list[Row] = []
     at = 0
     made: list[ContextEntry] = []
     for entry in lists.after:
-        place = places.get(_number(entry), _NONE) if _number(entry) != _NONE else _NONE
+        place = places.get(_name(entry), _NONE)
         if place < at:
             made.append(entry)
             continue
         rows += _between(lists.before[at:place], made)
-        same = entry.seq != _NONE and lists.before[place].seq == entry.seq
-        rows.append(Row("kept" if same else "changed", (_number(entry),), () if same else (entry,)))
+        stood = lists.before[place]
+        same = stood == entry or (entry.seq != _NONE and stood.seq == entry.seq)
+        rows.append(Row("kept" if same else "changed", (stood,), () if same else (entry,)))
         at, made = place + 1, []
     return [*_joined([*rows, *_between(lists.before[at:], made)])]
 
 
 def _between(gone: Sequence[ContextEntry], made: Sequence[ContextEntry]) -> Iterator[Row]:
     if gone:
-        yield Row("replaced", tuple(map(_number, gone)), tuple(made))
+        yield Row("replaced", tuple(gone), tuple(made))
     elif made:
         yield Row("added", (), tuple(made))
 
 
 def _joined(rows: Sequence[Row]) -> Iterator[Row]:
     """Neighbours that were kept as one row."""
-    run: list[int] = []
+    run: list[ContextEntry] = []
     for row in rows:
         if row.kind == "kept":
             run += row.before
@@ -112,6 +118,12 @@ def _joined(rows: Sequence[Row]) -> Iterator[Row]:
         yield row
     if run:
         yield Row("kept", tuple(run))
+
+
+def _name(entry: ContextEntry) -> int | str:
+    """What tells that two entries are of one message: its number, or the text of ours."""
+    number = _number(entry)
+    return number if number != _NONE else compact_json(entry.raw)
 
 
 def _number(entry: ContextEntry) -> int:
@@ -193,7 +205,7 @@ async def _shown_rows(archive: Archive, info: SessionInfo, rows: Sequence[Row]) 
     wanted: list[int] = []
     for row in rows:
         if row.kind != "kept":
-            wanted += [seq for seq in row.before[:_HEADLINES_A_ROW] if seq != _NONE]
+            wanted += [entry.seq for entry in row.before[:_HEADLINES_A_ROW] if not entry.raw]
     read = await _read(archive, info.session_id, sorted(set(wanted[:_MOST_HEADLINES])))
     return await to_thread.run_sync(_views, info, rows, read)
 
@@ -207,8 +219,13 @@ def _views(
     now = Reading(info.session_id, info.message_count, reading.calls, UNFOLD_LINES, UNFOLD_CHARS)
     changed = 0
     for row in rows:
-        known = [read[seq] for seq in row.before[:_HEADLINES_A_ROW] if seq in read]
-        headlines = [] if row.kind == "kept" else message_views(known, reading)
+        headlines: list[MessageView] = []
+        for entry in row.before[:_HEADLINES_A_ROW] if row.kind != "kept" else ():
+            if entry.raw:
+                number = entry.source_seq
+                headlines.append(message_view(entry.raw, info.format, reading, seq=number))
+            elif entry.seq in read:
+                headlines += message_views([read[entry.seq]], reading)
         changed += row.kind == "changed"
         after = () if row.kind == "changed" and changed > _MOST_CHANGED else row.after
         views = [
@@ -251,7 +268,7 @@ def _asked(text: str, info: SessionInfo, stored: Sequence[StoredReceipt]) -> int
 def _row_document(row: Row) -> JsonObject:
     return {
         "kind": row.kind,
-        "before": list(row.before),
+        "before": list(row.seqs),
         "after": [{"source_seq": entry.source_seq, "message": entry.raw} for entry in row.after],
     }
 

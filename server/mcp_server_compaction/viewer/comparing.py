@@ -30,6 +30,7 @@ class Comparison:
     """One comparison, while it runs and when it is done.
 
     Attributes:
+        tenant: Whose it is.
         session_id: The session.
         names: The policies.
         window: The context window, in tokens; 0 until it is known.
@@ -40,6 +41,7 @@ class Comparison:
         is_over: Whether nobody waits for it any more.
     """
 
+    tenant: str
     session_id: str
     names: tuple[str, ...]
     window: int = 0
@@ -75,7 +77,7 @@ async def comparison(visit: Visit) -> Page:
     wanted = visit.query.get("session", "")
     info = await visit.archive.session_info(wanted) if wanted else None
     job: Comparison | None = visit.request.app.state.comparison
-    if job is not None and job.session_id != wanted:
+    if job is not None and (job.tenant, job.session_id) != (visit.archive.tenant, wanted):
         job = None
     document: JsonObject = {"session_id": wanted or None, "policies": list(POLICIES)}
     html = Markup("")
@@ -123,12 +125,9 @@ async def begin(visit: Visit) -> Response:
         raise QueryError("Choose at least one policy to compare.")
     state = visit.request.app.state
     if state.comparison is not None and state.comparison.is_running:
-        raise QueryError(
-            f"Another comparison runs, of session {state.comparison.session_id}. Wait until it is "
-            "done."
-        )
+        raise QueryError("Another comparison runs. Wait until it is done.")
     window = _window(form.get("window", [""])[0])
-    job = Comparison(info.session_id, names, window)
+    job = Comparison(visit.archive.tenant, info.session_id, names, window)
     messages, format = await _messages(visit.archive, info)
     state.comparison = job
     answer = redirect(f"/compare?session={info.session_id}")

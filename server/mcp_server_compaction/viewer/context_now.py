@@ -61,12 +61,13 @@ async def _counted(
     format, raws = await visit.archive.context(info.session_id, after=-MOST_MESSAGES)
     count = await to_thread.run_sync(counter_for, model)
     pieces = await to_thread.run_sync(pieces_of, raws, format, count)
-    planned = await _plan(visit, info, raws, format, policy, window, model) if raws else None
+    trigger, planned = window, None
+    if raws:
+        trigger, planned = await _plan(visit, info, raws, format, policy, window, model)
     kinds = by_kind(pieces)
     used = sum(kinds.values())
-    trigger = planned.tokens.trigger if planned else window
     free = max(0, trigger - used)
-    parts = [*kinds.items(), ("free", free), ("reserve", max(0, window - trigger))]
+    parts = [*kinds.items(), ("free", free), ("reserve", max(0, window - max(trigger, used)))]
     biggest = sorted(pieces, key=lambda piece: -piece.tokens)[:_BIGGEST]
     document: JsonObject = {
         "session_id": info.session_id,
@@ -106,8 +107,8 @@ async def _plan(
     policy: str,
     window: int,
     model: str | None,
-) -> CompactResult:
-    """What the next compaction would do; where it is not due, what it would do now."""
+) -> tuple[int, CompactResult]:
+    """The trigger, and what the next compaction would do; where it is not due, would do now."""
     from context_compaction.pipeline.compact import compact
 
     request = CompactRequest(
@@ -121,7 +122,7 @@ async def _plan(
     )
     due = await compact(raws, request, archive=visit.archive)
     if due.status != "unchanged" or due.tokens.before <= due.tokens.target:
-        return due
+        return due.tokens.trigger, due
     now = CompactRequest(
         mode="plan",
         format=format,
@@ -131,7 +132,7 @@ async def _plan(
         target_tokens=due.tokens.target,
         summarizer="extractive",
     )
-    return await compact(raws, now, archive=visit.archive)
+    return due.tokens.trigger, await compact(raws, now, archive=visit.archive)
 
 
 def _cleared(planned: CompactResult | None, pieces: Sequence[Piece]) -> list[dict[str, Any]]:

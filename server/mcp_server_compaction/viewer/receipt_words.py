@@ -46,8 +46,9 @@ def _size(receipt: Mapping[str, Any]) -> Iterator[str]:
     )
     saved = tokens["before"] - tokens["after"]
     share = 100 * saved / tokens["before"] if tokens["before"] else 0
+    change = f"{share:.0f}% less" if saved >= 0 else f"{count(-saved)} more"
     yield (
-        f"It now holds about {count(tokens['after'])}: {share:.0f}% less. The target was "
+        f"It now holds about {count(tokens['after'])}: {change}. The target was "
         f"{count(tokens['target'])}" + ("." if receipt.get("fits", True) else ", which it misses.")
     )
 
@@ -74,8 +75,12 @@ def _cache(receipt: Mapping[str, Any]) -> Iterator[str]:
     if cache:
         yield (
             f"The provider's cache holds up to message {cache['first_changed']} of the new list; "
-            f"{count(cache['rebilled_tokens'])} tokens are read anew once, and "
-            f"{count(cache['saved_tokens'])} are no longer sent with every call."
+            f"{count(cache['rebilled_tokens'])} tokens are read anew once"
+            + (
+                f", and {count(cache['saved_tokens'])} are no longer sent with every call."
+                if cache["saved_tokens"] > 0
+                else "."
+            )
         )
 
 

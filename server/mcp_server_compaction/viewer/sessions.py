@@ -51,8 +51,8 @@ class Figures:
     output_bytes: int
 
 
-# By session and the time of its last record: what has not changed is not read again.
-_figures: OrderedDict[tuple[str, float], Figures] = OrderedDict()
+# By tenant, session and the time of its last record: what has not changed is not read again.
+_figures: OrderedDict[tuple[str, str, float], Figures] = OrderedDict()
 
 
 async def listing(visit: Visit) -> Page:
@@ -65,7 +65,7 @@ async def listing(visit: Visit) -> Page:
         _day(query.get("until", "")),
     )
     infos, cursor = await matching(visit.archive, filters, query.get("cursor"))
-    rows = [_row(info) for info in _as_tree(infos)]
+    rows = [_row(info, visit.archive.tenant) for info in _as_tree(infos)]
     more = None
     if cursor:
         kept = {name: value for name, value in query.items() if name not in ("format", "cursor")}
@@ -104,7 +104,7 @@ async def figures_cell(visit: Visit) -> Page:
 
 async def figures_of(archive: Archive, info: SessionInfo) -> Figures:
     """What a session comes to."""
-    key = (info.session_id, info.last_seconds)
+    key = (archive.tenant, info.session_id, info.last_seconds)
     if key not in _figures:
         receipts = await archive.receipts(info.session_id)
         outputs = await archive.outputs(info.session_id)
@@ -119,8 +119,8 @@ async def figures_of(archive: Archive, info: SessionInfo) -> Figures:
 
 
 def is_compaction(receipt: JsonObject) -> bool:
-    """Whether a receipt tells of a list that was changed."""
-    return receipt.get("status") in ("compacted", "repaired")
+    """Whether a receipt tells of a compaction, and not of repairs alone."""
+    return receipt.get("status") == "compacted"
 
 
 def local_day(seconds: float) -> str:
@@ -151,8 +151,8 @@ def _as_tree(infos: Sequence[SessionInfo]) -> list[SessionInfo]:
     return [*placed.values()]
 
 
-def _row(info: SessionInfo) -> dict[str, Any]:
-    known = _figures.get((info.session_id, info.last_seconds))
+def _row(info: SessionInfo, tenant: str) -> dict[str, Any]:
+    known = _figures.get((tenant, info.session_id, info.last_seconds))
     document = session_document(info)
     if known is not None:
         document |= _figures_document(known)

@@ -66,8 +66,8 @@ class Step:
     words: str
 
 
-# By session and the model that it is counted for.
-_counted: OrderedDict[tuple[str, str], Counted] = OrderedDict()
+# By tenant, session with its beginning (a name may be used again), and the model counted for.
+_counted: OrderedDict[tuple[str, str, float, str], Counted] = OrderedDict()
 
 
 async def timeline(visit: Visit) -> Page:
@@ -75,7 +75,7 @@ async def timeline(visit: Visit) -> Page:
     info = await visit.archive.session_info(visit.path("session_id"))
     stored = await visit.archive.stored_receipts(info.session_id)
     model = counted_model([one.receipt for one in stored]) or visit.config.model
-    key = (info.session_id, model or "")
+    key = (visit.archive.tenant, info.session_id, info.first_seconds, model or "")
     counted = _counted.setdefault(key, Counted())
     _counted.move_to_end(key)
     if len(_counted) > _CACHED:

@@ -62,7 +62,7 @@ def test_lists_are_aligned_by_the_messages_that_they_share() -> None:
     before = tuple(map(entry, range(6)))
     after = (entry(-1), entry(3), entry(-1, 4), entry(-1), entry(5))
     rows = rows_of(CompactedLists(before, after))
-    assert [(row.kind, row.before, len(row.after)) for row in rows] == [
+    assert [(row.kind, row.seqs, len(row.after)) for row in rows] == [
         ("replaced", (0, 1, 2), 1),
         ("kept", (3,), 0),
         ("changed", (4,), 1),
@@ -89,7 +89,7 @@ def test_no_entry_of_either_list_is_left_out_or_shown_twice(data: Any) -> None:
             case _:
                 pass
     rows = rows_of(CompactedLists(tuple(before), tuple(after)))
-    told = [seq for row in rows for seq in row.before]
+    told = [seq for row in rows for seq in row.seqs]
     assert told == [one.seq if one.seq >= 0 else one.source_seq for one in before]
     made = [one for row in rows for one in row.after]
     kept = sum(len(row.before) for row in rows if row.kind == "kept")
