@@ -5,6 +5,7 @@ the host or from a model; where it cannot be had, extracts stand in its place. A
 written earlier is used again where it reaches the cut.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -71,6 +72,7 @@ _EXTRACTS_TOKENS = 3_000
 _FITTINGS = 4
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
+_NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
 # A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
 # more than a tenth. A list that is full to the brim would be compacted again by its next message.
 _REFILLS = 2
@@ -239,8 +241,17 @@ def grounding_source(context: CompactionContext, record: OriginalMessages) -> ch
     """What prose for `record` is held against."""
     # What the user says in the part that stays is no invention either.
     user_texts = (*_requests(context), *context.pins.texts, context.request.instructions)
-    messages = (*read_previous(record.lost).messages, *record.messages)
-    return check.source_of(messages, user_texts=user_texts, previous=record.earlier)
+    lost = read_previous(record.lost)
+    # What stays may be named as well, and so may what an earlier summary named.
+    named = {number for number in context.seqs if number >= 0}
+    named.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.lost}")))
+    return check.source_of(
+        (*lost.messages, *record.messages),
+        user_texts=user_texts,
+        previous=record.earlier,
+        numbers=(*lost.numbers, *record.numbers) if record.numbers else (),
+        other_numbers=named,
+    )
 
 
 def _requests(context: CompactionContext) -> list[str]:

@@ -115,6 +115,40 @@ def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
     assert draft.text.count(line) == 1
 
 
+NUMBERED = source_of(
+    parse(story(), format="anthropic"),
+    numbers=range(100, 100 + len(story())),
+    other_numbers=[7, 400],
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("- Module 3 reads billing/module_3.py [112-115].", None),
+        ("- Module 3 reads billing/module_3.py [113].", None),
+        ("- The limit is the same everywhere [101, 105].", None),
+        ("- Ticket INV-4711 [100]; billing/module_5.py [120].", None),
+        ("- It was said so before [7], and stays in sight [400].", None),
+        ("- `rows[99]` stays as it is, and so does rows[3].", None),
+        ("- There is no such message [99].", "- There is no such message."),
+        ("- Module 5 reads billing/module_5.py [101].", "- Module 5 reads billing/module_5.py."),
+        ("- [901] Module 5 is read [121].", "- Module 5 is read [121]."),
+        ("- billing/module_5.py [121, 100-102]", "- billing/module_5.py [121]"),
+        ("- billing/module_0.py [100 and 900]", "- billing/module_0.py [100]"),
+        ('- User: "Go on with module 4, please." [104]', '- User: "Go on with module 4, please."'),
+    ],
+)  # fmt: skip
+def test_a_number_stands_where_what_its_line_names_is_said(line: str, expected: str | None) -> None:
+    draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", NUMBERED)
+    assert draft.text == f"## Facts\n{expected or line}\n## Next step\nGo on."
+    assert draft.misnumbered == (() if expected is None else (line,))
+
+
+def test_without_numbers_of_the_record_none_is_checked() -> None:
+    assert "[999]" in draft_of("## Facts\n- a [999]\n## Next step\nGo on.", SOURCE).text
+
+
 def test_what_the_user_named_and_what_failed_must_not_be_missing() -> None:
     failed: Json = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
     failed["content"] = "compiling\nerror: missing column tax_rate"
@@ -223,3 +257,18 @@ def test_whatever_a_model_answers_the_promises_hold(
             assert again.messages == result.messages
 
     anyio.run(run)
+
+
+async def test_a_host_hears_which_numbers_were_taken_out_of_its_summary() -> None:
+    request = CompactRequest(
+        mode="full",
+        format="anthropic",
+        target_tokens=3_000,
+        summary=f"{SUMMARY}\n- billing/module_1.py was read [6], and billing/module_2.py [4711].",
+    )
+    async with temporary_archive() as archive:
+        result = await compact(story(), request, archive=archive)
+    [warning] = [text for text in result.warnings if "Numbers of messages" in text]
+    assert "[4711]" in warning
+    written = str(result.messages)
+    assert "billing/module_1.py was read [6], and billing/module_2.py." in written

@@ -7,12 +7,13 @@ over. Pure.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
+    Message,
     Messages,
     ToolCall,
     ToolResult,
@@ -34,6 +35,7 @@ from context_compaction.summarizers.llm.quotations import (
     without_false_quotations,
     without_quotations,
 )
+from context_compaction.summarizers.llm.references import NumberedTexts, without_false_numbers
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -61,11 +63,13 @@ class GroundingSource:
             the user's), and by anybody.
         salient: What should not be missing.
         language: The language that the user writes in, where that is plain.
+        numbered: The messages that may be named by number; none where numbers are not checked.
     """
 
     said: SpokenText
     salient: tuple[Salient, ...]
     language: str | None
+    numbered: NumberedTexts
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +79,25 @@ class CheckedDraft:
     Attributes:
         text: The text without thinking aloud and without quotations that nobody said.
         removed: The lines that were taken out for their quotations.
+        misnumbered: The lines out of which numbers of messages were taken.
         missing: Salient items that it does not name.
         is_foreign: Whether it is plainly in another language than the user's.
     """
 
     text: str
     removed: tuple[str, ...]
+    misnumbered: tuple[str, ...]
     missing: tuple[Salient, ...]
     is_foreign: bool
 
 
 def source_of(
-    messages: Messages, *, user_texts: Sequence[str] = (), previous: str = ""
+    messages: Messages,
+    *,
+    user_texts: Sequence[str] = (),
+    previous: str = "",
+    numbers: Sequence[int | None] = (),
+    other_numbers: Collection[int] = (),
 ) -> GroundingSource:
     """What the record says.
 
@@ -94,12 +105,22 @@ def source_of(
         messages: The record.
         user_texts: What the user said beside it: in what stays, pinned text, instructions.
         previous: The summary before.
+        numbers: The number of each of `messages` in the transcript; without them no number that a
+            summary names is checked.
+        other_numbers: Those of messages that it may name beside these.
     """
     requests = [text for message in messages if (text := user_text(message))]
     user = "\n".join((*requests, *user_texts, previous))
     anybody = "\n".join((user, *_other_texts(messages)))
     said = SpokenText(folded(user), folded(anybody))
-    return GroundingSource(said, salient_in(messages), speaker_language((*requests, *user_texts)))
+    language = speaker_language((*requests, *user_texts))
+    told = {
+        number: "\n".join(_texts_of(message)).lower()
+        for number, message in zip(numbers, messages, strict=bool(numbers))
+        if number is not None
+    }
+    numbered = NumberedTexts(told, frozenset(other_numbers).difference(told))
+    return GroundingSource(said, salient_in(messages), language, numbered)
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
@@ -123,12 +144,13 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
     if needs_headings and not has_headings(text):
         raise SummaryError(f"What was written has not the form of a summary: {one_line(text)}")
     kept, removed = without_false_quotations(text, source.said)
+    kept, misnumbered = without_false_numbers(kept, source.numbered)
     if not _has_content(kept):
         raise SummaryError("Nothing of what was written can be found in the record")
     # Our headings are English, and quotations are the user's.
     language = language_of(without_quotations(_HEADING_LINE.sub("", kept)))
     is_foreign = None not in {language, source.language} and language != source.language
-    return CheckedDraft(kept, removed, missing_in(kept, source.salient), is_foreign)
+    return CheckedDraft(kept, removed, misnumbered, missing_in(kept, source.salient), is_foreign)
 
 
 def cleaned(answer: str) -> str:
@@ -159,8 +181,17 @@ def _has_content(text: str) -> bool:
 def _other_texts(messages: Messages) -> Iterator[str]:
     for message in messages:
         yield from (text for author, text in passages(message) if author != "user")
-        for block in message.blocks:
-            if isinstance(block, ToolCall):
-                yield from map(str, named_arguments(block).values())
-            elif isinstance(block, ToolResult):
-                yield text_of(block.content)
+        yield from _tool_texts(message)
+
+
+def _texts_of(message: Message) -> Iterator[str]:
+    yield from (text for _, text in passages(message))
+    yield from _tool_texts(message)
+
+
+def _tool_texts(message: Message) -> Iterator[str]:
+    for block in message.blocks:
+        if isinstance(block, ToolCall):
+            yield from map(str, named_arguments(block).values())
+        elif isinstance(block, ToolResult):
+            yield text_of(block.content)

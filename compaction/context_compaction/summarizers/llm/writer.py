@@ -117,6 +117,12 @@ def finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = Fals
             f"{len(draft.removed)} lines of the summary were taken out, because they quote what "
             f"was not said: {shown}"
         )
+    if draft.misnumbered:
+        shown = "; ".join(line[:120] for line in draft.misnumbered[:3])
+        warnings.append(
+            f"Numbers of messages were taken out of {len(draft.misnumbered)} lines of the summary, "
+            f"because what these say does not stand there: {shown}"
+        )
     return Prose(draft.text, tuple(warnings), route, was_repaired)
 
 
