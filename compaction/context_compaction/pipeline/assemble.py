@@ -24,6 +24,7 @@ from context_compaction.layers.summary_message import (
     summary_message,
     with_turn_context,
 )
+from context_compaction.messages import placeholders
 from context_compaction.messages.cache_control import keep_cache_markers
 from context_compaction.messages.model import Message, Messages, make_message
 from context_compaction.messages.pins import block_of
@@ -128,12 +129,14 @@ def _restored(
 
 
 def _turn_tokens(context: CompactionContext, messages: Messages, at: int) -> int:
-    """What alternating roles will add once a message of the user's stands at `at`."""
+    """What is added once a message of the user's stands at `at`: for roles, and for manners."""
+    acknowledged = context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED))
+    said_tokens = acknowledged if context.settings.acknowledge else 0
     if not context.rules.roles_alternate:
-        return 0
+        return said_tokens
     restored = (*messages[:at], make_message("user", ""), *messages[at:])
     alternating = alternate_roles(restored).messages
-    return context.count.messages(alternating) - context.count.messages(restored)
+    return context.count.messages(alternating) - context.count.messages(restored) + said_tokens
 
 
 def _restore_at(messages: Messages, plan: Plan) -> int:
