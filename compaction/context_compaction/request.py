@@ -11,6 +11,8 @@ from context_compaction.messages.model import JsonObject
 Mode: TypeAlias = Literal["auto", "plan", "micro", "full", "reactive", "record"]
 SummarizerName: TypeAlias = Literal["auto", "extractive", "host"]
 
+DEFAULT_TENANT = "default"  # whose sessions they are where a process serves one tenant alone
+
 _SESSION_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 

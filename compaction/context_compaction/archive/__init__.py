@@ -8,7 +8,6 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from context_compaction.archive.values import (
-    DEFAULT_TENANT,
     NO_SEQ,
     AccessToken,
     AppendResult,
@@ -35,6 +34,7 @@ from context_compaction.archive.values import (
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import RedactionMode
+from context_compaction.request import DEFAULT_TENANT
 
 __all__ = [
     "DEFAULT_TENANT",

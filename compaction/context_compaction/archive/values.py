@@ -11,7 +11,6 @@ from context_compaction.messages.model import JsonObject
 NO_SEQ = -1  # of what has no number in a transcript: a message of our own making, an output
 T = TypeVar("T")
 
-DEFAULT_TENANT = "default"
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
