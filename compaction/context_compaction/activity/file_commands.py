@@ -72,6 +72,10 @@ _REWROTE = re.compile(
     r"(?:reformatted|fixed|changed by)|\breformatted \S|files were modified by this hook"
     r"|\bFormatted [1-9]\d{0,6} files?"
 )
+# Looking for these first is ten times faster than the pattern, which one of them stands in.
+_REWROTE_SIGNS = (
+    "Fixed ", "reformatted", "fixed", "changed by", "modified by this hook", "Formatted ",
+)  # fmt: skip
 _LINES_WANTED = re.compile(r"(\d+)(?:,(\d+|\$))?p;?\Z")
 _CODE_WRITES = re.compile(r"write|open\(|replace|rename|unlink|remove|>|sed |copy|move|\bmv\b|dump")
 _CHANGES_FOLDER = re.compile(r"(?:^|[;&|(\n])[ \t]{0,20}(?:cd|pushd|popd)\b")
@@ -157,7 +161,7 @@ MAX_COMMAND_CHARS = 10_000
 
 def rewrote_files(output: str) -> bool:
     """Whether a command says that it has changed files on its own account, as formatters do."""
-    return _REWROTE.search(output) is not None
+    return any(map(output.__contains__, _REWROTE_SIGNS)) and _REWROTE.search(output) is not None
 
 
 def may_change_folder(command: str) -> bool:

@@ -45,6 +45,8 @@ _GAP = re.compile(
     r"|^<response clipped>|\[(?:output )?truncated|tokens truncated…",
     re.IGNORECASE | re.MULTILINE,
 )
+# One of these stands in it; looking for them first is much faster.
+_GAP_SIGNS = ("truncated", "omitted", "elided", "removed", "<response clipped>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ def is_laid_out(text: str) -> bool:
 
 def is_cut(text: str) -> bool:
     """Whether something has been left out of the middle of `text`."""
-    return _GAP.search(text) is not None
+    small = text.lower()
+    return any(map(small.__contains__, _GAP_SIGNS)) and _GAP.search(text) is not None
 
 
 def shown_text(

@@ -103,6 +103,7 @@ def is_recalling(name: str) -> bool:
     return name.lower().endswith(_RECALLING_TOOLS)
 
 
+@lru_cache(maxsize=4_096)
 def plain_path(path: str) -> str:
     """`path` without "./" and doubled slashes: two spellings of a file are one file."""
     return path if "://" in path else posixpath.normpath(path)
@@ -136,7 +137,12 @@ def arguments_by_name(arguments: object) -> Mapping[str, Any]:
     if not isinstance(arguments, dict):
         return {}
     named = cast(Mapping[str, Any], arguments)
-    return {name.lower().replace("_", ""): value for name, value in named.items()}
+    return {_spelled(name): value for name, value in named.items()}
+
+
+@lru_cache(maxsize=1_000)  # tools have few arguments
+def _spelled(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _first_string(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:

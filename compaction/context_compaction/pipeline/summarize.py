@@ -97,7 +97,7 @@ def decide(
         read: What the archive has of what earlier summaries stand for.
     """
     archived = parsed_originals(read, context.format)
-    earlier_calls = earlier_calls_of(context, known, on_disk)
+    earlier_calls = earlier_calls_of(context, plan, known, on_disk)
     plan = filled(context, plan, earlier_calls)
     memory = summary_that_reaches(context, plan, session.states)
     return Decision(plan, earlier_calls, originals_of(context, plan, archived), archived, memory)

@@ -165,12 +165,16 @@ def known_files(
 
 
 def earlier_calls_of(
-    context: CompactionContext, known: KnownFiles | None, on_disk: Mapping[str, DiskFile]
+    context: CompactionContext,
+    plan: Plan,
+    known: KnownFiles | None,
+    on_disk: Mapping[str, DiskFile],
 ) -> EarlierCalls:
     """The state as earlier calls left it, and what `context.messages` say beyond them.
 
     Args:
         context: The call.
+        plan: What it is to come to: no file is put back where history stays.
         known: What both tell of files; None where nobody asks.
         on_disk: Those that may be read, by path.
     """
@@ -183,7 +187,7 @@ def earlier_calls_of(
         refill = _refill_stats(
             context.messages, context.seqs, known.earlier, count=context.count, settings=settings
         )
-    if context.policy.restores_files:
+    if plan.cut is not None and context.policy.restores_files:
         recent = recent_files(context.replayed(), settings.restore_kinds, context.messages)
     return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
 

@@ -42,6 +42,11 @@ _TROUBLE = re.compile(
     r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|npm ERR)",
     re.MULTILINE,
 )
+# One of these stands in it; looking for them first is ten times faster.
+_TROUBLE_SIGNS = (
+    "error TS", "error[", "Traceback (", "FAILED", "✖ ", "× ", "Error", "Exception", "error:",
+    "npm ERR",
+)  # fmt: skip
 # What says no more than that it failed.
 _ONLY_STATUS = re.compile(
     r"\W{0,8}(?:command )?(?:exited|exit|failed|returned)?[\w ]{0,40}\b\d{1,3}\W{0,8}",
@@ -175,7 +180,10 @@ def _observe(turn: Turn, number: int, author: str, text: str) -> None:
 
 def is_trouble(label: str, text: str) -> bool:
     """Whether the output of a command that did not fail tells of an error all the same."""
-    return not _LOOK.match(label) and _TROUBLE.search(text[:_SCANNED_CHARS]) is not None
+    shown = text[:_SCANNED_CHARS]
+    if _LOOK.match(label) or not any(map(shown.__contains__, _TROUBLE_SIGNS)):
+        return False
+    return _TROUBLE.search(shown) is not None
 
 
 def _action(
