@@ -38,7 +38,7 @@ _VERBS = ("wrote", "edited", "ran", "read")
 _MOST_NAMES = 24
 _MOST_EFFECTS = 12
 _TALLY_CHARS = (240, 800)
-_TALLY_WANT = 1.0
+_TALLY_WANT = 0.0
 _COMMIT = re.compile(
     r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
 )
@@ -132,7 +132,7 @@ def tally_lines(tally: Tally) -> Iterator[Line]:
     ]
     if told:
         text = "; ".join(told)
-        yield from versions((-2, 0), label, text, _TALLY_CHARS, (_TALLY_WANT, 2 + _TALLY_WANT))
+        yield from versions((-2, 0), label, text, _TALLY_CHARS, (_TALLY_WANT, 2.0))
     if tally.effects:
         text = f"{label}done, do not repeat: {'; '.join(tally.effects)}"
         yield Line((-2, 1), _TALLY_WANT, text)
