@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from mcp_server_compaction.hosts.catalog import HOSTS, Places
+from mcp_server_compaction.hosts.catalog import HOSTS, UserFolders
 
 from .clients import CLIENTS, Installed, installed, program_of
 from .scripted_host_model import FIND, PRINT, serve_host_model
@@ -29,7 +29,7 @@ def _wait_until_archived(host: Installed, text: str) -> None:
 
 def _configuration(host: Installed, name: str) -> dict[Path, bytes]:
     """The files that `install` may write, as far as they are there."""
-    places = Places(host.home, host.project, environment={})
+    places = UserFolders(host.home, host.project, environment={})
     hooks = HOSTS[name].hooks
     assert hooks is not None
     paths = {HOSTS[name].file(places, "user"), hooks.file(places, "user")}

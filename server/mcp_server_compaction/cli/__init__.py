@@ -26,7 +26,7 @@ from mcp_server_compaction.cli.terminal import say, shown
 from mcp_server_compaction.config import Config, load_config
 
 if TYPE_CHECKING:
-    from mcp_server_compaction.hosts.catalog import Scope
+    from mcp_server_compaction.hosts.catalog import ConfigScope
 
 
 class _Failure(click.ClickException):
@@ -526,7 +526,7 @@ def install(context: click.Context, /, **options: Any) -> None:
 @click.argument("host", metavar="HOST", type=HostName())
 @click.option("--scope", type=click.Choice(["user", "project"]), default="user", show_default=True)
 @click.option("--dry-run", is_flag=True, help="Show what would change; write nothing.")
-def uninstall(host: str, scope: "Scope", dry_run: bool) -> None:
+def uninstall(host: str, scope: "ConfigScope", dry_run: bool) -> None:
     """Take the server and its hooks out of HOST's configuration. The archive stays."""
     from mcp_server_compaction.cli.install import run_uninstall
 

@@ -27,7 +27,7 @@ from mcp_server_compaction.protocol.searching import (
 from mcp_server_compaction.protocol.session_tree import Member, family_document, family_of
 from mcp_server_compaction.protocol.sessions import iso_time, session_document
 from mcp_server_compaction.reading.json_path import source_at
-from mcp_server_compaction.reading.slices import Part, read_part
+from mcp_server_compaction.reading.slices import TextPart, read_part
 from mcp_server_compaction.reading.text_source import TextSource, open_source
 
 _LINES = re.compile(r"(\d{1,12})(?:-(\d{1,12}))?\Z")
@@ -113,7 +113,9 @@ async def _read(
         if json_path is not None:
             source = await source_at(source, json_path)
         if pattern is not None:
-            part: Part = await read_part(source, ReadArguments(output_id=pointer, pattern=pattern))
+            part: TextPart = await read_part(
+                source, ReadArguments(output_id=pointer, pattern=pattern)
+            )
             _print_exact(part.text + "\n" if part.text else "")
             return part.note + gap
         if lines is not None:

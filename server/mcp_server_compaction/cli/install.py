@@ -14,7 +14,13 @@ from context_compaction.errors import SettingsError
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE
 from mcp_server_compaction.cli.terminal import say
 from mcp_server_compaction.config import is_folder
-from mcp_server_compaction.hosts.catalog import SERVER_NAME, Host, Places, Scope, host_named
+from mcp_server_compaction.hosts.catalog import (
+    REGISTERED_NAME,
+    ConfigScope,
+    Host,
+    UserFolders,
+    host_named,
+)
 from mcp_server_compaction.hosts.config_text import changed_text
 from mcp_server_compaction.hosts.installing import (
     Change,
@@ -52,7 +58,7 @@ class InstallOptions:
     """
 
     host: str
-    scope: Scope
+    scope: ConfigScope
     hooks: bool
     roots: tuple[Path, ...]
     print_only: bool
@@ -102,7 +108,7 @@ def _installation(options: InstallOptions, flags: Mapping[str, Any]) -> Installa
     return Installation(this_program(), kept, told, with_hooks=options.hooks)
 
 
-def run_uninstall(host_name: str, scope: Scope, *, dry_run: bool) -> None:
+def run_uninstall(host_name: str, scope: ConfigScope, *, dry_run: bool) -> None:
     """Take the server and its hooks out of a host's configuration.
 
     Raises:
@@ -122,8 +128,8 @@ def run_uninstall(host_name: str, scope: Scope, *, dry_run: bool) -> None:
     say("The archive stays; `mcp-server-compaction usage` shows it.")
 
 
-def _places() -> Places:
-    return Places(Path.home(), Path.cwd(), os.environ)
+def _places() -> UserFolders:
+    return UserFolders(Path.home(), Path.cwd(), os.environ)
 
 
 def _apply(changes: Sequence[Change]) -> None:
@@ -150,12 +156,12 @@ def _show_diff(changes: Sequence[Change]) -> None:
             say(line)
 
 
-def _print_entry(host: Host, scope: Scope, installation: Installation) -> None:
+def _print_entry(host: Host, scope: ConfigScope, installation: Installation) -> None:
     places = _places()
     path = config_file(host, scope, places)
     say(f"# {path}", err=True)
     entry = host.entry([*installation.program, *installation.flags])
-    value = {host.section: {SERVER_NAME: entry}}
+    value = {host.section: {REGISTERED_NAME: entry}}
     say(changed_text(host.format, "", value, path).rstrip("\n"))
     if installation.with_hooks:
         for change in plan_install(host, scope, places, installation):

@@ -5,17 +5,17 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from context_compaction.errors import SettingsError
 
+from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.config_text import JSON, TOML, YAML_FORMAT, TextFormat
 
-SERVER_NAME = "compaction"
+REGISTERED_NAME = "compaction"
 
-Scope: TypeAlias = Literal["user", "project"]
+ConfigScope: TypeAlias = Literal["user", "project"]
 HookStyle: TypeAlias = Literal["groups", "flat", "plugin"]
-Json: TypeAlias = Any
 
 # Claude Code, Codex and Cursor take seconds, Gemini CLI milliseconds. A hook is done in well under
 # one; this only ends one that hangs.
@@ -23,7 +23,7 @@ _HOOK_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class UserFolders:
     """Where a user's files stand.
 
     Attributes:
@@ -69,7 +69,7 @@ class Hooks:
 
     events: Mapping[str, str]
     style: HookStyle
-    file: Callable[[Places, Scope], Path]
+    file: Callable[[UserFolders, ConfigScope], Path]
     has_milliseconds: bool = False
 
     @property
@@ -98,11 +98,11 @@ class Host:
     title: str
     section: str
     format: TextFormat
-    file: Callable[[Places, Scope], Path | None]
+    file: Callable[[UserFolders, ConfigScope], Path | None]
     entry: Callable[[Sequence[str]], dict[str, Json]]
     hooks: Hooks | None = None
     after: str = ""
-    package: Callable[[Places], Path | None] = lambda _places: None
+    package: Callable[[UserFolders], Path | None] = lambda _places: None
 
 
 def host_named(name: str) -> Host:
@@ -141,7 +141,7 @@ def _goose(command: Sequence[str]) -> dict[str, Json]:
     return {
         "enabled": True,
         "type": "stdio",
-        "name": SERVER_NAME,
+        "name": REGISTERED_NAME,
         "description": "Finds and reads what has left the context",
         "cmd": command[0],
         "args": list(command[1:]),
@@ -150,61 +150,65 @@ def _goose(command: Sequence[str]) -> dict[str, Json]:
     }
 
 
-def _user_only(file: Callable[[Places], Path]) -> Callable[[Places, Scope], Path | None]:
+def _user_only(
+    file: Callable[[UserFolders], Path],
+) -> Callable[[UserFolders, ConfigScope], Path | None]:
     return lambda places, scope: file(places) if scope == "user" else None
 
 
-def _either(user: Callable[[Places], Path], project: str) -> Callable[[Places, Scope], Path]:
+def _either(
+    user: Callable[[UserFolders], Path], project: str
+) -> Callable[[UserFolders, ConfigScope], Path]:
     return lambda places, scope: (
         user(places) if scope == "user" else places.project.joinpath(*project.split("/"))
     )
 
 
-def _claude_folder(places: Places) -> Path:
+def _claude_folder(places: UserFolders) -> Path:
     return places.moved("CLAUDE_CONFIG_DIR", places.home / ".claude")
 
 
-def _claude_json(places: Places) -> Path:
+def _claude_json(places: UserFolders) -> Path:
     return places.moved("CLAUDE_CONFIG_DIR", places.home) / ".claude.json"
 
 
-def _claude_plugin(places: Places) -> Path | None:
+def _claude_plugin(places: UserFolders) -> Path | None:
     listing = _claude_folder(places) / "plugins" / "installed_plugins.json"
     try:
         plugins = json.loads(listing.read_text("utf-8"))["plugins"]
-        return Path(plugins[f"{SERVER_NAME}@mcp-server-compaction"][0]["installPath"])
+        return Path(plugins[f"{REGISTERED_NAME}@mcp-server-compaction"][0]["installPath"])
     except (OSError, ValueError, LookupError, TypeError):
         return None  # none is installed, or by a version that notes it elsewhere
 
 
-def _gemini_extension(places: Places) -> Path | None:
-    folder = places.home / ".gemini" / "extensions" / SERVER_NAME
+def _gemini_extension(places: UserFolders) -> Path | None:
+    folder = places.home / ".gemini" / "extensions" / REGISTERED_NAME
     return folder if folder.is_dir() else None
 
 
-def _codex_folder(places: Places) -> Path:
+def _codex_folder(places: UserFolders) -> Path:
     return places.moved("CODEX_HOME", places.home / ".codex")
 
 
-def _opencode_file(places: Places, scope: Scope) -> Path:
+def _opencode_file(places: UserFolders, scope: ConfigScope) -> Path:
     """The one that is there: opencode reads both endings."""
     folder = places.xdg_config("opencode") if scope == "user" else places.project
     commented = folder / "opencode.jsonc"
     return commented if commented.exists() else folder / "opencode.json"
 
 
-def _opencode_plugin(places: Places, scope: Scope) -> Path:
+def _opencode_plugin(places: UserFolders, scope: ConfigScope) -> Path:
     folder = places.xdg_config("opencode") if scope == "user" else places.project / ".opencode"
     return folder / "plugins" / "mcp-server-compaction.js"
 
 
-def _goose_file(places: Places) -> Path:
+def _goose_file(places: UserFolders) -> Path:
     if places.platform == "win32":
         return places.config_home("Block") / "goose" / "config" / "config.yaml"
     return places.xdg_config("goose") / "config.yaml"
 
 
-def _zed_file(places: Places) -> Path:
+def _zed_file(places: UserFolders) -> Path:
     if places.platform == "win32":
         return places.config_home("Zed") / "settings.json"
     return places.xdg_config("zed") / "settings.json"

@@ -6,17 +6,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import cast
 
 import anyio
 from context_compaction.errors import SettingsError
 
-from mcp_server_compaction.hosts.catalog import SERVER_NAME, Host, Places, Scope
+from mcp_server_compaction.hosts import Json
+from mcp_server_compaction.hosts.catalog import REGISTERED_NAME, ConfigScope, Host, UserFolders
 from mcp_server_compaction.hosts.config_text import JSON, TextFormat, value_of
 from mcp_server_compaction.hosts.hook_events import as_object
 from mcp_server_compaction.hosts.installing import config_file, has_hooks, installed_command
-
-Json: TypeAlias = Any
 
 # What a program gets that is started from a desktop, and the patience of Codex.
 _BARE_PATH = "/usr/bin:/bin:/usr/sbin:/sbin"
@@ -31,10 +30,10 @@ class Finding:
     text: str
 
 
-async def check_host(host: Host, places: Places) -> list[Finding]:
+async def check_host(host: Host, places: UserFolders) -> list[Finding]:
     """What stands in the host's configuration, and whether it works."""
     findings: list[Finding] = []
-    scopes: tuple[Scope, ...] = ("user", "project")
+    scopes: tuple[ConfigScope, ...] = ("user", "project")
     for scope in scopes:
         if host.file(places, scope) is not None:
             findings += await _check_scope(host, scope, places)
@@ -64,7 +63,7 @@ async def check_host(host: Host, places: Places) -> list[Finding]:
     return findings
 
 
-async def _check_scope(host: Host, scope: Scope, places: Places) -> list[Finding]:
+async def _check_scope(host: Host, scope: ConfigScope, places: UserFolders) -> list[Finding]:
     path = config_file(host, scope, places)
     try:
         value = _value_at(path, host.format)
@@ -75,7 +74,7 @@ async def _check_scope(host: Host, scope: Scope, places: Places) -> list[Finding
         return []
     findings = [Finding(True, f"registered in {path}")]
     section = cast("dict[str, Json]", value[host.section])
-    entry = cast("dict[str, Json]", section[SERVER_NAME])
+    entry = cast("dict[str, Json]", section[REGISTERED_NAME])
     if entry.get("enabled") is False or entry.get("disabled") is True:
         findings.append(Finding(False, f"it is turned off in {path}: enable it there"))
     findings.append(await _start(command, entry))
@@ -130,7 +129,7 @@ async def _start(command: list[str], entry: Mapping[str, Json]) -> Finding:
     return Finding(True, f"starts in {seconds:.1f} s and offers {', '.join(tools)}")
 
 
-def _check_hooks(host: Host, scope: Scope, places: Places) -> Finding:
+def _check_hooks(host: Host, scope: ConfigScope, places: UserFolders) -> Finding:
     hooks = host.hooks
     if hooks is None:
         return Finding(True, f"{host.title} has no hooks")

@@ -8,13 +8,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from io import StringIO
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 from context_compaction.errors import SettingsError
 
-from mcp_server_compaction.hosts import jsonc
-
-Json: TypeAlias = Any
+from mcp_server_compaction.hosts import Json, jsonc
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,11 @@ Gemini CLI, Cursor and opencode give them to a hook; what a hook was not told is
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 from context_compaction.formats.session_files.opencode import messages_in
 
+from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook_events import as_list, as_object
-
-Json: TypeAlias = Any
 
 
 def read_foreign(host: str, payload: Mapping[str, Json]) -> list[Json] | None:

@@ -15,9 +15,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import NoReturn
 
 from mcp_server_compaction.archive_place import ARCHIVE_VARIABLE, archive_place
+from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook_events import (
     KINDS,
     TELLS_AT_PROMPT,
@@ -28,8 +29,6 @@ from mcp_server_compaction.hosts.hook_events import (
     shortened,
     told,
 )
-
-Json: TypeAlias = Any
 
 _LOG_BYTES = 1_000_000
 # Where a host writes how full its context is, seen from the end of its transcript.

@@ -6,9 +6,10 @@ tool, and waits for it.
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
-Json: TypeAlias = Any
+from mcp_server_compaction.hosts import Json
+
 Payload: TypeAlias = Mapping[str, Json]
 Kind: TypeAlias = Literal["tool", "prompt", "start", "compacting", "archive", "ending"]
 # Given a text, what is to stand in its place.

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import anyio
 from context_compaction.archive import Archive
@@ -19,10 +18,9 @@ from context_compaction.messages.edits import make_blob
 from context_compaction.redaction import REDACTION_MODES, RedactionMode
 from context_compaction.settings import Settings
 
+from mcp_server_compaction.hosts import Json
 from mcp_server_compaction.hosts.hook import HookCall, log_failure
 from mcp_server_compaction.hosts.hook_events import as_list, as_object
-
-Json: TypeAlias = Any
 
 # Cursor drops what has more than 10,000 characters, Claude Code puts it into a file.
 _NOTES_CHARS = 8_000

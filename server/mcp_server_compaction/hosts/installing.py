@@ -18,15 +18,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeAlias, cast
+from typing import cast
 
 from context_compaction.errors import SettingsError
 
-from mcp_server_compaction.hosts.catalog import SERVER_NAME, Hooks, Host, Places, Scope
+from mcp_server_compaction.hosts import Json
+from mcp_server_compaction.hosts.catalog import (
+    REGISTERED_NAME,
+    ConfigScope,
+    Hooks,
+    Host,
+    UserFolders,
+)
 from mcp_server_compaction.hosts.config_text import JSON, TextFormat, changed_text, value_of
 from mcp_server_compaction.hosts.hook_events import LARGE_CHARS, as_list, as_object
-
-Json: TypeAlias = Any
 
 _SCRIPT = "mcp-server-compaction"
 _MODULE = "mcp_server_compaction"
@@ -78,7 +83,7 @@ def this_program() -> list[str]:
 
 
 def plan_install(
-    host: Host, scope: Scope, places: Places, installation: Installation
+    host: Host, scope: ConfigScope, places: UserFolders, installation: Installation
 ) -> list[Change]:
     """What `install` would change; files that are as they should be are left out.
 
@@ -109,7 +114,7 @@ def plan_install(
     return [change for change in changes if change.before != change.after]
 
 
-def plan_uninstall(host: Host, scope: Scope, places: Places) -> list[Change]:
+def plan_uninstall(host: Host, scope: ConfigScope, places: UserFolders) -> list[Change]:
     """What `uninstall` would change.
 
     A file that nobody changed since becomes what it was, byte for byte; one that `install` made
@@ -178,7 +183,7 @@ def backup_of(path: Path) -> Path:
     return folder / f"{path.name}.{key}.bak"
 
 
-def config_file(host: Host, scope: Scope, places: Places) -> Path:
+def config_file(host: Host, scope: ConfigScope, places: UserFolders) -> Path:
     """The file in which the host looks for servers, links followed.
 
     Raises:
@@ -195,7 +200,7 @@ def config_file(host: Host, scope: Scope, places: Places) -> Path:
 
 def installed_command(host: Host, value: Mapping[str, Json]) -> list[str] | None:
     """The command line by which a configuration starts the server; None where it has none."""
-    entry = as_object(as_object(value.get(host.section)).get(SERVER_NAME))
+    entry = as_object(as_object(value.get(host.section)).get(REGISTERED_NAME))
     if not entry:
         return None
     command = entry.get("command", entry.get("cmd"))
@@ -253,18 +258,18 @@ def _with_server(
     host: Host, value: Mapping[str, Json], installation: Installation, path: Path
 ) -> dict[str, Json]:
     section = _table(value, host.section, path)
-    old = section.get(SERVER_NAME)
+    old = section.get(REGISTERED_NAME)
     flags = installation.flags
     if old is not None:
         if not _is_ours(old):
             raise SettingsError(
-                f"{path} has another server named {SERVER_NAME!r}. Nothing was written: rename it "
-                "there, then run this again."
+                f"{path} has another server named {REGISTERED_NAME!r}. Nothing was written: "
+                "rename it there, then run this again."
             )
         # What was chosen at an earlier installation stays, unless something is chosen now.
         flags = flags or _flags_of(installed_command(host, value) or [])
     entry = {**as_object(old), **host.entry([*installation.program, *flags])}
-    return {**value, host.section: {**section, SERVER_NAME: entry}}
+    return {**value, host.section: {**section, REGISTERED_NAME: entry}}
 
 
 def _table(value: Mapping[str, Json], name: str, path: Path) -> dict[str, Json]:
@@ -363,8 +368,8 @@ def _taken_out(host: Host, text: _Text) -> Change:
     kept = value_of(text.format, saved, text.path) if saved is not None else None
     value = _without_hooks(text.value, kept)
     section = as_object(value.get(host.section))
-    if _is_ours(section.get(SERVER_NAME, "")):
-        left = {name: item for name, item in section.items() if name != SERVER_NAME}
+    if _is_ours(section.get(REGISTERED_NAME, "")):
+        left = {name: item for name, item in section.items() if name != REGISTERED_NAME}
         value = {**value, host.section: left}
         if not left and (kept is None or host.section not in kept):
             del value[host.section]

@@ -8,9 +8,9 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
-Json: TypeAlias = Any
+from mcp_server_compaction.hosts import Json
 
 # Blanks and comments; a byte order mark may stand first.
 _GAP = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)

@@ -20,7 +20,7 @@ from context_compaction.formats.session_files.model import NewSession
 from context_compaction.formats.session_files.write import WRITERS
 from context_compaction.messages.model import JsonObject
 
-from mcp_server_compaction.hosts.catalog import Places
+from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.hosts.session_places import place_for
 
 RESUME_FORMATS = {
@@ -55,7 +55,7 @@ def write_resumable(
     *,
     origin: str,
     tokens: int,
-    places: Places,
+    places: UserFolders,
     title: str = "",
     model: str | None = None,
     cwd: str | None = None,

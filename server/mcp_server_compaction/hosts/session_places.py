@@ -9,7 +9,7 @@ from pathlib import Path
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.formats.session_files.hosts import MARK
 
-from mcp_server_compaction.hosts.catalog import Places
+from mcp_server_compaction.hosts.catalog import UserFolders
 
 CURRENT = "current"
 
@@ -21,7 +21,7 @@ _TAIL_BYTES = 1024 * 1024
 _MOST_SLUG_CHARS = 200
 
 
-def current_transcript(places: Places) -> Path:
+def current_transcript(places: UserFolders) -> Path:
     """The newest session file of the project, of whatever host.
 
     What `resume` wrote and no host has continued yet is passed over: it is nobody's session.
@@ -39,7 +39,9 @@ def current_transcript(places: Places) -> Path:
     )
 
 
-def place_for(host: str, session_id: str, cwd: str, beside: Path | None, places: Places) -> Path:
+def place_for(
+    host: str, session_id: str, cwd: str, beside: Path | None, places: UserFolders
+) -> Path:
     """Where a host looks for a session of the folder `cwd`.
 
     Args:
@@ -72,7 +74,7 @@ def place_for(host: str, session_id: str, cwd: str, beside: Path | None, places:
     return folder / f"{session_id}.jsonl"
 
 
-def root_of(host: str, places: Places) -> Path:
+def root_of(host: str, places: UserFolders) -> Path:
     """The folder of all sessions of a host."""
     home = places.home
     match host:
@@ -94,7 +96,7 @@ def _claude_code_folder(root: Path, cwd: str) -> Path | None:
     return next(root.glob(f"{name[:_MOST_SLUG_CHARS]}-*"), None)
 
 
-def _claude_code_files(places: Places) -> list[Path]:
+def _claude_code_files(places: UserFolders) -> list[Path]:
     folder = _claude_code_folder(root_of("claude-code", places), str(places.project))
     found = folder.glob("*.jsonl") if folder else ()
     return [path for path in found if not path.name.startswith("agent-")]
@@ -105,11 +107,11 @@ def _pi_folder(root: Path, cwd: str) -> Path:
     return root / f"--{name}--"
 
 
-def _pi_files(places: Places) -> Iterator[Path]:
+def _pi_files(places: UserFolders) -> Iterator[Path]:
     return _pi_folder(root_of("pi", places), str(places.project)).glob("*.jsonl")
 
 
-def _codex_files(places: Places) -> list[Path]:
+def _codex_files(places: UserFolders) -> list[Path]:
     found = root_of("codex", places).glob("*/*/*/rollout-*.jsonl")
     newest = sorted(found, key=_modified, reverse=True)[:_CODEX_FILES]
     return [path for path in newest if _codex_cwd(path) == str(places.project)]

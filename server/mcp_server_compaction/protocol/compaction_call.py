@@ -18,7 +18,7 @@ from context_compaction.result import CompactResult
 from context_compaction.settings import Settings
 
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.hosts.catalog import Places
+from mcp_server_compaction.hosts.catalog import UserFolders
 from mcp_server_compaction.hosts.session_places import CURRENT, current_transcript
 from mcp_server_compaction.protocol.arguments import parse_arguments, unknown_name
 from mcp_server_compaction.protocol.schemas import (
@@ -68,9 +68,9 @@ class Input:
     path: Path | None = None
 
 
-def this_user() -> Places:
+def this_user() -> UserFolders:
     """Where the files of this process's user are; the project is the folder it works in."""
-    return Places(Path.home(), Path.cwd(), os.environ)
+    return UserFolders(Path.home(), Path.cwd(), os.environ)
 
 
 async def input_of(arguments: CompactArguments, archive: Archive, config: Config) -> Input:

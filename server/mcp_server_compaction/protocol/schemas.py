@@ -8,13 +8,19 @@ from typing import Annotated, Any, Literal
 
 from context_compaction.request import Mode
 from context_compaction.result import Status
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    StrictStr,
+    model_validator,
+)
 
 from mcp_server_compaction.config import WriterName
 from mcp_server_compaction.protocol.arguments import Arguments
 
-Tokens = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
 # So many characters of a stored text in one answer, at most.
 MAX_READ_CHARS = 200_000
 
@@ -36,8 +42,10 @@ class CompactArguments(Arguments):
         description="plan: only tell. micro: clear. full: summarize. "
         "reactive: provider said prompt too long. record: archive, count.",
     )
-    context_window: Tokens | None = Field(default=None, description="In tokens; else by model.")
-    target_tokens: Tokens | None = None
+    context_window: PositiveInt | None = Field(
+        default=None, description="In tokens; else by model."
+    )
+    target_tokens: PositiveInt | None = None
     policy: str | None = Field(
         default=None, description="200K: default acts at 170K, leaves 51K; economy 84K, 13K."
     )
@@ -68,10 +76,10 @@ class CompactOptions(Arguments):
     """The rare settings of `compact_messages`, beside the constants of a policy."""
 
     model: str | None = Field(default=None, description="Model name, for its window and tokenizer.")
-    max_output_tokens: Tokens | None = Field(
+    max_output_tokens: PositiveInt | None = Field(
         default=None, description="Tokens the answer may take."
     )
-    overhead_tokens: Count = Field(
+    overhead_tokens: NonNegativeInt = Field(
         default=0, description="Tokens of system prompt and tools, where those are not given."
     )
     system: str | list[Any] | dict[str, Any] | None = Field(
@@ -83,7 +91,7 @@ class CompactOptions(Arguments):
     usage: dict[str, Any] | None = Field(
         default=None, description="The provider's last usage report, which anchors the count."
     )
-    usage_message_index: Count | None = Field(
+    usage_message_index: NonNegativeInt | None = Field(
         default=None, description="Index of the message that the usage was reported for."
     )
     pinned: list[StrictStr] = Field(
@@ -91,12 +99,12 @@ class CompactOptions(Arguments):
         description="Texts that every summary carries word for word, from this call on. A passage "
         "of the user may also be marked in place: <pin>…</pin>.",
     )
-    pinned_messages: list[Count] = Field(
+    pinned_messages: list[NonNegativeInt] = Field(
         default=[],
         description="Places in the messages of this call, from 0: their text is carried from the "
         "moment they leave, and their results are not cleared.",
     )
-    snip_messages: list[Count] = Field(
+    snip_messages: list[NonNegativeInt] = Field(
         default=[],
         description="Places in the whole list, from 0, of messages that are needed no more: they "
         "leave now, each call with its result, and a line with a pointer stands for each gap. "
@@ -146,7 +154,9 @@ class PersistArguments(Arguments):
     session_id: str | None = None
     tool_name: str | None = None
     tool_call_id: str | None = None
-    threshold_tokens: Count | None = Field(default=None, description="Store nothing below.")
+    threshold_tokens: NonNegativeInt | None = Field(
+        default=None, description="Store nothing below."
+    )
     preview_chars: Annotated[int, Field(ge=0, le=6_000)] | None = None
 
     @model_validator(mode="after")
@@ -160,16 +170,16 @@ class ReadArguments(Arguments):
     """Arguments of `read_persisted_output`."""
 
     output_id: str = Field(description="o_…, transcript://S/messages/3-7 or S/files/PATH@7.")
-    start_line: Annotated[int, Field(ge=1)] | None = None
-    offset: Count | None = Field(default=None, description="In characters.")
-    limit: Annotated[int, Field(ge=1)] | None = Field(
+    start_line: PositiveInt | None = None
+    offset: NonNegativeInt | None = Field(default=None, description="In characters.")
+    limit: PositiveInt | None = Field(
         default=None, description="Lines; characters with offset; matches with pattern."
     )
     pattern: str | None = Field(default=None, description="Text or regex, as grep -n.")
     context: Annotated[int, Field(ge=0, le=50)] | None = Field(
         default=None, description="Lines around a match."
     )
-    tail: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Last lines.")
+    tail: PositiveInt | None = Field(default=None, description="Last lines.")
     json_path: str | None = Field(default=None, description="$.items[*].id")
     as_json: bool | None = Field(default=None, description="As exact JSON lines.")
 

@@ -16,7 +16,7 @@ _NAMED_PATHS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class FileState:
+class FileAtMessage:
     """The text of a file, as far as it is known, and what is known beside it."""
 
     text: str
@@ -25,7 +25,7 @@ class FileState:
 
 async def file_state(
     archive: Archive, session_id: str, head: str | None, path: str, until: int | None
-) -> FileState:
+) -> FileAtMessage:
     """The file at `path`, or the one path that ends with it, after message `until`.
 
     Args:
@@ -102,14 +102,14 @@ def _named(files: dict[str, ReplayedFile], path: str, session_id: str) -> Replay
     )
 
 
-def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileState:
+def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileAtMessage:
     if file.is_deleted:
         raise NotFoundError(
             f"{file.path} was deleted at message {seqs[file.changed_at]}. Read it as of an earlier "
             f"one: transcript://{session_id}/files/{file.path}@{max(0, seqs[file.changed_at] - 1)}."
         )
     if file.text is not None:
-        return FileState(file.text, _whole_note(file, seqs))
+        return FileAtMessage(file.text, _whole_note(file, seqs))
     why = f" since message {seqs[file.lost_at]}: {file.lost}" if file.lost else ""
     if not file.parts:
         raise NotFoundError(
@@ -117,7 +117,7 @@ def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileStat
             f"transcript://{session_id}/messages/{seqs[file.used_at]}."
         )
     shown = [f"Lines {part.start_line}-{part.stop_line}:\n{part.text}\n" for part in file.parts]
-    return FileState("".join(shown), f" Only these lines of {file.path} are known{why}.")
+    return FileAtMessage("".join(shown), f" Only these lines of {file.path} are known{why}.")
 
 
 def _whole_note(file: ReplayedFile, seqs: Sequence[int]) -> str:

@@ -18,7 +18,7 @@ DEFAULT_CHARS = 7_000
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TextPart:
     """A part of a text: exact, unless it is a list of matches.
 
     Attributes:
@@ -30,7 +30,7 @@ class Part:
     note: str
 
 
-async def read_part(source: TextSource, arguments: ReadArguments) -> Part:
+async def read_part(source: TextSource, arguments: ReadArguments) -> TextPart:
     """The part of `source` that `arguments` ask for.
 
     Raises:
@@ -47,7 +47,7 @@ async def read_part(source: TextSource, arguments: ReadArguments) -> Part:
     return await _lines(source, arguments.start_line or 1, arguments.limit)
 
 
-async def _characters(source: TextSource, offset: int, limit: int | None) -> Part:
+async def _characters(source: TextSource, offset: int, limit: int | None) -> TextPart:
     if offset > source.size_chars:
         raise QueryError(
             f"offset {offset} lies behind the end: {source.pointer} has {source.size_chars} "
@@ -55,12 +55,12 @@ async def _characters(source: TextSource, offset: int, limit: int | None) -> Par
         )
     text = await source.characters(offset, min(limit or DEFAULT_CHARS, MAX_READ_CHARS))
     stop = offset + len(text)
-    return Part(
+    return TextPart(
         text, f"Characters {offset}-{stop} of {source.size_chars}. {_next_chars(source, stop)}"
     )
 
 
-async def _lines(source: TextSource, start_line: int, limit: int | None) -> Part:
+async def _lines(source: TextSource, start_line: int, limit: int | None) -> TextPart:
     if start_line > max(1, source.line_count):
         raise QueryError(
             f"start_line {start_line} lies behind the end: {source.pointer} has "
@@ -84,7 +84,7 @@ async def _lines(source: TextSource, start_line: int, limit: int | None) -> Part
     )
     form = " as NUMBER:TEXT" if source.is_numbered and count else ""
     size = f"{source.line_count}{form} ({source.size_chars} characters in all)"
-    return Part(text, f"{shown} of {size}. {further}")
+    return TextPart(text, f"{shown} of {size}. {further}")
 
 
 def _numbered(text: str, start_line: int) -> str:
@@ -95,10 +95,10 @@ def _numbered(text: str, start_line: int) -> str:
     return "\n".join([*(f"{at}:{line}" for at, line in enumerate(lines, start_line)), *last])
 
 
-async def _long_line(source: TextSource, line: int, text: str) -> Part:
+async def _long_line(source: TextSource, line: int, text: str) -> TextPart:
     start = await source.offset_of_line(line)
     stop = start + len(text)
-    return Part(
+    return TextPart(
         text,
         f"The beginning of line {line} of {source.line_count}, which is too long for one answer: "
         f"characters {start}-{stop} of {source.size_chars}. {_next_chars(source, stop)}",
@@ -109,7 +109,7 @@ def _next_chars(source: TextSource, stop: int) -> str:
     return f"Go on with offset={stop}." if stop < source.size_chars else "That is the end."
 
 
-async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern: str) -> Part:
+async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern: str) -> TextPart:
     found = await find_matches(
         source,
         pattern,
@@ -119,13 +119,13 @@ async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern:
         max_chars=DEFAULT_CHARS,
     )
     if not found.text:
-        return Part("", f"No line of {source.line_count} matches. Try another pattern.")
+        return TextPart("", f"No line of {source.line_count} matches. Try another pattern.")
     further = (
         f"Go on with start_line={found.next_line}."
         if found.next_line
         else "There are no more matches."
     )
-    return Part(
+    return TextPart(
         found.text,
         f"Matching lines of {source.line_count} as NUMBER:TEXT, context as NUMBER-TEXT; a long "
         f"line is cut around its match. {further}",

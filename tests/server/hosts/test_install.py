@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from mcp_server_compaction.cli import main
-from mcp_server_compaction.hosts.catalog import HOSTS, Places
+from mcp_server_compaction.hosts.catalog import HOSTS, UserFolders
 from mcp_server_compaction.hosts.installing import this_program
 from ruamel.yaml import YAML
 
@@ -319,7 +319,7 @@ def test_a_root_that_is_no_folder_is_refused(home: Path, run: Run) -> None:
 def test_a_desktop_program_keeps_its_settings_where_its_system_does(
     platform: str, expected: str
 ) -> None:
-    places = Places(Path("/h"), Path("/p"), {"APPDATA": "/roaming"}, platform)
+    places = UserFolders(Path("/h"), Path("/p"), {"APPDATA": "/roaming"}, platform)
     assert str(HOSTS["claude-desktop"].file(places, "user")) == expected
 
 

@@ -6,7 +6,7 @@ from mcp_types import CallToolResult, TextContent
 from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.schemas import ReadArguments
 from mcp_server_compaction.protocol.tools.answers import is_utf8, sendable
-from mcp_server_compaction.reading.slices import Part, read_part
+from mcp_server_compaction.reading.slices import TextPart, read_part
 from mcp_server_compaction.reading.text_source import open_source
 
 
@@ -36,9 +36,9 @@ async def read_output(archive: Archive, arguments: ReadArguments) -> CallToolRes
     )
 
 
-def _sendable_part(part: Part) -> Part:
+def _sendable_part(part: TextPart) -> TextPart:
     """`part`, with lone surrogates spelt out if it has any: UTF-8 cannot carry them."""
     if is_utf8(part.text):
         return part
     note = f"{part.note} Halves of surrogate pairs are spelt out as \\udxxx."
-    return Part(sendable(part.text), note)
+    return TextPart(sendable(part.text), note)
