@@ -6,10 +6,12 @@ looked at.
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import anyio
 from context_compaction.archive import Archive
 from context_compaction.errors import CompactionError
+from context_compaction.file_access import host_folders
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -21,6 +23,7 @@ from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.viewer import (
     branches,
     compactions,
@@ -34,6 +37,7 @@ from mcp_server_compaction.viewer import (
     transcript,
 )
 from mcp_server_compaction.viewer.access import Access, give_cookie
+from mcp_server_compaction.viewer.places import Places
 from mcp_server_compaction.viewer.web import (
     HEADERS,
     Handler,
@@ -46,6 +50,9 @@ from mcp_server_compaction.viewer.web import (
     respond,
     static_file,
 )
+
+# A person who waits for a session to appear looks at the list about as often.
+_IMPORT_SECONDS = 15.0
 
 PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", sessions.listing),
@@ -101,9 +108,23 @@ class Archives:
 
     @asynccontextmanager
     async def closing(self, app: Starlette) -> AsyncGenerator[None]:
-        """Close it behind the application."""
-        async with self._stack, comparing.comparisons(app):
+        """Close it behind the application, which meanwhile learns of this user's new sessions."""
+        home = Path.home()
+        # Only for this machine's own user: elsewhere nobody's folders are looked into.
+        app.state.places = Places(home) if self._config.imports_sessions else None
+        folders = host_folders(home) if self._config.imports_sessions else ()
+        imports = SessionImports(self._config.archive_folder, folders, self.get)
+        async with self._stack, comparing.comparisons(app), anyio.create_task_group() as background:
+            background.start_soon(_import_new, imports)
             yield
+            background.cancel_scope.cancel()
+
+
+async def _import_new(imports: SessionImports) -> None:
+    """Archive what hosts have written since, for as long as somebody may look."""
+    while True:
+        await imports.catch_up(START_SECONDS)
+        await anyio.sleep(_IMPORT_SECONDS)
 
 
 def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:

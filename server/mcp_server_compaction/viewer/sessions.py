@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
+from anyio import to_thread
 from context_compaction.archive import Archive, SessionInfo
 from context_compaction.errors import QueryError
 from context_compaction.messages.model import JsonObject
 
 from mcp_server_compaction.protocol.sessions import session_document
+from mcp_server_compaction.viewer.places import Place, Places
 from mcp_server_compaction.viewer.web import Page, Visit
 
 PAGE_SIZE = 40
@@ -65,7 +67,11 @@ async def listing(visit: Visit) -> Page:
         _day(query.get("until", "")),
     )
     infos, cursor = await matching(visit.archive, filters, query.get("cursor"))
-    rows = [_row(info, visit.archive.tenant) for info in _as_tree(infos)]
+    places: Places | None = visit.request.app.state.places
+    held: dict[str, Place] = {}
+    if places is not None:
+        held = await to_thread.run_sync(places.find, [info.session_id for info in infos])
+    rows = [_row(info, visit.archive.tenant, held.get(info.session_id)) for info in _as_tree(infos)]
     more = None
     if cursor:
         kept = {name: value for name, value in query.items() if name not in ("format", "cursor")}
@@ -151,16 +157,18 @@ def _as_tree(infos: Sequence[SessionInfo]) -> list[SessionInfo]:
     return [*placed.values()]
 
 
-def _row(info: SessionInfo, tenant: str) -> dict[str, Any]:
+def _row(info: SessionInfo, tenant: str, place: Place | None) -> dict[str, Any]:
     known = _figures.get((tenant, info.session_id, info.last_seconds))
     document = session_document(info)
     if known is not None:
         document |= _figures_document(known)
+    if place is not None:
+        document |= {"host": place.host, "folder": place.folder}
     return {
         "info": info,
         "figures": known,
         "day": local_day(info.last_seconds),
-        "place": None,
+        "place": place,
         "document": document,
     }
 
