@@ -1,6 +1,8 @@
 """Fixtures for every test."""
 
 import os
+from collections.abc import Generator
+from itertools import count
 
 import pytest
 from hypothesis import settings
@@ -22,3 +24,36 @@ os.environ["MCP_COMPACTION_IMPORT"] = "off"
 def anyio_backend() -> str:
     """The server's libraries need asyncio; the library itself is anyio throughout."""
     return "asyncio"
+
+
+_databases = count()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Generator[str]:
+    """The address of a PostgreSQL server, as one who may do everything there."""
+    from tests.support.postgres import make_role, running_server
+
+    with running_server() as address:
+        make_role(address)
+        yield address
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str) -> Generator[str]:
+    """The name of a database with the archive's tables, which others are copied from."""
+    from tests.support.postgres import database, make_tables
+
+    with database(postgres_server, f"template_{os.getpid()}") as address:
+        make_tables(address)
+        yield f"template_{os.getpid()}"
+
+
+@pytest.fixture
+def postgres_address(postgres_server: str, postgres_template: str) -> Generator[str]:
+    """The address of an empty archive in PostgreSQL, for a role without rights of its own."""
+    from tests.support.postgres import database
+
+    name = f"archive_{os.getpid()}_{next(_databases)}"
+    with database(postgres_server, name, postgres_template) as address:
+        yield address

@@ -15,8 +15,10 @@ from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import quote
 
+import anyio
 import psycopg
 import pytest
+from context_compaction import open_archive
 
 ADDRESS_VARIABLE = "MCP_COMPACTION_TEST_POSTGRES"
 APP = "app"  # a role without rights of its own, as a service should have
@@ -165,3 +167,13 @@ def make_role(address: str) -> None:
         found = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (APP,)).fetchone()
         if found is None:
             connection.execute(f"CREATE ROLE {APP} LOGIN PASSWORD '{APP}'".encode())
+
+
+def make_tables(address: str) -> None:
+    """Have an archive make its tables."""
+
+    async def make() -> None:
+        async with open_archive(address):
+            pass
+
+    anyio.run(make)

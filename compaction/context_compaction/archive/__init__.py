@@ -14,6 +14,7 @@ from context_compaction.archive.values import (
     ArchivedMessage,
     CompactedLists,
     ContextEntry,
+    CopiedRecord,
     Health,
     History,
     Hit,
@@ -45,6 +46,7 @@ __all__ = [
     "ArchivedMessage",
     "CompactedLists",
     "ContextEntry",
+    "CopiedRecord",
     "Health",
     "History",
     "Hit",
@@ -267,6 +269,28 @@ class Maintenance(Protocol):
 
         Content that another session shares goes with the last one. Nothing of the sessions can be
         found or read afterwards. Without ids, only what no session names is removed.
+        """
+        ...
+
+    async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
+        """What the session holds in the order in which it came, without the first `after` records.
+
+        At most `limit`, and fewer where they are large; none at the end, or without such a session.
+        """
+        ...
+
+    async def add_records(
+        self,
+        session_id: str,
+        records: Sequence[CopiedRecord],
+        *,
+        after: int,
+        parent_session_id: str | None = None,
+    ) -> None:
+        """Take over records of another archive behind the `after` that the session holds already.
+
+        Raises:
+            SettingsError: The session holds another number of records.
         """
         ...
 

@@ -16,6 +16,7 @@ from context_compaction.archive import (
     ArchivedMessage,
     CompactedLists,
     ContextEntry,
+    CopiedRecord,
     History,
     OutputInfo,
     SessionInfo,
@@ -26,7 +27,13 @@ from context_compaction.archive import (
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.history_tree import Placed
-from context_compaction.archive.outputs import describe_blob, encode_content, figures_of, info_of
+from context_compaction.archive.outputs import (
+    StoredOutput,
+    describe_blob,
+    encode_content,
+    figures_of,
+    info_of,
+)
 from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import (
@@ -43,6 +50,7 @@ from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import redact_blob, redact_json
 from context_compaction.request import check_session_id
 
+_COPIED_BYTES = 16 * 1024 * 1024  # of outputs that are copied by one call
 _DAY_SECONDS = 86_400.0  # clocks may differ by as much
 
 
@@ -76,6 +84,10 @@ class Sessions(Protocol[S]):
 
     def bodies(self, state: S, records: Sequence[LoggedRecord]) -> list[Any]:
         """The bodies of records; raises `ArchiveDamagedError`."""
+        ...
+
+    def all_records(self, state: S) -> list[LoggedRecord]:
+        """All records of a session but those that only name it, in their order."""
         ...
 
 
@@ -411,6 +423,56 @@ class TranscriptStore(Generic[S]):
                 if title := title_of(message_text(raw, record.head["format"])):
                     return title
         return ""
+
+    def records(self, session_id: str, after: int, limit: int) -> list[CopiedRecord]:
+        """See `Archive.records`."""
+        state = self._sessions.state(check_session_id(session_id))
+        chosen: list[LoggedRecord] = []
+        size_bytes = 0
+        for record in self._sessions.all_records(state)[after:][:limit]:
+            if size_bytes > _COPIED_BYTES:
+                break
+            size_bytes += record.head.get("bytes", 0)
+            chosen.append(record)
+        bodies = self._sessions.bodies(state, chosen)
+        return [
+            CopiedRecord(
+                {name: value for name, value in record.head.items() if name not in {"n", "last"}},
+                self._content(record.head, body),
+            )
+            for record, body in zip(chosen, bodies, strict=True)
+        ]
+
+    def _content(self, head: JsonObject, body: Any) -> Any:
+        if head["kind"] != "output":
+            return body
+        return StoredOutput(info_of(head, ""), body, self.blobs).read_whole()
+
+    def add_records(
+        self,
+        session_id: str,
+        records: Sequence[CopiedRecord],
+        after: int,
+        parent_session_id: str | None,
+    ) -> None:
+        """See `Archive.add_records`."""
+        check_session_id(session_id)
+        with self._sessions.writing(session_id) as state:
+            self._sessions.secure(state)
+            held = len(self._sessions.all_records(state))
+            if held != after:
+                raise SettingsError(
+                    f"Session {session_id!r} holds {held} records there, and not {after}: somebody "
+                    "else writes to it. Run it again when nobody does."
+                )
+            new = [Record(record.head, self._copied_body(record)) for record in records]
+            if new:
+                self._sessions.write(state, session_id, parent_session_id, new)
+
+    def _copied_body(self, record: CopiedRecord) -> str:
+        if record.head["kind"] == "output":
+            return ascii_json(encode_content(record.content, self.blobs))
+        return externalise(record.content, self.blobs.put)
 
     def _raws(self, state: S, seqs: Sequence[int]) -> list[JsonObject]:
         records: list[LoggedRecord] = []

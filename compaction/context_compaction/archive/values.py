@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from context_compaction.errors import SettingsError
 from context_compaction.messages.model import JsonObject
@@ -378,3 +378,16 @@ class PrunePlan:
     session_count: int
     freed_bytes: int
     left_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedRecord:
+    """One record of a session, as another archive may take it over.
+
+    Attributes:
+        head: Its head (see `records.py`), without its number.
+        content: Its body with all its large strings; of an output the bytes themselves.
+    """
+
+    head: JsonObject
+    content: Any

@@ -45,7 +45,7 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mcp-server-compaction", prog_name="mcp-server-compaction")
-@click.option("--archive", metavar="DIR", help="Where the archive lies.")
+@click.option("--archive", metavar="DIR", help="Where the archive lies, or postgresql://….")
 @click.option(
     "--root", "roots", metavar="DIR", multiple=True, help="A folder that tools may read files in."
 )
@@ -476,6 +476,21 @@ def completion(shell: str) -> None:
     from mcp_server_compaction.cli.completion import script
 
     click.echo(script(main, shell))
+
+
+@main.command()
+@click.argument("source", metavar="SOURCE")
+@click.argument("target", metavar="TARGET")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def migrate(source: str, target: str, as_json: bool) -> None:
+    """Copy all sessions of the archive SOURCE into TARGET, and compare them.
+
+    Each is a folder or postgresql://…. What TARGET holds already is passed over: run it again to go
+    on, or to take over what is new.
+    """
+    from mcp_server_compaction.cli.migrate import run_migrate
+
+    _run(lambda: run_migrate(source, target, as_json=as_json))
 
 
 @main.command()

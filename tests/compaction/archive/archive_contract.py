@@ -1175,6 +1175,48 @@ async def pruning_does_what_its_plan_says(archive: Archive) -> None:
     assert (await archive.prune(rules)).sessions == ()
 
 
+# Copies
+
+
+@promise
+async def the_records_of_a_session_make_the_same_session_elsewhere(archive: Archive) -> None:
+    raws = [user("one"), assistant("two"), user("x" * 100_000 + "\ud800")]
+    said = await archive.append("s", parsed(*raws), format=FORMAT, parent_session_id="top")
+    blobs = [make_blob("small"), make_blob("large\n" * 40_000)]
+    context = [ContextEntry(-1, user("summary"), stands_for=said.heads[1][:12])]
+    context.append(ContextEntry(2, raws[2]))
+    await archive.commit("s", blobs=blobs, receipt={"n": 1}, context=context, head=said.head)
+    await archive.append("s", parsed(user("summary"), raws[2], user("four")), format=FORMAT)
+    await archive.append("s", parsed(raws[0], assistant("TWO")), format=FORMAT)
+    await archive.retain("s")
+    other = await archive.for_tenant("other")
+    first = await archive.records("s", after=0, limit=3)
+    await other.add_records("s", first, after=0, parent_session_id="top")
+    rest = await archive.records("s", after=3, limit=1_000)
+    with pytest.raises(SettingsError, match="holds 3 records"):
+        await other.add_records("s", rest, after=4)
+    await other.add_records("s", rest, after=3)
+    assert await archive.records("s", after=3 + len(rest), limit=9) == []
+    assert await other.records("nobody", after=0, limit=9) == []
+
+    async def told(by: Archive) -> list[Any]:
+        return [
+            await by.read_messages("s", 0, 99),
+            await by.context("s"),
+            await by.receipts("s"),
+            await by.compacted_lists("s", 0),
+            await by.branches("s"),
+            await by.session_info("s"),
+            await by.outputs("s"),
+            await by.read_output(blobs[1].output_id),
+            await by.search(Query("four")),
+            await by.records("s", after=0, limit=99),
+        ]
+
+    assert await told(other) == await told(archive)
+    assert [one.is_retained for one in (await other.usage()).sessions] == [True]
+
+
 # Tenants
 
 

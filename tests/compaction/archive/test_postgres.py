@@ -1,54 +1,475 @@
 """The archive in PostgreSQL keeps every promise of the contract, and those of a shared database."""
 
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager
-from itertools import count
+import os
+import random
+import re
+from collections.abc import Generator
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import anyio
+import psycopg
 import pytest
-from context_compaction import Archive, open_archive
+from anyio import to_thread
+from context_compaction import ArchiveBusyError, ArchiveError, open_archive
+from context_compaction.archive import Archive, Query, SessionInfo
+from context_compaction.archive.copying import copy_archive
+from context_compaction.archive.postgres import indexing, schema
+from context_compaction.archive.postgres.blobs import open_objects
+from context_compaction.archive.postgres.database import Database, read_address
+from context_compaction.archive.postgres.indexing import BLOCK_BITS, block_query, spans_of
+from context_compaction.errors import NotFoundError, SettingsError
+from context_compaction.messages.edits import make_blob
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.compaction.archive.archive_contract import CONTRACT, Check
-from tests.support.postgres import database, make_role, running_server
-
-_numbers = count()
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[str]:
-    with running_server() as address:
-        make_role(address)
-        yield address
-
-
-@pytest.fixture(scope="module")
-def template(server: str) -> Generator[str]:
-    """A database with the tables, which others are copied from."""
-
-    async def make(address: str) -> None:
-        async with open_archive(address):
-            pass
-
-    with database(server, "made") as address:
-        anyio.run(make, address)
-        yield "made"
-
-
-@pytest.fixture
-def address(server: str, template: str) -> Generator[str]:
-    """An empty archive's address."""
-    with database(server, f"archive_{next(_numbers)}", template) as made:
-        yield made
-
-
-@asynccontextmanager
-async def opened(address: str) -> AsyncGenerator[Archive]:
-    async with open_archive(address) as archive:
-        yield archive
+from tests.compaction.archive.archive_contract import (
+    CONTRACT,
+    FORMAT,
+    Check,
+    add,
+    assistant,
+    found,
+    parsed,
+    pointers,
+    transcript,
+    user,
+)
+from tests.support.postgres import APP, named_database
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
-async def test_the_archive_in_postgresql_keeps_its_promise(check: Check, address: str) -> None:
+async def test_the_archive_in_postgresql_keeps_its_promise(
+    check: Check, postgres_address: str
+) -> None:
     with anyio.fail_after(50):
-        async with opened(address) as archive:
+        async with open_archive(postgres_address) as archive:
             await check(archive)
+
+
+# The tables
+
+
+def test_every_key_and_foreign_key_begins_with_the_tenant(postgres_address: str) -> None:
+    with psycopg.connect(postgres_address) as connection:
+        unique = connection.execute(
+            "SELECT c.relname, a.attname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+            " JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]"
+            " WHERE nspname = 'compaction' AND i.indisunique AND c.relname NOT LIKE 'version%'"
+        ).fetchall()
+        foreign = connection.execute(
+            "SELECT conname, a.attname, b.attname FROM pg_constraint"
+            " JOIN pg_attribute a ON a.attrelid = conrelid AND a.attnum = conkey[1]"
+            " JOIN pg_attribute b ON b.attrelid = confrelid AND b.attnum = confkey[1]"
+            " WHERE contype = 'f' AND connamespace = 'compaction'::regnamespace"
+        ).fetchall()
+        by = connection.execute(
+            "SELECT partrelid::regclass::text, a.attname, partnatts FROM pg_partitioned_table"
+            " JOIN pg_attribute a ON a.attrelid = partrelid AND a.attnum = partattrs[0]"
+        ).fetchall()
+    assert len(unique) >= len(schema.TABLES)
+    assert {column for _, column in unique} == {"tenant"}
+    assert foreign
+    assert {column for _, *columns in foreign for column in columns} == {"tenant"}
+    assert sorted(by) == sorted((f"compaction.{table}", "tenant", 1) for table in schema.TABLES)
+
+
+async def test_the_database_itself_lets_a_tenant_see_its_own_rows_alone(
+    postgres_address: str,
+) -> None:
+    async with open_archive(postgres_address) as archive:
+        for tenant in ("default", "other"):
+            of_tenant = await archive.for_tenant(tenant)
+            await add(of_tenant, "s", user(f"of {tenant} " * 9_000))
+    with psycopg.connect(postgres_address, autocommit=True) as connection:
+        role = connection.execute("SELECT current_user").fetchone()
+        assert role == (APP,)
+        for table in ("session", "record", "blob", "blob_use"):
+            seen = f"SELECT DISTINCT tenant FROM compaction.{table}".encode()
+            connection.execute("RESET app.tenant")
+            assert connection.execute(seen).fetchall() == []
+            connection.execute("SET app.tenant = 'other'")
+            assert connection.execute(seen).fetchall() == [("other",)]
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(
+                "INSERT INTO compaction.blob VALUES ('default', 'forged', 0, NULL, NULL)"
+            )
+
+
+async def test_many_open_an_empty_database_at_once_and_a_newer_one_is_refused(
+    postgres_server: str, postgres_address: str
+) -> None:
+    with psycopg.connect(postgres_address) as connection:
+        connection.execute("DROP SCHEMA compaction CASCADE")
+
+    async def use(number: int) -> None:
+        async with open_archive(postgres_address) as archive:
+            await add(archive, f"s{number}", user("x"))
+
+    async with anyio.create_task_group() as group:
+        for number in range(4):
+            group.start_soon(use, number)
+    name = postgres_address.partition("?")[0].rpartition("/")[2]
+    owner = named_database(postgres_server, name, "postgres")
+    with psycopg.connect(owner, autocommit=True) as connection:
+        # Whoever may only work with rows opens what somebody else has made.
+        connection.execute("REASSIGN OWNED BY app TO postgres")
+        connection.execute("GRANT USAGE ON SCHEMA compaction TO app")
+        connection.execute("GRANT ALL ON ALL TABLES IN SCHEMA compaction TO app")
+        connection.execute("GRANT ALL ON ALL SEQUENCES IN SCHEMA compaction TO app")
+    await use(9)
+    with psycopg.connect(owner, autocommit=True) as connection:
+        connection.execute("INSERT INTO compaction.version VALUES (1000)")
+    with pytest.raises(ArchiveError, match=r"version 1000.*Update"):
+        await use(10)
+
+
+async def test_what_cannot_be_reached_is_said_without_its_password() -> None:
+    for address, problem in (
+        ("postgresql://me:secret@127.0.0.1:1/x", "failed"),
+        ("postgresql://me:secret@host/x?connections=0", "connections"),
+        ("postgresql://me:secret@host/x?tenant=a%20b", "tenant"),
+        ("mysql://me:secret@host/x", "of no kind that is known"),
+    ):
+        with pytest.raises((ArchiveError, SettingsError), match=problem) as caught:
+            async with open_archive(address):
+                pass
+        assert "secret" not in str(caught.value)
+
+
+# Many at once
+
+
+async def test_processes_that_grow_one_session_together_write_each_message_once(
+    postgres_address: str,
+) -> None:
+    said = [user(f"word {at}") if at % 2 else assistant(f"answer {at}") for at in range(60)]
+    written = 0
+    async with (
+        open_archive(postgres_address) as one,
+        open_archive(postgres_address) as other,
+        anyio.create_task_group() as group,
+    ):
+
+        async def grow(archive: Archive, offset: int) -> None:
+            nonlocal written
+            for stop in range(1 + offset, len(said) + 1, 3):
+                done = await archive.append("s", parsed(*said[:stop]), format=FORMAT)
+                written += done.written
+
+        for offset in range(3):
+            group.start_soon(grow, (one, other)[offset % 2], offset)
+    async with open_archive(postgres_address) as archive:
+        assert await transcript(archive, "s") == said
+    assert written == len(said)
+
+
+async def test_what_another_process_deleted_is_not_gone_on_from(postgres_address: str) -> None:
+    async with open_archive(postgres_address) as one, open_archive(postgres_address) as other:
+        said = await one.append("s", parsed(user("one"), assistant("two")), format=FORMAT)
+        await other.delete(["s"])
+        with pytest.raises(NotFoundError, match="whole message list"):
+            await one.append("s", parsed(user("three")), format=FORMAT, after=said.head)
+        await add(other, "s", user("a new life"))
+        assert await transcript(one, "s") == [user("a new life")]
+        with pytest.raises(NotFoundError, match="whole message list"):
+            await one.append("s", parsed(user("three")), format=FORMAT, after=said.head)
+
+
+_KILL_ONE = (
+    "SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity"
+    " WHERE datname = current_database() AND state != 'idle'"
+    " AND application_name = 'mcp-server-compaction' ORDER BY random() LIMIT 1) AS busy"
+)
+
+
+async def test_lost_connections_lose_and_double_nothing(postgres_address: str) -> None:
+    """After each third call a connection is killed that is at work, wherever in a call it is."""
+    writers, calls = 4, 25
+    finished, told = anyio.create_memory_object_stream[None](1_000)
+    killed = 0
+
+    async def kill() -> None:
+        nonlocal killed
+        count = 0
+        with psycopg.connect(postgres_address, autocommit=True) as connection, told:
+            async for _ in told:
+                count += 1
+                if count % 3 == 0:
+                    found = await to_thread.run_sync(lambda: connection.execute(_KILL_ONE))
+                    killed += found.rowcount
+
+    async def write(name: str) -> None:
+        head = ""
+        for at in range(calls):
+            done = await archive.append(
+                name, parsed(user(f"{name} {at}")), format=FORMAT, after=head
+            )
+            head = done.head
+            finished.send_nowait(None)
+            await archive.commit(name, receipt={"at": at}, head=head)
+            finished.send_nowait(None)
+
+    async with open_archive(f"{postgres_address}&connections=4") as archive:
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as group:
+                group.start_soon(kill)
+                async with anyio.create_task_group() as work:
+                    for number in range(writers):
+                        work.start_soon(write, f"w{number}")
+                finished.close()
+        for number in range(writers):
+            said = [user(f"w{number} {at}") for at in range(calls)]
+            assert await transcript(archive, f"w{number}") == said
+            assert await archive.receipts(f"w{number}") == [{"at": at} for at in range(calls)]
+    assert killed > 5
+
+
+async def test_a_call_waits_for_a_held_session_no_longer_than_its_time(
+    postgres_address: str,
+) -> None:
+    async with open_archive(postgres_address) as archive:
+        await add(archive, "s", user("one"))
+    database = Database(read_address(postgres_address))
+    await to_thread.run_sync(database.open)
+    hold = "SELECT 1 FROM compaction.session WHERE session = 's' FOR UPDATE"
+    try:
+        with psycopg.connect(postgres_address) as holder:
+            holder.execute("SET app.tenant = 'default'")
+            holder.execute(hold.encode())
+            with pytest.raises(ArchiveBusyError, match="took too long"):
+                await to_thread.run_sync(
+                    lambda: database.run("default", lambda c: c.execute(hold.encode()), seconds=0.2)
+                )
+    finally:
+        await to_thread.run_sync(database.close)
+
+
+async def test_more_calls_than_connections_wait_their_turn(postgres_address: str) -> None:
+    async with (
+        open_archive(f"{postgres_address}&connections=2") as archive,
+        anyio.create_task_group() as group,
+    ):
+        for number in range(30):
+            group.start_soon(add, archive, f"s{number % 5}", user(f"word{number}"))
+    async with open_archive(postgres_address) as archive:
+        infos, _ = await archive.sessions()
+        assert sum(info.message_count for info in infos) == 30
+
+
+async def test_a_cancelled_call_leaves_all_of_it_or_nothing(postgres_address: str) -> None:
+    async with open_archive(postgres_address) as archive:
+        raws = [user(f"message {at} " * 50) for at in range(200)]
+        for number in range(12):
+            with anyio.move_on_after(0.002 * number):
+                await add(archive, f"s{number}", *raws)
+        infos, _ = await archive.sessions()
+        assert {info.message_count for info in infos} <= {len(raws)}
+        assert await add(archive, "s0", *raws) == tuple(range(len(raws)))
+
+
+# Search
+
+
+@given(
+    first=st.integers(1, 1 << 26),
+    length=st.integers(0, 1 << 26),
+    near=st.integers(0, 1 << 26),
+)
+def test_spans_of_blocks_hold_each_row_once_and_name_it(first: int, length: int, near: int) -> None:
+    last = first + length
+    spans = list(spans_of(first, last))
+    assert spans[0][1] > last
+    assert spans[-1][0] <= first
+    assert all(upper[0] == lower[1] for upper, lower in pairwise(spans))
+    row = min(first + near, last)
+    words = indexing._block_words("t", row).split()  # pyright: ignore[reportPrivateUsage]
+    holding = [span for span in spans if any(word in block_query("t", *span) for word in words)]
+    assert holding == [span for span in spans if span[0] <= row < span[1]]
+    assert len(spans) < 40 + length // (1 << BLOCK_BITS[-1])
+
+
+async def test_words_at_the_end_of_a_long_message_are_found_and_it_is_shown_once(
+    postgres_address: str,
+) -> None:
+    text = " ".join(f"w{at}" for at in range(40_000)) + " the end of needle haystack"
+    wide = "\U00010400" * 64  # a letter of four bytes: as long as a word can be
+    async with open_archive(postgres_address) as archive:
+        await add(archive, "s", user(text), user("other"), user(f"{wide} " * 4_500 + "quuxplugh"))
+        assert await found(archive, "needle haystack", kind="phrase") == pointers("s", 0)
+        for at in (0, 14_999, 15_000, 29_935, 39_998):
+            assert await found(archive, f"w{at} w{at + 1}", kind="phrase") == pointers("s", 0)
+        assert await found(archive, "quuxplugh") == pointers("s", 2)
+        page = await archive.search(Query("end needle w7"))
+        assert [hit.pointer for hit in page.hits] == pointers("s", 0)
+
+
+async def test_both_archives_rank_alike(postgres_address: str, tmp_path: Path) -> None:
+    dice = random.Random(3)
+    words = [f"{first}{second}" for first in "bdfgklmnprst" for second in ("ake", "olo", "une")]
+    said = [
+        [
+            user(
+                " ".join(
+                    dice.choices(words, weights=range(len(words), 0, -1), k=dice.randrange(3, 90))
+                )
+            )
+            for _ in range(60)
+        ]
+        for _ in range(5)
+    ]
+    async with (
+        open_archive(postgres_address) as remote,
+        open_archive(tmp_path / "archive", index_root=tmp_path / "index") as local,
+    ):
+        for archive in (remote, local):
+            for number, raws in enumerate(said):
+                await add(archive, f"s{number}", *raws)
+        for text in ("bake", "sune tune", "polo rolo molo", "what did golo say of lune?"):
+            for order in ("relevance", "recent"):
+                query = Query(text, limit=20, order=order)  # type: ignore[arg-type]
+                pages = [await archive.search(query) for archive in (remote, local)]
+                there, here = ([hit.pointer for hit in page.hits] for page in pages)
+                assert there == here, text
+                assert pages[0].total == pages[1].total
+                scores = [[hit.score for hit in page.hits] for page in pages]
+                assert scores[0] == pytest.approx(scores[1], rel=0.02)
+
+
+# Objects
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Generator[str]:
+    """The address of a bucket of moto's S3 server; its keys stand in the environment."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    settings = {
+        "AWS_ENDPOINT": f"http://{host}:{port}",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        url = f"{settings['AWS_ENDPOINT']}/outputs"
+        with urlopen(Request(url, method="PUT"), timeout=10) as made:
+            assert made.status == 200
+        open_objects.cache_clear()
+        yield "s3://outputs/team"
+        open_objects.cache_clear()
+    server.stop()
+
+
+_ON_OBJECTS = [
+    check
+    for check in CONTRACT
+    if any(word in check.__name__ for word in ("output", "large", "deleted", "prun", "bytes"))
+]
+
+
+@pytest.mark.parametrize("check", _ON_OBJECTS, ids=lambda check: check.__name__)
+async def test_large_contents_in_an_object_store_keep_the_same_promises(
+    check: Check, postgres_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.postgres.blobs.LEAST_OBJECT_BYTES", 1)
+    address = f"{postgres_address}&objects={quote(bucket, safe='')}"
+    with anyio.fail_after(50):
+        async with open_archive(address) as archive:
+            await check(archive)
+
+
+async def test_objects_are_read_in_parts_and_go_with_the_last_session_that_names_them(
+    postgres_address: str, bucket: str
+) -> None:
+    dice = random.Random(1)
+    blob = make_blob("\n".join(f"{dice.getrandbits(256):x}" for _ in range(60_000)))
+    bucket = bucket.replace("team", "parts")
+    store = open_objects(bucket)
+    async with open_archive(f"{postgres_address}&objects={quote(bucket, safe='')}") as archive:
+        await archive.commit("a", blobs=[blob])
+        await archive.commit("b", blobs=[blob, make_blob("small " * 9_000)])
+        (key,) = await to_thread.run_sync(keys_in, bucket)
+        assert key.startswith("parts/default/")
+        part = await archive.read_output(blob.output_id, start_byte=2_000_000, limit_bytes=100)
+        assert part.data == blob.data[2_000_000:2_000_100]
+        await archive.delete(["a"])
+        assert (await archive.read_output(blob.output_id)).data == blob.data
+        await to_thread.run_sync(store.delete, [key.removeprefix("parts/")])
+        with pytest.raises(ArchiveError, match="backup"):
+            await archive.read_output(blob.output_id)
+        await archive.delete(["b"])
+        assert (await archive.usage()).total_bytes == 0
+        assert await to_thread.run_sync(keys_in, bucket) == []
+
+
+def keys_in(bucket: str) -> list[str]:
+    name, _, prefix = bucket.removeprefix("s3://").partition("/")
+    asked = f"{os.environ['AWS_ENDPOINT']}/{name}?prefix={prefix}"
+    with urlopen(asked, timeout=10) as listing:
+        return re.findall(r"<Key>(.*?)</Key>", listing.read().decode())
+
+
+# Copies
+
+
+def break_off(_session: SessionInfo, _records: int) -> None:
+    raise InterruptedError
+
+
+async def test_an_archive_moves_to_postgresql_and_back_byte_for_byte(
+    postgres_address: str, tmp_path: Path
+) -> None:
+    folder, again = tmp_path / "archive", tmp_path / "again"
+    async with open_archive(folder, index_root=tmp_path / "index") as local:
+        for number in range(3):
+            said = await local.append(
+                f"s{number}",
+                parsed(user(f"needle {number}"), assistant("x" * 50_000)),
+                format=FORMAT,
+                parent_session_id="s0" if number else None,
+            )
+            blob = make_blob(f"line of {number}\n" * 9_000, tool_name="Bash")
+            await local.commit(f"s{number}", blobs=[blob], receipt={"n": 1}, head=said.head)
+        async with open_archive(postgres_address) as remote:
+            # Broken off after the first session, and gone on with.
+            with pytest.raises(InterruptedError):
+                await copy_archive(local, remote, report=break_off)
+            first = await copy_archive(local, remote)
+            assert (first.session_count, first.record_count) == (3, 12)
+            assert first.new_count < 12
+            assert await found(remote, "needle", role="user") == await found(
+                local, "needle", role="user"
+            )
+            await add(local, "s1", user("needle 1"), assistant("x" * 50_000), user("more"))
+            assert (await copy_archive(local, remote)).new_count == 1
+            async with open_archive(again, index_root=tmp_path / "index") as back:
+                assert (await copy_archive(remote, back)).new_count == 13
+                for number in range(3):
+                    name = f"s{number}"
+                    assert await back.records(name, after=0, limit=99) == await local.records(
+                        name, after=0, limit=99
+                    )
+                    info = await back.session_info(name)
+                    assert info == await local.session_info(name)
+            await add(remote, "s2", user("another beginning"))
+            await add(local, "s2", user("one more"))
+            with pytest.raises(ArchiveError, match="holds another session 's2'"):
+                await copy_archive(local, remote)
+
+
+def test_an_address_keeps_what_is_postgresqls_own() -> None:
+    host = quote("/var/run/pg", safe="")
+    read = read_address(
+        f"postgresql://me@/x?host={host}&tenant=a&objects=s3%3A%2F%2Fb&connections=3"
+    )
+    assert (read.tenant, read.objects, read.connections) == ("a", "s3://b", 3)
+    assert read.dsn == f"postgresql://me@/x?host={host}"

@@ -23,6 +23,7 @@ from context_compaction.archive import (
     ArchivedMessage,
     CompactedLists,
     ContextEntry,
+    CopiedRecord,
     Health,
     History,
     OutputInfo,
@@ -422,6 +423,26 @@ class LocalArchive:
     async def revoke_token(self, token_id: str) -> bool:
         """See `Archive.revoke_token`."""
         return await to_thread.run_sync(tokens.revoke, self._root, token_id)
+
+    async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
+        """See `Archive.records`."""
+        return await self._lanes.run(
+            session_id, lambda store: store.records(session_id, after, limit)
+        )
+
+    async def add_records(
+        self,
+        session_id: str,
+        records: Sequence[CopiedRecord],
+        *,
+        after: int,
+        parent_session_id: str | None = None,
+    ) -> None:
+        """See `Archive.add_records`."""
+        await self._lanes.run(
+            session_id,
+            lambda store: store.add_records(session_id, records, after, parent_session_id),
+        )
 
     async def health(self) -> Health:
         """See `Archive.health`. Reads the whole log."""

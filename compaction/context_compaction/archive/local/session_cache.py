@@ -18,6 +18,7 @@ from context_compaction.archive.local.log import (
     claim_writer,
     cut_segment,
     read_body,
+    read_segment,
     session_folder,
     session_key,
     sync_segments,
@@ -135,6 +136,13 @@ class OpenSessions:
         """The bodies of records."""
         get = self._blobs.read_whole
         return [read_body(state.folder, record.place, get) for record in records]
+
+    def all_records(self, state: LocalState) -> list[LoggedRecord]:
+        """See `Sessions.all_records`. Reads the session's log."""
+        parts = [read_segment(state.folder, segment) for segment in state.read_to]
+        records = [record for part in parts for record in part.records]
+        said = [record for record in records if record.head["kind"] != "session"]
+        return sorted(said, key=lambda record: record.head["n"])
 
     def sync(self, state: LocalState, segments: Collection[str]) -> None:
         """Make durable what was read of `segments`."""

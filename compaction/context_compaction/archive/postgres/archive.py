@@ -18,6 +18,7 @@ from context_compaction.archive import (
     ArchivedMessage,
     CompactedLists,
     ContextEntry,
+    CopiedRecord,
     Health,
     History,
     OutputInfo,
@@ -448,6 +449,26 @@ class PostgresArchive:
         )
         await self._remove_objects(done.object_keys)
         return done.freed_bytes
+
+    async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
+        """See `Archive.records`."""
+        return await self._on_session(
+            session_id, lambda store: store.records(session_id, after, limit)
+        )
+
+    async def add_records(
+        self,
+        session_id: str,
+        records: Sequence[CopiedRecord],
+        *,
+        after: int,
+        parent_session_id: str | None = None,
+    ) -> None:
+        """See `Archive.add_records`."""
+        await self._on_session(
+            session_id,
+            lambda store: store.add_records(session_id, records, after, parent_session_id),
+        )
 
     async def health(self) -> Health:
         """See `Archive.health`."""

@@ -87,7 +87,7 @@ class TenantBlobs(Blobs):
     """The large contents of one tenant, within one transaction.
 
     Attributes:
-        used: What was put or read there so far, by digest: what a session is to be noted for.
+        put_here: What was put so far, by digest: what a session is to be noted for.
     """
 
     def __init__(self, connection: Connection, tenant: str, objects: str) -> None:
@@ -96,6 +96,7 @@ class TenantBlobs(Blobs):
         self._tenant = tenant
         self._objects = objects
         self._rows: dict[str, tuple[int, str | None]] = {}
+        self._packed: dict[str, bytes] = {}
         self.put_here: dict[str, bytes] = {}
 
     def put(self, data: bytes) -> str:
@@ -110,17 +111,20 @@ class TenantBlobs(Blobs):
         ).fetchone()
         if found is not None:
             return digest
-        packed = pack(data)
+        packed = self._packed[digest] = pack(data)
         key: str | None = None
         if self._objects and len(packed) >= LEAST_OBJECT_BYTES:
             key = f"{self._tenant}/{digest[:2]}/{digest}-{secrets.token_hex(8)}.zst"
             open_objects(self._objects).put(key, packed)
-        # Somebody else may put the same at this moment: then theirs stays, and an object of ours is
-        # left over, which nothing names.
-        self._connection.execute(
+        done = self._connection.execute(
             "INSERT INTO compaction.blob VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (self._tenant, digest, len(packed), None if key else packed, key),
         )
+        if not done.rowcount:
+            # Somebody else put the same just now: theirs stays, and may be packed otherwise.
+            del self._packed[digest]
+            if key is not None:
+                open_objects(self._objects).delete([key])
         return digest
 
     def read_whole(self, digest: str) -> bytes:
@@ -143,9 +147,13 @@ class TenantBlobs(Blobs):
         return self._rows[digest]
 
     def _size(self, digest: str) -> int:
-        return self._row(digest)[0]
+        packed = self._packed.get(digest)
+        return self._row(digest)[0] if packed is None else len(packed)
 
     def _read_at(self, digest: str, start: int, length: int) -> bytes:
+        packed = self._packed.get(digest)
+        if packed is not None:
+            return packed[start : start + length]
         _, key = self._row(digest)
         if key is not None:
             return open_objects(self._objects).read(key, start, length)

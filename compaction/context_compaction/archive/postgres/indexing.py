@@ -44,6 +44,9 @@ from context_compaction.archive.tokenizer import (
 from context_compaction.messages.model import JsonObject
 
 MAX_ROW_WORDS = 15_000
+# A row's words and their places may have 1 MB together; a word has at most 256 bytes.
+_MAX_ROW_BYTES = 400_000
+_MAX_PARTS = 30_000  # they are pieces of at most 300,000 characters
 _MAX_PATH_WORDS = 1_000
 _PARTS_POSITION = 16_383
 MAX_POSITIONS = 255  # of one word that a row keeps; PostgreSQL takes no more
@@ -97,12 +100,28 @@ def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
     is_title = head["kind"] == "message" and head["role"] == "user"
     title = title_of(part.text) if is_title else ""
     meta_count = _META_TERMS + len(tools_in(head)) + part.is_own
-    step = MAX_ROW_WORDS - MAX_QUERY_WORDS
-    for start in range(0, max(len(words) - MAX_QUERY_WORDS, 1), step):
-        some = words[start : start + MAX_ROW_WORDS]
-        count = max(MIN_DOC_TERMS, len(some) + len(terms.parts) + meta_count) + len(paths)
-        vector = _vector(some, terms.parts, paths[:_MAX_PATH_WORDS])
-        yield DocRow(head, part, vector, count, title)
+    parts, paths = terms.parts[:_MAX_PARTS], paths[:_MAX_PATH_WORDS]
+    for some in _overlapping(words):
+        count = max(MIN_DOC_TERMS, len(some) + len(parts) + meta_count) + len(paths)
+        yield DocRow(head, part, _vector(some, parts, paths), count, title)
+        parts, paths = [], []  # they are found by the first row
+
+
+def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
+    """`words` in runs that a row can hold; at least one."""
+    start = 0
+    while True:
+        stop = start
+        size_bytes = 0
+        for word in words[start : start + MAX_ROW_WORDS]:
+            size_bytes += len(word.encode())
+            if size_bytes > _MAX_ROW_BYTES:
+                break
+            stop += 1
+        yield words[start:stop]
+        if stop >= len(words):
+            return
+        start = stop - MAX_QUERY_WORDS
 
 
 def _vector(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ from context_compaction.archive.records import (
 )
 from context_compaction.archive.session_state import TranscriptState, numbered
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
+from context_compaction.messages.model import JsonObject
 from context_compaction.request import check_session_id
 
 CACHED_SESSIONS = 256
@@ -212,6 +213,11 @@ class TenantSessions:
         found: dict[int, str] = dict(rows)
         return [self._body(state, found.get(record.head["n"])) for record in records]
 
+    def all_records(self, state: RowState) -> list[LoggedRecord]:
+        """See `Sessions.all_records`."""
+        records = self._heads(state.session_id, 0)
+        return [record for record in records if record.head["kind"] != "session"]
+
     def _body(self, state: RowState, text: str | None) -> Any:
         if text is None:
             raise ArchiveDamagedError(
@@ -227,13 +233,17 @@ class TenantSessions:
         if state is None or state.generation != generation:
             state = RowState(generation=generation)
         if state.next_number < next_number:
-            heads = self._connection.execute(
-                "SELECT head FROM compaction.record WHERE tenant = %s AND session = %s"
-                " AND number >= %s ORDER BY number",
-                (self._tenant, session_id, state.next_number),
-            )
-            for (head,) in heads:
-                found = json.loads(head)
-                state.learn(LoggedRecord(found, LinePlace("", found["n"], 0)))
+            for record in self._heads(session_id, state.next_number):
+                state.learn(record)
         self._states[session_id] = state
         return state
+
+    def _heads(self, session_id: str, first: int) -> list[LoggedRecord]:
+        """The records of a session from a number on."""
+        rows = self._connection.execute(
+            "SELECT head FROM compaction.record WHERE tenant = %s AND session = %s"
+            " AND number >= %s ORDER BY number",
+            (self._tenant, session_id, first),
+        )
+        heads: list[JsonObject] = [json.loads(head) for (head,) in rows]
+        return [LoggedRecord(head, LinePlace("", head["n"], 0)) for head in heads]

@@ -1,0 +1,61 @@
+"""`migrate SOURCE TARGET`: all sessions of one archive into another."""
+
+import json
+from contextlib import AbstractAsyncContextManager
+
+import anyio
+from context_compaction.archive import Archive, SessionInfo
+from context_compaction.archive.copying import Copied, copy_archive
+from context_compaction.archive.opening import open_archive
+from context_compaction.errors import SettingsError
+
+from mcp_server_compaction.archive_place import archive_place
+from mcp_server_compaction.cli.terminal import progress, say
+
+
+def run_migrate(source: str, target: str, *, as_json: bool) -> None:
+    """Copy what is missing, compare all of it, and say what was done.
+
+    Raises:
+        SettingsError: A place cannot be used, the source is missing, or both are one.
+        ArchiveError: An archive failed, or the target holds another session of the same name.
+    """
+    folder, address = archive_place(source)
+    if address is None and not folder.is_dir():
+        raise SettingsError(f"There is no archive in {folder}. Name the one to copy from.")
+    if archive_place(source) == archive_place(target):
+        raise SettingsError("Source and target are the same archive. Name two.")
+    copied = anyio.run(_copy, source, target)
+    figures = {
+        "sessions": copied.session_count,
+        "records": copied.record_count,
+        "new_records": copied.new_count,
+    }
+    if as_json:
+        say(json.dumps(figures))
+    else:
+        say(
+            f"{copied.session_count} sessions with {copied.record_count:,} records are the same in "
+            f"both; {copied.new_count:,} of these were new there."
+        )
+
+
+async def _copy(source: str, target: str) -> Copied:
+    # As it stands: what was kept with secrets is copied with them.
+    async with _opened(source) as one, _opened(target) as other:
+        health = await one.health()
+        done = 0
+
+        with progress("Copying") as tell:
+
+            def report(session: SessionInfo, _records: int) -> None:
+                nonlocal done
+                done += 1
+                tell(done / max(health.session_count, 1), session.session_id)
+
+            return await copy_archive(one, other, report=report)
+
+
+def _opened(named: str) -> AbstractAsyncContextManager[Archive]:
+    folder, address = archive_place(named)
+    return open_archive(address or folder)

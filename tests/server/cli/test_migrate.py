@@ -1,0 +1,43 @@
+"""`migrate` copies an archive as a person would ask for it, and says what it did."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mcp_server_compaction", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+def test_migrate_copies_once_and_then_what_is_new(postgres_address: str, tmp_path: Path) -> None:
+    folder, back = tmp_path / "archive", tmp_path / "back"
+    output = tmp_path / "output.txt"
+    output.write_text("needle\n" * 30_000, "utf-8")
+    kept = run("--archive", folder, "persist", output)
+    assert kept.returncode == 0, kept.stderr
+    first = run("migrate", folder, postgres_address, "--json")
+    assert first.returncode == 0, first.stderr
+    figures = json.loads(first.stdout)
+    assert figures["sessions"] == 1
+    assert figures["records"] == figures["new_records"] > 0
+    again = json.loads(run("migrate", folder, postgres_address, "--json").stdout)
+    assert again == figures | {"new_records": 0}
+    found = run("--archive", postgres_address, "search", "needle")
+    assert "needle" in found.stdout, found.stderr
+    there = run("migrate", postgres_address, back)
+    assert there.returncode == 0, there.stderr
+    assert "1 sessions" in there.stdout
+    usage = [
+        json.loads(run("--archive", place, "usage", "--json").stdout) for place in (folder, back)
+    ]
+    assert usage[0]["total_bytes"] == usage[1]["total_bytes"]
+    for wrong in ((folder, folder), (tmp_path / "nothing", folder)):
+        refused = run("migrate", *wrong)
+        assert refused.returncode == 2
+        assert "Name" in refused.stderr
