@@ -39,12 +39,32 @@ class _WrongOption(_Failure):
     exit_code = 2
 
 
+def _read_options(context: click.Context, _: click.Parameter, path: Path | None) -> None:
+    """Take from a file what neither a flag nor a variable says."""
+    if path is not None:
+        from mcp_server_compaction.cli.options_file import options_of
+
+        try:
+            context.default_map = options_of(path, main)
+        except SettingsError as error:
+            raise _WrongOption(str(error)) from error
+
+
 # "-" is standard input.
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="mcp-server-compaction", prog_name="mcp-server-compaction")
+@click.option(
+    "--config",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=_read_options,
+    is_eager=True,
+    expose_value=False,
+    help="Options of every command, as TOML.",
+)
 @click.option("--archive", metavar="DIR", help="Where the archive lies, or postgresql://….")
 @click.option(
     "--root", "roots", metavar="DIR", multiple=True, help="A folder that tools may read files in."
@@ -77,7 +97,7 @@ def main(context: click.Context, /, **flags: Any) -> None:
         context.invoke(serve)
 
 
-@main.command()
+@main.command(context_settings={"auto_envvar_prefix": "MCP_COMPACTION_SERVE"})
 @click.option("--http", is_flag=True, help="Serve Streamable HTTP at /mcp instead of stdio.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65_535))
@@ -114,6 +134,16 @@ def main(context: click.Context, /, **flags: Any) -> None:
     "--audit-log",
     type=click.Path(path_type=Path, dir_okay=False),
     help="With --http: write down here who read and deleted what.",
+)
+@click.option(
+    "--log",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="With --http: what standard error gets.",
+)
+@click.option(
+    "--metrics", "has_metrics", is_flag=True, help="With --http: show Prometheus /metrics."
 )
 @click.pass_context
 def serve(context: click.Context, /, http: bool, **options: Any) -> None:

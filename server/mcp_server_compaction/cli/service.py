@@ -27,6 +27,8 @@ def run_service(
     oauth_jwks_url: str | None,
     oauth_tenant_claim: str,
     audit_log: Path | None,
+    has_metrics: bool,
+    log: str,
 ) -> None:
     """Serve until interrupted.
 
@@ -47,5 +49,20 @@ def run_service(
     if public is not None and oauth_issuer is not None:
         audience = oauth_audience or f"{public}{MCP_PATH}"
         oauth = OAuthSettings(oauth_issuer, audience, oauth_jwks_url, oauth_tenant_claim)
-    service = Service(host, port, unix_socket, workers, public, oauth, audit_log)
+    if has_metrics and workers > 1:
+        raise SettingsError(
+            "Prometheus asks one process, and would get the figures of another one each time. Run "
+            "several services of one worker each, or send figures by OTLP."
+        )
+    service = Service(
+        host,
+        port,
+        unix_socket,
+        workers,
+        public,
+        oauth,
+        audit_log,
+        has_metrics,
+        logs_json=log == "json",
+    )
     serve_http(config, service)

@@ -30,11 +30,14 @@ from mcp_server_compaction.access.oauth import JwtVerifier, OAuthSettings
 from mcp_server_compaction.access.principal import SCOPES
 from mcp_server_compaction.access.verifying import AnyOf, LocalToken, StoredTokens, Verifier
 from mcp_server_compaction.config import Config
+from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_route
+from mcp_server_compaction.operations.telemetry import measured
 from mcp_server_compaction.protocol.app import build_server
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, CleanBodies
 from mcp_server_compaction.protocol.http_gate import Gate, Names
 from mcp_server_compaction.protocol.http_listening import bind, is_loopback, listen_on, serve
 from mcp_server_compaction.protocol.logs import log_to_stderr
+from mcp_server_compaction.protocol.uploads import UPLOAD_PATH, upload_routes
 from mcp_server_compaction.viewer.access import Access
 from mcp_server_compaction.viewer.app import Archives, viewer_app
 
@@ -60,6 +63,8 @@ class Service:
             it is a team's. None for one user on this machine.
         oauth: Whose tokens are taken beside the archive's own.
         audit_log: The file in which it is written down who read and deleted what.
+        has_metrics: Whether `/metrics` shows Prometheus the figures of the process.
+        logs_json: Whether standard error gets objects of JSON, and no lines for people.
     """
 
     host: str = "127.0.0.1"
@@ -69,6 +74,8 @@ class Service:
     public_url: str | None = None
     oauth: OAuthSettings | None = None
     audit_log: Path | None = None
+    has_metrics: bool = False
+    logs_json: bool = False
 
 
 def serve_http(config: Config, service: Service) -> None:
@@ -99,7 +106,13 @@ def serve_http(config: Config, service: Service) -> None:
         told = f"{_address_of(listener, service.host)}{MCP_PATH}\n{_where_it_is(config, token)}"
         app = partial(http_app, config, names, token=token)
     stateless = service.workers > 1 or public is not None
-    app = partial(app, stateless=stateless, audit_log=service.audit_log)
+    app = partial(
+        app,
+        stateless=stateless,
+        audit_log=service.audit_log,
+        has_metrics=service.has_metrics,
+        logs_json=service.logs_json,
+    )
     serve(app, listener, told, service.workers)
 
 
@@ -137,6 +150,8 @@ def http_app(
     oauth: OAuthSettings | None = None,
     stateless: bool = False,
     audit_log: Path | None = None,
+    has_metrics: bool = False,
+    logs_json: bool = False,
 ) -> ASGIApp:
     """The service as an ASGI application.
 
@@ -147,8 +162,10 @@ def http_app(
         oauth: Whose tokens are taken beside the archive's own.
         stateless: Whether the calls of one client may go to different processes.
         audit_log: Where it is written down who read and deleted what.
+        has_metrics: Whether `/metrics` shows Prometheus the figures of this process.
+        logs_json: Whether standard error gets objects of JSON, and no lines for people.
     """
-    log_to_stderr()
+    log_to_stderr(as_json=logs_json)
     if audit_log is not None:
         write_audit(audit_log)
     archives = Archives(config)
@@ -157,7 +174,9 @@ def http_app(
         own = [LocalToken(token)] if token is not None else []
         others = [JwtVerifier(oauth)] if oauth is not None else []
         verifier = AnyOf([*own, StoredTokens(archives.get), *others])
-    protocol = build_server(config).streamable_http_app(
+    server = build_server(config)
+    server.middleware.insert(0, measured)
+    protocol = server.streamable_http_app(
         # The gate checks Host and Origin, exactly: the SDK compares beginnings.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         stateless_http=stateless,
@@ -183,7 +202,13 @@ def http_app(
             return PlainTextResponse(f"The archive does not answer: {error}", status_code=503)
         return PlainTextResponse("ready")
 
-    routes: list[BaseRoute] = [Route(MCP_PATH, CleanBodies(protocol)), Route("/readyz", ready)]
+    routes: list[BaseRoute] = [
+        Route(MCP_PATH, CleanBodies(protocol)),
+        *upload_routes(archives.get),
+        Route("/readyz", ready),
+    ]
+    if has_metrics:
+        routes.append(metrics_route())
     if oauth is not None:
         document = JSONResponse(_metadata(oauth))
 
@@ -192,7 +217,7 @@ def http_app(
 
         routes.append(Route(f"{METADATA_PATH}{MCP_PATH}", metadata))
     served = Starlette(routes=[*routes, Mount("/", viewer)], lifespan=lifespan)
-    return Gate(served, names, verifier, guarded=[MCP_PATH])
+    return Gate(served, names, verifier, guarded=[MCP_PATH, UPLOAD_PATH, METRICS_PATH])
 
 
 def _metadata(oauth: OAuthSettings) -> dict[str, Any]:

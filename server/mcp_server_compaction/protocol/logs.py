@@ -1,5 +1,6 @@
 """What the process writes to standard error: warnings, a bounded number of each kind."""
 
+import json
 import logging
 import sys
 import time
@@ -33,9 +34,26 @@ class _Repeats(logging.Filter):
         return times <= self._most
 
 
-def log_to_stderr() -> None:
+class _JsonLines(logging.Formatter):
+    """One object a line, for whoever gathers logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of `record`."""
+        line = {
+            "time_seconds": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+def log_to_stderr(*, as_json: bool = False) -> None:
     """Write warnings to standard error, a bounded number of each kind."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    plain = logging.Formatter("%(name)s: %(message)s")
+    handler.setFormatter(_JsonLines() if as_json else plain)
     handler.addFilter(_Repeats())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -1,0 +1,1 @@
+"""What whoever runs a service looks at: metrics and traces."""

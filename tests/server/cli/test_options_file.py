@@ -1,0 +1,82 @@
+"""Options may come from a flag, a variable or a file, in this order; the docs name all of them."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_server_compaction.cli import main
+
+from tests.server.http import COMMAND, environment_of
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _sessions(folder: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    environment = environment_of(folder)
+    del environment["MCP_COMPACTION_ARCHIVE"]
+    return subprocess.run(
+        [*COMMAND, *flags, "doctor"],
+        capture_output=True,
+        env=environment | {"XDG_DATA_HOME": str(folder / "data")},
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_file_says_what_no_flag_says(tmp_path: Path) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(f'archive = "{tmp_path / "from-file"}"\n')
+    assert "from-file" in _sessions(tmp_path, "--config", str(path)).stdout
+    flag = ("--config", str(path), "--archive", str(tmp_path / "from-flag"))
+    assert "from-flag" in _sessions(tmp_path, *flag).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("archive = ", "as TOML"),
+        ('achive = "x"', "'achive'"),
+        ("[serve]\nprot = 1", "'prot', which is no option of serve"),
+        ("serve = 1", "[serve]"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_refused_in_words(
+    text: str, told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(text)
+    done = _sessions(tmp_path, "--config", str(path))
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_docs_have_every_option_of_the_service() -> None:
+    page = (ROOT / "docs" / "how-to" / "operations.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"\| `serve --([a-z-]+)` \| `MCP_COMPACTION_SERVE_([A-Z_]+)`", page))
+    named = {
+        option.removeprefix("--"): (parameter.name or "").upper()
+        for parameter in main.commands["serve"].params
+        for option in parameter.opts
+    }
+    assert listed == named
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "Caddyfile"])
+def test_the_compose_files_are_where_the_docs_say(name: str) -> None:
+    from ruamel.yaml import YAML
+
+    path = ROOT / "packages" / "compose" / name
+    if name.endswith("yaml"):
+        loader: Any = YAML(typ="safe")
+        services = loader.load(path)["services"]
+        command = services["service"]["command"]
+        options = {option for one in main.commands["serve"].params for option in one.opts}
+        assert {word.partition("=")[0] for word in command[1:]} <= options
+    else:
+        assert "service 8765" in path.read_text(encoding="utf-8")
