@@ -55,20 +55,24 @@ async def measured(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
     outcome = "error"
     try:
         answered = await call_next(ctx)
-        outcome = "refused" if _is_error(answered) else "ok"
+        answer = _as_sent(answered)
+        outcome = "refused" if answer.get("isError") else "ok"
     except ArchiveError as error:
         _archive_errors.add(1, {"kind": type(error).__name__})
         raise
     finally:
         attributes = {"request": name, "outcome": outcome}
         _requests.record(time.perf_counter() - began, attributes)
-    if name == "compact_messages" and isinstance(answered, CallToolResult):
-        _note_compaction(answered.structured_content or {})
+    if name == "compact_messages":
+        _note_compaction(answer.get("structuredContent") or {})
     return answered
 
 
-def _is_error(answered: HandlerResult) -> bool:
-    return isinstance(answered, CallToolResult) and bool(answered.is_error)
+def _as_sent(answered: HandlerResult) -> Mapping[str, Any]:
+    """What a tool answered, under the names of the wire."""
+    if isinstance(answered, CallToolResult):
+        return {"isError": answered.is_error, "structuredContent": answered.structured_content}
+    return answered if isinstance(answered, dict) else {}
 
 
 def _note_compaction(answer: Mapping[str, Any]) -> None:

@@ -175,7 +175,7 @@ def http_app(
         others = [JwtVerifier(oauth)] if oauth is not None else []
         verifier = AnyOf([*own, StoredTokens(archives.get), *others])
     server = build_server(config)
-    server.middleware.insert(0, measured)
+    server.middleware.append(measured)
     protocol = server.streamable_http_app(
         # The gate checks Host and Origin, exactly: the SDK compares beginnings.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
