@@ -37,6 +37,8 @@ from mcp_server_compaction.viewer import markup
 # What of a block is shown at once; the rest is a click away.
 FOLD_LINES = 24
 FOLD_CHARS = 3_000
+# Blocks of one message that a page shows; each of the others has a page of its own.
+MOST_BLOCKS = 200
 # What one click unfolds; the page of the block has everything, in parts.
 UNFOLD_LINES = 1_500
 UNFOLD_CHARS = 120_000
@@ -93,6 +95,7 @@ class MessageView:
         timestamp_seconds: When it was said; None where that is not known.
         blocks: What it says.
         source_seq: The archived message that it was made of, or -1.
+        left_out: How many of its blocks are not shown.
     """
 
     seq: int
@@ -100,6 +103,7 @@ class MessageView:
     timestamp_seconds: float | None
     blocks: tuple[BlockView, ...]
     source_seq: int = -1
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -155,9 +159,11 @@ def message_view(
         blocks: tuple[BlockView, ...] = (_texts(0, "other", "message", text, reading),)
         return MessageView(seq, str(raw.get("role", "")), timestamp_seconds, blocks, source_seq)
     reading.calls |= {call.call_id: call for call in tool_calls(message)}
-    views = (_view(at, b, message, reading) for at, b in enumerate(message.blocks))
+    shown = message.blocks if reading.is_exported else message.blocks[:MOST_BLOCKS]
+    views = (_view(at, block, message, reading) for at, block in enumerate(shown))
     blocks = tuple(view for view in views if view is not None)
-    return MessageView(seq, role_of(message), timestamp_seconds, blocks, source_seq)
+    left_out = len(message.blocks) - len(shown)
+    return MessageView(seq, role_of(message), timestamp_seconds, blocks, source_seq, left_out)
 
 
 def block_at(raw: JsonObject, format: str, number: int) -> Block | None:

@@ -124,7 +124,6 @@ def answer(request: Request, page: Page) -> Response:
     """A page as the request wants it: `format=json` for programs."""
     if request.query_params.get("format") == "json":
         return json_answer(page.document, page.status)
-    address = request.url.path
     query = [(k, v) for k, v in request.query_params.multi_items() if k != "format"]
     html = (
         environment()
@@ -132,9 +131,10 @@ def answer(request: Request, page: Page) -> Response:
         .render(
             **page.shown,
             doc=page.document,
-            section=address.split("/")[1],
-            here=f"{address}?{urlencode(query)}" if query else address,
-            json_address=f"{address}?{urlencode([*query, ('format', 'json')])}",
+            section=request.url.path.split("/")[1],
+            # Never an address of its own making: a path may look like that of another host.
+            here=f"?{urlencode(query)}&" if query else "?",
+            json_address=f"?{urlencode([*query, ('format', 'json')])}",
         )
     )
     # Texts may hold half a surrogate pair, which UTF-8 cannot carry: spelt out.

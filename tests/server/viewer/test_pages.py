@@ -121,3 +121,59 @@ async def test_half_a_surrogate_pair_does_not_break_a_page(config: Config) -> No
         assert "half \\ud800 pair" in await site.html("/sessions/half")
         assert (await site.json("/sessions/half"))["messages_shown"]
         assert "half" in await site.html("/")
+
+
+async def test_a_message_of_very_many_parts_shows_the_first_and_counts_the_rest(
+    config: Config,
+) -> None:
+    parts = [{"type": "text", "text": f"part {n}."} for n in range(5_000)]
+    await archive_list(config, "parts", [{"role": "user", "content": parts}])
+    async with visiting(config) as site:
+        page = await site.html("/sessions/parts")
+        assert "part 199." in page
+        assert "part 200." not in page
+        assert "4,800 more parts" in page
+        assert "part 200." in await site.html("/sessions/parts/messages/0/200")
+        assert "part 4999." in await site.html("/sessions/parts/export?as=html")
+
+
+async def test_a_path_that_looks_like_another_host_makes_no_link_to_it(site: Site) -> None:
+    for path in ("//evil.example/x", "/%2f/evil.example", "/sessions//evil.example"):
+        reply = await site.http.get(f"http://127.0.0.1:8765{path}")
+        assert reply.status_code == 404
+        assert not re.findall(r'(?:href|hx-get|action)="(?!/[^/]|/"|[#?])[^"]*', reply.text)
+
+
+async def test_two_tenants_with_a_session_of_one_name_see_their_own_figures(
+    config: Config,
+) -> None:
+    from context_compaction.archive.opening import open_archive
+    from context_compaction.pipeline.compact import compact
+    from context_compaction.request import CompactRequest
+    from mcp_server_compaction.access.principal import Principal
+    from mcp_server_compaction.access.tokens import create_cookie
+
+    tokens: dict[str, str] = {}
+    async with open_archive(config.archive) as archive:
+        for tenant, count in (("acme", 3), ("umbrella", 9)):
+            own = await archive.for_tenant(tenant)
+            said = [{"role": "user", "content": f"{tenant} {'word ' * 50}"}]
+            said += [
+                {"role": "assistant" if n % 2 else "user", "content": f"{tenant} {n}"}
+                for n in range(1, count)
+            ]
+            wish = CompactRequest(session_id="same", mode="record", format="anthropic")
+            await compact(said, wish, archive=own)
+            who = Principal(tenant=tenant, user="u", scopes=frozenset({"read"}))
+            tokens[tenant] = await create_cookie(own, who)
+    async with visiting(config) as site:
+        totals: dict[str, int] = {}
+        for tenant, count in (("acme", 3), ("umbrella", 9), ("acme", 3)):
+            shown = {"Cookie": f"mcp-compaction-8765={tokens[tenant]}"}
+            reply = await site.stranger.get("/sessions/same/timeline?format=json", headers=shown)
+            totals[tenant] = sum(reply.json()["tokens_by_kind"].values())
+            page = await site.stranger.get("/", headers=shown)
+            assert f"{count} messages" in page.text
+            assert tenant in page.text
+            assert ({"acme", "umbrella"} - {tenant}).pop() not in page.text
+        assert totals["acme"] < totals["umbrella"]
