@@ -66,7 +66,7 @@ class EffortLevel:
         clears_all: Whether clearing goes on after the limit is met.
         keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
         request_fraction: Part of the limit that the newest request may take before an extract
-            stands in its place; 0 where it stays in full however long it is.
+            is in its place; 0 where it stays in full however long it is.
         fresh_tokens: What the newest results may count, which the model has not seen, before one of
             them is persisted ...
         unread_tokens: ... and what stays of them together then; 0 is the policy's preview.
@@ -85,15 +85,15 @@ class EffortLevel:
 
 @dataclass(frozen=True, slots=True)
 class OriginalMessages:
-    """What one summary stands for, in the original words.
+    """What one summary replaces, in the original words.
 
     Attributes:
         messages: All of it that is at hand.
-        since: Those messages that no earlier summary stood for.
+        since: Those messages that no earlier summary replaced.
         earlier: The text of earlier summaries in it.
         lost: The text of those whose originals are not in the archive.
         later: Requests of the user that stay in the context after it.
-        pinned: Texts that stand beside it word for word.
+        pinned: Texts that are beside it word for word.
         numbers: The number of each of `messages` in the transcript; None for one without.
         tally: The work of what is older than `messages`.
         is_short: Whether some of `messages` were made short when they were first summarised.
@@ -155,13 +155,13 @@ class SummaryText:
     """The texts of a summary and of a checkpoint, who wrote them, and what to know about it.
 
     Attributes:
-        summary: The text that stands for history.
-        checkpoint: The text that stands for the beginning of the running turn.
+        summary: The text that replaces history.
+        checkpoint: The text that replaces the beginning of the running turn.
         writer: "extractive", "host", or the name of the model's provider.
         warnings: What the caller should know.
         model: What was asked of a model, for the receipt; None where none was.
         prose: What of `summary` the host or a model wrote; with mode "record", what it gave.
-        memory: The summary written earlier that stands in it, for the receipt; None without one.
+        memory: The summary written earlier that is in it, for the receipt; None without one.
     """
 
     summary: str
@@ -200,7 +200,7 @@ class CompactionContext:
         limits: ... and what of it is for the messages.
         pins: What a summary carries verbatim.
         gates: What may be shown and written.
-        places: Where the list's messages stand in the one that came in; None where it is that one.
+        places: Where the list's messages are in the one that came in; None where it is that one.
         replayed: The files as the list leaves them, worked out when first asked for, and once.
     """
 
@@ -229,7 +229,7 @@ class CompactionContext:
         return self.budget.request_count
 
     def place_of(self, index: int | None) -> int | None:
-        """Where the message at `index` stands in the list that came in, if it stands there."""
+        """Where the message at `index` is in the list that came in, if it is there."""
         return index if index is None or self.places is None else self.places[index]
 
     def room_tokens(self, messages: Messages) -> int:
@@ -248,7 +248,7 @@ class Plan:
         history: What a summary takes the place of ...
         prefix: ... and what of the running turn a checkpoint does.
         pins: What the summary carries verbatim.
-        bound_tokens: What the text of both may come to, for what they stand for.
+        bound_tokens: What the text of both may come to, for what they replace.
         bare: The list with nothing written in it yet, and no file put back.
         summary_tokens: What the summary's text may count; 0 where there is no history to replace.
         checkpoint_tokens: The same for the checkpoint inside the running turn.
@@ -308,7 +308,7 @@ def is_ours(context: CompactionContext, message: Message) -> bool:
 
 
 def span_of(context: CompactionContext, messages: Messages) -> Span:
-    """The archived originals that `messages` stand for, summaries of ours unfolded."""
+    """The archived originals that `messages` replace, summaries of ours unfolded."""
     numbers: list[int] = []
     for message in messages:
         made = placeholders.originals_of(message) if is_ours(context, message) else None

@@ -1,6 +1,6 @@
 """OpenAI's Chat Completions: results are messages of the role "tool", calls a field beside content.
 
-The parts of an assistant message that stand in fields of their own become blocks in this order:
+The parts of an assistant message that are in fields of their own become blocks in this order:
 `reasoning_content` (thinking, as several providers write it), content, `refusal` and `audio`
 (opaque), calls. The older `function_call` and the role "function" are read too; see `linking`.
 """
@@ -198,7 +198,7 @@ def _parse_function(
 def render_message(message: Message) -> list[JsonObject]:
     """The host's own object, an edited copy, or new ones: a tool message for each result.
 
-    What stands beside the results, and pictures that a tool message cannot carry, follow in a
+    What is beside the results, and pictures that a tool message cannot carry, follow in a
     user message.
     """
     if message.source is not None and not message.edited:

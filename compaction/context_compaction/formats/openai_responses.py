@@ -314,7 +314,7 @@ def _render_output(result: ToolResult) -> list[JsonObject]:
 
 
 def _render_computer_output(result: ToolResult, source: JsonObject) -> list[JsonObject]:
-    """A screenshot, or a blank one and what stands in its place as a message after it."""
+    """A screenshot, or a blank one and what is in its place as a message after it."""
     images = [part for part in result.content if isinstance(part, Image)]
     rest = [part for part in result.content if not isinstance(part, Image)]
     url = data_urls.url_of(images[0]) if images else _BLANK_SCREENSHOT

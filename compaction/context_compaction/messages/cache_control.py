@@ -69,7 +69,7 @@ def _as_string(parts: list[Any]) -> Any:
 
 
 def cache_marker_count(raw: JsonObject) -> int:
-    """How many cache markers stand in a message."""
+    """How many cache markers are in a message."""
     marked: list[Any] = [raw]
     match raw:
         case {"content": [*blocks]}:
@@ -144,7 +144,7 @@ def _markers_of(message: Message) -> list[Any]:
 
 
 def cache_points(message: Message) -> dict[int, list[JsonObject]]:
-    """The cache points in the host's object, by the identity of the block that each stands behind.
+    """The cache points in the host's object, by the identity of the block that each follows.
 
     They are no blocks of the message: where its block was replaced, a point has no place.
     """

@@ -54,8 +54,8 @@ class Edit:
         action: What it did, one word: "persisted", "cleared", "clipped", "summarized", "dropped",
             "restored", "outlined", "named", "stripped", "repaired", "offloaded", "collapsed".
         index: Position in the list that came in, from 0; None for something added.
-        tokens_before: Estimated tokens of what stood there.
-        tokens_after: Estimated tokens of what stands there now.
+        tokens_before: Estimated tokens of what was there.
+        tokens_after: Estimated tokens of what is there now.
         pointers: Where the original can be read: output ids, or `transcript://` ranges.
         tool_name: The tool whose call or result was changed, if one was.
         note: A short reason, for people.

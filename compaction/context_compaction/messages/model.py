@@ -5,7 +5,7 @@ in `source`; a message that nobody edited is rendered as that very object. Layer
 make an edited copy with `edit_message`, and rendering then starts from a copy of `source`, so that
 fields and blocks we do not know survive.
 
-Roles are three. Tool results, which some formats carry in messages of a role of their own, stand in
+Roles are three. Tool results, which some formats carry in messages of a role of their own, are in
 messages of the role "user" here (Anthropic's convention); `system` covers OpenAI's "developer".
 """
 
@@ -31,9 +31,9 @@ class Text:
     """Plain text.
 
     Attributes:
-        text: What is said.
+        text: The text.
         source: The host's own block, None where the content was a bare string.
-        edited: Whether `text` differs from what `source` says.
+        edited: Whether `text` differs from what `source` has.
         author: Who said it, where that is known to be another than the message's role says;
             `speakers.py` tells of any text. "compaction" is for texts that we put there.
     """
@@ -132,9 +132,9 @@ class Message:
 
     Attributes:
         role: Who speaks.
-        blocks: What is said, in order; may be empty.
+        blocks: The content, in order; may be empty.
         source: The host's own object, None for a message that we made.
-        edited: Whether `blocks` differ from what `source` says.
+        edited: Whether `blocks` differ from what `source` has.
         index: Position in the list that came in, from 0; None for a message that we made.
         timestamp_seconds: When it was written (Unix time), where the file says so.
     """

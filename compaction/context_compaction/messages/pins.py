@@ -1,6 +1,6 @@
 """Pinned text: what every summary carries word for word, and how it comes back out of a summary.
 
-Pins stand in a block at the head of a summary, in sections by their origin, with the ids of those
+Pins are in a block at the head of a summary, in sections by their origin, with the ids of those
 that were taken back. That block is all the memory that pins need: the next compaction reads it, so
 they outlive any number of rounds, with an archive or without. Pure.
 """
@@ -40,10 +40,10 @@ class Pin:
         origin: "manual" where the caller gave it, "marker" where a message is marked, "automatic"
             where the user stated a rule.
         tokens: What it counts.
-        index: Position of the message that it stands in, in the list that came in; None for one
+        index: Position of the message that it is in, in the list that came in; None for one
             that the caller gave or a summary carried.
         pointer: Where it can be read.
-        mark: What stands before it in a summary: that it is replaced, or differs from the system
+        mark: What precedes it in a summary: that it is replaced, or differs from the system
             prompt; mostly nothing.
     """
 
@@ -77,7 +77,7 @@ class Carried:
     Attributes:
         pins: Text and origin of each pin.
         unpinned: The ids of those that were taken back.
-        marks: By text the mark that stands before it, where one does.
+        marks: By text the mark that precedes it, where one does.
         body: The summary's own text, without the block.
     """
 
@@ -167,7 +167,7 @@ def restore_pinned(before: Messages, step: Step, marked: Collection[int]) -> Ste
 
 
 def block_of(pins: Sequence[Pin], unpinned: Sequence[str]) -> str:
-    """The block that stands at the head of a summary; empty where there is nothing to say."""
+    """The block that is at the head of a summary; empty where there is nothing to say."""
     lines: list[str] = []
     for origin, title in _TITLES.items():
         mine = [pin.shown for pin in pins if pin.origin == origin]

@@ -113,7 +113,7 @@ _SNIPPED_SPAN = re.compile(rf"\A\[Messages left out: \d+; originals: {_RANGE}\]\
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part of a transcript that a message of ours stands for, both ends included.
+    """The part of a transcript that a message of ours replaces, both ends included.
 
     Attributes:
         session_id: The session.
@@ -175,23 +175,23 @@ def clipped(head: str, size_chars: int, blob: Blob) -> str:
 
 
 def snipped(count: int, pointer: str) -> str:
-    """The message that stands for dropped ones."""
+    """The message that replaces dropped ones."""
     return f"{_SNIPPED}{count}; originals: {pointer}]"
 
 
 def collapsed(label: str, facts: Sequence[str], span: Span) -> str:
-    """The message that stands for the work on a finished sub-task, on one line."""
+    """The message that replaces the work on a finished sub-task, on one line."""
     told = "; ".join(map(_plain, (label, *facts)))
     return f"{_COLLAPSED}{told}; originals: {span.pointer}]"
 
 
 def offloaded(kind: str, media_type: str, blob: Blob) -> str:
-    """The text that stands for a picture or document that was too many bytes."""
+    """The text that replaces a picture or document that was too many bytes."""
     return f"{_OFFLOADED}{kind} {_plain(media_type)}; {_read([blob])}]"
 
 
 def summary(span: Span, body: str) -> str:
-    """The message that stands for history; a short one has one line of frame."""
+    """The message that replaces history; a short one has one line of frame."""
     is_short = len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
     note = "" if is_short else _CONDENSED
     return f'<context_summary originals="{span.pointer}">\n{note}{body}\n</context_summary>'
@@ -221,7 +221,7 @@ def changed_files(body: str) -> str:
 
 
 def quoted(text: str) -> str:
-    """`text` so that none of our tags stands in it: what is quoted neither ends nor begins one."""
+    """`text` so that none of our tags is in it: what is quoted neither ends nor begins one."""
     return _OUR_TAG.sub("‹", text)
 
 
@@ -240,7 +240,7 @@ def seems_placeholder(result: ToolResult) -> bool:
 
 
 def ids_in_placeholder(text: str) -> tuple[str, ...]:
-    """The outputs that `text` stands for if it is a placeholder, from its beginning to its end."""
+    """The outputs that `text` replaces if it is a placeholder, from its beginning to its end."""
     if not text.startswith(("[", _PERSISTED)) or len(text) > _PLACEHOLDER_CHARS:
         return ()
     found = next(filter(None, (form.fullmatch(text) for form in _PLACEHOLDERS)), None)
@@ -279,7 +279,7 @@ def seems_synthetic(text: str) -> bool:
 
 
 def claimed_span(text: str) -> Span | None:
-    """The originals that `text` says it stands for, whoever wrote it."""
+    """The originals that `text` says it replaces, whoever wrote it."""
     return _span_in(_SPAN.match(text) or _COLLAPSED_SPAN.match(text))
 
 
@@ -296,12 +296,12 @@ def is_restored_files(message: Message) -> bool:
 
 
 def span_replaced_by(message: Message) -> Span | None:
-    """The originals that a summary or checkpoint of ours stands for; None for other messages."""
+    """The originals that a summary or checkpoint of ours replaces; None for other messages."""
     return _span_in(_SPAN.match(_made_text(message) or ""))
 
 
 def originals_of(message: Message) -> Span | None:
-    """The originals that any message of ours stands for, the line of a sub-task included."""
+    """The originals that any message of ours replaces, the line of a sub-task included."""
     text = _made_text(message) or ""
     return _span_in(_SPAN.match(text) or _COLLAPSED_SPAN.match(text))
 
@@ -328,18 +328,18 @@ def body_of(message: Message) -> str | None:
 
 
 def replaced_by(number: int | None) -> str:
-    """What stands before a sentence of the user's that the message `number` replaced."""
+    """What precedes a sentence of the user's that the message `number` replaced."""
     return "(replaced later) " if number is None else f"(replaced: [{number}]) "
 
 
 def cuts_mark(text: str, at: int) -> bool:
-    """Whether position `at` of `text` lies inside a mark that stands before a sentence."""
+    """Whether position `at` of `text` lies inside a mark that precedes a sentence."""
     near = _MARK.finditer(text, max(0, at - _MARK_CHARS), at + _MARK_CHARS)
     return any(found.start() < at < found.end() for found in near)
 
 
 def split_mark(text: str) -> tuple[str, str]:
-    """The mark that stands before a sentence of the user's in a summary, and the sentence."""
+    """The mark that precedes a sentence of the user's in a summary, and the sentence."""
     mark = _MARK.match(text)
     return (mark[0], text[mark.end() :]) if mark else ("", text)
 

@@ -11,12 +11,12 @@ class ProviderRules:
         groups_results: All results of one assistant message stand together in the one message
             that follows it (Anthropic, Gemini), rather than in a message each.
         first_role_user: The first message that is not a system message must be the user's.
-        text_after_results: In a message that carries results, text stands after them.
+        text_after_results: In a message that carries results, text follows them.
         refuses_empty_text: Text blocks without a visible character are refused.
         thinking_is_bound: A thinking block is void once anything before it was edited.
         joins_assistant_messages: Adjacent assistant messages count as one (Anthropic, Gemini, and
             Responses, whose items are parts of a turn).
-        results_follow_call: Results stand directly after the call; else anywhere after it.
+        results_follow_call: Results are directly after the call; else anywhere after it.
         refuses_empty_messages: A message without any content is refused.
         refuses_trailing_thinking: An assistant turn may not end with a thinking block.
         refuses_trailing_space: A last message of the assistant may not end in white space.

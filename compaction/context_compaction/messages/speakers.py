@@ -106,7 +106,7 @@ def _apart(text: str) -> Iterator[tuple[Author, str]]:
 def _framed(text: str) -> list[tuple[int, int]]:
     """Where frames stand, in order.
 
-    A frame goes from the first tag of its name to the last: what stands in it may hold such tags,
+    A frame goes from the first tag of its name to the last: what is in it may hold such tags,
     forged to look like its end, and what follows them is no user's. One without an end, where it
     begins a line, goes to the end of the text.
     """

@@ -94,7 +94,7 @@ def runs(messages: Messages, rules: ProviderRules) -> Iterator[tuple[int, int]]:
 def answers(messages: Messages, start: int) -> list[tuple[int, ToolResult]]:
     """The results that stand where the calls of a run ending at `start` are answered.
 
-    Where the provider joins adjacent user messages, results stand before anything else in them;
+    Where the provider joins adjacent user messages, results precede anything else in them;
     elsewhere each result is a message of its own. Both are the results up to the first other block.
     """
     found: list[tuple[int, ToolResult]] = []

@@ -161,7 +161,7 @@ def base64_tokens(data: str, rule: ImageRule) -> int:
 
 
 def encrypted_tokens(data: str) -> int:
-    """Tokens of what a signature or encrypted reasoning stands for: 4 of its bytes a token.
+    """Tokens of what a signature or encrypted reasoning represents: 4 of its bytes a token.
 
     The ratio is the field's own (3/16 of a token for a base64 character); nobody outside the
     provider can read what it holds.

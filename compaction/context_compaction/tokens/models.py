@@ -25,7 +25,7 @@ class Profile:
     """One family of models.
 
     Attributes:
-        name: The family, as it stands in a counter's name.
+        name: The family, as it is in a counter's name.
         factor: Tokens of this family for one token of o200k_base, in ASCII text.
         margin: What the upper estimate is multiplied by: the error that is left in a whole session,
             where the errors of single blocks average out.

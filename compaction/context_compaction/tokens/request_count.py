@@ -22,7 +22,7 @@ class RequestCount:
 
     Attributes:
         count: Counts messages.
-        overhead_tokens: What stands in the request beside the messages.
+        overhead_tokens: What is in the request beside the messages.
         anchor_tokens: What the provider counted, 0 where nobody said.
         anchored_tokens: Our count of the messages that are in it.
         scale: What a token of ours was to the provider there, where it counted fewer than we did;

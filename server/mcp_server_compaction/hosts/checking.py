@@ -31,7 +31,7 @@ class Finding:
 
 
 async def check_host(host: Host, places: UserFolders) -> list[Finding]:
-    """What stands in the host's configuration, and whether it works."""
+    """What is in the host's configuration, and whether it works."""
     findings: list[Finding] = []
     scopes: tuple[ConfigScope, ...] = ("user", "project")
     for scope in scopes:

@@ -29,7 +29,7 @@ _NICENESS = 10
 
 
 def store_output(call: HookCall, text: str) -> str:
-    """Archive a tool's output; the marker that stands for it.
+    """Archive a tool's output; the marker that replaces it.
 
     Raises:
         ArchiveError: It could not be stored.
@@ -114,7 +114,7 @@ async def _import(call: HookCall, archive: Archive, path: Path) -> tuple[Sequenc
 
 
 async def _notes(call: HookCall, messages: Sequence[Json], format_name: str) -> str:
-    """The summary that stands for the whole session, made without a model.
+    """The summary that replaces the whole session, made without a model.
 
     In an archive of its own, which goes away: the real one must not take it for a compaction.
     """

@@ -32,7 +32,7 @@ class Calls:
         self._begin("")
 
     async def of_file(self, session_id: str, name: str) -> Call:
-        """The call whose output stands in the file `name` (without its ending) of a session.
+        """The call whose output is in the file `name` (without its ending) of a session.
 
         Raises:
             ArchiveError: The archive cannot be read.

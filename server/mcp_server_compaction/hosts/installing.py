@@ -1,7 +1,7 @@
 """Registering the server in a host's configuration, and taking it out again.
 
 Nothing else writes a file of a host. What will be written is worked out first, for every file;
-then each is replaced as a whole, after a copy of what stood there was put aside.
+then each is replaced as a whole, after a copy of what was there was put aside.
 """
 
 import hashlib
@@ -137,7 +137,7 @@ def plan_uninstall(host: Host, scope: ConfigScope, places: UserFolders) -> list[
 
 
 def apply_change(change: Change) -> Path | None:
-    """Write one change; where the copy of what stood there was put, if one was made now.
+    """Write one change; where the copy of what was there was put, if one was made now.
 
     Raises:
         SettingsError: The file changed meanwhile, or cannot be written.
@@ -290,7 +290,7 @@ def _is_ours(entry: Json) -> bool:
 
 
 def _flags_of(command: Sequence[str]) -> list[str]:
-    """What stands behind the program in a command of ours."""
+    """What follows the program in a command of ours."""
     for place, word in enumerate(command):
         if _SCRIPT in word or word == _MODULE:
             return list(command[place + 1 :])

@@ -30,7 +30,7 @@ class _Node:
         stop: After its last one.
         value: What it means.
         parts: Of an object or array, what it holds, in order.
-        has_last_comma: Whether a comma stands after the last of them.
+        has_last_comma: Whether a comma follows the last of them.
     """
 
     start: int
@@ -312,7 +312,7 @@ class _Style:
 
 
 def _without(inner: str, node: _Node, gone: list[int]) -> str:
-    """What stands in `node` beside the members that go."""
+    """What is in `node` beside the members that go."""
     offset = node.start + 1
     for number in reversed(gone):
         part = node.parts[number]

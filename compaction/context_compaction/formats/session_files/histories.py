@@ -1,6 +1,6 @@
 """Everything that a session file ever held, as histories; also of a part of a file that goes on.
 
-`files` gives what stands in a host's context now. Here nothing is left out: what a compaction
+`files` gives what is in a host's context now. Here nothing is left out: what a compaction
 replaced comes as a history of its own before it, sub-agents as sessions of their own, and an
 abandoned branch as a history beside the one that was kept.
 """
@@ -22,7 +22,7 @@ from context_compaction.messages.model import Messages, starts_turn, tool_calls,
 
 @dataclass(frozen=True, slots=True)
 class SessionHistory:
-    """Some messages that stand in one row.
+    """Some messages that are in one row.
 
     Attributes:
         session_id: The host's name of the session; None where these rows do not name it.
@@ -30,7 +30,7 @@ class SessionHistory:
         format: The format of the messages.
         entries: The messages, each with the line where it begins; there may be none.
         start_line: The first line that must be read to find this history again.
-        begins_anew: Whether nothing stands before it. Otherwise it goes on with the newest history
+        begins_anew: Whether nothing precedes it. Otherwise it goes on with the newest history
             of its session.
         is_aside: Whether it is a sub-agent's, in the file of the session that started it.
     """

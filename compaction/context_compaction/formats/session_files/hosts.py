@@ -1,7 +1,7 @@
 """Session files of Claude Code, Codex and pi: which of their lines make up the context.
 
 Each reader takes the rows of a file and gives the messages that the host would send to its model
-next: what stands after the last compaction, with the summary in its place. A row that lacks its
+next: what follows the last compaction, with the summary in its place. A row that lacks its
 message gives an empty one, which is refused like any other broken message.
 """
 
@@ -233,7 +233,7 @@ def _pi_path(by_id: Mapping[str, Row], leaf: str) -> list[Row]:
 
 
 def _pi_start(branch: Sequence[Row]) -> tuple[int, Entry | None, tuple[str, ...]]:
-    """Where the context starts, with the summary that stands before it and notes."""
+    """Where the context starts, with the summary that precedes it and notes."""
     compactions = [row for row in branch if row.value.get("type") == "compaction"]
     if not compactions:
         return 0, None, ()

@@ -19,7 +19,7 @@ class Conversation:
         session_id: The host's name of the session.
         cwd: The folder that the host worked in.
         model: The model that was used last.
-        system: The system prompt, where it stands beside the messages.
+        system: The system prompt, where it is beside the messages.
         tools: The tool definitions, where the file has them.
         notes: What was left out in reading, for people.
     """

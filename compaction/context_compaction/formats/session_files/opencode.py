@@ -49,7 +49,7 @@ def messages_in(listed: object) -> list[JsonObject]:
 
 
 def _messages_of(message: JsonObject) -> Iterator[JsonObject]:
-    """What one message of opencode stands for.
+    """The messages that one of opencode becomes.
 
     A part that is ignored no model sees. One that is synthetic the model sees, but opencode wrote
     it, as the text of a file that the user named: it stands apart, marked as the host's.
