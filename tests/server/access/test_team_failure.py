@@ -1,0 +1,24 @@
+"""Two services on one PostgreSQL lose nothing while one of them is killed and the database too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_or_archived_twice_while_processes_die() -> None:
+    done = subprocess.run(
+        [sys.executable, "benchmarks/team.py", "--agents", "4", "--turns", "24"],
+        capture_output=True,
+        cwd=ROOT,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "192 acknowledged messages: 0 lost, 0 twice, 0 out of order" in done.stdout
+    assert "PostgreSQL is restarted" in done.stdout
