@@ -5,10 +5,11 @@ looked at.
 """
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
+from anyio.abc import TaskGroup
 from context_compaction.archive import Archive
 from context_compaction.errors import CompactionError
 from context_compaction.file_access import host_folders
@@ -54,6 +55,9 @@ from mcp_server_compaction.viewer.web import (
 # A person who waits for a session to appear looks at the list about as often.
 _IMPORT_SECONDS = 15.0
 
+# So long a person sees nothing of a page whose session's log is still being read.
+_PATIENCE_SECONDS = 0.5
+
 PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/", sessions.listing),
     ("GET", "/sessions/{session_id}", transcript.session),
@@ -90,6 +94,9 @@ class Archives:
         self._stack = AsyncExitStack()
         self._lock = anyio.Lock()
         self._archive: Archive | None = None
+        self._background: TaskGroup | None = None
+        # By tenant and session, what is set when its log was read.
+        self._readings: dict[tuple[str, str], anyio.Event] = {}
 
     async def get(self) -> Archive:
         """The open archive.
@@ -106,6 +113,30 @@ class Archives:
                 )
             return self._archive
 
+    async def has_read(self, archive: Archive, request: Request) -> bool:
+        """Whether the log of the session that a page is of was read, within `_PATIENCE_SECONDS`.
+
+        That of a very long one takes seconds the first time. It goes on when nobody waits for it.
+        """
+        session_id = request.path_params["session_id"]
+        key = (archive.tenant, session_id)
+        event = self._readings.get(key)
+        if event is None and self._background is not None:
+            event = self._readings[key] = anyio.Event()
+            self._background.start_soon(self._read, archive, key, event)
+        if event is not None:
+            with anyio.move_on_after(_PATIENCE_SECONDS):
+                await event.wait()
+        return event is None or event.is_set()
+
+    async def _read(self, archive: Archive, key: tuple[str, str], event: anyio.Event) -> None:
+        try:
+            with suppress(CompactionError):  # the page itself says what is wrong
+                await archive.session_info(key[1])
+        finally:
+            event.set()
+            del self._readings[key]
+
     @asynccontextmanager
     async def closing(self, app: Starlette) -> AsyncGenerator[None]:
         """Close it behind the application, which meanwhile learns of this user's new sessions."""
@@ -116,8 +147,17 @@ class Archives:
         imports = SessionImports(self._config.archive_folder, folders, self.get)
         async with self._stack, comparing.comparisons(app), anyio.create_task_group() as background:
             background.start_soon(_import_new, imports)
+            self._background = background
             yield
             background.cancel_scope.cancel()
+
+
+def _is_whole_page(request: Request) -> bool:
+    """Whether a person asks for a page of a session, rather than a program or a page for a part."""
+    query = request.query_params
+    is_read = request.method == "GET" and "session_id" in request.path_params
+    asked_by_page = "hx-request" in request.headers or "part" in query
+    return is_read and not asked_by_page and query.get("format") != "json"
 
 
 async def _import_new(imports: SessionImports) -> None:
@@ -142,6 +182,8 @@ def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
                 archive = await (await archives.get()).for_tenant(caller.get().tenant)
             except CompactionError as error:
                 return answer(request, failure(error))
+            if _is_whole_page(request) and not await archives.has_read(archive, request):
+                return answer(request, Page("reading.html", {"reading": True}, status=202))
             response = await respond(handler, Visit(request, archive, config))
             audit(
                 f"{request.method} {handler.__qualname__}",

@@ -139,7 +139,9 @@ def steps_of(stored: Sequence[StoredReceipt]) -> list[Step]:
             continue
         layers = ", ".join(layer["name"] for layer in receipt.get("layers") or ())
         writer = f"; summary by {receipt['writer']}" if receipt.get("writer") else ""
-        words = f"{short(tokens['before'])} → {short(tokens['after'])}: {layers}{writer}"
+        cache: JsonObject = receipt.get("cache") or {}
+        anew = f"; {short(cache['rebilled_tokens'])} to the cache anew" if cache else ""
+        words = f"{short(tokens['before'])} → {short(tokens['after'])}: {layers}{writer}{anew}"
         state: JsonObject = receipt.get("state") or {}
         steps.append(
             Step(

@@ -290,6 +290,7 @@ def test_a_hundred_thousand_messages_are_read_like_a_thousand(
     chromium: Any, tmp_path: Path, record_property: Any
 ) -> None:
     paints: dict[int, float] = {}
+    cold: dict[int, float] = {}
     jump_ms, nodes = 0.0, 0
     for count in (1_000, 100_000):
         folder = tmp_path / str(count)
@@ -300,7 +301,8 @@ def test_a_hundred_thousand_messages_are_read_like_a_thousand(
             page = context.new_page()
             page.goto(entry)
             page.wait_for_selector("h1")
-            page.goto(f"{_base(entry)}/sessions/long")  # its log is read once
+            page.goto(f"{_base(entry)}/sessions/long")  # its log is read once, for seconds
+            cold[count] = page.evaluate(FIRST_PAINT)
             page.wait_for_selector("#transcript .message")
             found: list[float] = []
             for _ in range(5):
@@ -318,9 +320,14 @@ def test_a_hundred_thousand_messages_are_read_like_a_thousand(
     record_property("first paint, ms", paints)
     record_property("jump, ms", jump_ms)
     logging.getLogger(__name__).info(
-        "first paint %s ms, jump to 90,000 %.0f ms, %d messages held", paints, jump_ms, nodes
+        "first paint %s ms, cold %s ms, jump to 90,000 %.0f ms, %d messages held",
+        paints,
+        cold,
+        jump_ms,
+        nodes,
     )
     assert nodes <= 400
     # Times of a shared machine are weak evidence: the bounds are those of the slowest runner.
+    assert cold[100_000] < 5_000
     assert paints[100_000] < 4 * max(paints[1_000], 250)
     assert jump_ms < 3_000
