@@ -4,6 +4,8 @@ Whatever is not let in learns nothing but how to come in; that is decided before
 looked at.
 """
 
+import gc
+import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -130,12 +132,17 @@ class Archives:
         return event is None or event.is_set()
 
     async def _read(self, archive: Archive, key: tuple[str, str], event: anyio.Event) -> None:
+        began = time.monotonic()
         try:
             with suppress(CompactionError):  # the page itself says what is wrong
                 await archive.session_info(key[1])
         finally:
             event.set()
             del self._readings[key]
+        if time.monotonic() - began > _PATIENCE_SECONDS:
+            # What a long log left in memory stays, in a million objects: a garbage collection that
+            # looks at all of them holds up every page for a third of a second, again and again.
+            gc.freeze()
 
     @asynccontextmanager
     async def closing(self, app: Starlette) -> AsyncGenerator[None]:
