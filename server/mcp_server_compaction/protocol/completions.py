@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MAX_VALUES = 100  # the protocol's limit
 _PAGE_SIZE = 100
+_PACKED = "application/zlib"
 _MAX_SESSIONS = 1_000
 _RECENT_SESSIONS = 20
 
@@ -55,7 +56,8 @@ async def _output_ids(archive: "Archive") -> AsyncGenerator[str]:
     seen: set[str] = set()
     for session in sessions:
         for output in await archive.outputs(session.session_id, limit=_PAGE_SIZE):
-            if output.output_id not in seen:
+            # What is carried from one summary to the next is packed, and nothing to read.
+            if output.output_id not in seen and output.media_type != _PACKED:
                 seen.add(output.output_id)
                 yield output.output_id
 

@@ -2,11 +2,12 @@
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from context_compaction import CompactRequest, compact
 from context_compaction.archive import ArchivedMessage, OutputSlice
-from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.archive.local.archive import LocalArchive, open_archive
 from context_compaction.messages.placeholders import left_by, summary_text
 from context_compaction.summarizers.extractive.carried import (
     SUMMARIZED_MESSAGES,
@@ -30,7 +31,7 @@ REQUEST = CompactRequest(
     mode="full", format="anthropic", context_window=60_000, session_id="old", policy="default"
 )
 # What is carried of a whole session, in characters of its JSON; and what it takes packed.
-MOST_CHARS = 100_000
+MOST_CHARS = 82_000
 
 
 class Watched:
@@ -113,6 +114,20 @@ async def test_what_was_said_and_done_early_stands_in_the_last_of_many_summaries
         said = told + str([item.raw for item in found])
         for number in range(COMPACTIONS * 6 - 6):  # those before the last are surely gone
             assert f"value_part{number}_" in said, "the pointer leads to every original"
+
+
+async def test_what_is_carried_holds_no_secret_that_the_archive_takes_out(tmp_path: Path) -> None:
+    secret = "ghp_16C7e42F292c6912E7710c838347Ae178B4a"
+    messages = [user(f"The token is {secret}."), *turn(1), *turn(2), *turn(3)]
+    opened = open_archive(tmp_path / "archive", index_root=tmp_path / "index", redaction="on")
+    async with opened as archive:
+        await compact(messages, REQUEST, archive=archive)
+        outputs = await archive.outputs("old")
+        ids = [item.output_id for item in outputs if item.tool_name == SUMMARIZED_MESSAGES]
+        packs = [(await archive.read_output(output_id)).data for output_id in ids]
+        kept = str([as_json(unpacked(data)) for data in packs])
+        assert "The token is" in kept
+        assert secret not in kept
 
 
 @given(hostile_conversations("anthropic"))

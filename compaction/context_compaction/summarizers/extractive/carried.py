@@ -43,9 +43,9 @@ from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sen
 # Counted from the newest on, in characters of what is kept: so far back stand answers ...
 _ANSWERS_CHARS = 24_000
 # ... so far what was done and said ...
-_DEEDS_CHARS = 56_000
+_DEEDS_CHARS = 48_000
 # ... and so far the user's words; beyond it those that surely bind, up to so much more.
-_WORDS_CHARS = 80_000
+_WORDS_CHARS = 62_000
 _BINDING_CHARS = 8_000
 _WORD_CHARS = 6_000  # of one text of the user's
 _SAID_CHARS = 1_500  # of one of the agent's
