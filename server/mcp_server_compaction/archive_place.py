@@ -23,7 +23,14 @@ def archive_place(named: str | None) -> tuple[Path, str | None]:
             )
         return _user_folder() / "remote" / _key_of(named), named
     folder = Path(named).expanduser().absolute() if named else _user_folder()
-    if named and folder.exists() and not folder.is_dir():
+    try:
+        is_taken = named and folder.exists() and not folder.is_dir()
+    except OSError as error:  # a name that no file system takes
+        raise SettingsError(
+            f"The archive's place {folder} cannot be a folder: {error.strerror}. "
+            f"Name a folder with --archive or {ARCHIVE_VARIABLE}."
+        ) from error
+    if is_taken:
         raise SettingsError(
             f"The archive's place {folder} is not a folder. "
             f"Name a folder with --archive or {ARCHIVE_VARIABLE}."
