@@ -52,6 +52,7 @@ _PARTS_POSITION = 16_383
 MAX_POSITIONS = 255  # of one word that a row keeps; PostgreSQL takes no more
 _META_TERMS = 4  # session, role, day, month: what the local index counts as words too
 
+_FOLLOWED_BY = " <-> "
 # Sizes of blocks, as powers of two: each is eight times the one before.
 BLOCK_BITS = (11, 14, 17, 20, 23)
 
@@ -230,9 +231,14 @@ def path_query(path: QueryTerm) -> str:
     return _any_of([_phrase(path.words), _phrase([f"/{word}" for word in path.words])])
 
 
+def without_order(query: str) -> str:
+    """`query` with the words of each phrase in any order: what the index can tell by itself."""
+    return query.replace(_FOLLOWED_BY, " & ")
+
+
 def _phrase(words: Sequence[str], ends: str = "") -> str:
     quoted = [f"'{word}'" for word in words]
-    return f"({' <-> '.join(quoted)}{ends})"
+    return f"({_FOLLOWED_BY.join(quoted)}{ends})"
 
 
 def _any_of(queries: Sequence[str]) -> str:

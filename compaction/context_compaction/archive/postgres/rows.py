@@ -7,7 +7,7 @@ apart these lie; a rare one is counted.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from context_compaction.archive import History, Query
 from context_compaction.archive.documents import is_own_tool, read_stored
@@ -20,6 +20,7 @@ from context_compaction.archive.postgres.indexing import (
     path_query,
     spans_of,
     text_query,
+    without_order,
 )
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.ranking import NEIGHBOR_MESSAGES, share
@@ -34,6 +35,7 @@ from context_compaction.messages.history_hash import chain_hash
 _Row: TypeAlias = tuple[Any, ...]
 
 _DAY_SECONDS = 86_400
+PHRASE_ROWS = 2_000  # with all words of a phrase, the newest, that are read for their order
 LAST_ID = (1 << 63) - 1
 
 # A session and all that descend from it, by what they named as their parent.
@@ -153,6 +155,13 @@ def allowed_by(
     return Where(tuple(conditions), values)
 
 
+class _Newest(NamedTuple):
+    """Rows that were found, and whether these are all."""
+
+    rows: list[_Row]
+    is_whole: bool
+
+
 class TenantRows:
     """The rows of one tenant that `where` lets through: see `Rows`."""
 
@@ -161,7 +170,6 @@ class TenantRows:
         self._tenant: str = where.values["tenant"]
         self._blobs = blobs
         self._where = where
-        self._counts: dict[str, float] = {}
 
     @property
     def row_count(self) -> int:
@@ -182,31 +190,29 @@ class TenantRows:
         query = text_query(term)
         # With equal weights of one, the cover density is how often the term occurs.
         found = self._newest(
-            "doc_id, ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count",
-            query,
-            CANDIDATES,
+            query, CANDIDATES, "ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count"
         )
         _, average = self._sizes
-        shares = {doc_id: share(count, length, average) for doc_id, count, length in found}
-        is_whole = len(found) < CANDIDATES
-        if is_whole and self._where.is_open:
-            return Candidates(shares, len(found), is_whole)
-        return Candidates(shares, self._count(query, min(shares, default=0)), is_whole)
+        shares = {doc_id: share(count, length, average) for doc_id, count, length in found.rows}
+        every = found if self._where.is_open else self._newest(query, CANDIDATES, every_row=True)
+        return Candidates(shares, self._count(every), found.is_whole)
 
     def said_within(self, times: Sequence[tuple[float, float]]) -> Candidates:
         """See `Rows.said_within`."""
         days = [(_day(first), _day(last) + _DAY_SECONDS) for first, last in times]
-        spans = " OR ".join(
-            f"(seconds >= {first:.0f} AND seconds < {last:.0f})" for first, last in days
+        spans = [f"seconds >= {first:.0f} AND seconds < {last:.0f}" for first, last in days]
+        newest = " UNION ".join(
+            f"(SELECT doc_id FROM compaction.doc WHERE {self._where.sql} AND {span}"
+            " ORDER BY seconds DESC LIMIT %(limit)s)"
+            for span in spans
         )
         found = self._all(
-            f"SELECT doc_id FROM compaction.doc WHERE {self._where.sql} AND ({spans})"
-            " ORDER BY doc_id DESC LIMIT %(limit)s",
+            f"SELECT doc_id FROM ({newest}) AS said ORDER BY doc_id DESC LIMIT %(limit)s",
             limit=CANDIDATES,
         )
         counted = self._all(
             "SELECT count(*) FROM (SELECT FROM compaction.doc WHERE tenant = %(tenant)s"
-            f" AND ({spans}) LIMIT %(most)s) AS bounded",
+            f" AND (({') OR ('.join(spans)})) LIMIT %(most)s) AS bounded",
             most=100 * CANDIDATES,
         )
         shares = dict.fromkeys((doc_id for (doc_id,) in found), 1.0)
@@ -217,36 +223,45 @@ class TenantRows:
     ) -> tuple[list[int], int]:
         """See `Rows.newest`."""
         query = joined([text_query(term) for term in terms], every=every)
-        found = self._newest("doc_id", query, limit)
-        return [doc_id for (doc_id,) in found], len(found)
+        found = self._newest(query, limit)
+        return [row[0] for row in found.rows], len(found.rows)
 
     def _newest(
-        self, columns: str, query: str, limit: int, *, every_row: bool = False
-    ) -> list[_Row]:
-        """The last `limit` rows that match a `tsquery`, last first.
+        self, query: str, limit: int, columns: str = "NULL", *, every_row: bool = False
+    ) -> "_Newest":
+        """The last `limit` rows that match a `tsquery`, last first: their ids, and `columns`.
 
         In a session they are few. Else they are looked for in the newest block of rows, and in
         larger and larger ones before it: so neither a common word reads all its rows, nor a rare
-        one asks often.
+        one asks often. The index does not know the order of words: of the rows with all words of a
+        phrase, so many are read.
         """
         where = everything(self._tenant).sql if every_row else self._where.sql
+        loose = without_order(query)
+        is_read = loose != query
+        matches = "words @@ %(query)s::tsquery" if is_read else "true"
         # Not by `doc_id` itself: its index has no words, and would be walked for them.
         sql = (
-            f"SELECT {columns} FROM (SELECT doc_id, words, term_count FROM compaction.doc"
-            f" WHERE {where} AND words @@ %(within)s::tsquery"
-            " ORDER BY doc_id + 0 DESC LIMIT %(limit)s) AS newest"
+            f"SELECT CASE WHEN {matches} THEN doc_id END, {columns} FROM"
+            f" (SELECT doc_id, words, term_count FROM compaction.doc WHERE {where}"
+            " AND words @@ %(within)s::tsquery ORDER BY doc_id + 0 DESC LIMIT %(limit)s) AS newest"
         )
-        if self._where.is_narrow and not every_row:
-            return self._all(sql, query=query, within=query, limit=limit)
-        first, last = self._ends
+        most = PHRASE_ROWS if is_read else limit
         found: list[_Row] = []
+        if self._where.is_narrow and not every_row:
+            read = self._all(sql, query=query, within=loose, limit=most)
+            found = [row for row in read if row[0] is not None]
+            return _Newest(found[:limit], len(read) < most and len(found) < limit)
+        first, last = self._ends
         for start, stop in spans_of(first, min(last, self._where.values["last_id"])):
             blocks = block_query(self._tenant, start, stop)
-            within = joined([blocks, query], every=True)
-            found += self._all(sql, query=query, within=within, limit=limit - len(found))
-            if len(found) == limit:
-                break
-        return found
+            within = joined([blocks, loose], every=True)
+            read = self._all(sql, query=query, within=within, limit=most)
+            found += [row for row in read if row[0] is not None]
+            most -= len(read)
+            if len(found) >= limit or not most:
+                return _Newest(found[:limit], is_whole=False)
+        return _Newest(found, is_whole=True)
 
     @cached_property
     def _ends(self) -> tuple[int, int]:
@@ -308,7 +323,7 @@ class TenantRows:
     def newest_docs(self, words: str, limit: int) -> list[Doc]:
         """The last rows, or those that match a `tsquery`, last first."""
         if words:
-            return self.docs([doc_id for (doc_id,) in self._newest("doc_id", words, limit)])
+            return self.docs([row[0] for row in self._newest(words, limit).rows])
         found = self._all(
             f"SELECT {_DOC} WHERE {self._where.sql} ORDER BY doc_id DESC LIMIT %(limit)s",
             limit=limit,
@@ -337,23 +352,14 @@ class TenantRows:
             return None
         return DocText(part, "tool", head["tool"], is_own_tool(head["tool"] or ""))
 
-    def _count(self, query: str, lowest: int) -> float:
-        """How many rows of the tenant match, about: from how far apart the newest of them lie.
-
-        Args:
-            query: The `tsquery`.
-            lowest: The first of the newest rows that match, where no filter is in the way.
-        """
-        if query not in self._counts:
-            found = CANDIDATES
-            if not self._where.is_open:
-                ids = self._newest("doc_id", query, CANDIDATES, every_row=True)
-                found, lowest = len(ids), min((row[0] for row in ids), default=0)
-            first, last = self._ends
-            share_of_ids = (last - lowest + 1) / (last - first + 1)
-            count = found if found < CANDIDATES else found / share_of_ids
-            self._counts[query] = min(count, self.row_count)
-        return self._counts[query]
+    def _count(self, newest: _Newest) -> float:
+        """How many rows of the tenant match, about: from how far apart the newest of them lie."""
+        count = len(newest.rows)
+        if newest.is_whole or not count:
+            return count
+        first, last = self._ends
+        lowest = min(row[0] for row in newest.rows)
+        return float(min(count * (last - first + 1) / (last - lowest + 1), self.row_count))
 
     def _all(self, sql: str, **values: Any) -> list[_Row]:
         given = {**self._where.values, **values}
