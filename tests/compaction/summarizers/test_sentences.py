@@ -293,6 +293,9 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         "Always run the sync before we continue with this step.",
         "If you must use the old server, mind the difference in paths.",
         "No tasks found in the list.",
+        "Don't write any code yet, just show me how it works.",
+        "No, don't rename the helper.",
+        "It must be due to the new cache.",
         "Load the theme, read the header, always in that order.",
     ],
 )
@@ -314,8 +317,8 @@ async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> Non
 
 
 POINTING = [
-    "Never do that.", "Don't mention it again.", "They must stay.", "Always keep them.",
-    "Don't come back to it.", "Mach das nie wieder.",
+    "Never do that.", "Never mention it again.", "They must stay.", "Always keep them.",
+    "Never come back to it.", "Mach das nie wieder.",
 ]  # fmt: skip
 
 

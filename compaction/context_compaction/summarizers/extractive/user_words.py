@@ -15,7 +15,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
 from context_compaction.summarizers.extractive.fit import BASE_WANT, Line, Place, head_of
-from context_compaction.summarizers.instructions.find import SURE_RANK, UserInstructions
+from context_compaction.summarizers.instructions.find import UserInstructions
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.typed_text import (
     LEFT_OUT,
@@ -33,8 +33,8 @@ _AGE_WANT = 0.2
 # A sentence below this rank is surely of the moment only, or chatter.
 _BINDING_RANK = 1.0
 _REQUEST_WANT = 0.6
-# What is surely a rule goes before what all sections have to tell.
-_SURE_WANT = -0.1
+# What may bind goes before what all sections have to tell.
+_BINDING_WANT = -0.07
 _SMALL_TALK_CHARS = 48
 # A command to the host.
 _COMMAND = re.compile(r"/\w*")
@@ -144,9 +144,7 @@ def _lines_of(place: Place, part: _Part, age: float) -> Iterable[Line]:
 def _rule_want(rank: float, age: float) -> float:
     """When a sentence that may bind is taken: the surer and the newer, the sooner."""
     newness = 1 / (2 + age) / 100
-    if rank >= SURE_RANK:
-        return _SURE_WANT - rank / 100 - newness
-    return _REQUEST_WANT - rank / 10 - newness if rank >= _BINDING_RANK else BASE_WANT
+    return _BINDING_WANT - rank / 100 - newness if rank >= _BINDING_RANK else BASE_WANT
 
 
 def _parts(

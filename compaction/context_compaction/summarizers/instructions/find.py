@@ -39,9 +39,9 @@ _SHORT_PARAGRAPH = 3
 # Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
 _REMEMBERED = 4_096
 _SURE_WEIGHT = 1.0
-_ALL_OR_NONE_WEIGHT = 0.75
 _CORRECTION_WEIGHT = 0.5
 _ERRAND_WEIGHT = -0.75
+_AGREEMENT_WEIGHT = -1.5
 # So many words on a subject name something that a later "it" can mean.
 _NAMING_WORDS = 2
 
@@ -101,7 +101,8 @@ class UserInstructions:
         rules: list[UserInstruction] = []
         before: UserInstruction | None = None
         for said in sorted(self.standing, key=lambda said: said.order):
-            is_sure = said.text in known or (said.rank >= SURE_RANK and is_lasting(said.text))
+            is_sure = said.rank >= SURE_RANK and is_lasting(said.text)
+            is_sure = is_sure or (said.rank >= _TYPED_RANK and said.text in known)
             if is_sure and said.text not in doubted:
                 if not _points_back(said.text):
                     rules.append(said)
@@ -301,8 +302,6 @@ def _words_rank(text: str) -> float:
     rank = min(rules, 3) * 0.75
     if known.lasting.search(text) or known.sure.search(text):
         rank += _SURE_WEIGHT
-    if known.all_or_none.search(text):
-        rank += _ALL_OR_NONE_WEIGHT
     if known.correction.search(text):
         rank += _CORRECTION_WEIGHT
     if known.errand.search(text):
@@ -310,5 +309,5 @@ def _words_rank(text: str) -> float:
     if known.about_oneself.search(text):
         rank -= 1.0 if rules else 0.5
     if known.agreement.search(text):
-        rank -= 0.5 if rules else 1.25
+        rank += _AGREEMENT_WEIGHT
     return rank - 1.25 if text.endswith(("?", "？")) else rank

@@ -31,7 +31,6 @@ class Signs:
         correction: It corrects something.
         negation: Stands before a name or value that is not to be, or not any more.
         agreement: It begins with a yes, with thanks, a greeting.
-        all_or_none: What holds of all or of none is said once and meant always.
         errand: The business of the moment: what is asked for now, or told of oneself, holds until
             it is done.
         about_oneself: Told of oneself and of now ("I don't have the number at hand"), unlike what
@@ -48,7 +47,6 @@ class Signs:
     correction: re.Pattern[str]
     negation: re.Pattern[str]
     agreement: re.Pattern[str]
-    all_or_none: re.Pattern[str]
     errand: re.Pattern[str]
     about_oneself: re.Pattern[str]
 
