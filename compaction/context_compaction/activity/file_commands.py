@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
@@ -72,6 +72,10 @@ _REWROTE = re.compile(
     r"(?:reformatted|fixed|changed by)|\breformatted \S|files were modified by this hook"
     r"|\bFormatted [1-9]\d{0,6} files?"
 )
+# Commands of so many characters whose effects are kept, and how many: each compaction of a session
+# asks for those of all that stand in its list.
+_REMEMBERED_CHARS = 1_000
+_REMEMBERED = 1_000
 # Looking for these first is ten times faster than the pattern, which one of them stands in.
 _REWROTE_SIGNS = (
     "Fixed ", "reformatted", "fixed", "changed by", "modified by this hook", "Formatted ",
@@ -169,7 +173,7 @@ def may_change_folder(command: str) -> bool:
     return _CHANGES_FOLDER.search(command) is not None
 
 
-def command_effects(command: str, *, folder: str | None = "") -> list[CommandEffect]:
+def command_effects(command: str, *, folder: str | None = "") -> Sequence[CommandEffect]:
     """What `command` does to files, in order, and last where it leaves the shell.
 
     Args:
@@ -177,6 +181,16 @@ def command_effects(command: str, *, folder: str | None = "") -> list[CommandEff
         folder: Where its relative paths start, as seen from where those of other calls do; None
             where that is not known.
     """
+    is_short = len(command) <= _REMEMBERED_CHARS
+    return _known_effects(command, folder) if is_short else _effects_of(command, folder)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _known_effects(command: str, folder: str | None) -> Sequence[CommandEffect]:
+    return _effects_of(command, folder)
+
+
+def _effects_of(command: str, folder: str | None) -> Sequence[CommandEffect]:
     inner = _inner_line(command)
     if inner is not None:
         made = command_effects(inner, folder=folder)
