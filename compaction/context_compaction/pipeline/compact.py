@@ -146,7 +146,7 @@ async def compact(
         await tell(0.8, "written")
     await save(archive, stored.session_id, outcome.commit)
     if known_list is not None:
-        KNOWN_LISTS.keep(archive, known_list)
+        KNOWN_LISTS.keep(archive, known_list, stored.appended)
     await tell_after(after_compaction, outcome.stats, outcome.result)
     await tell(1.0, done_line(outcome.stats))
     return outcome.result

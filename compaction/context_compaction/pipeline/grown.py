@@ -51,8 +51,10 @@ from context_compaction.summarizers.instructions.collect_pins import PIN_MARK
 from context_compaction.tokens.counter import MessageCounter, counter_for
 from context_compaction.tokens.request_bytes import message_bytes
 
-# The newest messages are looked through for the beginning of the run that is going on.
-_LONGEST_RUN = 64
+# So many newest messages are looked through for the beginning of the run that is going on.
+_LOOK_BACK = (4, 64)
+# What was taken away again at the end of a list, with its calls, is forgotten up to here.
+_MOST_LEFT = 64
 # A list has to have come this far before its session is its own; see `append_to_session`.
 _SPOKEN = 2
 _DECIDES_WITHIN = 64
@@ -185,8 +187,9 @@ def _call_ids(
     """The ids of all calls; None where one is used again."""
     if not rules.unique_call_ids:
         return frozenset()
-    left = formats.parse(known.given[shared:], format=known.format)
-    ids, more = known.call_ids - _ids(left), _ids(new)
+    ids, more = known.call_ids, _ids(new)
+    if left := known.given[shared:]:
+        ids -= _ids(formats.parse(left, format=known.format))
     return ids | more if ids.isdisjoint(more) else None
 
 
@@ -299,7 +302,7 @@ def _is_sure(
     # Where results may stand anywhere, what was taken away may have answered a call.
     left = len(known.given) - shared
     follows = formats.FORMATS[known.format].rules.results_follow_call
-    is_near = not left or (follows and left <= _LONGEST_RUN)
+    is_near = not left or (follows and left <= _MOST_LEFT)
     return is_near and shared > 0 and shared >= known.stands_for
 
 
@@ -310,12 +313,15 @@ def _run_at(
 
     What stands before it is settled. None where that is too far away.
     """
-    start = max(0, stop - _LONGEST_RUN)
-    near = read(raws[start:stop])
-    for at in range(len(near) - 1, 0, -1):
-        if near[at].role == "assistant" and near[at - 1].role == "user":
-            return start + at
-    return 0 if start == 0 else None
+    for count in _LOOK_BACK:
+        start = max(0, stop - count)
+        near = read(raws[start:stop])
+        for at in range(len(near) - 1, 0, -1):
+            if near[at].role == "assistant" and near[at - 1].role == "user":
+                return start + at
+        if start == 0:
+            return 0
+    return None
 
 
 def _is_plain(messages: Messages) -> bool:

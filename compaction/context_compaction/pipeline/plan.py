@@ -79,7 +79,6 @@ def plan_of_mode(context: CompactionContext, skipped_levels: int = 0) -> Plan:
         fresh_tokens=fresh_tokens,
         unread_tokens=_unread_tokens(context) if budget.is_over else 0,
     )
-    harder = _levels(context)
     keeps = bool(context.settings.reactive_keep_messages)
     may_replace = context.policy.replaces_history
     match request.mode:
@@ -109,7 +108,7 @@ def plan_of_mode(context: CompactionContext, skipped_levels: int = 0) -> Plan:
             collapsed = _collapsed(context, cleared)
             if collapsed.edited is not cleared.edited and _is_enough(context, collapsed):
                 return collapsed
-            return plan_that_fits(context, harder, cleared=cleared)
+            return plan_that_fits(context, _levels(context), cleared=cleared)
 
 
 def _fresh_tokens(context: CompactionContext) -> int:

@@ -9,13 +9,15 @@ The lists of all archives of the process share one limit in bytes; the longest u
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
+from operator import is_not
 from threading import Lock
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
-from context_compaction.archive import Store
+from context_compaction.archive import AppendResult, Store
+from context_compaction.messages.history_hash import ROOT
 from context_compaction.messages.model import JsonObject
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -23,6 +25,8 @@ from context_compaction.result import CompactResult
 MAX_BYTES = 128 * 1024 * 1024
 # What a message costs beside its text: its private copy, its name and its counts.
 _FRAME_BYTES = 1_000
+# Calls that are under way at once.
+_MOST_EXPECTED = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +117,37 @@ class KnownLists:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._lists: OrderedDict[_Key, KnownList] = OrderedDict()
+        self._expected: OrderedDict[_Key, tuple[int, str]] = OrderedDict()
         self._archives: WeakKeyDictionary[Store, int] = WeakKeyDictionary()
         self._numbers = count()
         self._lock = Lock()
 
-    def keep(self, archive: Store, known: KnownList) -> None:
-        """Remember `known` instead of what was known of its session."""
+    def keep(self, archive: Store, known: KnownList, appended: AppendResult | None = None) -> None:
+        """Remember `known` instead of what was known of its session.
+
+        Args:
+            archive: Where it is archived.
+            known: The list.
+            appended: Where it stands there; None where `known` tells whether it is current.
+        """
         with self._lock:
             key = (self._number(archive), known.session_id)
             self._drop(key)
+            expected = self._expected.pop(key, (0, ROOT))
+            if appended is not None and known.stand_in is None:
+                before = (ROOT, *known.heads)[-1 - appended.written]
+                known = replace(known, is_current=expected == (appended.revision_before, before))
             self._lists[key] = known
             self._bytes += _cost_bytes(known)
             while self._bytes > self._max_bytes:
                 self._drop(next(iter(self._lists)))
 
-    def forget(self, archive: Store, session_id: str) -> None:
-        """Know nothing more of a session."""
+    def expect(self, archive: Store, session_id: str, revision: int, name: str) -> None:
+        """Know which history the session's own context is, before a list that goes on from it."""
         with self._lock:
-            self._drop((self._number(archive), session_id))
+            self._expected[self._number(archive), session_id] = (revision, name)
+            while len(self._expected) > _MOST_EXPECTED:
+                self._expected.popitem(last=False)
 
     def of_session(self, archive: Store, session_id: str) -> KnownList | None:
         """The newest known list of a session."""
@@ -231,11 +248,10 @@ def copied(value: Any) -> Any:
 
 def shared_count(known: Sequence[JsonObject], payload: Sequence[JsonObject]) -> int:
     """How many first messages of `payload` are those of `known`, to the byte."""
-    pairs = enumerate(zip(known, payload, strict=False))
-    return next(
-        (at for at, (one, other) in pairs if one is not other and not _same(one, other)),
-        min(len(known), len(payload)),
-    )
+    others = list(map(is_not, known, payload))  # none, for a context that a session goes on from
+    first = others.index(True) if True in others else len(others)
+    pairs = enumerate(zip(known[first:], payload[first:], strict=False), first)
+    return next((at for at, pair in pairs if not _same(*pair)), len(others))
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -11,10 +11,11 @@ from anyio import to_thread
 from context_compaction.archive import Archive
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.file_access import Roots
-from context_compaction.messages.history_hash import history_hash
+from context_compaction.messages.history_hash import ROOT
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from context_compaction.session.load import current_context, name_of, name_where_current
 from context_compaction.settings import Settings
 
 from mcp_server_compaction.config import Config
@@ -51,7 +52,8 @@ class Input:
         system: The system prompt, where the source holds it.
         tools: The tool definitions, where the source holds them.
         folder: The working folder of the conversation, which relative paths start from.
-        known_count: How many of the messages the archive supplied, before those of the call.
+        known_count: How many of the messages the archive supplied, before those of the call ...
+        known_name: ... and what names these.
         notes: What the caller should know of the source.
         path: The file that contains it.
     """
@@ -64,6 +66,7 @@ class Input:
     tools: Any = None
     folder: str | None = None
     known_count: int = 0
+    known_name: str = ROOT
     notes: tuple[str, ...] = ()
     path: Path | None = None
 
@@ -125,12 +128,16 @@ async def input_of_file(data: bytes, name: str) -> Input:
 
 async def _grown(archive: Archive, session_id: str, new: Sequence[JsonObject]) -> Input:
     try:
-        format_name, context = await archive.context(session_id)
+        context = await current_context(session_id, archive)
     except NotFoundError:
         note = f"Session {session_id} was not known: it begins with these messages."
         return Input(new, session_id=session_id, notes=(note,))
     return Input(
-        [*context, *new], format=format_name, session_id=session_id, known_count=len(context)
+        [*context.messages, *new],
+        format=context.format,
+        session_id=session_id,
+        known_count=len(context.messages),
+        known_name=context.name,
     )
 
 
@@ -146,8 +153,7 @@ async def _check_context(grown: Input, options: Mapping[str, Any]) -> None:
     wanted = split_options(options)[0].context_hash
     if wanted is None:
         return
-    context = grown.payload[: grown.known_count]
-    if await to_thread.run_sync(history_hash, context) != wanted:
+    if grown.known_name != wanted:
         raise SettingsError(
             f"new_messages belong behind the list that context_hash names, {wanted}, but the "
             f"context of session {grown.session_id} is another by now. Hand in the whole list as "
@@ -162,15 +168,8 @@ async def followed_by(result: CompactResult, given: Input, archive: Archive) -> 
     the archive does not. New messages that were themselves put behind that context go on from it.
     """
     if given.known_count:
-        return await to_thread.run_sync(history_hash, result.messages)
-    try:
-        _, context = await archive.context(result.session_id)
-    except NotFoundError:
-        return None
-    name, kept = await to_thread.run_sync(
-        lambda: (history_hash(result.messages), history_hash(context))
-    )
-    return name if name == kept else None
+        return await name_of(result.messages, result.session_id, archive)
+    return await name_where_current(result.messages, result.session_id, archive)
 
 
 def compact_request_of(arguments: CompactArguments, given: Input, config: Config) -> CompactRequest:
