@@ -41,6 +41,7 @@ from context_compaction.errors import ArchiveBusyError, ArchiveDamagedError
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 WRITER_SLOTS = 4096
+_WRITE_BYTES = 1024 * 1024
 
 
 def session_key(session_id: str) -> str:
@@ -198,25 +199,33 @@ def append_records(
         ArchiveError: The segment cannot be written.
     """
     folder = session_folder(root, key)
-    lines = [
-        encode_line(record, last=index == len(records) - 1) for index, record in enumerate(records)
-    ]
     path = folder / segment
     with explaining(path, "Writing"):
         handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
         try:
-            try:
-                write_all(handle, b"".join(lines))
-            except OSError:
-                os.ftruncate(handle, expected_size)
-                raise
+            return _append_lines(handle, segment, expected_size, records)
+        except BaseException:
+            os.ftruncate(handle, expected_size)
+            raise
         finally:
             os.close(handle)
+
+
+def _append_lines(
+    handle: int, segment: str, offset: int, records: Sequence[Record]
+) -> list[LinePlace]:
+    """Write the lines of `records`, a few at a time: a first call has as many as its whole list."""
     places: list[LinePlace] = []
-    offset = expected_size
-    for line in lines:
+    waiting = bytearray()
+    for index, record in enumerate(records):
+        line = encode_line(record, last=index == len(records) - 1)
         places.append(LinePlace(segment, offset, len(line)))
         offset += len(line)
+        waiting += line
+        if len(waiting) >= _WRITE_BYTES:
+            write_all(handle, bytes(waiting))
+            waiting.clear()
+    write_all(handle, bytes(waiting))
     return places
 
 
