@@ -11,11 +11,17 @@ from context_compaction.archive.postgres.schema import Connection
 
 def keep(connection: Connection, tenant: str, token: AccessToken) -> None:
     """See `Archive.keep_token`."""
-    connection.execute(
-        "INSERT INTO compaction.access_token VALUES (%s, %s, %s)"
-        " ON CONFLICT (tenant, token_id) DO UPDATE SET fields = excluded.fields",
-        (tenant, token.token_id, Jsonb(asdict(token))),
+    fields = Jsonb(asdict(token))
+    # Not by one statement that names the key: where partitions lie on other servers, they know it.
+    known = connection.execute(
+        "UPDATE compaction.access_token SET fields = %s WHERE tenant = %s AND token_id = %s",
+        (fields, tenant, token.token_id),
     )
+    if not known.rowcount:
+        connection.execute(
+            "INSERT INTO compaction.access_token VALUES (%s, %s, %s)",
+            (tenant, token.token_id, fields),
+        )
 
 
 def find(connection: Connection, tenant: str, token_id: str) -> AccessToken | None:

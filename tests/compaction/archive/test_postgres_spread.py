@@ -1,0 +1,136 @@
+"""The same promises where the partitions of every table lie on two further servers.
+
+Nothing of the archive knows of it: since every key begins with the tenant, a tenant's rows lie on
+one server, and statements go there whole. What foreign tables cannot have (unique indexes and
+foreign keys of the whole) stands on the servers that hold the rows.
+"""
+
+import shutil
+from collections.abc import Generator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+
+import anyio
+import psycopg
+import pytest
+from context_compaction import open_archive
+from context_compaction.archive import Archive
+from context_compaction.archive.postgres.schema import PARTITIONS
+
+from tests.compaction.archive.archive_contract import CONTRACT, Check, add, user
+from tests.support.postgres import APP, Server, make_role, make_tables, named_database
+
+_NAME = "archive"
+_PARTITIONED = (
+    "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace"
+    " WHERE nspname = 'compaction' AND relkind = 'p' ORDER BY 1"
+)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A server that is asked, and two that hold the rows: addresses for who may do everything."""
+
+    asked: str
+    holders: tuple[str, str]
+
+    @property
+    def address(self) -> str:
+        return named_database(self.asked, _NAME)
+
+    def clear(self) -> None:
+        for holder in self.holders:
+            with psycopg.connect(holder, autocommit=True) as connection:
+                tables = [name for (name,) in connection.execute(_PARTITIONED).fetchall()]
+                every = ", ".join(f"compaction.{name}" for name in tables)
+                connection.execute(f"TRUNCATE {every}".encode())
+
+    def row_counts(self, table: str) -> list[int]:
+        counts: list[int] = []
+        for holder in self.holders:
+            with psycopg.connect(holder) as connection:
+                row = connection.execute(f"SELECT count(*) FROM compaction.{table}".encode())
+                counts += [count for (count,) in row]
+        return counts
+
+
+def _made(server: Server) -> str:
+    """A database with the archive's tables on a server."""
+    make_role(server.address())
+    with psycopg.connect(server.address(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {_NAME} OWNER {APP}".encode())
+    make_tables(named_database(server.address(), _NAME))
+    return named_database(server.address(), _NAME, "postgres")
+
+
+def _spread(asked: str, folders: list[Path]) -> None:
+    """Replace every partition by that of the same number on one of the other servers."""
+    with psycopg.connect(asked, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION postgres_fdw")
+        for number, folder in enumerate(folders):
+            connection.execute(
+                f"CREATE SERVER holder_{number} FOREIGN DATA WRAPPER postgres_fdw OPTIONS"
+                f" (host '{folder}', dbname '{_NAME}');"
+                f" CREATE USER MAPPING FOR {APP} SERVER holder_{number}"
+                " OPTIONS (user 'postgres', password_required 'false')".encode()
+            )
+        tables = [name for (name,) in connection.execute(_PARTITIONED).fetchall()]
+        keys = connection.execute(
+            "SELECT conrelid::regclass::text, conname FROM pg_constraint"
+            " WHERE contype IN ('f', 'p', 'u') AND connamespace = 'compaction'::regnamespace"
+            " AND conparentid = 0 AND conrelid::regclass::text != 'compaction.version'"
+            " ORDER BY contype"
+        ).fetchall()
+        for table, key in keys:
+            connection.execute(f"ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {key}".encode())
+        for table in tables:
+            for at in range(PARTITIONS):
+                name = f"compaction.{table}_{at}"
+                connection.execute(
+                    f"DROP TABLE {name}; CREATE FOREIGN TABLE {name} PARTITION OF"
+                    f" compaction.{table} FOR VALUES WITH (MODULUS {PARTITIONS}, REMAINDER {at})"
+                    f" SERVER holder_{at % 2} OPTIONS (schema_name 'compaction',"
+                    f" table_name '{table}_{at}');"
+                    f" GRANT ALL ON {name} TO {APP}".encode()
+                )
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Generator[Cluster]:
+    folders = [Path(mkdtemp(prefix="pg-", dir="/tmp")) for _ in range(3)]
+    try:
+        with ExitStack() as stack:
+            first, *others = [stack.enter_context(Server(folder)) for folder in folders]
+            one, two = map(_made, others)
+            asked = _made(first)
+            _spread(asked, folders[1:])
+            yield Cluster(asked, (one, two))
+    finally:
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
+async def test_an_archive_that_is_spread_keeps_its_promise(check: Check, cluster: Cluster) -> None:
+    await anyio.to_thread.run_sync(cluster.clear)
+    with anyio.fail_after(100):
+        async with open_archive(cluster.address) as archive:
+            await check(archive)
+
+
+@pytest.mark.slow
+async def test_tenants_lie_on_different_servers_each_whole(cluster: Cluster) -> None:
+    await anyio.to_thread.run_sync(cluster.clear)
+    async with open_archive(cluster.address) as archive:
+
+        async def write(number: int, archive: Archive) -> None:
+            await add(archive, f"s{number}", user(f"of {archive.tenant}"), user("more"))
+
+        for number in range(12):
+            await write(number, await archive.for_tenant(f"team-{number}"))
+    counts = cluster.row_counts("doc")
+    assert sum(counts) == 24
+    assert all(count % 2 == 0 and count for count in counts)
