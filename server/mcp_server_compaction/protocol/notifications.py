@@ -20,6 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from mcp_server_compaction.access.principal import caller
 
 _MAX_SUBSCRIPTIONS = 1_000
+_MAX_LISTED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,7 @@ class Changes:
     _subscribed: dict[tuple[int, str], tuple[str, ServerSession]] = field(
         default_factory=dict[tuple[int, str], tuple[str, ServerSession]]
     )
+    _listed: dict[tuple[str, str], None] = field(default_factory=dict[tuple[str, str], None])
 
     def subscribe(self, session: ServerSession, uri: str) -> None:
         """Remember a handshake-era subscription; the oldest goes when there are too many."""
@@ -53,11 +55,26 @@ class Changes:
             if (watched, of_tenant) == (uri, tenant):
                 await session.send_resource_updated(uri)
 
-    async def listed(self, session: ServerSession) -> None:
-        """Tell listeners, and the caller of the handshake era, that there are new resources."""
-        await self.bus.publish(ResourcesListChanged())
-        if session.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+    async def listed(self, session: ServerSession, session_id: str) -> None:
+        """Tell listeners, and the caller of the handshake era, of a session that is new to them.
+
+        Once for each: a host that is told asks for the list again.
+        """
+        tenant = caller.get().tenant
+        if self._is_new(tenant, session_id):
+            await self.bus.publish(ResourcesListChanged())
+        if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return
+        if self._is_new(f"{tenant}@{_connection_key(session)}", session_id):
             await session.send_resource_list_changed()
+
+    def _is_new(self, reader: str, session_id: str) -> bool:
+        """Whether `reader` was not told of the session; the oldest told is forgotten."""
+        known = (reader, session_id) in self._listed
+        self._listed[reader, session_id] = None
+        while len(self._listed) > _MAX_LISTED:
+            del self._listed[next(iter(self._listed))]
+        return not known
 
 
 class _BusOfTenants:

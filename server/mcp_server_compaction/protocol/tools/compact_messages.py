@@ -95,7 +95,7 @@ async def compact_messages(
     wrote = arguments.mode != "plan"
     if wrote:
         await deps.changes.updated(f"transcript://{result.session_id}")
-        await deps.changes.listed(context.session)
+        await deps.changes.listed(context.session, result.session_id)
     answer = answer_of(result, given.notes, wrote=wrote)
     if host and result.changed and wrote:
         roots = deps.config.roots

@@ -39,7 +39,7 @@ async def persist_large_output(
     session_id = arguments.session_id or UNFILED_SESSION
     archive = await deps.archive()
     await archive.commit(session_id, blobs=[blob])
-    await deps.changes.listed(context.session)
+    await deps.changes.listed(context.session, session_id)
     info = await archive.output_info(blob.output_id)
     preview_chars = (
         Settings().preview_chars if arguments.preview_chars is None else arguments.preview_chars
