@@ -39,9 +39,13 @@ _WANTED: tuple[FileUse, ...] = ("steering", "work", "read", "earlier", "aside")
 _BY_NAME: tuple[FileUse, ...] = ("earlier", "aside")
 # A small file costs little more than its outline.
 _SMALL_FILE_TOKENS = 250
+# How something is laid out has this much room before any part of it.
+_OUTLINE_TOKENS = 500
 # One that was not made anew comes back whole where that takes no more than this part of the room.
 _WHOLE_PART = 6
 _NAMES = 8
+_PLENTY_TOKENS = 5_000
+_FILES = 5
 _STEM_CHARS = 5
 
 
@@ -255,8 +259,9 @@ def _chosen(
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
-    texts_of = [(n, file) for n, file in enumerate(files) if file.use not in _BY_NAME]
-    wanted = [(n, file) for n, file in texts_of if file.text is not None][: settings.restore_files]
+    texts_of = [(n, file) for n, file in enumerate(files) if file.text is not None]
+    wanted = [(n, file) for n, file in texts_of if file.use not in _BY_NAME]
+    wanted = wanted[: settings.restore_files]
     chosen: dict[int, tuple[str, str]] = {}
     for forms_of in (_first_forms, _forms):
         share_tokens = left_tokens // max(_WHOLE_PART, len(wanted))
@@ -270,6 +275,16 @@ def _chosen(
                     chosen[n] = (action, part)
                     left_tokens -= more_tokens
                     break
+    earlier = [(n, file) for n, file in texts_of if file.use == "earlier"]
+    for n, file in earlier[: max(0, min(settings.restore_files, _FILES) - len(wanted))]:
+        # What was changed earlier is seldom asked for: it comes where room is of no account.
+        if left_tokens < _PLENTY_TOKENS:
+            break
+        most_tokens = min(largest_tokens(file, settings), _PLENTY_TOKENS)
+        for action, part in _forms(file, count, most_tokens, left_tokens // _WHOLE_PART):
+            chosen[n] = (action, part)
+            left_tokens -= count.text(part) + 1
+            break
     texts = [(n, action, part) for n, (action, part) in sorted(chosen.items())]
     named: list[_Chosen] = []
     for n, file in enumerate(files):
@@ -310,8 +325,8 @@ def _first_forms(
     if file.use == "steering":
         yield from _outline_of(file, _outlined(file, count, most_tokens))
     else:
-        rows = _outline_rows(file, count, min(most_tokens, share_tokens) // 2)
-        yield from _outline_of(file, rows)
+        rows_tokens = min(most_tokens // 2, max(share_tokens, _OUTLINE_TOKENS))
+        yield from _outline_of(file, _outline_rows(file, count, rows_tokens))
 
 
 def _forms(

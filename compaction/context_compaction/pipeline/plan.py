@@ -330,9 +330,8 @@ def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: Earli
 
     The last to be filled: what was said comes first.
     """
-    level, request = plan.level, context.request
-    is_named = request.target_tokens is not None and request.mode != "reactive"
-    if plan.cut is None or not is_named or not level.settings.restore_files:
+    level = plan.level
+    if plan.cut is None or not _is_filled(context) or not level.settings.restore_files:
         return plan
     if not earlier_calls.recent or not has_slack(context, plan, earlier_calls):
         return plan
@@ -345,6 +344,20 @@ def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: Earli
         restore_total_tokens=max(level.settings.restore_total_tokens, room_tokens),
     )
     return replace(plan, level=replace(level, settings=settings))
+
+
+def with_more_words(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` with longer texts, where a target that the caller named has room beside its files."""
+    if plan.cut is None or not _is_filled(context) or not has_slack(context, plan, earlier_calls):
+        return plan
+    reserve_tokens = int(context.limits.tokens * (1 - _FILLED_SHARE))
+    more_tokens = _room_beside(context, plan, earlier_calls) - reserve_tokens
+    return _with_room(context, plan, plan.text_tokens + more_tokens)
+
+
+def _is_filled(context: CompactionContext) -> bool:
+    """Whether the caller named the target, and wants as much kept as it allows."""
+    return context.request.target_tokens is not None and context.request.mode != "reactive"
 
 
 def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:

@@ -35,7 +35,7 @@ from context_compaction.pipeline.originals import (
     originals_of,
     parsed_originals,
 )
-from context_compaction.pipeline.plan import filled, has_slack, with_more_files
+from context_compaction.pipeline.plan import filled, has_slack, with_more_files, with_more_words
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
@@ -179,7 +179,12 @@ def written(
             break
         originals = originals_of(context, fuller, decision.archived)
         plan, words = fuller, extracts(context, fuller, originals, words.warnings)
-    return _with_more_files(context, plan, words, decision), words
+    plan = _with_more_files(context, plan, words, decision)
+    told = spent(context, plan, words)
+    roomier = with_more_words(context, told, decision.earlier_calls)
+    if roomier.text_tokens <= told.text_tokens:
+        return plan, words
+    return roomier, extracts(context, roomier, originals, words.warnings)
 
 
 def _with_more_files(

@@ -149,9 +149,18 @@ def test_what_steers_and_what_is_in_work_comes_back_and_scratch_does_not() -> No
 
 def test_what_is_only_named_says_what_it_would_cost_to_read() -> None:
     then = FileText("then.py", "x = 1\n" * 76, use="earlier")
-    said = text_of(restored([FileText("now.py", "x = 1\n", use="work"), then]))
+    files = [FileText("now.py", "x = 1\n", use="work"), then]
+    said = text_of(restored(files, restore_total_tokens=3_000))
     size = COUNT.text("x = 1\n" * 76)
     assert f"not put back: then.py (76 lines, {size} tokens)" in said
+
+
+def test_what_was_changed_earlier_comes_back_where_room_is_of_no_account() -> None:
+    files = [FileText(f"{n}.py", "x = 1\n" * 900, use="earlier") for n in range(9)]
+    actions = [edit.action for edit in restored(files).edits]
+    assert (actions.count("restored"), actions.count("named")) == (5, 4)
+    tight = restored(files, restore_total_tokens=5_000).edits
+    assert {edit.action for edit in tight} == {"named"}
 
 
 def test_a_text_that_was_lost_comes_back_as_it_was_known_last_with_a_word_on_it() -> None:

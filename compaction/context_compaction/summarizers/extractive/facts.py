@@ -6,14 +6,16 @@ the same call is told by its newest answer; records of one shape share one heade
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from context_compaction.activity.digest import Digest
+from context_compaction.activity.file_changes import Inserts, Patches, Replaces, changes_of
 from context_compaction.activity.file_ledger import FileEntry
 from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_json, table_of
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.tool_kinds import is_steering
-from context_compaction.messages.model import is_list, is_object, named_arguments
+from context_compaction.messages.model import is_list, is_object
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
 
@@ -26,10 +28,13 @@ _RECORD_WANTS = (0.0, 1.0, 2.5, 6.0)
 _OUTPUT_CHARS = 240
 _OUTPUT_LINES = 3
 _SIGNATURE_CHARS = 140
+_TOLD_FILES = 8
 _MOST_FILES = 40
 _MOST_EDITS = 4
 _EDIT_CHARS = 220
 _MOST_DEFINITIONS = 60
+_PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
+_TEST = re.compile(r"(?:^|[/_.-])tests?(?:[/_.-]|\Z)", re.IGNORECASE)
 
 _DEFINITION = re.compile(
     r"^(?:[ \t]{0,8}(?:export |default |declare |pub(?:\(\w+\))? |public |private |protected "
@@ -57,7 +62,6 @@ _WHOLE_WANT = 2.0
 # The first record of all says who it is about: it goes before what all sections have to tell.
 _FIRST_WANT = -0.05
 _INDENT_AND_BRACE = " \t{:"
-_NEW_KEYS = ("new_string", "newText", "new_str", "newString", "new_text")
 
 
 def fact_lines(
@@ -91,34 +95,96 @@ def fact_lines(
 def _file_lines(
     actions: Sequence[Action], digest: Digest, replayed: Mapping[str, ReplayedFile]
 ) -> Iterator[Line]:
-    """The files, newest use first: their state, what was put in last, what they define."""
-    texts = {path: file.text for path, file in replayed.items() if file.is_sure}
-    edits: dict[str, list[tuple[int, str]]] = {}
+    """The files, newest use first: their state, what was put in last, what was defined in them.
+
+    Of a file that was there before only what the work has put in: the rest can be read. What was
+    taken back, and names that a file has no more, are not told.
+    """
+    edits: dict[str, list[_PutIn]] = {}
     for action in actions:
-        new = _first(named_arguments(action.call), _NEW_KEYS) if action.call else None
-        if new and action.use.path and action.failed is False:
-            edits.setdefault(action.use.path, []).append((action.number, new))
+        for path, put_in in _put_in(action):
+            edits.setdefault(path, []).append(put_in)
     files = list(reversed(digest.files))
-    changed = [file for file in files if not file.is_only_read][:_MOST_FILES]
-    for at, file in enumerate(changed):
+    changed = [file for file in files if not file.is_only_read and _stands(file, replayed)]
+    for at, file in enumerate(changed[:_TOLD_FILES]):
         place = (0, at, 0)
-        text = texts.get(file.path)
+        known = replayed.get(file.path)
+        text = known.text if known is not None and known.is_sure else None
+        standing = [
+            put_in
+            for age, put_in in enumerate(reversed(edits.get(file.path, [])))
+            if ((put_in.text in text) if text is not None else age == 0)
+        ]
         yield Line(place, at * 0.5, f"{file.path} ({_states(file)})")
-        for number, told in enumerate(_definitions(text or "")):
-            yield Line((0, at, 1, number), 2 + at + number * 0.2, f"  {told}", place)
-        for number, told in enumerate(_standing(edits.get(file.path, []), text)):
+        is_new = "created" in file.states and text is not None
+        built = text if is_new and text else "\n".join(one.added for one in reversed(standing))
+        # What tests are called says less than what they test.
+        later = 4 if _TEST.search(file.path) else 2
+        for number, told in enumerate(_definitions(built, file.path)):
+            yield Line((0, at, 1, number), later + at + number * 0.2, f"  {told}", place)
+        for number, told in enumerate(_told(standing[:_MOST_EDITS], file.path)):
             yield Line((0, at, 2, -number), 1.5 + at + number * 2, told, place)
+    others = [file.path for file in changed[_TOLD_FILES:][:_MOST_FILES]]
+    yield from _path_lines("changed too: ", others, (0, _MOST_FILES), 4.0)
     read = [file.path for file in files if file.is_only_read]
-    for start in range(0, min(len(read), _MOST_FILES), _PATHS_ON_A_LINE):
-        some = read[start : start + _PATHS_ON_A_LINE]
-        yield Line((0, _MOST_FILES, start), 5 + start * 0.5, f"only read: {', '.join(some)}")
+    yield from _path_lines("only read: ", read[:_MOST_FILES], (0, _MOST_FILES + 1), 5.0)
 
 
-def _standing(edits: Sequence[tuple[int, str]], text: str | None) -> Iterator[str]:
-    """What edits put in and what still stands, newest first; of an unknown text the last alone."""
-    for at, (number, new) in enumerate(reversed(edits[-_MOST_EDITS:])):
-        if (new in text) if text is not None else at == 0:
-            yield f"  put in at [{number}]: {head_of(' '.join(new.split()), _EDIT_CHARS)}"
+def _path_lines(
+    label: str, paths: Sequence[str], place: tuple[int, ...], want: float
+) -> Iterator[Line]:
+    for start in range(0, len(paths), _PATHS_ON_A_LINE):
+        some = ", ".join(paths[start : start + _PATHS_ON_A_LINE])
+        yield Line((*place, start), want + start * 0.5, f"{label}{some}")
+
+
+def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile]) -> bool:
+    """Whether what was done to `file` is still there to be seen under its name."""
+    known = replayed.get(file.path)
+    if known is None:
+        return True
+    is_moved = known.is_deleted and file.states[-1] != "deleted"
+    return not is_moved and (known.is_deleted or known.is_changed)
+
+
+@dataclass(frozen=True, slots=True)
+class _PutIn:
+    """What an edit put in: the number of its message, all of the new text, and the lines added."""
+
+    number: int
+    text: str
+    added: str
+
+
+def _put_in(action: Action) -> Iterator[tuple[str, _PutIn]]:
+    """The texts that an edit put into files, by path."""
+    if action.call is None or action.failed is not False:
+        return
+    for made in changes_of(action.call, action.use):
+        match made:
+            case Replaces(path, old, new):
+                held = set(old.split("\n"))
+                added = "\n".join(line for line in new.split("\n") if line not in held)
+                parts = [(new, added)]
+            case Inserts(path, _, new):
+                parts = [(new, new)]
+            case Patches(path, hunks):
+                added_lines = [[row for row in hunk.new if row not in hunk.old] for hunk in hunks]
+                parts = [("\n".join(rows), "\n".join(rows)) for rows in added_lines]
+            case _:
+                continue
+        for text, added in parts:
+            if added.strip():
+                yield path, _PutIn(action.number, text, added)
+
+
+def _told(edits: Sequence[_PutIn], path: str) -> Iterator[str]:
+    """What edits put in, the newest first; whole definitions are told as such already."""
+    for put_in in edits:
+        defined = len(_definitions(put_in.added, path))
+        if not defined or put_in.added.count("\n") > 2 * defined + _MOST_EDITS:
+            shown = head_of(" ".join(put_in.added.split()), _EDIT_CHARS)
+            yield f"  put in at [{put_in.number}]: {shown}"
 
 
 def _states(file: FileEntry) -> str:
@@ -126,15 +192,16 @@ def _states(file: FileEntry) -> str:
     return f"{', '.join(file.states)}{known}"
 
 
-def _definitions(text: str) -> list[str]:
+def _definitions(text: str, path: str) -> list[str]:
     """The lines of `text` that define something, as they stand; of data, its keys and values."""
     data = parsed_json(text)
     if data is not None:
         return [head_of(told, _ROW_CHARS[-1]) for told in members(data)]
+    is_prose = path.lower().endswith(_PROSE)
     found = (
         f"{'  ' * line[:1].isspace()}{line.strip(_INDENT_AND_BRACE)}"
         for line in text.splitlines()
-        if _DEFINITION.match(line)
+        if _DEFINITION.match(line) and (is_prose or not line.startswith("#"))
     )
     return [line[:_SIGNATURE_CHARS] for line in dict.fromkeys(found)][:_MOST_DEFINITIONS]
 
@@ -228,7 +295,3 @@ def _output_lines(action: Action, age: int) -> Iterator[Line]:
         shown = f"{head_of(lines[0], half)} … {head_of(last, half)}".strip(" …")
     want = 3 + age * 0.5 + (0 if is_short else 12)
     yield Line((2, action.number, -age), want, f"{action.label} [{action.number}] -> {shown}")
-
-
-def _first(given: Mapping[str, Any], keys: Sequence[str]) -> str | None:
-    return next((given[key] for key in keys if isinstance(given.get(key), str)), None)
