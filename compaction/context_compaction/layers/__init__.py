@@ -102,6 +102,7 @@ def _restore(messages: Messages, context: LayerContext) -> Step:
         files=context.files,
         at=context.files_at,
         limit_tokens=context.limit_tokens,
+        is_filled=context.is_filled,
     )
 
 

@@ -45,7 +45,6 @@ _OUTLINE_TOKENS = 500
 _WHOLE_PART = 6
 _NAMES = 8
 _PLENTY_TOKENS = 5_000
-_FILES = 5
 _STEM_CHARS = 5
 
 
@@ -218,6 +217,7 @@ def restore_files(
     files: Sequence[FileText],
     at: int,
     limit_tokens: int,
+    is_filled: bool = False,
 ) -> Step:
     """Insert one message with `files` at position `at`; those without a text are only named.
 
@@ -228,9 +228,10 @@ def restore_files(
         files: What to put back, most wanted first.
         at: Where; between a summary and what follows it.
         limit_tokens: What all messages may count afterwards.
+        is_filled: Whether as much is wanted as there is room for.
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
-    chosen = _chosen(files, count, settings, room_tokens)
+    chosen = _chosen(files, count, settings, room_tokens, is_filled=is_filled)
     while chosen:
         texts = [part for _, action, part in chosen if action != "named"]
         names = [part for _, action, part in chosen if action == "named"]
@@ -250,7 +251,12 @@ _Chosen: TypeAlias = tuple[int, str, str]
 
 
 def _chosen(
-    files: Sequence[FileText], count: MessageCounter, settings: Settings, room_tokens: int
+    files: Sequence[FileText],
+    count: MessageCounter,
+    settings: Settings,
+    room_tokens: int,
+    *,
+    is_filled: bool,
 ) -> list[_Chosen]:
     """What comes back of `files`, the most wanted first; those without their text last, by name.
 
@@ -276,11 +282,11 @@ def _chosen(
                     left_tokens -= more_tokens
                     break
     earlier = [(n, file) for n, file in texts_of if file.use == "earlier"]
-    for n, file in earlier[: max(0, min(settings.restore_files, _FILES) - len(wanted))]:
+    for n, file in earlier[: max(0, settings.restore_files - len(wanted))]:
         # What was changed earlier is seldom asked for: it comes where room is of no account.
-        if left_tokens < _PLENTY_TOKENS:
+        if left_tokens < _PLENTY_TOKENS and not is_filled:
             break
-        most_tokens = min(largest_tokens(file, settings), _PLENTY_TOKENS)
+        most_tokens = min(largest_tokens(file, settings), left_tokens - 1)
         for action, part in _forms(file, count, most_tokens, left_tokens // _WHOLE_PART):
             chosen[n] = (action, part)
             left_tokens -= count.text(part) + 1

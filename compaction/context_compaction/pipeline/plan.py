@@ -318,7 +318,7 @@ def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) 
     if not context.limits.is_named:
         return plan
     if _is_unread_cut(context, plan):
-        return _with_more_unread(context, plan, earlier_calls)
+        return _with_more_unread(context, plan)
     if plan.cut is None or not keeps_recent:
         return plan
     longest = _with_longest_tail(context, plan, plan.cut, earlier_calls)
@@ -373,9 +373,9 @@ def _is_unread_cut(context: CompactionContext, plan: Plan) -> bool:
     return any(edit.action == "persisted" and edit.index in newest for edit in edits)
 
 
-def _with_more_unread(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
-    """`plan` with as much of the newest results as there is room for."""
-    step_tokens = _room_beside(context, plan, earlier_calls)
+def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
+    """`plan` with as much of the newest results as there is room for; files come after them."""
+    step_tokens = _room_beside(context, plan, EarlierCalls())
     for _ in range(_MORE_UNREAD):
         if step_tokens < _LEAST_GAIN_TOKENS or not _is_unread_cut(context, plan):
             break
@@ -383,7 +383,7 @@ def _with_more_unread(context: CompactionContext, plan: Plan, earlier_calls: Ear
         fuller = plan_by_clearing(context, level)
         if plan.cut is not None:
             fuller = _with_room(context, _cut_at(context, fuller, plan.cut), plan.text_tokens)
-        room_tokens = _room_beside(context, fuller, earlier_calls)
+        room_tokens = _room_beside(context, fuller, EarlierCalls())
         if room_tokens < 0:
             step_tokens += room_tokens - _LEAST_GAIN_TOKENS
         else:
@@ -435,8 +435,11 @@ def _with_least_cleared(
 
 
 def _room_beside(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> int:
-    """What is left beside the summary at its largest and the files that `plan` puts back."""
-    files = files_for(earlier_calls, plan)
+    """What is left beside the summary at its largest and the files that `plan` must put back."""
+    files = [
+        replace(file, text=None) if file.use == "earlier" else file
+        for file in files_for(earlier_calls, plan)
+    ]
     is_bare = not files and plan.cut is not None
     done = plan.bare if is_bare else assemble(context, plan, files=files).messages
     return context.room_tokens(done) - plan.text_tokens

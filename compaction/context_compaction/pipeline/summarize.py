@@ -168,6 +168,21 @@ def written(
     if words.writer != "extractive" or words.model is not None or plan.cut is None:
         return _with_more_files(context, plan, words, decision), words
     # Extracts that left room free are written anew, for the longer tail that fills it.
+    plan, words = _refilled(context, plan, words, decision)
+    # Then come the files of the work, then more words, and last what may be put back too.
+    told = spent(context, _with_more_files(context, plan, words, decision), words)
+    roomier = with_more_words(context, told, decision.earlier_calls)
+    if roomier.text_tokens > told.text_tokens:
+        originals = originals_of(context, plan, decision.archived)
+        words = extracts(context, roomier, originals, words.warnings)
+        plan = replace(roomier, level=plan.level)
+    return _with_more_files(context, plan, words, decision), words
+
+
+def _refilled(
+    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
+) -> tuple[Plan, SummaryText]:
+    """`plan` with the longer tail for which `words` leave room, and the text for what it cuts."""
     for refill in range(_REFILLS):
         told = spent(context, plan, words)
         if refill and not has_slack(context, told, decision.earlier_calls):
@@ -179,12 +194,7 @@ def written(
             break
         originals = originals_of(context, fuller, decision.archived)
         plan, words = fuller, extracts(context, fuller, originals, words.warnings)
-    plan = _with_more_files(context, plan, words, decision)
-    told = spent(context, plan, words)
-    roomier = with_more_words(context, told, decision.earlier_calls)
-    if roomier.text_tokens <= told.text_tokens:
-        return plan, words
-    return roomier, extracts(context, roomier, originals, words.warnings)
+    return plan, words
 
 
 def _with_more_files(
