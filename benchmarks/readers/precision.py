@@ -5,8 +5,8 @@
 
 `draw` takes every line that would be pinned in the real transcripts of the tests, in the sessions
 of the readers and in the Markdown of each FOLDER (sessions as SpecStory writes them, its name being
-the source), each text once, and 100 of them by a fixed seed; each with its message and the two
-before and after, cut. `score` prints what the two readers of `precision.json` said of them.
+the source), each text once, and 100 of them by a fixed seed; each with the line that it brings, its
+message and the two before and after, cut. `score` prints what the readers said.
 """
 
 import argparse
@@ -24,7 +24,11 @@ from context_compaction import formats
 from context_compaction.formats.session_files.read import decompress, read_conversation
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.messages.speakers import user_text
-from context_compaction.summarizers.instructions.find import find_instructions
+from context_compaction.summarizers.instructions.find import (
+    SURE_RANK,
+    find_instructions,
+    is_lasting,
+)
 
 from tests.support.corpus import all_transcripts
 
@@ -66,12 +70,18 @@ def drawn(folders: list[Path]) -> list[dict[str, Any]]:
     """The lines with what stands around them."""
     found: dict[str, dict[str, Any]] = {}
     for source, messages in sources(folders):
+        brought = ""
         for rule in find_instructions(messages).rules:
+            if not is_lasting(rule.text) and rule.rank < SURE_RANK:
+                brought = f"{rule.text} "  # for the next one, which points at it
+                continue
             if rule.text not in found:
                 at = _place_of(rule.text, messages)
                 around = messages[max(0, at - 2) : at + 3]
                 texts = [f"{m.role}: {_cut(text_of(m.blocks), rule.text)}" for m in around]
-                found[rule.text] = {"source": source, "line": rule.text, "around": texts}
+                line = f"{brought}{rule.text}"
+                found[rule.text] = {"source": source, "line": line, "around": texts}
+            brought = ""
     chosen = random.Random(SEED).sample(list(found.values()), min(DRAWN, len(found)))
     return [{"id": f"r{number:03}", **item} for number, item in enumerate(chosen)]
 
@@ -91,28 +101,23 @@ def _cut(text: str, line: str) -> str:
 
 
 def score() -> str:
-    """The table, as Markdown."""
+    """The table, as Markdown: of the lines that were pinned at a time, the share that are rules."""
     judged: list[dict[str, Any]] = json.loads(JUDGED.read_text("utf-8"))
-    rows = [
-        "| lines | by the first reader | by the second | by both | they agree |",
-        "|---" * 5 + "|",
-    ]
-    kinds = {
-        "all": judged,
-        "of sessions that were read while building": [one for one in judged if one["was_seen"]],
-        "of sessions nobody had read": [one for one in judged if not one["was_seen"]],
-    }
-    for name, items in kinds.items():
-        verdicts = [(one["first"], one["second"]) for one in items]
+    rows = ["| pinned | lines | first reader | second reader | they agree |", "|---" * 5 + "|"]
+    for time in ("before", "now"):
+        items = [one for one in judged if time in one["pinned"]]
+        twice = [one for one in items if one["second"] is not None]
         cells = [
-            sum(first for first, _ in verdicts),
-            sum(bool(second) for _, second in verdicts),
-            sum(bool(first and second) for first, second in verdicts),
-            sum(first == second for first, second in verdicts),
+            _share([one["first"] for one in items]),
+            _share([one["second"] for one in twice]),
+            _share([one["first"] == one["second"] for one in twice]),
         ]
-        shown = " | ".join(f"{cell / max(1, len(items)):.2f}" for cell in cells)
-        rows.append(f"| {name} ({len(items)}) | {shown} |")
+        rows.append(f"| {time} | {len(items)} | {' | '.join(cells)} |")
     return "\n".join(rows)
+
+
+def _share(verdicts: list[bool]) -> str:
+    return f"{sum(verdicts) / len(verdicts):.2f}" if verdicts else "not judged"
 
 
 def main() -> None:
