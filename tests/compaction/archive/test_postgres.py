@@ -3,9 +3,11 @@
 import os
 import random
 import re
+import shutil
 from collections.abc import Generator
 from itertools import pairwise
 from pathlib import Path
+from tempfile import mkdtemp
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -37,7 +39,7 @@ from tests.compaction.archive.archive_contract import (
     transcript,
     user,
 )
-from tests.support.postgres import APP, named_database
+from tests.support.postgres import APP, Server, make_role, named_database
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
@@ -226,6 +228,57 @@ async def test_lost_connections_lose_and_double_nothing(postgres_address: str) -
             assert await transcript(archive, f"w{number}") == said
             assert await archive.receipts(f"w{number}") == [{"at": at} for at in range(calls)]
     assert killed > 5
+
+
+@pytest.fixture
+def own_server() -> Generator[Server]:
+    """A server that a test may stop, with its durability on."""
+    folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))
+    try:
+        durable = {"fsync": "on", "full_page_writes": "on"}
+        with Server(folder, settings=durable) as server:
+            make_role(server.address())
+            with psycopg.connect(server.address(), autocommit=True) as connection:
+                connection.execute(f"CREATE DATABASE archive OWNER {APP}".encode())
+            yield server
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+async def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(
+    own_server: Server,
+) -> None:
+    writers, calls = 4, 20
+    acknowledged = 0
+    is_time = anyio.Event()
+
+    async def crash() -> None:
+        await is_time.wait()
+        await to_thread.run_sync(lambda: own_server.stop(at_once=True))
+        await to_thread.run_sync(own_server.start)
+
+    async def write(name: str) -> None:
+        nonlocal acknowledged
+        head = ""
+        for at in range(calls):
+            message = parsed(user(f"{name} {at}"))
+            head = (await archive.append(name, message, format=FORMAT, after=head)).head
+            await archive.commit(name, receipt={"at": at}, head=head)
+            acknowledged += 1
+            if acknowledged == writers * calls // 3:
+                is_time.set()
+
+    async with open_archive(named_database(own_server.address(), "archive")) as archive:
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as group:
+                group.start_soon(crash)
+                for number in range(writers):
+                    group.start_soon(write, f"w{number}")
+        for number in range(writers):
+            said = [user(f"w{number} {at}") for at in range(calls)]
+            assert await transcript(archive, f"w{number}") == said
+            assert await archive.receipts(f"w{number}") == [{"at": at} for at in range(calls)]
 
 
 async def test_a_call_waits_for_a_held_session_no_longer_than_its_time(
