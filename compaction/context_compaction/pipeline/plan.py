@@ -172,6 +172,7 @@ _LARGEST_PART = 3
 _MORE_CLEARINGS = 2
 _MORE_UNREAD = 4
 _LEAST_GAIN_TOKENS = 16
+_FRAME_TOKENS = 32
 # Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
 _LEAST_SHARE = 0.25
 # Of a target that the caller names so much may be words.
@@ -375,7 +376,8 @@ def _is_unread_cut(context: CompactionContext, plan: Plan) -> bool:
 
 def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
     """`plan` with as much of the newest results as there is room for; files come after them."""
-    step_tokens = _room_beside(context, plan, EarlierCalls())
+    # Words count a little more inside their message than by themselves.
+    step_tokens = _room_beside(context, plan, EarlierCalls()) - _FRAME_TOKENS
     for _ in range(_MORE_UNREAD):
         if step_tokens < _LEAST_GAIN_TOKENS or not _is_unread_cut(context, plan):
             break
@@ -383,7 +385,7 @@ def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
         fuller = plan_by_clearing(context, level)
         if plan.cut is not None:
             fuller = _with_room(context, _cut_at(context, fuller, plan.cut), plan.text_tokens)
-        room_tokens = _room_beside(context, fuller, EarlierCalls())
+        room_tokens = _room_beside(context, fuller, EarlierCalls()) - _FRAME_TOKENS
         if room_tokens < 0:
             step_tokens += room_tokens - _LEAST_GAIN_TOKENS
         else:
