@@ -211,6 +211,13 @@ class TranscriptState:
     def newest_history(self, *starts: str) -> list[int]:
         """Numbers of the messages after the histories `starts`, along their newest branch.
 
+        Raises what `newest_nodes` raises.
+        """
+        return [node.seq for node in self.newest_nodes(*starts)]
+
+    def newest_nodes(self, *starts: str) -> list[Node]:
+        """The same as nodes: what a compaction wrote, and a host says again, has no number.
+
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
         """
@@ -220,12 +227,12 @@ class TranscriptState:
             name for name in leaves if not starts or not {*starts}.isdisjoint(self.tree.names(name))
         )
         newest = next(found, starts[0] if starts else ROOT)
-        path: list[int] = []
+        path: list[Node] = []
         with self._told_of_damage():
             for name, node in self.tree.walk(newest):
                 if name in starts:
                     break
-                path.append(node.seq)
+                path.append(node)
         return path[::-1]
 
     def history(self, head: str) -> list[int]:

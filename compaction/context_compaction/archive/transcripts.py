@@ -268,16 +268,31 @@ class TranscriptStore(Generic[S]):
         stored = state.newest_context
         if stored is None:
             return format, self._raws(state, part_of(state.newest_history(), after, limit))
-        numbers = [seq for _, seq, *_ in stored.record.head["entries"]]
-        places = [*enumerate(numbers)]
-        places += [(-1, seq) for seq in state.newest_history(stored.end, *stored.histories)]
+        places = [(content, seq) for content, seq, *_ in stored.record.head["entries"]]
+        since = state.newest_nodes(stored.end, *stored.histories)
+        places += [(node.content, node.seq) for node in since]
         places = [*part_of(places, after, limit)]
-        made: dict[int, JsonObject] = {}
-        if any(seq == NO_SEQ for _, seq in places):
-            ours = [at for at, seq in enumerate(numbers) if seq == NO_SEQ]
-            made = dict(zip(ours, self._body(state, stored.record), strict=True))
+        made = self._own_words(state, {content for content, seq in places if seq == NO_SEQ})
         originals = iter(self._raws(state, [seq for _, seq in places if seq != NO_SEQ]))
-        return format, [made[at] if seq == NO_SEQ else next(originals) for at, seq in places]
+        return format, [made[name] if seq == NO_SEQ else next(originals) for name, seq in places]
+
+    def _own_words(self, state: S, contents: Collection[str]) -> dict[str, JsonObject]:
+        """By content hash, what compactions wrote: mostly the newest one.
+
+        Raises:
+            ArchiveDamagedError: A part of it cannot be read.
+        """
+        found: dict[str, JsonObject] = {}
+        newest = [] if state.newest_context is None else [state.newest_context]
+        for stored in (*newest, *state.contexts.values()):
+            if found.keys() >= {*contents}:
+                break
+            ours = [name for name, seq, *_ in stored.record.head["entries"] if seq == NO_SEQ]
+            if not found.keys() >= {*contents}.intersection(ours):
+                found = dict(zip(ours, self._body(state, stored.record), strict=True)) | found
+        if not found.keys() >= {*contents}:
+            self._raws(state, [NO_SEQ])
+        return found
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
         """See `Archive.damaged_messages`."""

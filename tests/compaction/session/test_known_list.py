@@ -331,3 +331,13 @@ async def test_new_messages_alone_go_behind_a_context_that_is_read_once() -> Non
         assert context.messages == session(25)
     assert watched.contexts_read == 1
     assert max(watched.handed[3:]) <= 4 + 2
+
+
+@pytest.mark.anyio
+async def test_a_session_goes_on_from_a_list_that_says_our_words_again() -> None:
+    async with temporary_archive() as archive:
+        full = await compact(session(30), replace(WIDE, mode="full"), archive=archive)
+        payload = [*full.messages, *turn(50), *copy.deepcopy(full.messages[:4])]
+        result = await compact(payload, WIDE, archive=archive)
+        _, context = await archive.context("s")
+    assert history_hash(context) == history_hash(result.messages)
