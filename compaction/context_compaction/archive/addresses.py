@@ -11,4 +11,7 @@ def is_address(location: str) -> bool:
 def shown_address(location: str) -> str:
     """An address without what may be secret in it: name, password, settings."""
     scheme, _, rest = location.partition(_ADDRESS_MARK)
-    return f"{scheme}{_ADDRESS_MARK}{rest.rpartition('@')[2].partition('?')[0]}"
+    place, _, settings = rest.partition("?")
+    # Where a password was not escaped, nobody can tell what is which.
+    shown = "…" if "@" in settings else place.rpartition("@")[2]
+    return f"{scheme}{_ADDRESS_MARK}{shown}"

@@ -14,6 +14,7 @@ import anyio
 from anyio import to_thread
 from context_compaction import formats
 from context_compaction.archive import Archive
+from context_compaction.archive.addresses import shown_address
 from context_compaction.archive.opening import open_archive
 from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import Edit
@@ -255,7 +256,9 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
         f"{result.status.capitalize()}: {len(given.payload)} -> {len(result.messages)} messages, "
         f"{tokens.before:,} -> {tokens.after:,} tokens."
     )
-    say(f"Kept whole: session {session} in {config.archive_folder}")
+    address = config.archive_address
+    place = config.archive_folder if address is None else shown_address(address)
+    say(f"Kept whole: session {session} in {place}")
     say(
         f'Look: mcp-server-compaction search "WORDS", or read {session}/0-9'
         + ("" if job.out else "; --out FILE writes the messages")

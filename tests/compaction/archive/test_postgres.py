@@ -135,6 +135,10 @@ async def test_what_cannot_be_reached_is_said_without_its_password() -> None:
         ("postgresql://me:secret@host/x?connections=0", "connections"),
         ("postgresql://me:secret@host/x?tenant=a%20b", "tenant"),
         ("mysql://me:secret@host/x", "of no kind that is known"),
+        ("postgresql://me:x/secret@host/x", "cannot be read"),
+        ("postgresql://me:x?secret@host/x", "cannot be read"),
+        ("postgresql://[secret@host/x", "cannot be read"),
+        ("postgresql://127.0.0.1:1/x?user=a@b&password=secret", "failed"),
     ):
         with pytest.raises((ArchiveError, SettingsError), match=problem) as caught:
             async with open_archive(address):

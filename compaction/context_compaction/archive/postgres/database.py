@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import psycopg
 from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import ConnectionPool, PoolTimeout
 from tenacity import (
     Retrying,
@@ -84,7 +85,10 @@ def read_address(location: str) -> Address:
     Raises:
         SettingsError: A setting in it cannot be used.
     """
-    parts = urlsplit(location)
+    try:
+        parts = urlsplit(location)
+    except ValueError:
+        parts = urlsplit("postgresql://:x")  # which cannot be read either
     settings = parse_qsl(parts.query, keep_blank_values=True)
     ours = {name: value for name, value in settings if name in {"tenant", "objects", "connections"}}
     rest = urlencode([pair for pair in settings if pair[0] not in ours])
@@ -97,12 +101,27 @@ def read_address(location: str) -> Address:
             f"connections={ours['connections'][:20]!r} of the archive {shown_address(location)} "
             "cannot be used. Give a number from 1 to 1000."
         )
+    dsn = urlunsplit(parts._replace(query=rest))
+    if not _is_readable(dsn):
+        raise SettingsError(
+            f"The archive's address {parts.scheme}://… cannot be read. Escape what stands in its "
+            "name, password and settings: %40 for @, %2F for /, %3F for ?, %3A for a colon."
+        )
     return Address(
-        urlunsplit(parts._replace(query=rest)),
+        dsn,
         check_tenant(ours.get("tenant", DEFAULT_TENANT)),
         ours.get("objects", ""),
         connections,
     )
+
+
+def _is_readable(dsn: str) -> bool:
+    """Whether PostgreSQL's client can make out the parts; it would quote them in its error."""
+    try:
+        ports = str(conninfo_to_dict(dsn).get("port", ""))
+    except psycopg.ProgrammingError:
+        return False
+    return all(port.isdigit() for port in ports.split(",") if port)
 
 
 class Database:
