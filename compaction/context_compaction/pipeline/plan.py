@@ -126,7 +126,21 @@ def _fresh_tokens(context: CompactionContext) -> int:
 
 
 def _levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
-    return escalation(context.settings, context.limits.tokens, _unread_tokens(context))
+    first, tight, *harder = escalation(
+        context.settings, context.limits.tokens, _unread_tokens(context)
+    )
+    return (first, tight, *_folding_level(context, tight), *harder)
+
+
+def _folding_level(context: CompactionContext, level: EffortLevel) -> tuple[EffortLevel, ...]:
+    """`level` with a finished answer folded away too, where the list ends with one.
+
+    Beside a long answer in full nothing else would be told in a small target.
+    """
+    ends_finished = context.messages and context.messages[-1].role == "assistant"
+    if not ends_finished or context.request.target_tokens is None:
+        return ()
+    return (replace(level, keep_fraction=0.0, may_keep_nothing=True),)
 
 
 def _unread_tokens(context: CompactionContext) -> int:
@@ -171,6 +185,7 @@ _EARLIER_CUTS = 12
 _LARGEST_PART = 3
 _MORE_CLEARINGS = 2
 _MORE_UNREAD = 4
+_MORE_UNREAD_SHARES = (0.8, 0.65, 0.5)
 _LEAST_GAIN_TOKENS = 16
 _FRAME_TOKENS = 32
 # Summary and checkpoint share their tokens by what they stand for; each gets this part at least.
@@ -178,8 +193,9 @@ _LEAST_SHARE = 0.25
 # Of a target that the caller names so much may be words.
 _WORDS_SHARE = 0.65
 # Words may come to this part of what they stand for: a list that was to be made smaller must come
-# out smaller, however short it was.
+# out smaller, however short it was; more where the caller says what it is to come to.
 _SUMMARY_SHARE = 0.2
+_NAMED_SUMMARY_SHARE = 0.5
 
 
 def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
@@ -292,7 +308,8 @@ def _bound_tokens(context: CompactionContext, plan: Plan) -> int:
     replaced_tokens = max(0, count.messages(context.messages) - kept_tokens)
     # Earlier summaries stand for far more than they count: what they said may be said again.
     made_tokens = sum(count.message(m) for m in gone if placeholders.is_synthetic(m))
-    return made_tokens + int(max(0, replaced_tokens - made_tokens) * _SUMMARY_SHARE)
+    share = _NAMED_SUMMARY_SHARE if context.limits.is_named else _SUMMARY_SHARE
+    return made_tokens + int(max(0, replaced_tokens - made_tokens) * share)
 
 
 def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
@@ -376,6 +393,13 @@ def _is_unread_cut(context: CompactionContext, plan: Plan) -> bool:
 
 def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
     """`plan` with as much of the newest results as there is room for; files come after them."""
+    for share in _MORE_UNREAD_SHARES if plan.cut is None else ():
+        # Older results are cleared for it.
+        level = replace(plan.level, unread_tokens=int(context.limits.tokens * share))
+        fuller = plan_by_clearing(context, level)
+        if _room_beside(context, fuller, EarlierCalls()) >= 0:
+            plan = fuller
+            break
     # Words count a little more inside their message than by themselves.
     step_tokens = _room_beside(context, plan, EarlierCalls()) - _FRAME_TOKENS
     for _ in range(_MORE_UNREAD):
@@ -497,8 +521,10 @@ def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
 
 def full_levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
     """For a summary that was asked for: all but the newest run goes, however much would fit."""
-    first, *harder = _levels(context)
-    return (_all_but_newest(first), *harder[2:])
+    first, tight, *harder = escalation(
+        context.settings, context.limits.tokens, _unread_tokens(context)
+    )
+    return (_all_but_newest(first), *_folding_level(context, tight), *harder[1:])
 
 
 def _all_but_newest(level: EffortLevel) -> EffortLevel:

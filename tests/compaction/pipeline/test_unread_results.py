@@ -109,7 +109,7 @@ def test_a_newest_result_too_large_for_its_room_shows_its_head_what_was_asked_fo
     more=st.floats(1.0, 2.0),
 )
 @EXAMPLES
-def test_more_room_never_keeps_less_of_the_newest_result(
+def test_more_room_keeps_as_much_of_the_newest_result_or_its_share(
     format: str, turns: int, lines: int, share: float, more: float
 ) -> None:
     payload = render(session(turns, lines, 0.5), format)

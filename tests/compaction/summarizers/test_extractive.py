@@ -427,6 +427,17 @@ def test_every_work_item_has_a_line_before_any_is_told_in_full() -> None:
     assert text.count("pytest -q") <= 1  # a command is told where it ran last
 
 
+def test_of_a_small_memory_each_committed_item_has_its_subject() -> None:
+    talk: list[Json] = []
+    for number in range(8):
+        commit = f"git commit -am 'machine: mend part {number}'"
+        answer = f"[main 0abc{number}12] machine: mend part {number}\n 1 file changed"
+        talk += [*item(number)[:-1], *ran(f"c{number}", commit, answer), item(number)[-1]]
+    text = written([*talk, user("Thanks."), assistant("Gladly.")], 450)
+    for number in range(8):
+        assert f"commit 0abc{number}12 machine: mend part {number}" in text
+
+
 def test_why_something_was_changed_stands_beside_what_came_of_it() -> None:
     talk = [message for number in range(4) for message in item(number)]
     text = written(talk, 1_500)

@@ -18,6 +18,11 @@ _MIN_TOKENS = 12
 _MOST_MISSES = 40
 # What is wanted less than this comes after what all sections have to tell in short.
 BASE_WANT = 2.0
+# Small talk is told where all else is.
+SMALL_TALK_WANT = 1_000.0
+# Sure rules go before all turns, but leave these so much of the room.
+_RULE_WANTS = (-0.5, -0.09)
+_TURNS_SHARE = 0.3
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
 
 Place: TypeAlias = tuple[int, ...]
@@ -89,7 +94,9 @@ def chosen_lines(
     }
     for title, line in _floors(ordered):
         cost = room.cost_of(title, line)
-        if 0 < cost <= room.left:
+        is_rule = _RULE_WANTS[0] < line.want < _RULE_WANTS[1]
+        spared_tokens = int(room_tokens * _TURNS_SHARE) if is_rule else 0
+        if 0 < cost <= room.left - spared_tokens:
             room.take(title, line, cost)
         elif cost and room.left == room_tokens:
             shorter = shortened(line.text, room.left - _LINE_TOKENS, count)
@@ -103,7 +110,7 @@ def _take_turns(
 ) -> None:
     """Fill `room` with the lines of all sections, each section as fast as its share allows."""
     titles = list(ordered)
-    queues = [iter([line for line in ordered[title] if line.want >= 0]) for title in titles]
+    queues = [iter(ordered[title]) for title in titles]
     turns: list[tuple[bool, float, int, int, Line]] = []
 
     def queue(used: float, at: int) -> None:
@@ -115,18 +122,22 @@ def _take_turns(
             heapq.heappush(turns, (line.want >= BASE_WANT, spent, at, cost, line))
 
     for at in range(len(titles)):
-        queue(0.0, at)
-    misses = 0
+        taken = sum(room.costs.get((titles[at], place), 0) for place in room.chosen[titles[at]])
+        queue(taken / shares[titles[at]], at)
+    misses, has_missed = 0, False
     while turns and room.left > _MIN_TOKENS // 2 and misses < _MOST_MISSES:
         _, used, at, cost, line = heapq.heappop(turns)
+        if line.want >= SMALL_TALK_WANT and has_missed:
+            continue
         misses = misses + 1 if cost > room.left else 0
+        has_missed = has_missed or misses > 0
         if cost <= room.left:
             room.take(titles[at], line, cost)
         queue(used, at)
 
 
 def _floors(ordered: Mapping[str, Sequence[Line]]) -> list[tuple[str, Line]]:
-    """What goes before all turns, most wanted first."""
+    """What goes before all turns, most wanted first, while it leaves these their share."""
     first = [(title, line) for title, lines in ordered.items() for line in lines if line.want < 0]
     return sorted(first, key=lambda item: item[1].want)
 

@@ -34,7 +34,7 @@ def _lines(turns: Sequence[Turn], digest: Digest, failures: Sequence[Failure]) -
     )
     number, last = next((item for item in said if item[1]), (0, ""))
     label = f"agent, last [{number}]: "
-    yield from versions((0,), label, last, _LAST_CHARS, (-1.0, -0.06, -0.04), shorten=_middle_out)
+    yield from versions((0,), label, last, _LAST_CHARS, (-1.0, -0.06, 0.5), shorten=_middle_out)
     waits = [action.label for action in _last_actions(turns) if action.failed is None]
     if waits:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")

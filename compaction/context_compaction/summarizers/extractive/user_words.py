@@ -14,7 +14,13 @@ from context_compaction.activity.error_line import ERROR
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
-from context_compaction.summarizers.extractive.fit import BASE_WANT, Line, Place, head_of
+from context_compaction.summarizers.extractive.fit import (
+    BASE_WANT,
+    SMALL_TALK_WANT,
+    Line,
+    Place,
+    head_of,
+)
 from context_compaction.summarizers.instructions.find import UserInstructions
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.typed_text import (
@@ -93,7 +99,9 @@ def user_lines(
         line
         for age, (at, found) in enumerate(reversed(parts.items()))
         for number, part in enumerate(found)
-        for line in _lines_of((at, number), part, age + number / 1_000)
+        for line in _lines_of(
+            (at, number), part, age + number / 1_000, number > 0 and found[number - 1].is_pasted
+        )
     ]
     for at, want in floors:
         number = next((n for n, part in enumerate(parts[at]) if not part.is_pasted), 0)
@@ -123,14 +131,18 @@ def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
     return lines
 
 
-def _lines_of(place: Place, part: _Part, age: float) -> Iterable[Line]:
-    if part.is_pasted:
+def _lines_of(place: Place, part: _Part, age: float, is_behind_paste: bool) -> Iterable[Line]:
+    at, number = place
+    if is_behind_paste and part.rank < _BINDING_RANK and len(part.text) < _SMALL_TALK_CHARS:
+        # "What is it?" says nothing without what was pasted before it.
+        yield Line(place, BASE_WANT - 1 / (2 + age), part.text, under=(at, number - 1))
+    elif part.is_pasted:
         short, full = (_extract(part.text, chars) for chars in _PASTED_CHARS)
         yield Line(place, BASE_WANT - 1 / (1 + age), short)
         if full != short:
             yield Line(place, BASE_WANT + 3 + age, full, is_fuller=True)
     elif part.rank < _BINDING_RANK and _is_small_talk(part.text):
-        yield Line(place, BASE_WANT + age, part.text)
+        yield Line(place, SMALL_TALK_WANT + age, part.text)
     else:
         as_request = min(_REQUEST_WANT + age * _AGE_WANT, 1.9)
         as_rule = _rule_want(part.rank, age)

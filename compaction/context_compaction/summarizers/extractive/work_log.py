@@ -13,14 +13,18 @@ from dataclasses import dataclass, replace
 
 from context_compaction.activity.digest import effects_in
 from context_compaction.summarizers import Tally
-from context_compaction.summarizers.extractive.fit import Line, head_of, versions
+from context_compaction.summarizers.extractive.fit import SMALL_TALK_WANT, Line, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
-_ENTRY_CHARS = ((60, 90), (160, 200), (400, 600), (400, 1_500))
+_SHORT_CHARS = (50, 70)
+_ENTRY_CHARS = ((160, 200), (400, 600), (400, 1_500))
 _STEP_CHARS = 240
 # What is shorter and announces a call says nothing of what came of it; what is longer says why.
 _ANNOUNCED_CHARS = 160
+_TALK_CHARS = 60  # "You are welcome."
+_FIGURE = re.compile(r"[\d/_`]")
+_LEAST_SAID_CHARS = 12  # "Perfect"
 _WHY_CHARS = 120
 # How much less the short line of what is one turn older is wanted.
 _SHORT_AGE_WANT = 0.02
@@ -43,6 +47,7 @@ _COMMIT = re.compile(
     r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
 )
 _MESSAGE = re.compile(r"\Agit commit\b.{0,40}? -\w*m ?(['\"])(.{1,120}?)(?:\1.*|\Z)")
+_COMMIT_LABEL = "commit "
 _EFFECT_CHARS = 120
 _TIMEOUT = re.compile(r"\Atimeout \S+ ")
 _PROGRAM_WORDS = 3
@@ -237,35 +242,43 @@ def _turn_lines(
     if closing.endswith(("?", "？")) and len(closing) < _QUESTION_CHARS:
         closing = ""  # which was answered
     told.add(closing)
-    done = "; ".join(_done(turn, names, told))
-    passed = [
+    effects = dict.fromkeys(
         _effect_told(action) for action in turn.actions if action.effect and action.failed is False
-    ]
+    )
+    commits = [effect for effect in effects if effect.startswith(_COMMIT_LABEL) and age]
+    others = [effect for effect in effects if effect not in commits]
     head = (at, 0, 0)
+    done = "; ".join((*commits, *_done(turn, names, told)))
     if not done and not closing and failures:
         done = "tried"
+    short = head_of("; ".join(commits), _SHORT_CHARS[0]) or " → ".join(
+        head_of(text, chars)
+        for text, chars in zip((done, closing), _SHORT_CHARS, strict=True)
+        if text
+    )
+    shown = [short] + [
+        _entry(head_of(done, did_chars), head_of(closing, said_chars))
+        for did_chars, said_chars in _ENTRY_CHARS
+    ]
+    wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7
     before = ""
-    for number, (did_chars, said_chars) in enumerate(_ENTRY_CHARS):
-        shown = _entry(head_of(done, did_chars), head_of(closing, said_chars), is_short=not number)
-        if shown != before:
-            want = (age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7)[number]
-            yield Line(head, want, f"[{turn.number}] {shown}", is_fuller=bool(before))
-        before = shown
-    if passed:
-        told_effects = "; ".join(dict.fromkeys(passed))
-        yield Line(
-            (at, 0, 2), age * AGE_WANT / 2, f"[{turn.number}] done, do not repeat: {told_effects}"
-        )
+    is_talk = not done and len(closing) < _TALK_CHARS and not _FIGURE.search(closing)
+    for text, want in zip(shown, wants, strict=True):
+        if text != before:
+            want = SMALL_TALK_WANT if is_talk else want
+            yield Line(head, want, f"[{turn.number}] {text}", is_fuller=bool(before))
+        before = text
+    if others:
+        line = f"[{turn.number}] done, do not repeat: {'; '.join(others)}"
+        yield Line((at, 0, 2), age * AGE_WANT / 2, line)
     for number, failure in enumerate(failures):
         yield Line((at, 0, 3, number), 1 + number + age * 0.3, f"  {failure.told}", head)
     yield from _earlier_words(said, at, age, told)
 
 
-def _entry(done: str, closing: str, *, is_short: bool) -> str:
+def _entry(done: str, closing: str) -> str:
     """What was done, and what the agent said of it."""
-    if not (done and closing):
-        return done or (closing and f"agent: {closing}")
-    return f"{done} → {closing}" if is_short else f"{done}\nagent: {closing}"
+    return "\nagent: ".join(filter(None, (done, closing))) if done else closing
 
 
 def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
@@ -275,7 +288,8 @@ def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
     return [
         (step.number, text)
         for at, step, text in said
-        if text and not (at < last and len(text) < _ANNOUNCED_CHARS and text[-1] in ":…：")
+        if len(text) >= _LEAST_SAID_CHARS
+        and not (at < last and len(text) < _ANNOUNCED_CHARS and text[-1] in ":…：")
     ]
 
 

@@ -1,0 +1,93 @@
+"""Short chats of 300 to 2,000 tokens, brought down to 10 to 70 %: more room never keeps less."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.result import CompactResult
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.short_chats import SHORT_CHATS, chat
+
+NAMES = [*((name,) for name in SHORT_CHATS), ("trip", "recipe"), tuple(SHORT_CHATS)]
+SHARES = range(10, 75, 5)
+
+
+def talk(names: tuple[str, ...]) -> list[Json]:
+    """The chats one after another, with one open request at the end."""
+    *said, request = [message for name in names for message in chat(name)[:-1]] + [chat("trip")[-1]]
+    return [*said, request]
+
+
+def sentences(names: tuple[str, ...]) -> list[str]:
+    """What is said in them, by the sentence."""
+    texts = (text for name in names for text in SHORT_CHATS[name])
+    return [
+        one for text in texts for one in re.split(r"(?<=[.!?:;»])\s+|\n", text) if len(one) > 12
+    ]
+
+
+async def compacted(payload: list[Json], target: int) -> CompactResult:
+    async with temporary_archive() as archive:
+        request = CompactRequest(format="anthropic", model="gpt-4o", target_tokens=target)
+        return await compact(payload, request, archive=archive)
+
+
+async def size_of(payload: list[Json]) -> int:
+    async with temporary_archive() as archive:
+        counting = CompactRequest(mode="record", format="anthropic", model="gpt-4o")
+        return (await compact(payload, counting, archive=archive)).tokens.upper
+
+
+def text_of(result: CompactResult) -> str:
+    return "\n".join(str(message["content"]) for message in result.messages)
+
+
+@pytest.mark.parametrize("names", NAMES, ids="+".join)
+async def test_more_room_never_keeps_less_of_a_short_chat(names: tuple[str, ...]) -> None:
+    payload = talk(names)
+    full = await size_of(payload)
+    results = [await compacted(payload, max(40, full * share // 100)) for share in SHARES]
+    fitting = [result for result in results if result.fits]
+    sizes = [result.tokens.upper for result in fitting]
+    assert sizes == sorted(sizes)
+    kept = [sum(one in text_of(result) for one in sentences(names)) for result in fitting]
+    # One sentence more or less: where a longer one finds place, two shorter ones may give way.
+    assert all(more >= less - 1 for less, more in pairwise(kept))
+    assert kept[-1] >= 0.4 * len(sentences(names))
+
+
+@pytest.mark.parametrize("names", NAMES, ids="+".join)
+async def test_a_named_target_is_used_in_a_short_chat_too(names: tuple[str, ...]) -> None:
+    payload = talk(names)
+    target = await size_of(payload) // 2
+    result = await compacted(payload, target)
+    assert 0.85 * target < result.tokens.upper <= target
+
+
+@pytest.mark.parametrize("names", NAMES, ids="+".join)
+async def test_a_small_context_has_one_line_of_frame_and_no_headings(
+    names: tuple[str, ...],
+) -> None:
+    payload = talk(names)
+    result = await compacted(payload, await size_of(payload) * 3 // 10)
+    first = text_of(result).split("\n")
+    assert first[0].startswith("<context_summary ")
+    assert not any(line.startswith("## ") and "Rules" not in line for line in first[1:])
+    assert "Condensed" not in text_of(result)
+
+
+async def test_the_goal_and_what_both_rules_point_back_to_are_kept_together() -> None:
+    payload = talk(("trip",))
+    full = await size_of(payload)
+    for share in SHARES:
+        text = text_of(await compacted(payload, max(40, full * share // 100)))
+        if share >= 20:
+            assert "long weekend in Porto" in text
+            assert "Now tell me what is still open." in text
+        if "Both rules hold" in text:
+            assert "nothing before nine in the morning" in text
+        assert "Great, thanks a lot!" not in text

@@ -1,0 +1,22 @@
+"""Short chats as people have them: rules, enumerations, values, small talk.
+
+Nothing is tuned on them.
+"""
+
+import json
+from pathlib import Path
+
+from .json_types import Json
+
+_FILE = Path(__file__).parent.parent / "data" / "short_chats.json"
+# What is said by turns, the user first.
+SHORT_CHATS: dict[str, list[str]] = json.loads(_FILE.read_text(encoding="utf-8"))
+
+
+def chat(name: str, request: str = "Now tell me what is still open.") -> list[Json]:
+    """A chat as Anthropic's API takes it, with a request that nobody has answered."""
+    roles = ("user", "assistant")
+    said: list[Json] = [
+        {"role": roles[at % 2], "content": text} for at, text in enumerate(SHORT_CHATS[name])
+    ]
+    return [*said, {"role": "user", "content": request}]
