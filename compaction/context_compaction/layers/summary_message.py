@@ -21,7 +21,8 @@ from context_compaction.tokens.counter import MessageCounter
 
 def summary_message(span: Span, text: str, pins: str = "") -> Message:
     """The message that stands for history, with the block of pinned texts first."""
-    return make_message("user", placeholders.summary(span, with_block(pins, text)))
+    body = with_block(pins, text)
+    return make_message("user", placeholders.summary(span, body, is_written=bool(text)))
 
 
 def checkpoint_message(span: Span, text: str) -> Message:

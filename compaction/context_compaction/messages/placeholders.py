@@ -190,9 +190,12 @@ def offloaded(kind: str, media_type: str, blob: Blob) -> str:
     return f"{_OFFLOADED}{kind} {_plain(media_type)}; {_read([blob])}]"
 
 
-def summary(span: Span, body: str) -> str:
-    """The message that replaces history; a short one has one line of frame."""
-    is_short = len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
+def summary(span: Span, body: str, *, is_written: bool = True) -> str:
+    """The message that replaces history; a short one has one line of frame.
+
+    One that is not written yet has the whole frame: room is kept for all of it.
+    """
+    is_short = is_written and len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
     note = "" if is_short else _CONDENSED
     return f'<context_summary originals="{span.pointer}">\n{note}{body}\n</context_summary>'
 
