@@ -159,6 +159,10 @@ def serve(context: click.Context, /, http: bool, **options: Any) -> None:
 
         _run(lambda: run_service(config, **options))
     else:
+        for name in options:
+            if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+                flag = next(one.opts[0] for one in context.command.params if one.name == name)
+                raise _WrongOption(f"{flag} is for serving over HTTP. Add --http, or leave it out.")
         # What is imported stays: looking for garbage in it would be a tenth of the start.
         gc.disable()
         from mcp_server_compaction.protocol.serve import serve_stdio
@@ -511,16 +515,17 @@ def completion(shell: str) -> None:
 @main.command()
 @click.argument("source", metavar="SOURCE")
 @click.argument("target", metavar="TARGET")
+@click.option("--tenant", metavar="NAME", help="Whose sessions, of a team's archives.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def migrate(source: str, target: str, as_json: bool) -> None:
+def migrate(source: str, target: str, tenant: str | None, as_json: bool) -> None:
     """Copy all sessions of the archive SOURCE into TARGET, and compare them.
 
     Each is a folder or postgresql://…. What TARGET holds already is passed over: run it again to go
-    on, or to take over what is new.
+    on, or to take over what is new. Of a team's archive, one tenant is copied at a time.
     """
     from mcp_server_compaction.cli.migrate import run_migrate
 
-    _run(lambda: run_migrate(source, target, as_json=as_json))
+    _run(lambda: run_migrate(source, target, tenant=tenant, as_json=as_json))
 
 
 @main.command()
@@ -539,7 +544,7 @@ def doctor(context: click.Context, host: str | None, as_json: bool) -> None:
     if host is not None:
         _run(lambda: _finish(run_doctor_of_host(host, as_json=as_json)))
     else:
-        _run(lambda: run_doctor(config, as_json=as_json))
+        _run(lambda: _finish(run_doctor(config, as_json=as_json)))
 
 
 @main.command()

@@ -19,10 +19,11 @@ from mcp_server_compaction.protocol.writers import writer_lines
 # SQLite 3.7.0 to 3.51.2, mended in 3.51.3 (13 March 2026).
 _WAL_MENDED = (3, 51, 3)
 _MIB = 1024 * 1024
+_PROBLEM = "PROBLEM: "
 
 
-def run_doctor(config: Config, *, as_json: bool) -> None:
-    """Print what was found of each thing checked; problems are named as such."""
+def run_doctor(config: Config, *, as_json: bool) -> bool:
+    """Print what was found of each thing checked, and tell whether there was no problem."""
     checked = [
         *_versions(),
         ("vocabulary", [_vocabulary()]),
@@ -32,10 +33,11 @@ def run_doctor(config: Config, *, as_json: bool) -> None:
     ]
     if as_json:
         say(json.dumps(dict(checked), indent=1))
-        return
-    for name, lines in checked:
-        for at, line in enumerate(lines):
-            say(f"{'' if at else name:<22} {line}")
+    else:
+        for name, lines in checked:
+            for at, line in enumerate(lines):
+                say(f"{'' if at else name:<22} {line}")
+    return not any(line.startswith(_PROBLEM) for _, lines in checked for line in lines)
 
 
 def _versions() -> list[tuple[str, list[str]]]:
@@ -54,7 +56,7 @@ def _vocabulary() -> str:
     try:
         counted = counter_for(estimator="o200k").text("hello world")
     except VocabularyError as error:
-        return f"PROBLEM: {error}"
+        return f"{_PROBLEM}{error}"
     return f"ok (o200k_base, checksum verified; a test text counts {counted})"
 
 
@@ -64,7 +66,7 @@ def _archive(config: Config) -> list[tuple[str, list[str]]]:
     try:
         health = anyio.run(_health, config)
     except ArchiveError as error:
-        return [("archive", [f"PROBLEM: {error}"])]
+        return [("archive", [f"{_PROBLEM}{error}"])]
     figures = [
         health.location,
         f"{health.session_count} sessions, {health.message_count} messages, "

@@ -13,8 +13,14 @@ from mcp_server_compaction.archive_place import archive_place
 from mcp_server_compaction.cli.terminal import progress, say
 
 
-def run_migrate(source: str, target: str, *, as_json: bool) -> None:
-    """Copy what is missing, compare all of it, and say what was done.
+def run_migrate(source: str, target: str, *, tenant: str | None, as_json: bool) -> None:
+    """Copy what is missing of a tenant, compare all of it, and say what was done.
+
+    Args:
+        source: A folder or an address.
+        target: A folder or an address.
+        tenant: Whose sessions, in both; None for those that each place names itself.
+        as_json: Whether the figures are printed as JSON.
 
     Raises:
         SettingsError: A place cannot be used, the source is missing, or both are one.
@@ -25,7 +31,7 @@ def run_migrate(source: str, target: str, *, as_json: bool) -> None:
         raise SettingsError(f"There is no archive in {folder}. Name the one to copy from.")
     if archive_place(source) == archive_place(target):
         raise SettingsError("Source and target are the same archive. Name two.")
-    copied = anyio.run(_copy, source, target)
+    copied = anyio.run(_copy, source, target, tenant)
     figures = {
         "sessions": copied.session_count,
         "records": copied.record_count,
@@ -40,9 +46,12 @@ def run_migrate(source: str, target: str, *, as_json: bool) -> None:
         )
 
 
-async def _copy(source: str, target: str) -> Copied:
+async def _copy(source: str, target: str, tenant: str | None) -> Copied:
     # As it stands: what was kept with secrets is copied with them.
-    async with _opened(source) as one, _opened(target) as other:
+    async with _opened(source) as first, _opened(target) as second:
+        one, other = first, second
+        if tenant is not None:
+            one, other = await first.for_tenant(tenant), await second.for_tenant(tenant)
         health = await one.health()
         done = 0
 

@@ -43,7 +43,9 @@ def _parameter(flag: str, command: click.Command, path: Path) -> str:
     for parameter in command.params:
         if f"--{flag}" in parameter.opts:
             return str(parameter.name)
+    is_group = isinstance(command, click.Group)
+    where = "all commands, nor a command" if is_group else str(command.name)
     raise SettingsError(
-        f"The file {path} names {flag!r}, which is no option of {command.name}. Name options as "
-        "their flags, without the two dashes."
+        f"The file {path} names {flag!r}, which is no option of {where}. Name options as their "
+        "flags, without the two dashes."
     )

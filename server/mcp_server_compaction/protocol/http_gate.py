@@ -102,7 +102,8 @@ class Gate:
             return None
         host, origin = headers.get("host", ""), headers.get("origin")
         if host.lower() not in self._names.hosts:
-            return refused(421, f"This server is not {host[:100]!r}.")
+            known = "the address that it names at its start (a team's service: its --public-url)"
+            return refused(421, f"This server is not {host[:100]!r}. Call it by {known}.")
         if origin is not None and origin.lower() not in self._names.origins:
             return refused(403, f"Pages of {origin[:100]!r} may not call this server.")
         return None

@@ -32,6 +32,8 @@ UPLOAD_PATH = "/upload"
 MAX_UPLOAD_BYTES = 256 * 1024 * 1024
 _MEMORY_BYTES = 8 * 1024 * 1024  # what is larger waits in a file until it is whole
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]+):")
+_OUTPUT_PARAMETERS = frozenset({"session_id", "tool_name", "tool_call_id"})
+_TRANSCRIPT_PARAMETERS = frozenset({"session_id", "parent_session_id", "format", "name"})
 
 GetArchive = Callable[[], Awaitable[Archive]]
 
@@ -58,15 +60,19 @@ class _RefusedError(Exception):
 
 def upload_routes(archive: GetArchive) -> list[Route]:
     """The two addresses; `archive` gives the one that holds every tenant's."""
-    routes = {"outputs": _keep_output, "transcripts": _keep_transcript}
+    routes = {
+        "outputs": (_keep_output, _OUTPUT_PARAMETERS),
+        "transcripts": (_keep_transcript, _TRANSCRIPT_PARAMETERS),
+    }
     return [
-        Route(f"{UPLOAD_PATH}/{name}", partial(_answer, keep, archive), methods=["POST"])
-        for name, keep in routes.items()
+        Route(f"{UPLOAD_PATH}/{name}", partial(_answer, keep, known, archive), methods=["POST"])
+        for name, (keep, known) in routes.items()
     ]
 
 
 async def _answer(
     keep: Callable[[Archive, _Body, Request], Awaitable[JsonObject]],
+    known: frozenset[str],
     archive: GetArchive,
     request: Request,
 ) -> JSONResponse:
@@ -75,6 +81,11 @@ async def _answer(
     if "write" not in who.scopes:
         audit(f"POST {request.url.path}", target, "refused")
         return _problem(403, "This token does not allow uploads: it lacks the scope 'write'.")
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        # Else a misspelt session would have its output filed elsewhere, in silence.
+        named = ", ".join(sorted(known))
+        return _problem(400, f"{unknown[0][:100]!r} is no parameter here. Known are: {named}.")
     try:
         body = await _received(request)
         kept = await keep(await (await archive()).for_tenant(who.tenant), body, request)

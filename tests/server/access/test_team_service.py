@@ -309,7 +309,9 @@ def test_a_browser_comes_in_with_a_token_once_and_its_cookie_opens_pages_alone(t
 def test_a_name_that_is_not_the_public_one_is_refused(team: Team) -> None:
     token = team.token("acme", "read")
     for name in ("127.0.0.1", "evil.example.org", "compaction.example.org.evil.org"):
-        assert team.page("/", token, Host=name).status_code == 421
+        refused = team.page("/", token, Host=name)
+        assert refused.status_code == 421
+        assert "--public-url" in refused.text
     foreign = team.page("/", token, Origin="https://evil.example.org")
     assert foreign.status_code == 403
 

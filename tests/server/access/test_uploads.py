@@ -75,6 +75,16 @@ def test_what_does_not_come_in_whole_is_not_kept(team: Team) -> None:
     )
 
 
+@pytest.mark.parametrize("kind", ["outputs", "transcripts"])
+def test_a_misspelt_parameter_is_named_and_nothing_is_kept(team: Team, kind: str) -> None:
+    token = team.token("misspelt", "read", "write")
+    answer = _post(team, token, f"/upload/{kind}?session=build", b'{"role": "user"}')
+    assert answer.status_code == 400
+    assert "'session'" in answer.json()["error"]
+    assert "session_id" in answer.json()["error"]
+    assert team.page("/?format=json", token).json()["sessions"] == []
+
+
 def test_a_transcript_is_uploaded_and_found(team: Team) -> None:
     token = team.token("transcripts", "read", "write")
     lines = "\n".join(json.dumps(message) for message in story(turns=4)).encode()

@@ -211,6 +211,21 @@ def test_doctor_speaks_of_every_part(run: Run, transcript: Path) -> None:
         assert part in report
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_doctor_fails_where_the_archive_cannot_be_opened(run: Run, form: tuple[str, ...]) -> None:
+    nobody = "postgresql://nobody@127.0.0.1:1/nothing"
+    assert "PROBLEM" in run("--archive", nobody, "doctor", *form, code=1).stdout
+
+
+@pytest.mark.parametrize(
+    "flags", [("--public-url", "https://compaction.example.org"), ("--port", "1"), ("--metrics",)]
+)
+def test_what_only_http_has_is_refused_without_it(run: Run, flags: tuple[str, ...]) -> None:
+    said = run("serve", *flags, code=2).stderr
+    assert flags[0] in said
+    assert "--http" in said
+
+
 def test_the_command_line_lets_a_model_write_where_it_is_told(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

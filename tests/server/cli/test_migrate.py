@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
+from context_compaction import CompactRequest, compact, open_archive
+
 
 def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -41,3 +44,29 @@ def test_migrate_copies_once_and_then_what_is_new(postgres_address: str, tmp_pat
         refused = run("migrate", *wrong)
         assert refused.returncode == 2
         assert "Name" in refused.stderr
+
+
+def test_migrate_copies_the_tenant_that_is_named_and_no_other(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+
+    async def keep(tenant: str) -> None:
+        async with open_archive(source) as archive:
+            request = CompactRequest(mode="record", session_id=f"of-{tenant}")
+            said = [{"role": "user", "content": "Hello."}]
+            await compact(said, request, archive=await archive.for_tenant(tenant))
+
+    async def sessions(tenant: str) -> list[str]:
+        async with open_archive(target) as archive:
+            found, _ = await (await archive.for_tenant(tenant)).sessions()
+            return [session.session_id for session in found]
+
+    for tenant in ("default", "acme", "other"):
+        anyio.run(keep, tenant)
+    done = run("migrate", source, target, "--tenant", "acme", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["sessions"] == 1
+    assert anyio.run(sessions, "acme") == ["of-acme"]
+    assert anyio.run(sessions, "other") == anyio.run(sessions, "default") == []
+    wrong = run("migrate", source, target, "--tenant", "a b")
+    assert wrong.returncode == 2
+    assert "tenant" in wrong.stderr

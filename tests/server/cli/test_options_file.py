@@ -42,6 +42,7 @@ def test_a_file_says_what_no_flag_says(tmp_path: Path) -> None:
         ("archive = ", "as TOML"),
         ('achive = "x"', "'achive'"),
         ("[serve]\nprot = 1", "'prot', which is no option of serve"),
+        ("[serv]\nport = 1", "'serv', which is no option of all commands, nor a command"),
         ("serve = 1", "[serve]"),
     ],
 )
