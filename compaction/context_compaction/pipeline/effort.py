@@ -33,6 +33,8 @@ from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.tokens.counter import MessageCounter
 
+# So many levels leave unread results their whole share.
+_GENTLE = 2
 # A request that cannot stay in full may take this part of the target.
 _REQUEST_FRACTION = 0.4
 # For a text that its host hands over in the user's name.
@@ -62,7 +64,8 @@ def escalation(
 ) -> tuple[EffortLevel, ...]:
     """The levels at which history is replaced, from gentle to hard.
 
-    At all of them `unread_tokens` are for the newest results; only the last lets them go.
+    The gentle ones have `unread_tokens` for the newest results, the harder ones half of that,
+    before the request and what binds have to be cut; only the last lets them go.
     """
     tight = replace(
         settings,
@@ -109,7 +112,10 @@ def escalation(
             request_fraction=_REQUEST_FRACTION,
         ),
     )
-    return tuple(replace(level, unread_tokens=unread_tokens) for level in levels)
+    return tuple(
+        replace(level, unread_tokens=unread_tokens if at < _GENTLE else unread_tokens // 2)
+        for at, level in enumerate(levels)
+    )
 
 
 def summary_reserve_tokens(level: EffortLevel, limit_tokens: int) -> int:
