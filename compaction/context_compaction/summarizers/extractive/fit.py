@@ -20,8 +20,8 @@ _MOST_MISSES = 40
 BASE_WANT = 2.0
 # Small talk is told where all else is.
 SMALL_TALK_WANT = 1_000.0
-# Sure rules go before all turns, but leave these so much of the room.
-_RULE_WANTS = (-0.5, -0.09)
+# What may bind goes before all turns, but leaves these so much of the room.
+_RULE_WANTS = (-0.5, -0.069)
 _TURNS_SHARE = 0.3
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
 
