@@ -19,10 +19,13 @@ from context_compaction.messages.placeholders import Span
 from context_compaction.tokens.counter import MessageCounter
 
 
-def summary_message(span: Span, text: str, pins: str = "") -> Message:
-    """The message that stands for history, with the block of pinned texts first."""
+def summary_message(span: Span, text: str, pins: str = "", *, may_grow: bool = False) -> Message:
+    """The message that stands for history, with the block of pinned texts first.
+
+    Where its text is still to be written and `may_grow`, it has the frame of a long one.
+    """
     body = with_block(pins, text)
-    return make_message("user", placeholders.summary(span, body, is_written=bool(text)))
+    return make_message("user", placeholders.summary(span, body, is_long=may_grow and not text))
 
 
 def checkpoint_message(span: Span, text: str) -> Message:

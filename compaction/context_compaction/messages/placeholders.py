@@ -190,13 +190,13 @@ def offloaded(kind: str, media_type: str, blob: Blob) -> str:
     return f"{_OFFLOADED}{kind} {_plain(media_type)}; {_read([blob])}]"
 
 
-def summary(span: Span, body: str, *, is_written: bool = True) -> str:
+def summary(span: Span, body: str, *, is_long: bool = False) -> str:
     """The message that replaces history; a short one has one line of frame.
 
-    One that is not written yet has the whole frame: room is kept for all of it.
+    Room is kept for the whole frame where `is_long` says that `body` will be.
     """
-    is_short = is_written and len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
-    note = "" if is_short else _CONDENSED
+    is_short = len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
+    note = "" if is_short and not is_long else _CONDENSED
     return f'<context_summary originals="{span.pointer}">\n{note}{body}\n</context_summary>'
 
 

@@ -33,6 +33,9 @@ from context_compaction.messages.pins import block_of
 # out smaller, however short it was.
 _RESTORED_SHARE = 0.95
 
+# In so many tokens no summary gets long.
+_SHORT_TOKENS = 400
+
 
 def assemble(
     context: CompactionContext,
@@ -83,13 +86,18 @@ def _replaced(
     history, prefix = plan.history, plan.prefix
     made: Message | None = None
     block = block_of(plan.pins, context.pins.unpinned)
+    may_grow = context.limits.tokens > _SHORT_TOKENS
     if where.folds_request:
         span = span_of(context, plan.replaced)
-        made = summary_message(span, with_turn_context(summary, checkpoint), block)
+        made = summary_message(
+            span, with_turn_context(summary, checkpoint), block, may_grow=may_grow
+        )
         return _summarized(context, plan, where, made, None)
     if history or block:
         # With nothing but pinned text to carry, the span is that of the turn's beginning.
-        made = summary_message(span_of(context, history or prefix), summary, block)
+        made = summary_message(
+            span_of(context, history or prefix), summary, block, may_grow=may_grow
+        )
     inside = checkpoint_message(span_of(context, prefix), checkpoint) if prefix else None
     return _summarized(context, plan, where, made, inside)
 

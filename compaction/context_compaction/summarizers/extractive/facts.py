@@ -59,8 +59,10 @@ _CODE_VALUE = re.compile(r"(?=\D{0,40}\d)[\w.:@#/-]{4,60}|[A-Z]{4,12}")
 _ID = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}")
 _CODES_CHARS = 400
 _WHOLE_WANT = 2.0
-# The first record of all says who it is about: it goes before what all sections have to tell.
+# The first record of all says who it is about: its codes go before what binds, the rest after
 _FIRST_WANT = -0.05
+_SHORT_FIRST_WANT = -0.4
+_FIRST_CHARS = 160
 _INDENT_AND_BRACE = " \t{:"
 
 
@@ -233,7 +235,12 @@ def _record_lines(
             when = [rank + want for want in _RECORD_WANTS]
             if codes := head_of(_codes(value), _CODES_CHARS):
                 is_first = place[1] + number == 0
-                yield Line(head, _FIRST_WANT if is_first else rank, f"{label}{codes}")
+                short = head_of(codes, _FIRST_CHARS)
+                if is_first and short != codes:
+                    yield Line(head, _SHORT_FIRST_WANT, f"{label}{short}")
+                    yield Line(head, _FIRST_WANT, f"{label}{codes}", is_fuller=True)
+                else:
+                    yield Line(head, _FIRST_WANT if is_first else rank, f"{label}{codes}")
                 full = "; ".join(told)
                 if len(full) > _RECORD_CHARS[-1]:  # what is told already stays
                     full = f"{codes}; {head_of(full, _RECORD_CHARS[-1])}"

@@ -20,9 +20,11 @@ _MOST_MISSES = 40
 BASE_WANT = 2.0
 # Small talk is told where all else is.
 SMALL_TALK_WANT = 1_000.0
-# What may bind goes before all turns, but leaves these so much of the room.
-_RULE_WANTS = (-0.5, -0.069)
-_TURNS_SHARE = 0.3
+# Below this many tokens titles cost more than they are worth ...
+SMALL_TOKENS = 600
+# ... and what may bind, which goes before all turns, leaves these so much of the room.
+_RULE_WANTS = (-0.3, -0.069)
+_TURNS_SHARE = 0.15
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
 
 Place: TypeAlias = tuple[int, ...]
@@ -95,7 +97,8 @@ def chosen_lines(
     for title, line in _floors(ordered):
         cost = room.cost_of(title, line)
         is_rule = _RULE_WANTS[0] < line.want < _RULE_WANTS[1]
-        spared_tokens = int(room_tokens * _TURNS_SHARE) if is_rule else 0
+        spares = is_rule and room_tokens <= SMALL_TOKENS
+        spared_tokens = int(room_tokens * _TURNS_SHARE) if spares else 0
         if 0 < cost <= room.left - spared_tokens:
             room.take(title, line, cost)
         elif cost and room.left == room_tokens:

@@ -12,7 +12,7 @@ from posixpath import basename
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.facts import fact_lines
-from context_compaction.summarizers.extractive.fit import Chosen, Line, chosen_lines
+from context_compaction.summarizers.extractive.fit import SMALL_TOKENS, Chosen, Line, chosen_lines
 from context_compaction.summarizers.extractive.focus import focused
 from context_compaction.summarizers.extractive.parse import (
     FACTS,
@@ -43,8 +43,6 @@ from context_compaction.tokens.counter import MessageCounter
 
 # How the sections share the room while each has something to say.
 _SHARES = {USER: 2.0, LOG: 1.0, FACTS: 0.3, STATE: 0.1, PREVIOUS: 0.3}
-# Below this many tokens titles cost more than they are worth.
-_SMALL_TOKENS = 600
 _TITLES_TOKENS = 50
 
 
@@ -81,12 +79,12 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
         sections[USER] = user_lines(messages, found, pinned, numbers, has_later=bool(request.later))
     wanted = focused(sections, request.instructions)
     room_tokens = request.max_tokens
-    if room_tokens > _SMALL_TOKENS:
-        room_tokens = max(_SMALL_TOKENS, room_tokens - _TITLES_TOKENS)
+    if room_tokens > SMALL_TOKENS:
+        room_tokens = max(SMALL_TOKENS, room_tokens - _TITLES_TOKENS)
     while True:
         chosen = chosen_lines(wanted, _SHARES, room_tokens, count)
         text = _assembled(chosen, numbers, has_titles=False)
-        if count.text(text) > _SMALL_TOKENS:
+        if count.text(text) > SMALL_TOKENS:
             text = _assembled(chosen, numbers, has_titles=True)
         excess = count.text(text) - request.max_tokens
         if excess <= 0 or not text:
