@@ -33,7 +33,7 @@ async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]
         names = {tool.name for tool in (await client.list_tools()).tools}
     for text in texts:
         named = re.findall(rf"(?i)\b(?:{'|'.join(names)})\b", text)
-        assert named
+        assert named or "transcript://" in text  # a short summary has no room for more
         assert set(named) <= names
 
 

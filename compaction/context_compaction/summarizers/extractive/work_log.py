@@ -249,8 +249,8 @@ def _turn_lines(
     others = [effect for effect in effects if effect not in commits]
     head = (at, 0, 0)
     done = "; ".join((*commits, *_done(turn, names, told)))
-    if not done and not closing and failures:
-        done = "tried"
+    if not done and not closing:
+        done = "tried" if failures else _looked(turn)
     short = head_of("; ".join(commits), _SHORT_CHARS[0]) or " → ".join(
         head_of(text, chars)
         for text, chars in zip((done, closing), _SHORT_CHARS, strict=True)
@@ -327,6 +327,13 @@ def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]
     for verb in _VERBS:
         if verb in done:
             yield f"{verb} {', '.join(map(_times, done[verb].items()))}"
+
+
+def _looked(turn: Turn) -> str:
+    """What a turn looked at that did nothing else; "" where it asked no tool."""
+    labels = (command_key(action.label)[:_COMMAND_CHARS] for action in turn.actions)
+    looked = Counter(label for label in labels if label)
+    return f"looked: {', '.join(map(_times, looked.items()))}" if looked else ""
 
 
 def _deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
