@@ -23,12 +23,12 @@ def test_a_session_file_says_which_host_held_it_and_in_which_folder(tmp_path: Pa
     claude = tmp_path / ".claude/projects/-home-ada-shop" / f"{ID}.jsonl"
     write(claude, {"type": "summary"}, {"type": "user", "cwd": "/home/ada/shop"})
     codex = tmp_path / f".codex/sessions/2026/11/22/rollout-2026-11-22T10-00-00-{ID[:-1]}f.jsonl"
-    write(codex, {"type": "session_meta", "payload": {"cwd": "/work/api"}}, "no object", 3)
+    write(codex, {"type": "session_meta", "payload": {"cwd": "/srv/api"}}, "no object", 3)
     write(tmp_path / ".pi/agent/sessions/--x--/2026-11-22T10_pi1.jsonl", {"no": "folder"})
     found = Places(tmp_path).find([ID, f"{ID[:-1]}f", "pi1", f"{ID}.agent-1", "elsewhere"])
     assert found == {
         ID: Place("Claude Code", "/home/ada/shop"),
-        f"{ID[:-1]}f": Place("Codex", "/work/api"),
+        f"{ID[:-1]}f": Place("Codex", "/srv/api"),
         "pi1": Place("pi", ""),
         f"{ID}.agent-1": Place("Claude Code", "/home/ada/shop"),
     }
