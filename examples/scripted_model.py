@@ -69,7 +69,7 @@ def _search(_: str) -> Move:
 
 def _read_hit(request: str) -> Move:
     """Read what the search has found."""
-    pointers = re.findall(r'pointer\\": \\"([^"\\]+)', request)  # JSON text within JSON
+    pointers = re.findall(r'pointer\\": ?\\"([^"\\]+)', request)  # JSON text within JSON
     if not pointers:
         return Move("The search found nothing.")
     wanted = {"output_id": pointers[-1], "pattern": "Step 7 of the basket"}

@@ -106,7 +106,7 @@ async def test_a_full_summary_stands_first_and_names_what_it_stands_for() -> Non
     assert answer.boundary.start_seq == int(found[2]) == 0
     span = f"transcript://s/messages/0-{found[3]}"
     assert f'originals="{span}@' in first["content"]
-    assert "read_persisted_output" in first["content"]
+    assert "\n[0] user: Request 0\n" in first["content"]
     assert first["content"].endswith("\n</context_summary>")
     assert not problems(answer.messages, "anthropic", original=payload)
 

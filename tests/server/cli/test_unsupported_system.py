@@ -58,8 +58,10 @@ def test_a_hook_leaves_the_host_as_it_is_and_logs_why(tmp_path: Path) -> None:
 
 def test_the_library_refuses_an_archive_with_an_error_of_its_own(tmp_path: Path) -> None:
     code = (
+        "from pathlib import Path\n"
+        "from context_compaction import open_archive\n"
         "from context_compaction.errors import ArchiveError\n"
-        "try:\n    from context_compaction import open_archive\n"
+        "try:\n    open_archive(Path('archive'))\n"
         "except ArchiveError as error:\n    print(error)"
     )
     done = run_without_locks(code, folder=tmp_path)

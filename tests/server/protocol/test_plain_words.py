@@ -29,7 +29,7 @@ async def test_markers_name_tools_as_they_are_called(environment: dict[str, str]
             wish = {"messages": messages, "policy": policy, "context_window": 60_000}
             wish |= {"session_id": policy, "reply": "messages"}
             answer = answer_of(await client.call_tool("compact_messages", wish))
-            texts.append(str(answer["messages"]))
+            texts.append(str(answer["messages"]).replace("\\n", "\n"))
         names = {tool.name for tool in (await client.list_tools()).tools}
     for text in texts:
         named = re.findall(rf"(?i)\b(?:{'|'.join(names)})\b", text)

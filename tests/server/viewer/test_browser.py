@@ -130,10 +130,11 @@ def test_search_goes_by_keys_alone(page: Any, watch: Watch) -> None:
     page.keyboard.press("j")
     page.keyboard.press("k")
     page.keyboard.press("Enter")
+    page.wait_for_load_state("load")  # the keys work when the scripts have run
     page.wait_for_selector(".message[data-seq]")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("j")
-    assert page.locator(".message.current").count() == 1
+    page.wait_for_selector(".message.current")
     assert watch.saw_nothing(), watch
 
 

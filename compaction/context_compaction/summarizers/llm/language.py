@@ -18,6 +18,8 @@ _MIN_CHARS = 40  # of letters
 _MIN_SMALL_WORDS = 5
 _MIN_LEAD = 2.0  # the best language must have so many times the small words of the next
 
+_MIN_SHARE = 0.12  # of the texts that are no mere words: one sentence of twenty is no language
+
 _HEAD_CHARS = 600  # of a message: what is pasted into it, a log or a file, comes after the words
 
 _SCRIPTS = (
@@ -76,9 +78,12 @@ def language_of(text: str) -> str | None:
 
 def speaker_language(texts: Iterable[str]) -> str | None:
     """The language of most of the texts of one person, or None where it is not plain."""
-    heads = [text[:_HEAD_CHARS] for text in texts]
+    # What is pinned stands in several places, and was said once.
+    heads = list(dict.fromkeys(text[:_HEAD_CHARS] for text in texts))
     votes = Counter(filter(None, map(language_of, heads)))
     if not votes:
         return language_of("\n".join(heads))  # many short texts may tell what each alone does not
     best, count = votes.most_common(1)[0]
-    return best if count * 2 > votes.total() else None
+    long_count = sum(len(head) >= _MIN_CHARS // 2 for head in heads)
+    has_most = count * 2 > votes.total() and count >= long_count * _MIN_SHARE
+    return best if has_most else None
