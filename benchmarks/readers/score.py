@@ -1,6 +1,8 @@
 """What the readers answered, as tables: points by condition, and how often a wrong fact was told.
 
-    python benchmarks/readers/score.py
+    python benchmarks/readers/score.py [--json]
+
+With `--json` as the viewer's page has them (server/mcp_server_compaction/viewer/readers.json).
 
 Beside this file, for each session and cut: `questions/NAME.json` (`cut_lines`, how many lines of
 the transcript had happened, and a list of id, kind, question, answer) and
@@ -10,6 +12,7 @@ what is not so). `held_back.json` names the sessions that nobody looked at befor
 """
 
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -42,8 +45,34 @@ def points(rows: list[Row]) -> str:
     return f"{sum(row['points'] for row in rows):g} of {len(rows)}, {wrong} wrong"
 
 
+def as_json() -> str:
+    """The sums by session and condition, and those of all."""
+    found = tables()
+    summed = {
+        name: {
+            condition: {
+                "points": sum(row["points"] for row in rows),
+                "of": len(rows),
+                "wrong": sum(row["is_wrong"] for row in rows),
+            }
+            for condition, rows in by_condition.items()
+        }
+        for name, by_condition in sorted(found.items())
+    }
+    total: dict[str, Row] = {}
+    for by_condition in summed.values():
+        for condition, row in by_condition.items():
+            sums = total.setdefault(condition, dict.fromkeys(row, 0))
+            for key, value in row.items():
+                sums[key] += value
+    return json.dumps({"rows": {**summed, "all": total}}, indent=1) + "\n"
+
+
 def main() -> None:
     """Print a table by session and its sums."""
+    if "--json" in sys.argv[1:]:
+        print(as_json(), end="")
+        return
     found = tables()
     held_back: set[str] = set(read(HERE / "held_back.json"))
     conditions = sorted({condition for by_name in found.values() for condition in by_name})

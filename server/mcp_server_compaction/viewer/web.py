@@ -40,7 +40,12 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-NAVIGATION = (("search", "Search"), ("compare", "Compare"), ("archive", "Keep and clean"))
+NAVIGATION = (
+    ("search", "Search"),
+    ("compare", "Compare"),
+    ("readers", "Readers"),
+    ("archive", "Keep and clean"),
+)
 SESSION_TABS = (
     ("", "Transcript"),
     ("/compactions", "Compactions"),
