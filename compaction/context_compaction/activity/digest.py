@@ -77,7 +77,7 @@ class CommandRun:
     Attributes:
         command: The command, or the call with its arguments, on one line.
         failed: Whether it failed; None where the answer is missing.
-        error: The line that says what failed.
+        error: The line that names the error.
         resolved: Whether the same command ran without failing later.
     """
 
@@ -94,9 +94,9 @@ class Artifact:
     Attributes:
         path: Its path, name or address; "" where it has none.
         media_type: As "image/png".
-        visibility: What the host says of that; else "user" for what stands in a message, and
-            "model" for what only a tool's result shows.
-        sources: What it was made from, as the host says; else the call that gave it.
+        visibility: The value that the host gives; else "user" for what a message contains, and
+            "model" for what only a tool's result contains.
+        sources: What it was made from, as the host names it; else the call that returned it.
     """
 
     path: str
@@ -132,12 +132,12 @@ class Digest:
         runs: Commands, with how they ended.
         effects: Of commands and calls those that changed something outside the conversation
             and its files: commits, installs, messages, bookings. They must not be repeated.
-        errors: What failed besides commands: tool and the telling line.
+        errors: What failed besides commands: tool and error line.
         memory_reads: What was looked up in a memory, and what was found there.
         other_calls: How often each other tool was called.
         plan: The newest todo list or plan, as lines.
         in_flight: Calls without an answer.
-        hidden: Placeholders that stood in it: results that earlier layers had replaced.
+        hidden: Placeholders that it contained: results that earlier layers had replaced.
         artifacts: Pictures, documents and files that it was given or that its tools made.
         files: Each file of the four lists with what was done to it last, newest use last.
     """
@@ -297,7 +297,7 @@ def _artifact(
 
 
 def _told_artifacts(text: str, sources: tuple[str, ...]) -> Iterator[Artifact]:
-    """The artifacts that a tool's JSON tells of: objects with a path and a media type."""
+    """The artifacts that a tool's JSON contains: objects with a path and a media type."""
     if text[:1] not in ("{", "[") or len(text) > _SEARCHED_CHARS:
         return
     if not any(f'"{key}"' in text for key in _TYPE_KEYS):

@@ -21,7 +21,7 @@ _ERROR_NAME = re.compile(
 
 
 def error_line(text: str) -> str:
-    """The line of a failed result that says most: the last that speaks of an error.
+    """The most specific line of a failed result: the last that names an error.
 
     "Traceback" announces an error, and "ValueError: …" names it, in any language's spelling.
     """

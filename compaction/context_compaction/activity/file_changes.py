@@ -1,7 +1,7 @@
 """What a call changes in files, read from its arguments, in every vocabulary that hosts use.
 
-Whole texts, replacements of an old text by a new one, lines put in, and patches in Codex's format
-or as search and replace blocks. A change that the arguments do not tell exactly is `Unclear`.
+Whole texts, replacements of an old text by a new one, inserted lines, and patches in Codex's format
+or as search and replace blocks. A change that the arguments do not specify exactly is `Unclear`.
 """
 
 import re
@@ -31,7 +31,7 @@ ALL = 0  # times that a text is replaced: wherever it stands
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """The file has this text now; or, with `appends`, this text after its own."""
+    """The text replaces that of the file; or, with `appends`, follows it."""
 
     path: str
     text: str
@@ -40,7 +40,7 @@ class Writes:
 
 @dataclass(frozen=True, slots=True)
 class Replaces:
-    """`old` stood in the file `times` times (`ALL`: at least once), and `new` stands there now."""
+    """`new` replaces `old`, which the file contained `times` times (`ALL`: at least once)."""
 
     path: str
     old: str
@@ -50,7 +50,7 @@ class Replaces:
 
 @dataclass(frozen=True, slots=True)
 class Inserts:
-    """Lines stand after line `after_line` that did not."""
+    """Lines were inserted after line `after_line`."""
 
     path: str
     after_line: int
@@ -59,7 +59,7 @@ class Inserts:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines of a patch: where to look, what stood there, what stands there now."""
+    """Lines of a patch: where to look, the old lines, the new lines."""
 
     anchors: tuple[str, ...]
     old: tuple[str, ...]
@@ -78,14 +78,14 @@ class Patches:
 
 @dataclass(frozen=True, slots=True)
 class Deletes:
-    """The file is no more."""
+    """The file was deleted."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unclear:
-    """The file was changed, and the call does not tell how."""
+    """The file was changed, and the call does not specify how."""
 
     path: str
 
@@ -94,7 +94,7 @@ FileChange: TypeAlias = Writes | Replaces | Inserts | Patches | Deletes | Unclea
 
 
 def changes_of(call: ToolCall, use: ToolUse) -> list[FileChange]:
-    """What `call`, which does `use`, changes in files where it succeeds; "" is a path not told."""
+    """What `call`, which does `use`, changes in files where it succeeds; "" is an unknown path."""
     patch = patch_in(call.arguments, use.command)
     if patch is not None:
         return list(patched(patch))
@@ -116,7 +116,7 @@ def changes_of(call: ToolCall, use: ToolUse) -> list[FileChange]:
 
 
 def patch_in(arguments: object, command: str | None) -> str | None:
-    """The patch in Codex's format that a call hands over, by itself or inside a command."""
+    """The patch in Codex's format that a call contains, by itself or inside a command."""
     texts = [command, arguments if isinstance(arguments, str) else None]
     texts += [v for v in arguments_by_name(arguments).values() if isinstance(v, str)]
     found = next((m for text in texts if text and (m := _PATCH.search(text))), None)

@@ -1,8 +1,8 @@
-"""What a shell command does to files, as far as its text tells for certain.
+"""What a shell command does to files, as far as its text determines it.
 
 A few forms are followed exactly: `cat FILE`, `sed -n '1,20p' FILE`, `cat > FILE <<'EOF'`,
-`rm FILE`. Of all others it is said which files they may have changed: those that they name or write
-into, and all where they put a tree back or rewrite what they find.
+`rm FILE`. All others return the files that they may have changed: those that they name or write
+into, and all where they restore a tree or rewrite what they find.
 """
 
 import posixpath
@@ -116,7 +116,7 @@ class MayChange:
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The command runs the script at `path`, which may do anything that its text says."""
+    """The command runs the script at `path`, which may do anything that its text contains."""
 
     path: str
 
@@ -131,7 +131,7 @@ class RunsPython:
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """The command gives a file or a folder another name, or moves or copies it into a folder."""
+    """The command renames a file or a folder, or moves or copies it into a folder."""
 
     old: str
     new: str
@@ -140,7 +140,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class EditsLines:
-    """The command edits line by line what `path` names, which may have stars."""
+    """The command edits line by line what `path` names, which may contain stars."""
 
     path: str
     edits: tuple[LineEdit, ...]
@@ -148,7 +148,7 @@ class EditsLines:
 
 @dataclass(frozen=True, slots=True)
 class GoesTo:
-    """The shell stands in `folder` after the command; None where that is not known."""
+    """The folder of the shell after the command is `folder`; None where it is not known."""
 
     folder: str | None
 
@@ -164,7 +164,7 @@ MAX_COMMAND_CHARS = 10_000
 
 
 def rewrote_files(output: str) -> bool:
-    """Whether a command says that it has changed files on its own account, as formatters do."""
+    """Whether `output` reports that the command changed files by itself, as formatters do."""
     return any(map(output.__contains__, _REWROTE_SIGNS)) and _REWROTE.search(output) is not None
 
 
@@ -274,14 +274,14 @@ def _left(outer: list[str | None], folder: str | None, closed: int) -> str | Non
 
 
 def _told(effect: CommandEffect, words: Sequence[str]) -> CommandEffect:
-    """`effect`, and of one that is not certain which part of the command line may have it."""
+    """`effect`; an uncertain one with the part of the command line that may cause it."""
     if not isinstance(effect, MayChange):
         return effect
     return replace(effect, by=" ".join(redirections(words)[0]))
 
 
 def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
-    """What `effect` comes to where it is not certain that it took place."""
+    """The possible changes of `effect` where it is not certain that it took place."""
     match effect:
         case Writes(path) | Deletes(path) | EditsLines(path):
             yield MayChange((path,))
@@ -296,7 +296,7 @@ def _doubts(effect: CommandEffect) -> Iterator[CommandEffect]:
 
 
 def _inner_line(command: str) -> str | None:
-    """The line that a shell is given with `-c`, `-lc` and the like, where that is all."""
+    """The argument of a shell's `-c`, `-lc` and the like; None for any other command."""
     if posixpath.basename(command.partition(" ")[0]) not in _SHELLS:
         return None
     try:
@@ -361,7 +361,7 @@ def _changed(
 
 
 def _changed_by_name(program: str, names: Sequence[str]) -> Iterator[CommandEffect]:
-    """What a program that is no editor changes of what it is given."""
+    """What a program that is no editor changes of its arguments."""
     if program in _WRITERS and names:
         yield MayChange(tuple(names))
     elif program and program not in _READERS:
@@ -391,7 +391,7 @@ def _changed_by_git(
 def _moved(
     names: Sequence[str], arguments: Sequence[str], folder: str | None, *, by: str
 ) -> Iterator[Moves | MayChange]:
-    """What `mv`, `cp` or `git mv` does with `names`, of which the last says where to."""
+    """What `mv`, `cp` or `git mv` does with `names`, of which the last is the target."""
     paths = [placed(name, folder) for name in names]
     sources = [path for path in paths[:-1] if path]
     target = paths[-1] if paths else None
@@ -435,7 +435,7 @@ def _sed_edits(arguments: Sequence[str], folder: str | None, command: str) -> li
 
 
 def _is_literal(word: str, command: str) -> bool:
-    """Whether the shell gives `word` to a program as it stands."""
+    """Whether the shell passes `word` to a program unchanged."""
     return f"'{word}'" in command or not re.search(r"[$`\\!]", word)
 
 

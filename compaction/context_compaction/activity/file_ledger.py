@@ -1,7 +1,7 @@
-"""What was done to each file in a part of a conversation, and what it said last.
+"""What was done to each file in a part of a conversation, and its last text.
 
-The text of a file stands in a conversation after a full read or a write of the whole: then its hash
-is known, the same that the read state has. After an edit or a command nobody has seen the text.
+A conversation contains the text of a file after a full read or a write of the whole: then its hash
+is known, the same as in the read state. After an edit or a command the text is unknown.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class FileEntry:
     Attributes:
         path: The path as the calls name it.
         states: What was done to it, the last thing last, each once.
-        text: What it said last; None where no text stands.
+        text: Its last text; None where it is not known.
     """
 
     path: str
@@ -36,7 +36,7 @@ class FileEntry:
 
     @property
     def is_only_read(self) -> bool:
-        """Whether nothing was done to it but to look."""
+        """Whether it was only read."""
         return self.states == ("read",)
 
 
@@ -64,7 +64,7 @@ def touch(ledger: dict[str, FileEntry], path: str, state: FileAction, text: str 
 
 
 def file_content(call: ToolCall, result: ToolResult | None, kind: str) -> str | None:
-    """The text that this call or its result shows of the file; None where none stands there."""
+    """The text of the file that this call or its result contains; None where there is none."""
     if kind == "read":
         if result is None or placeholders.seems_placeholder(result):
             return None

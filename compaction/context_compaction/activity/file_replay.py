@@ -1,9 +1,9 @@
 """Files as the calls of a conversation leave them: the text last seen, and every change since.
 
-A whole read or a write gives the text, reads in parts are joined, and each edit is applied to it
-exactly: where its old text does not stand there just as the tool must have found it, or where a
-later read shows something else, the text is given up, and it is said since when. What commands may
-have changed stays with a doubt. Pure; it knows nothing of what stands on disk.
+A whole read or a write contains the text, reads in parts are joined, and each edit is applied to it
+exactly: where the text does not contain the old one just as the tool must have found it, or where
+a later read shows something else, the text is dropped, and the position recorded. What commands may
+have changed stays with a doubt. Pure; it reads nothing from disk.
 """
 
 import posixpath
@@ -130,7 +130,7 @@ class _Replay:
         return self._files.setdefault(path, KnownFile(path))
 
     def _restored(self, at: int, message: Message) -> None:
-        """What a compaction has put back is what the file was like, as far as that was known."""
+        """Take the files that a compaction restored as their last known content."""
         if not placeholders.is_restored_files(message):
             return
         [block] = message.blocks
@@ -219,7 +219,7 @@ class _Replay:
             self._rename(at, file, made.moved_to)
 
     def _check_snippet(self, at: int, file: KnownFile, text: str) -> None:
-        """Hold what the tool shows of a change against what replaying it gave."""
+        """Compare what the tool shows of a change with the replayed text."""
         found = numbered_text(text)
         start = found.start_line if found else None
         if found is None or start is None or not file.segments or file.seen_at == at:
@@ -296,7 +296,7 @@ class _Replay:
                 self._scripted(at, effect, reason, succeeded=succeeded)
 
     def _deleted(self, at: int, path: str, reason: str, *, succeeded: bool) -> None:
-        """A file, or a folder with all in it, is no more."""
+        """Delete a file, or a folder with its content."""
         found = self._matching(path)
         if not found and "*" not in path:
             found = [self._file(self._seen(path))]
@@ -325,7 +325,7 @@ class _Replay:
                 pass
 
     def _by_git(self, at: int, done: Git, reason: str, output: str, *, succeeded: bool) -> None:
-        """Git noted what files are, or put another state back."""
+        """Follow git: it recorded the state of files, or restored another."""
         done = replace(done, paths=tuple(self._seen(path) for path in done.paths))
         if done.verb == "stash" and "No local changes" in output:
             return
@@ -353,7 +353,7 @@ class _Replay:
         return not path.startswith("/") or all(known.startswith("/") for known in self._files)
 
     def _moved(self, at: int, made: shell.Moves, reason: str, *, succeeded: bool) -> None:
-        """A file or folder got another name, or a copy, or went into a folder that is known."""
+        """Rename, copy or move a file or folder, also into a known folder."""
         old, new = self._seen(made.old), self._seen(made.new)
         if any(path.startswith(f"{new}/") for path in self._files):
             new = f"{new}/{posixpath.basename(old)}"
@@ -407,7 +407,7 @@ class _Replay:
         ]
 
     def _matching(self, path: str) -> list[KnownFile]:
-        """The files that `path` names, which may have stars, or that lie in it."""
+        """The files that `path` names, which may contain stars, or that lie in it."""
         if "*" not in path:
             return self._under(path)
         form = re.compile("[^/]*".join(map(re.escape, self._shell.seen(path).split("*"))) + r"\Z")
@@ -563,14 +563,14 @@ def _command_line(call: ToolCall, use: ToolUse) -> str | None:
 
 
 def _reason(command: str) -> str:
-    """Why a file may be another than what is known of it."""
+    """Why a file may differ from its known text."""
     label = " ".join(command.split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
     return f"perhaps changed by {label[:_COMMAND_CHARS]}{cut}"
 
 
 def _tells_failure(text: str) -> bool:
-    """Whether the answer to a change says that nothing was changed."""
+    """Whether the answer to a change reports that nothing was changed."""
     head = text[:_ANSWER_CHARS]
     return bool(_UNDONE.search(head) or (_FAILED.match(head) and not _DONE.search(head)))
 

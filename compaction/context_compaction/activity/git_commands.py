@@ -27,13 +27,13 @@ _FILE = re.compile(r"\.(?:[A-Za-z]\w*)?\Z")
 
 @dataclass(frozen=True, slots=True)
 class Git:
-    """Git puts files that `paths` name into another state, or notes theirs; all where none are.
+    """Git restores or records the state of files that `paths` name; of all where it is empty.
 
     Attributes:
         verb: `add` notes their text in the index and `commit` the index as the last commit;
-            `unstage` takes the index from the commit; with `from …` the files themselves come from
-            there; `stash` puts changes aside, which `pop` and `apply` bring back and `drop` throws
-            away; `remove` deletes; after `forget` index and commit are not known.
+            `unstage` restores the index from the commit; with `from …` the files themselves are
+            restored; `stash` stores changes, which `pop` and `apply` restore and `drop` deletes;
+            `remove` deletes; after `forget` index and commit are not known.
         paths: Files and folders as other calls name them.
         has_all: Whether a commit takes all tracked files as they are.
         is_sure: Whether the command certainly ran.
@@ -45,7 +45,7 @@ class Git:
     is_sure: bool = True
 
     def concerns(self, path: str) -> bool:
-        """Whether the file at `path` is one that is meant."""
+        """Whether `paths` name the file at `path`, or are empty."""
         return not self.paths or any(
             part in ("", ".") or path == part or path.startswith(f"{part}/") for part in self.paths
         )
@@ -75,7 +75,7 @@ def git_effects(arguments: Sequence[str], folder: str | None) -> list[Git] | Non
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What a command is given.
+    """The arguments of a command.
 
     Attributes:
         flags: Its options, and among them a `--`.
@@ -185,7 +185,7 @@ _FOLLOWED = {
 
 
 def _taken(revisions: Sequence[str], paths: tuple[str, ...]) -> list[Git] | None:
-    """The files come from the index, or from a revision."""
+    """The files are restored from the index, or from a revision."""
     if not revisions:
         return [Git("from index", paths)] if paths else None
     is_head = all(name in _HEAD for name in revisions)

@@ -1,7 +1,7 @@
-"""What the index, the last commit and the stash hold of the files that are replayed.
+"""What the index, the last commit and the stash contain of the replayed files.
 
-Only what the conversation tells: where git puts back a state that nobody has shown, the text is
-given up.
+Only what the conversation contains: where git restores a state that was never shown, the text is
+dropped.
 """
 
 from collections.abc import Mapping
@@ -20,9 +20,9 @@ class GitState:
     """The states of files by path; one that is missing is not known.
 
     Attributes:
-        index: What is noted for the next commit.
+        index: The states for the next commit.
         head: What was committed last.
-        stashes: What was put aside, the last thing last: the state then, and that it gave way to.
+        stashes: The stashed files, newest last: the state then, and the one that replaced it.
     """
 
     index: dict[str, FileState] = field(default_factory=dict[str, FileState])
@@ -32,7 +32,7 @@ class GitState:
     )
 
     def found(self, file: KnownFile) -> None:
-        """`file` is about to be changed for the first time: so it was when the work began."""
+        """Record the state of `file` before its first change as the one committed."""
         if not file.writes and file.segments and file.path not in self.head:
             state = (
                 file.state
@@ -42,14 +42,14 @@ class GitState:
             self.head[file.path] = self.index[file.path] = state
 
     def moved(self, old: str, new: str, *, by_git: bool) -> None:
-        """A file has another name."""
+        """Rename a file."""
         if by_git and old in self.index:
             self.index[new] = self.index[old]
             self.head.setdefault(new, ABSENT)
             self.index[old] = ABSENT
 
     def forget(self) -> None:
-        """What index and commit hold is not known any more."""
+        """Forget what index and commit contain."""
         self.index, self.head = {}, {}
 
     def follow(self, at: int, files: Mapping[str, KnownFile], done: Git, reason: str) -> None:
@@ -67,7 +67,7 @@ class GitState:
                     self._take(at, file, done, reason)
 
     def _note(self, files: list[KnownFile], done: Git) -> None:
-        """What the index and the last commit are is another; the files stay."""
+        """Update the index and the last commit; the files stay."""
         match done.verb:
             case "add":
                 self._add(files)
@@ -82,7 +82,7 @@ class GitState:
                 self.forget()
 
     def _take(self, at: int, file: KnownFile, done: Git, reason: str) -> None:
-        """`file` comes from the index or the last commit, or goes."""
+        """Restore `file` from the index or the last commit, or delete it."""
         if done.verb == "from elsewhere":
             self.index.pop(file.path, None)
             file.lose(at, _UNKNOWN, is_gone=True)

@@ -1,6 +1,6 @@
 """JSON as lines for a reader: records of one shape as one header and rows, without the signs.
 
-Used where a large result is previewed, and where a summary tells what a tool answered.
+Used where a large result is previewed, and where a summary contains a tool's answer.
 """
 
 import json
@@ -64,7 +64,7 @@ def members(data: Any, depth: int = 0) -> Iterator[str]:
 def table_of(values: Sequence[Any]) -> tuple[str, list[str]] | None:
     """The keys of records of one shape, and a row for each; None for other values.
 
-    What is the same in all is told once, beside the keys. A value may be a list of such records.
+    What is the same in all is contained once, beside the keys. A value may be a list of these.
     """
     groups = [value if is_list(value) else [value] for value in values]
     records = [record for group in groups for record in group]
@@ -115,7 +115,7 @@ def _have_one_shape(values: Sequence[Any]) -> bool:
 
 
 def _holds(value: Any) -> bool:
-    """Whether a value has others in it."""
+    """Whether a value contains others."""
     return is_object(value) or is_list(value)
 
 

@@ -26,7 +26,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class ReplayedFile:
-    """What a conversation tells of one file.
+    """What a conversation contains of one file.
 
     Positions are those of messages in the list, from 0; -1 is never.
 
@@ -43,11 +43,11 @@ class ReplayedFile:
         reads: How often it was read.
         writes: How often it was written or edited.
         doubt: Why `text` may be wrong all the same: what may have changed it since; "" if nothing.
-        doubt_at: The message of that.
+        doubt_at: Position of the message that raised the doubt.
         lost: Why the whole is not known any more; "" where it never was, or still is.
-        lost_at: The message of that.
+        lost_at: Position of the message that lost it.
         touched: First and last line of what was changed last, newest first.
-        is_deleted: Whether it is no more.
+        is_deleted: Whether it was deleted.
         last_text: Where the whole is not known any more, the one that was, with the changes since
             that could be made to it.
         missed: The messages of changes that are not in `last_text`.
@@ -85,7 +85,7 @@ class ReplayedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a file is at one time, to be put back later; without lines where it is not there."""
+    """The state of a file at one time, to be restored later; without lines where it is absent."""
 
     segments: tuple[tuple[int, tuple[str, ...]], ...]
     end: int | None
@@ -145,7 +145,7 @@ class KnownFile:
         return rows if start == 1 and len(rows) == self.end else None
 
     def replayed(self) -> ReplayedFile:
-        """What is known of it, for others."""
+        """What is known of it, as a `ReplayedFile`."""
         rows = self.rows
         parts = () if rows is not None else tuple(
             FilePart(start, "\n".join(held)) for start, held in self.segments
@@ -173,7 +173,7 @@ class KnownFile:
 
     @property
     def state(self) -> FileState:
-        """What it is now."""
+        """Its present state."""
         return FileState(
             tuple((start, tuple(rows)) for start, rows in self.segments),
             self.end,
@@ -189,7 +189,7 @@ class KnownFile:
         )
 
     def put_back(self, at: int, state: FileState) -> None:
-        """It is again what it was."""
+        """Restore `state`."""
         self.segments = [(start, list(rows)) for start, rows in state.segments]
         self.stale, self.missed = None, []
         self.end, self.seen_at, self.edits = state.end, state.seen_at, state.edits
@@ -201,7 +201,7 @@ class KnownFile:
         self.used_at = max(self.used_at, self.changed_at, self.read_at)
 
     def see(self, at: int, rows: Sequence[str], *, is_exact: bool) -> None:
-        """All lines of it as they are now."""
+        """Replace what is known by all its lines."""
         self.segments, self.end = [(1, list(rows))], len(rows)
         self.stale, self.missed = None, []
         self.seen_at, self.edits, self.is_exact = at, 0, is_exact
@@ -209,7 +209,7 @@ class KnownFile:
         self.is_deleted = False
 
     def see_part(self, at: int, shown: ShownText) -> None:
-        """Some of its lines; what was known otherwise is given up where they say otherwise."""
+        """Add some of its lines; what was known is dropped where they differ."""
         if shown.start_line is None:
             return
         start, rows = shown.start_line, list(shown.rows)
@@ -257,7 +257,7 @@ class KnownFile:
         self.segments = joined
 
     def lose(self, at: int, reason: str, *, is_gone: bool = False) -> None:
-        """Nothing of its text is known any more, for certain; `is_gone` is where it is another."""
+        """Drop its text, which is not certain any more; `is_gone`: the file has another one."""
         if is_gone:
             self.stale, self.missed = None, []
         elif self.rows is not None:
@@ -282,7 +282,7 @@ class KnownFile:
             self._apply_to_stale(at, stale, made)
 
     def _apply_to_stale(self, at: int, stale: list[str], made: change.FileChange) -> None:
-        """Do to the text that was known last what was done to the one that is not known."""
+        """Apply to the last known text what was done to the unknown one."""
         copy = KnownFile(self.path)
         copy.see(at, stale, is_exact=self.is_exact)
         copy._apply(at, made)
@@ -339,7 +339,7 @@ class KnownFile:
         return True
 
     def rewrite(self, at: int, rows: list[str]) -> None:
-        """Its lines are these now, by a change of what was known of them."""
+        """Replace its lines by `rows`, the result of a change of the known ones."""
         before = self.rows
         self.writes += 1
         self.changed_at = self.used_at = self.settled_at = at
@@ -433,7 +433,7 @@ class KnownFile:
         self.segments, self.end = [(1, [*lines, ""])], len(lines) + 1
 
     def _patch_parts(self, at: int, made: change.Patches) -> None:
-        """Apply it where each of its hunks stands in one place of what is known."""
+        """Apply it where the known lines contain each of its hunks in one place."""
         for hunk in made.hunks:
             places = [
                 (n, found)
@@ -451,7 +451,7 @@ class KnownFile:
             self.edits += 1
 
     def _shift(self, n: int, grown: int) -> None:
-        """What is known after part `n` stands so many lines further down."""
+        """Move what is known after part `n` down by `grown` lines."""
         for later in range(n + 1, len(self.segments)):
             at, held = self.segments[later]
             self.segments[later] = (at + grown, held)
@@ -475,7 +475,7 @@ class KnownFile:
 
 
 def _find(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:
-    """Where `wanted` stands from `start` on: as it is, or but for spaces around its lines."""
+    """Index of `wanted` from `start` on: exact, or but for spaces around its lines; else None."""
     size = len(wanted)
     for form in (str, str.rstrip, str.strip):
         sought = [form(line) for line in wanted]
@@ -487,7 +487,7 @@ def _find(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None
 
 
 def _hunk_at(lines: Sequence[str], hunk: change.Hunk, position: int) -> int | None:
-    """Where the old lines of `hunk` stand after `position` and its anchors."""
+    """Index of the old lines of `hunk` after `position` and its anchors; else None."""
     for anchor in hunk.anchors:
         found = _find(lines, (anchor,), position)
         position = position if found is None else found + 1
@@ -495,7 +495,7 @@ def _hunk_at(lines: Sequence[str], hunk: change.Hunk, position: int) -> int | No
 
 
 def _place(lines: Sequence[str], hunk: change.Hunk, start: int) -> int | None:
-    """Where the old lines of `hunk` stand from `start` on, as Codex looks for them."""
+    """Index of the old lines of `hunk` from `start` on, by the search of Codex; else None."""
     if not hunk.old:
         return len(lines)
     if hunk.is_at_end:

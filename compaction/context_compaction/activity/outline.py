@@ -42,7 +42,7 @@ def outline(text: str, path: str) -> str:
 
     Args:
         text: The whole text of a file.
-        path: Its path, whose ending tells the language.
+        path: Its path, whose ending determines the language.
     """
     kind = splitext(path)[1].lower()
     rows = _python(text) if kind in (".py", ".pyi") else None

@@ -70,7 +70,7 @@ class PythonWrites:
 
 @dataclass(slots=True)
 class _Run:
-    """What the names of a script stand for, and what it has written."""
+    """The values of the names of a script, and what it has written."""
 
     tree: ast.Module
     text_of: Callable[[str], str | None]
@@ -142,7 +142,7 @@ def _follow_block(run: _Run, statement: ast.stmt) -> None:
 
 
 def _evaluate(run: _Run, value: ast.expr) -> None:
-    """An expression whose value nobody takes."""
+    """Evaluate an expression whose value is not used."""
     if (
         isinstance(value, ast.Call)
         and isinstance(value.func, ast.Name)
@@ -225,7 +225,7 @@ def _path_of(run: _Run, target: ast.expr | None) -> str | None:
 
 
 def _name_of(value: object) -> str | None:
-    """The file that `value` stands for."""
+    """The path of the file that `value` refers to."""
     if isinstance(value, _Path | _Opened):
         return value.name
     return value if isinstance(value, str) else None
@@ -406,7 +406,7 @@ def _method(run: _Run, owner: object, name: str, given: list[object]) -> object:
 
 
 def _of_text(text: str, name: str, given: list[object]) -> object:
-    """What a method of a text gives."""
+    """The result of a method of a text."""
     if not all(isinstance(part, str | int) for part in given):
         return _UNCLEAR
     if name in ("replace", "index", "rindex") and str(given[0]) not in text:
@@ -418,7 +418,7 @@ def _of_text(text: str, name: str, given: list[object]) -> object:
 
 
 def _wrote(run: _Run, path: str, text: object, *, adds: bool) -> object:
-    """A text goes into a file; where it was opened, after what was written before."""
+    """Write a text to a file; where it was opened, after what was written before."""
     opened = adds and any(
         isinstance(value, _Opened) and value.name == path for value in run.names.values()
     )

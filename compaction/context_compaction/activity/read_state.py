@@ -1,9 +1,9 @@
 """The read state: which files a conversation has seen, and which of them changed on disk since.
 
-Claude Code keeps such a state in memory and loses it with the process. Ours stands in the session's
-receipts: path, range, hash of what was seen, hash and time of the file that agreed with it. So a
-file that was read before three compactions by another process is still known. Pure: what stands on
-disk comes from `layers/restore_files.py`, and only for files inside the roots.
+Claude Code keeps such a state in memory and loses it with the process. The session's receipts
+contain ours: path, range, hash of what was seen, hash and time of the file that agreed with it. So
+a file that was read before three compactions by another process is still known. Pure: the files on
+disk are read by `layers/restore_files.py`, and only for files inside the roots.
 
 Whether a file still contains what a tool showed of it takes some care, since tools number lines,
 frame them and cut them. It is linear in the lines; in doubt the file counts as unchanged: a warning
@@ -34,7 +34,7 @@ class FileUse:
         path: The path as the call names it.
         range: Which part a read asked for; "" for all of it.
         seq: Number of the message that showed it.
-        text: What was seen, or None where no text stands: after an edit, or where it was cleared.
+        text: What was seen, or None where it is unknown: after an edit, or where it was cleared.
         by_edit: Whether the conversation itself changed the file and did not look since.
     """
 
@@ -47,17 +47,17 @@ class FileUse:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What is known of one file, as the receipt has it.
+    """What is known of one file, as the receipt contains it.
 
     Attributes:
         path: The path as the calls name it.
         range: Which part was seen; "" for all of it.
         seq: Number of the message that showed it.
         seen_sha256: Of the text that was seen; "" where there was none.
-        disk_sha256: Of the file when it agreed with that; "" where it was not at hand.
+        disk_sha256: Of the file when it agreed with that; "" where it was not read.
         modified_seconds: When that file had last been written to, in Unix time; 0 with "".
-        is_changed: Whether the file on disk is another now.
-        told_sha256: Of the file when the conversation was told that it had changed.
+        is_changed: Whether the file on disk differs now.
+        told_sha256: Of the file when the conversation was warned of its change.
     """
 
     path: str
@@ -75,7 +75,7 @@ def uses_of(
 ) -> dict[str, FileUse]:
     """The newest use of each file that `messages` read, wrote or edited, oldest first.
 
-    A read of a part leaves an earlier look at the whole standing, as long as no edit came between.
+    A read of a part keeps an earlier read of the whole, as long as no edit lies between.
     """
     index = index_calls(messages)
     found: dict[str, FileUse] = {}
@@ -124,7 +124,7 @@ def checked(
 def untold(
     states: Mapping[str, FileState], on_disk: Mapping[str, DiskFile]
 ) -> dict[str, FileState]:
-    """The states of files that changed and that the conversation was not told of, as told."""
+    """The states of changed files without a warning yet, marked as warned of."""
     return {
         path: replace(state, told_sha256=sha256_of(on_disk[path].text))
         for path, state in states.items()
@@ -137,7 +137,7 @@ def untold(
 def refreshed(
     states: Mapping[str, FileState], shown: Sequence[str], on_disk: Mapping[str, DiskFile]
 ) -> tuple[FileState, ...]:
-    """`states`, after the files `shown` were put back as they are on disk."""
+    """`states`, after the files `shown` were restored as they are on disk."""
     kept: list[FileState] = []
     for path, state in states.items():
         file = on_disk.get(path)
@@ -148,7 +148,7 @@ def refreshed(
 
 
 def changed_warning(states: Mapping[str, FileState]) -> str | None:
-    """What to tell of files that changed behind the conversation's back; None where none did."""
+    """The warning that names files changed outside the conversation; None where none was."""
     # A path is the conversation's text: on one line, and bounded.
     paths = [
         " ".join(state.path.split())[:_PATH_CHARS] for state in states.values() if state.is_changed

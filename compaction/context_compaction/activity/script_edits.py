@@ -1,6 +1,6 @@
 """Edits that a script for `sed -i` spells out.
 
-What is not understood for certain is not followed: the answer is None, and the caller has a doubt.
+What is not understood for certain is not followed: the result is None, and the caller doubts.
 """
 
 import re
@@ -19,12 +19,12 @@ Address: TypeAlias = int | Literal["$"] | re.Pattern[str]
 
 @dataclass(frozen=True, slots=True)
 class LineEdit:
-    """What is done to lines: `old` gives `new` in them; None drops them.
+    """An edit of lines: `new` replaces `old` in them; None drops them.
 
     Attributes:
         where: The lines; with `until` those from one on up to the next of those, all without it.
         old: What is looked for.
-        new: What stands there then.
+        new: The replacement.
         everywhere: Whether in a line more than once.
         until: The end of a range.
     """
@@ -37,7 +37,7 @@ class LineEdit:
 
     @property
     def is_of_any_line(self) -> bool:
-        """Whether a line alone tells what becomes of it."""
+        """Whether the edit of a line depends on that line alone."""
         return self.until is None and (self.where is None or isinstance(self.where, re.Pattern))
 
 

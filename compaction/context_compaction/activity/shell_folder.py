@@ -1,7 +1,7 @@
-"""From which folder the relative paths of a command start, and where the work goes on.
+"""From which folder the relative paths of a command start, and the folder of the work.
 
-Some tools run every command anew from the same folder, others keep one shell for all. Which it is,
-few names tell; the commands do, by the files that they name after one that has left the folder.
+Some tools run every command anew from the same folder, others keep one shell for all. Few names
+reveal which; the commands do, by the files that they name after one that has left the folder.
 """
 
 import posixpath
@@ -28,7 +28,7 @@ _MOST_OF_ALL = 0.8
 
 
 def work_folder(paths: Sequence[str]) -> str:
-    """Where the work goes on: the folder with most files; "" where paths are relative to it."""
+    """The folder of the work: the one with most files; "" where paths are relative to it."""
     paths = [path for path in paths if not _TEMPORARY.search(path)] or paths
     absolute = [path for path in paths if path.startswith("/")]
     if 2 * len(absolute) < len(paths):
@@ -44,18 +44,18 @@ def work_folder(paths: Sequence[str]) -> str:
 
 
 def is_scratch(path: str, folder: str) -> bool:
-    """Whether `path` lies in a temporary folder, other than the one where the work goes on."""
+    """Whether `path` lies in a temporary folder, other than the folder of the work."""
     below = path.removeprefix(folder) if folder else path
     return _TEMPORARY.search(below) is not None
 
 
 @dataclass(slots=True)
 class ShellFolder:
-    """Where a shell stands while its commands are walked through.
+    """The folder of a shell while its commands are walked through.
 
     Attributes:
         top: The absolute folder that relative paths of other calls start from; "" if not known.
-        anew: Whether each command starts in it, by name of the tool; None where nobody knows.
+        anew: Whether each command starts in it, by name of the tool; None where that is not known.
         known: The files that other calls name, as seen from there.
         now: The folder of the shell, as seen from there; None where that is not known.
     """

@@ -22,8 +22,8 @@ _GLOB = re.compile(r"[*?\[{$`]")
 def pipelines(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:
     """The pipelines of a command line, each as its commands, and whether it certainly ran.
 
-    What stands under a condition may not have run, nor what follows on something that may fail
-    without a word; where it ends the line, the exit code tells.
+    What a condition guards may not have run, nor what follows a command that may fail silently;
+    where it ends the line, the exit code decides.
     """
     pipeline: list[list[str]] = [[]]
     depth, is_certain = 0, True
@@ -46,7 +46,7 @@ def pipelines(words: Sequence[str]) -> Iterator[tuple[list[list[str]], bool]]:
 
 
 def program_of(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The program that a simple command runs, and what it is given."""
+    """The program that a simple command runs, and its arguments."""
     at = 0
     words = [word for word in (words[0].lstrip("("), *words[1:]) if word] if words else []
     while at < len(words) and (words[at] in _BEFORE_PROGRAM or re.match(r"\w+=", words[at])):
@@ -62,7 +62,7 @@ def program_of(words: Sequence[str]) -> tuple[str, list[str]]:
 def placed(path: str, folder: str | None, *, may_match: bool = False) -> str | None:
     """`path` as seen from where other calls' paths start; None where that is not known.
 
-    `may_match` is whether it may have stars, which stand for names of files.
+    `may_match` is whether it may contain stars, which match names of files.
     """
     found = _GLOB.search(path.replace("*", "") if may_match else path)
     if found or path in ("-", "") or "**" in path:

@@ -1,4 +1,4 @@
-"""What a tool's answer shows of a file: its lines, where they stand, whether they are all of it.
+"""What a tool's answer shows of a file: its lines, their numbers, whether they are all of it.
 
 Tools number lines, frame them and cut them, each in its own way. An answer that cannot be read for
 certain shows nothing.
@@ -55,7 +55,7 @@ class ShownText:
 
     Attributes:
         rows: The lines without their ends; a last empty one is the end of the line before it.
-        start_line: Number of the first, from 1; None where nothing says it.
+        start_line: Number of the first, from 1; None where it is not known.
         is_to_end: Whether the last one is the file's last.
         is_numbered: Whether the tool had numbered them.
         path: The file, where the answer itself names it; else "".
@@ -74,7 +74,7 @@ class ShownText:
 
 
 def shell_text(text: str) -> tuple[str, bool]:
-    """What a command printed, without what the host says around it, and whether it succeeded."""
+    """What a command printed, without the text that the host adds, and whether it succeeded."""
     if text.startswith("{"):
         try:
             value: object = json.loads(text)
@@ -93,7 +93,7 @@ def shell_text(text: str) -> tuple[str, bool]:
 
 
 def is_laid_out(text: str) -> bool:
-    """Whether `text` has numbers in a column, as only tools write them."""
+    """Whether `text` contains numbers in a column, as only tools write them."""
     return _LAID_OUT.search(text) is not None
 
 
@@ -112,7 +112,7 @@ def shown_text(
         text: The answer.
         start: The line that was asked for first, from 1; None without a wish.
         limit: How many lines were asked for; None without a wish.
-        may_number: Whether the tool is known to number lines; None where nobody knows.
+        may_number: Whether the tool numbers lines; None where that is not known.
     """
     text = _without_reminder(text)
     if found := _window(text):

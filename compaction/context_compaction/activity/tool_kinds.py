@@ -1,4 +1,4 @@
-"""What kind of tool a call uses, told from its name and arguments; never a fixed list of names.
+"""What kind of tool a call uses, derived from its name and arguments, not from a list of names.
 
 Hosts call one tool `Read`, `read_file`, `mcp__fs__read_text_file` or `functions.read`. The name
 is cut to its last segment and into words; verbs decide, and arguments settle what verbs leave open.
@@ -81,7 +81,7 @@ def words_of(name: str) -> frozenset[str]:
 
 
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
-    """What `call` does; `extra_kinds` (tool name to kind) is asked first."""
+    """What `call` does; `extra_kinds` (tool name to kind) takes precedence."""
     arguments = arguments_by_name(call.arguments)
     path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments, arguments)
     command = _command(call.arguments, arguments)
@@ -99,7 +99,7 @@ def is_steering(name: str) -> bool:
 
 
 def is_recalling(name: str) -> bool:
-    """Whether the tool is ours and gives back what left the context, whatever the host's prefix."""
+    """Whether the tool is ours and returns what left the context, whatever the host's prefix."""
     return name.lower().endswith(_RECALLING_TOOLS)
 
 

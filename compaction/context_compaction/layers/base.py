@@ -1,4 +1,4 @@
-"""What a layer is: a pure function over the messages, and what a registry has to know of it."""
+"""A layer: a pure function over the messages, with the fields that a registry reads."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,9 +26,9 @@ FileUse: TypeAlias = Literal["steering", "work", "read", "earlier", "aside"]
 
 @dataclass(frozen=True, slots=True)
 class FileText:
-    """A file to put back: its text, or None for the path alone, and a note on where it is from.
+    """A file to restore: its text, or None for the path alone, and a note on its source.
 
-    `touched` has the first and last line of what was changed last, newest first.
+    `touched` contains first and last line of each latest change, newest first.
     """
 
     path: str
@@ -40,27 +40,27 @@ class FileText:
 
 @dataclass(frozen=True, slots=True)
 class LayerContext:
-    """What a layer may know of the call. The last five are for the stages after a cut.
+    """The inputs of a layer. The last five are for the stages after a cut.
 
     Attributes:
         settings: The constants, at the present degree of effort.
         count: The token counter.
         rules: The provider's rules.
         span_of: Finds the archived originals of a part of the list, for a pointer.
-        pins: What stays verbatim. What it marks as a whole is put back after a layer that clears.
-        limit_tokens: What the messages may count.
-        clears_all: Whether clearing goes on after the limit is met.
+        pins: What stays verbatim. What it marks as a whole is restored after a layer that clears.
+        limit_tokens: The most tokens that the messages may count.
+        clears_all: Whether clearing continues after the limit is met.
         needs_minimum: Whether clearing needs its minimum savings.
         is_filled: Whether the caller named the limit, and wants as much kept as it allows.
         is_last: Whether this is the hardest degree of effort.
         is_below_trigger: Whether only the newest results may be edited, which are not cached yet.
-        fresh_tokens: What the newest results, which the model has not seen, may count.
-        unread_tokens: What stays of them together, where one is persisted; 0 is its preview.
-        cut: Where history ends that is replaced.
+        fresh_tokens: The tokens that the newest results, which the model has not seen, may count.
+        unread_tokens: The most tokens left of them where one is persisted; 0: its preview.
+        cut: Where the replaced history ends.
         summary: The message that replaces history.
         checkpoint: The message that replaces the beginning of the running turn.
-        files: What may be put back, most wanted first.
-        files_at: Where it is put back.
+        files: The files that may be restored, highest priority first.
+        files_at: The position at which they are inserted.
     """
 
     settings: Settings
@@ -88,8 +88,8 @@ class Layer:
     """One entry of the registry.
 
     Attributes:
-        apply: What it does to a list; the very list where it does nothing. It edits nothing in
-            place, reads no clock and does no I/O.
+        apply: Returns the edited list, or the same object where nothing changes. It edits nothing
+            in place, reads no clock and does no I/O.
         stage: When it runs; a policy's order counts within a stage.
         acts_below_trigger: Whether it runs where nothing has to be made smaller.
     """
@@ -100,5 +100,5 @@ class Layer:
 
     @property
     def replaces_history(self) -> bool:
-        """Whether it puts a summary in the place of messages."""
+        """Whether it replaces messages by a summary."""
         return self.stage == "replace"

@@ -1,13 +1,13 @@
 """Layer: the work on a finished sub-task becomes one line with a pointer, where that is enough.
 
 Two things end a sub-task: the agent marks an item of its todo list as completed, or an agent that
-it had called reports; where a policy says so, every turn that was answered is one. What lies
-between is seldom needed again, and reads back by the pointer. The line says what was changed and
-what must not be repeated. What the user said is never collapsed, nor the newest finished sub-task,
-whose outcome is still being used.
+it had called reports; where a policy sets it, every turn that was answered is one. What lies
+between is seldom needed again, and reads back by the pointer. The line lists what was changed and
+must not be repeated. User messages are never collapsed, nor the newest finished sub-task, whose
+outcome is still being used.
 
 It acts only where it spares a summary: if even all of it together does not reach the limit, history
-is summarised from the messages as they stand.
+is summarised from the unchanged messages.
 """
 
 import re
@@ -70,10 +70,10 @@ def collapse(
         count: The token counter.
         rules: The provider's rules.
         span_of: Finds the archived originals of a part of the list.
-        limit_tokens: What the list may count.
+        limit_tokens: The most tokens that the list may count.
         settings: `collapse`; a finished task of at most `min_result_tokens` stays; turns want
             `min_savings_tokens`.
-        pinned: Indices of messages that hold pinned text; work that has one of them stays.
+        pinned: Indices of messages that contain pinned text; work that contains one stays.
     """
     takes_turns = settings.collapse == "turns"
     min_tokens = 0 if takes_turns else settings.min_result_tokens
@@ -142,7 +142,7 @@ def _by_plan(messages: Messages) -> Iterator[SubTask]:
 
 
 def _completed(items: Sequence[str]) -> list[str]:
-    """The texts of those items of a plan whose state says that they are done."""
+    """The texts of the items of a plan whose state is completed."""
     states = filter(None, map(_ITEM.match, items))
     return [found[2] for found in states if found[1].lower() in _DONE]
 
@@ -186,7 +186,7 @@ def _label(call: ToolCall) -> str:
 def _parts(
     messages: Messages, start: int, stop: int, safe: list[bool]
 ) -> Iterator[tuple[int, int]]:
-    """The runs within [start, stop) that part no call from its result and hold no word of others.
+    """The runs of free messages within [start, stop) that split no call from its result.
 
     Args:
         messages: The list.
@@ -207,7 +207,7 @@ def _parts(
 
 
 def _is_free(message: Message) -> bool:
-    """Whether `message` may go: it is not the user's, not the system's, and not ours."""
+    """Whether `message` may be dropped: it is not the user's, not the system's, and not ours."""
     return not (
         placeholders.is_request(message)
         or placeholders.is_synthetic(message)
@@ -216,7 +216,7 @@ def _is_free(message: Message) -> bool:
 
 
 def _facts(part: Messages) -> list[str]:
-    """What a reader of the line must know: what was changed, and what must not be repeated."""
+    """The facts that the line contains: what was changed, and what must not be repeated."""
     found = digest(part)
     calls = Counter(call.name for message in part for call in tool_calls(message))
     told = ", ".join(f"{name} x{times}" for name, times in calls.most_common(_NAMES_SHOWN))
@@ -233,7 +233,7 @@ def _facts(part: Messages) -> list[str]:
 def _edits(
     part: Messages, line_tokens: int, span: placeholders.Span, count: MessageCounter
 ) -> list[Edit]:
-    """An edit for each message, so that a receipt names every one that left."""
+    """An edit for each message, so that a receipt names every one that was dropped."""
     return [
         Edit(
             "collapse",

@@ -37,9 +37,9 @@ class CutPoint:
         first_kept: Position of the first message that stays after the summary; the length of the
             list where nothing does.
         request_at: Position of the running turn's request, when the cut falls inside that turn:
-            it stays in full, and what lies between is folded behind a checkpoint. Else None.
-            Results that came along with the request go where their calls go.
-        folds_request: Whether that request goes too, and one summary stands for everything.
+            it stays in full, and a checkpoint replaces what lies between. Else None.
+            Results in the same message as the request are replaced with their calls.
+        folds_request: Whether that request is replaced too, by one summary for everything.
     """
 
     first_kept: int
@@ -48,7 +48,7 @@ class CutPoint:
 
     @property
     def goes_on_at(self) -> int:
-        """Position of the first message that stands after the summary."""
+        """Position of the first message that follows the summary."""
         if self.request_at is None or self.folds_request:
             return self.first_kept
         return self.request_at
@@ -75,7 +75,7 @@ def kept_part(message: Message) -> Message | None:
 
 
 def replaced_part(message: Message) -> Message | None:
-    """The rest of it. A call goes with its result, also where it stands beside what stays."""
+    """The rest of a message. A call is replaced with its result, also beside a preserved block."""
     if not is_preserved(message):
         return message
     if not tool_calls(message):
@@ -84,7 +84,7 @@ def replaced_part(message: Message) -> Message | None:
 
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
-    """What the summary stands for; earlier summaries of ours are among it."""
+    """The messages that the summary replaces; they contain our earlier summaries."""
     stop = cut.first_kept if cut.request_at is None else cut.request_at
     history = _replaced(messages[:stop])
     if cut.request_at is None or not tool_results(messages[cut.request_at]):
@@ -94,7 +94,7 @@ def history_of(messages: Messages, cut: CutPoint) -> Messages:
 
 
 def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
-    """What the checkpoint inside the running turn stands for; empty where there is none."""
+    """The messages that the checkpoint in the running turn replaces; empty where there is none."""
     if cut.request_at is None:
         return ()
     request = (request_of(messages, cut.request_at),) if cut.folds_request else ()
@@ -102,10 +102,10 @@ def turn_prefix_of(messages: Messages, cut: CutPoint) -> Messages:
 
 
 def request_of(messages: Messages, request_at: int) -> Message:
-    """The running turn's request as it stays at a cut behind it: without results beside it.
+    """The running turn's request as it stays at a cut behind it: without results.
 
-    A user may speak in the very message that answers the call before. That call is replaced, and a
-    result without its call would be refused.
+    A request may share its message with the result of the preceding call. That call is replaced,
+    and a provider refuses a result without its call.
     """
     request = messages[request_at]
     if not tool_results(request):
@@ -115,7 +115,7 @@ def request_of(messages: Messages, request_at: int) -> Message:
 
 
 def cut_all(messages: Messages, rules: ProviderRules) -> CutPoint | None:
-    """The cut after which nothing stays but a request that nobody has answered yet."""
+    """The cut after which only an unanswered request stays."""
     at = len(messages)
     while at and _stays_behind(messages[at - 1]):
         at -= 1
@@ -127,7 +127,7 @@ def _stays_behind(message: Message) -> bool:
 
 
 def cut_keeping(messages: Messages, rules: ProviderRules, *, keep_messages: int) -> CutPoint | None:
-    """The cut that keeps the newest `keep_messages`, and one more where a pair would part."""
+    """The cut that keeps the newest `keep_messages`, and more where it would split a pair."""
     return _cut_before(messages, max(0, len(messages) - keep_messages), rules)
 
 
@@ -157,11 +157,11 @@ def find_cut(
         messages: A valid list.
         count: The token counter.
         rules: The provider's rules.
-        keep_tokens: What may stay after the summary.
+        keep_tokens: The most tokens that stay after the summary.
         keep_turns: So many last turns stay whole ...
         max_tokens: ... if they fit in this, which may exceed `keep_tokens`.
         turn_share: Prefer a turn boundary while it keeps this part of what another would.
-        may_keep_nothing: Whether even the newest assistant message may go.
+        may_keep_nothing: Whether even the newest assistant message may be replaced.
     """
     size = len(messages)
     tail_tokens = _tail_tokens(messages, count)
@@ -211,6 +211,6 @@ def _best(
 
 
 def _tail_tokens(messages: Messages, count: MessageCounter) -> list[int]:
-    """For each position the tokens of what stands from there to the end."""
+    """For each position the tokens from there to the end."""
     sizes = [count.message(message) for message in messages]
     return [*reversed([0, *accumulate(reversed(sizes))])]

@@ -1,8 +1,8 @@
-"""Layer: clear what a later result makes worthless, before anything of value goes.
+"""Layer: clear what a later result supersedes, before anything of value.
 
 Four cases: an older read of a file that a later read (of the whole, or of the same range) or a
 later edit supersedes; an unchanged repeated read, whatever tool made it; a copy that
-`restore_files` put back of a file that was read or changed since; and any call repeated with the
+`restore_files` inserted of a file that was read or changed since; and any call repeated with the
 same arguments and the same answer. The newest of equals stays, where the model's attention is.
 """
 
@@ -68,9 +68,9 @@ def dedupe(
 
 
 def unchanged_reads(messages: Messages, *, count: MessageCounter, settings: Settings) -> Step:
-    """Let a file that is read again unchanged be told of, where its text stands further up.
+    """Replace an unchanged repeated read by a pointer to the earlier text.
 
-    Only among the newest results, which nobody has cached yet: what was sent is never rewritten.
+    Only among the newest results, which are not cached yet: what was sent is never rewritten.
     """
     newest = newest_results(messages)
     seen = _answered_calls(messages, index_calls(messages), settings)
@@ -109,7 +109,7 @@ def _answered_calls(messages: Messages, index: CallIndex, settings: Settings) ->
 
 @dataclass(slots=True)
 class _Newer:
-    """What the results after the one that is looked at have shown.
+    """What the results that follow the inspected one contain.
 
     Attributes:
         texts: By path and range ("" is the whole) the text of the newest read.
@@ -136,7 +136,7 @@ class _Newer:
 
 
 def _superseded(seen: list[_Seen]) -> list[tuple[_Seen, str]]:
-    """Walk from the newest to the oldest, and name what something newer makes worthless."""
+    """Walk from the newest to the oldest, and return what a newer one supersedes."""
     newer = _Newer()
     found: list[tuple[_Seen, str]] = []
     for item in reversed(seen):
@@ -195,12 +195,12 @@ _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL 
 def without_superseded(
     message: Message, count: MessageCounter, reason_for: Callable[[str], str]
 ) -> Replacement | None:
-    """What takes the place of `message`'s text; None where it holds no copy that may go.
+    """The replacement of `message`'s text; None where it contains no copy that may be cleared.
 
     Args:
         message: Any message.
         count: The token counter.
-        reason_for: Why the copy of a path is worth nothing any more; "" where it is not.
+        reason_for: Returns why the copy of a path is superseded; "" where it is current.
     """
     block = message.blocks[0] if placeholders.is_restored_files(message) else None
     if not isinstance(block, Text):

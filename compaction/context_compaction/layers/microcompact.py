@@ -45,7 +45,7 @@ def microcompact(
         settings: `compactable_kinds`, `keep_recent_results`, `keep_recent_result_tokens`,
             `min_result_tokens`, `min_result_chars`, `min_savings_tokens`, `clip_argument_chars`,
             `protected_tools`.
-        limit_tokens: What the messages may count; 0 clears everything that may be cleared.
+        limit_tokens: The most tokens of the messages; 0 clears everything that may be cleared.
         needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
         spares_unread: Whether all of the newest results stay, which the model has not seen.
     """
@@ -137,7 +137,7 @@ def _recent_call_ids(
 
 
 def _just_answered(messages: Messages, index: CallIndex, *, recalled_only: bool) -> frozenset[str]:
-    """The calls that the list ends with the answers of; those of our own tools alone."""
+    """The ids of the calls that the newest results answer; `recalled_only`: of our own tools."""
     return frozenset(
         result.call_id
         for position in newest_results(messages)

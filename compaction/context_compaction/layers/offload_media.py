@@ -1,4 +1,4 @@
-"""Layer: when a request is too many bytes, its oldest pictures and documents go to the archive.
+"""Layer: when a request is too many bytes, its oldest pictures and documents are archived.
 
 A picture costs few tokens and many bytes, so a list can be far within its window and still be
 refused for its size. The newest turn keeps its media.

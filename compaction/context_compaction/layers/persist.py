@@ -1,7 +1,7 @@
-"""Layer: a large tool result goes to the archive; a marker with a preview stays.
+"""Layer: a large tool result is archived; a marker with a preview replaces it.
 
 This is the papers' "tool result budget" and "large output demotion". It runs before anything that
-clears, so that the whole text is kept before a placeholder takes its place.
+clears, so that the whole text is kept before a placeholder replaces it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,18 +52,18 @@ def persist(
     Args:
         messages: The list.
         count: The token counter.
-        result_tokens: A single result above this is persisted, wherever it stands.
+        result_tokens: A single result above this is persisted, at any position.
         newest_chars: The results of the newest message together may have this many characters;
             above it they are persisted, largest first.
         preview_chars: Length of the preview that stays.
         only_newest: Leave everything but the newest results alone (they are not cached yet).
-        fresh_tokens: What the newest results, which the model has not seen, may count whatever the
-            two limits above say.
+        fresh_tokens: The newest results, which the model has not seen, may count this many tokens,
+            whatever the two limits above.
         unread_tokens: What stays of the newest results together may count this much: the preview of
-            one is as long as that allows, and holds what has the words of the request; 0 is
+            one is as long as that allows, and contains what matches the request; 0 is
             `preview_chars`.
-        spares_recalled: Leave those of the newest results alone that our own tools gave back: who
-            reads what left the context must get to see it.
+        spares_recalled: Keep those of the newest results that our own tools returned, so that the
+            model sees the recalled text.
     """
     index = index_calls(messages)
     newest = newest_results(messages)
@@ -129,7 +129,7 @@ def persist_result(
 
 
 def fresh_result_tokens(messages: Messages, count: MessageCounter) -> int:
-    """What the newest results count together: the answers that the model has not seen yet."""
+    """The tokens of the newest results together, which the model has not seen yet."""
     return sum(_sizes(messages, newest_results(messages), count).values())
 
 
@@ -152,7 +152,7 @@ def _shared(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
 
 
 def _asked(messages: Messages) -> str:
-    """What the newest results are to answer: the newest request, and what the agent said last."""
+    """The newest request and the agent's last text, which the newest results answer."""
     request = next((m for m in reversed(messages) if placeholders.is_request(m)), None)
     agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
     return f"{user_text(request)[:_ASKED_CHARS] if request else ''}\n{agent[:_ASKED_CHARS]}"
@@ -172,7 +172,7 @@ def _newest_chars(messages: Messages, newest: range) -> dict[Place, int]:
 
 
 def _over_chars(sizes: Mapping[Place, int], newest_chars: int) -> set[Place]:
-    """The largest of `sizes`, as many as must go for the rest to be within `newest_chars`."""
+    """The largest of `sizes`, as many as bring the rest within `newest_chars`."""
     total = sum(sizes.values())
     chosen: set[Place] = set()
     for place, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):

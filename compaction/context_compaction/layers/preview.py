@@ -1,9 +1,9 @@
 """What stays in the context of a large output: its head, its end, what matters, what was asked for.
 
 The text is cut into pieces, and these are wanted in one order that does not depend on the room: so
-more room never keeps less. What matters is told from the text itself: a log's errors, a diff's
-files, code's outline, a table's header and rows; JSON is told as lines, with one header for records
-of one shape. Pieces are verbatim, and gaps say how much they leave out.
+more room never keeps less. What matters is derived from the text itself: a log's errors, a diff's
+files, code's outline, a table's header and rows; JSON is rendered as lines, one header for records
+of one shape. Pieces are verbatim, and a gap contains the number of lines left out.
 """
 
 import re
@@ -66,9 +66,9 @@ def preview(text: str, *, max_chars: int = 2_000) -> str:
 
 
 def extract(text: str, room: int, *, measure: Measure, sought: Sequence[str] = ()) -> str:
-    """As much of `text` as `measure` finds within `room`, sooner where the words `sought` stand.
+    """As much of `text` as `measure` finds within `room`, first what contains the words `sought`.
 
-    More room keeps all that less room keeps, and a text that fits is all there.
+    More room keeps all that less room keeps, and a text that fits is returned whole.
     """
     data = json_rows.parsed_json(text, _JSON_CHARS)
     pieces = _pieces(text, data)
@@ -152,7 +152,7 @@ def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool)
 
 
 def _with_words(pieces: Sequence[_Piece], sought: Sequence[str]) -> list[int]:
-    """Pieces with the words, those with most and rarest first, each with what stands beside it."""
+    """Pieces with the words, those with most and rarest first, each with its neighbours."""
     weights: dict[int, float] = {}
     low = [piece.text.lower() for piece in pieces]
     most = max(_FEW_PIECES, int(len(pieces) * _COMMON_SHARE))
@@ -184,7 +184,7 @@ def _that_matter(pieces: Sequence[_Piece]) -> list[int]:
 
 
 def _diff_stat(text: str) -> Iterator[str]:
-    """Of a diff one line a file: its name, and how many lines come and go."""
+    """Of a diff one line a file: its name, and how many lines it adds and removes."""
     if len(_DIFF_FILE.findall(text, 0, _SCANNED_CHARS)) < _DIFF_LINES:
         return
     for part in re.split(r"^\+\+\+ ", text, flags=re.MULTILINE)[1:]:
@@ -216,7 +216,7 @@ def _gap(lines: int) -> str:
 
 
 def _beginning(text: str, room: int, measure: Measure) -> str:
-    """As many words of `text` as `room` holds, if these are enough to say anything."""
+    """As many words of `text` as fit in `room`; "" where these are too few."""
     words, low, high = text.split(" "), 0, text.count(" ") + 1
     while low < high:
         middle = (low + high + 1) // 2

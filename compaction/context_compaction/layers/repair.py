@@ -1,8 +1,8 @@
 """Layer: make a broken list valid, changing as little as can be.
 
-A valid list comes back as the very same object. Otherwise each step below mends one kind of fault
-and says what it did; untouched messages stay untouched. Nothing is dropped that says anything: a
-result without its call becomes text, and the archive has the original in any case.
+A valid list is returned as the same object. Otherwise each step below repairs one kind of fault
+and records an edit; other messages stay the same objects. No text of the conversation is
+dropped: a result without its call becomes text, and the archive contains the original in any case.
 """
 
 from dataclasses import replace
@@ -37,7 +37,7 @@ from context_compaction.messages.tool_results import media_json
 
 
 def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False) -> Step:
-    """A list that the provider accepts, and an edit for every fault that was mended.
+    """A list that the provider accepts, and an edit for every repaired fault.
 
     With `unique_ids` every call has an id of its own afterwards, also where the provider takes the
     same id again in a later turn: the layers tell calls apart by their ids.
@@ -74,7 +74,7 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
 
 
 def label_misplaced_system(messages: Messages) -> Step:
-    """Turn system messages that stand where none is allowed into labelled ones of the user."""
+    """Replace system messages at positions where none is allowed by labelled user messages."""
     misplaced = frozenset(misplaced_system(messages))
     if not misplaced:
         return Step(messages)
@@ -107,7 +107,7 @@ def alternate_roles(messages: Messages) -> Step:
     """Put a message of the other role between two of the same.
 
     They are not joined: a message of ours is known by standing alone, and the host's own objects
-    come back as they were.
+    are returned unchanged.
     """
     log = RepairLog()
     out: list[Message] = []
@@ -177,7 +177,7 @@ def _without_empty(messages: Messages, rules: ProviderRules, log: RepairLog) -> 
 
 
 def _without_trailing(messages: Messages, rules: ProviderRules, log: RepairLog) -> Messages:
-    """Take away what may not end an assistant's turn: thinking, and white space at the very end."""
+    """Remove what may not end an assistant's turn: thinking, and trailing white space."""
     out = list(messages)
     if rules.refuses_trailing_thinking:
         for start, stop in runs(messages, rules):

@@ -30,7 +30,7 @@ class RepairLog:
     edits: list[Edit] = field(default_factory=list[Edit])
 
     def add(self, message: Message, note: str) -> None:
-        """Note that `message` was mended, and how."""
+        """Record the edit `note` of `message`."""
         self.edits.append(Edit("repair", "repaired", message.index, 0, 0, note=note))
 
 
@@ -115,7 +115,7 @@ def paired(
 def _claimed(messages: Messages) -> dict[str, tuple[int, int]]:
     """For each call id the place (message, block) of the first result after the call.
 
-    One that only stands in gives way to the tool's own, which may have come since.
+    A stand-in result yields to the tool's own, which may follow later.
     """
     called: set[str] = set()
     claimed: dict[str, tuple[int, int]] = {}
@@ -170,7 +170,7 @@ def _unclaimed(
 
 
 def _orphan(result: ToolResult, message: Message, log: RepairLog) -> list[Block]:
-    """The parts of an orphan result, its text labelled as what it is."""
+    """The parts of an orphan result, its text labelled as a result without its call."""
     if is_stand_in(result):
         log.add(message, "what stood in for a missing result was left out")
         return []
@@ -202,7 +202,7 @@ def _answer_grouped(
     out: list[Message],
     log: RepairLog,
 ) -> int:
-    """Answer all `calls` in the message at `start`; returns the position to go on from."""
+    """Answer all `calls` in the message at `start`; returns the position to continue from."""
     following = messages[start] if start < len(messages) else make_message("assistant", "")
     wanted = {call.call_id for call in calls}
     own = [

@@ -20,7 +20,7 @@ from context_compaction.tokens.counter import MessageCounter
 
 
 class Place(NamedTuple):
-    """Where a block stands: position of its message, position in the message."""
+    """Position of a message, and of a block in the message."""
 
     message: int
     block: int
@@ -28,16 +28,16 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What takes a block's place.
+    """The replacement of a block.
 
     Attributes:
         block: The new block.
-        blobs: What is kept of the old one.
-        saved_tokens: How much smaller the context gets.
+        blobs: The archived content of the old one.
+        saved_tokens: The tokens saved in the context.
         action: The word for the receipt.
         tool_name: The tool concerned, if one is.
         note: The reason, for people.
-        kept: The outputs that hold what is gone, where an earlier edit has kept them.
+        kept: The outputs that contain the replaced text, where an earlier edit has archived them.
     """
 
     block: Block
@@ -54,7 +54,7 @@ def clear_result(
 ) -> Replacement | None:
     """The placeholder for `result`; None where it would not be smaller, or is one already.
 
-    A failed result keeps the line that says what failed. `words` are a policy's own.
+    A failed result keeps its error line. `words` are a policy's own.
     """
     if placeholders.is_placeholder(result):
         return None
@@ -77,7 +77,7 @@ def clear_result(
 
 
 def clear_marker(result: ToolResult, tool_name: str, count: MessageCounter) -> Replacement | None:
-    """`result` without the preview that a marker of ours has; None where it has no marker."""
+    """`result` without the preview in our marker; None where it contains no marker."""
     for at, part in enumerate(result.content):
         text = part.text if isinstance(part, Text) and part.author == "compaction" else ""
         if shorter := placeholders.cleared_of(text):

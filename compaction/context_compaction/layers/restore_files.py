@@ -1,7 +1,7 @@
-"""Layer: after history was replaced, put recently used files back, within a budget.
+"""Layer: after history was replaced, restore recently used files, within a budget.
 
 It takes file texts and never opens a file: the pipeline reads them, where the roots allow it, or
-else takes the last content that stands in the transcript.
+else takes the last content that the transcript contains.
 """
 
 import posixpath
@@ -54,11 +54,11 @@ class RecentFile:
 
     Attributes:
         path: The path as the calls name it.
-        seen_text: Its whole content as the calls leave it, or what was known of it last, or None.
+        seen_text: Its whole content as the calls leave it, or its last known content, or None.
         at: Position of the message that used it last.
-        shown_at: Position of the last message from which on all of it stands; -1 where none does.
+        shown_at: Position of the last message from which on all of it is contained; -1: none.
         note: Why `seen_text` may not be what it is now, or why there is none; "" where it is.
-        is_sure: Whether nothing that the conversation tells of can have changed it otherwise.
+        is_sure: Whether nothing in the conversation can have changed it otherwise.
         touched: First and last line of what was changed last, newest first.
         use: What it is to the work.
     """
@@ -78,16 +78,16 @@ def recent_files(
     kinds: Sequence[str] = ("read", "write", "edit"),
     messages: Messages = (),
 ) -> list[RecentFile]:
-    """Files that were used, most wanted first; `not_shown` has those that a cut takes away.
+    """Files that were used, by priority; `not_shown` returns those that a cut removes.
 
     First texts that steer the work, then what is in work: what was changed since the request under
-    which anything was changed last, or is named in what was said since the newest one. Then what
-    was read since, then what was changed earlier and comes by name alone, and what lies beside the
-    work. What was only read earlier, nobody asks for. Of each the newest first.
+    which anything was changed last, or is named in the text since the newest one. Then what was
+    read since, then what was changed earlier and is restored by name alone, and what lies beside
+    the work. What was only read earlier is left out. Of each the newest first.
 
     Args:
         replayed: The files as the calls leave them.
-        kinds: What counts as use. A change always counts as one that makes older content stale.
+        kinds: What counts as use. A change always makes older content stale.
         messages: The conversation, for what is in work; without it all is.
     """
     counts_changes = "write" in kinds or "edit" in kinds
@@ -108,12 +108,12 @@ def recent_files(
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What the work goes on with.
+    """The requests and words that the current work refers to.
 
     Attributes:
         since: The request under which anything was changed last, or else used.
         newest: The newest request.
-        said: That, and what the agent said last.
+        said: Its text, and the agent's last text.
     """
 
     since: int = -1
@@ -122,7 +122,7 @@ class _Work:
 
     @classmethod
     def of(cls, messages: Messages, files: Sequence[ReplayedFile]) -> "_Work":
-        """What `messages` tell of it, which are about `files`."""
+        """The work in `messages`, which use `files`."""
         requests = [at for at, message in enumerate(messages) if placeholders.is_request(message)]
         if not requests:
             return cls()
@@ -135,7 +135,7 @@ class _Work:
         return cls(since, requests[-1], "\n".join(said))
 
     def names(self, path: str) -> bool:
-        """Whether the file at `path` is spoken of."""
+        """Whether `said` names the file at `path`."""
         name = posixpath.basename(path)
         stem = posixpath.splitext(name)[0]
         if "." in name.strip(".") and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", self.said):
@@ -150,7 +150,7 @@ def _spoken(message: Message) -> str:
 
 
 def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
-    """What `file` is to the work; None for one that nobody asks for any more."""
+    """The role of `file` in the work; None for one that is not restored."""
     is_named = work.names(file.path)
     if is_scratch(file.path, folder) or not _is_inside(file.path, folder):
         return "aside" if is_named or _is_steering(file) else None
@@ -191,7 +191,7 @@ def _plain(note: str) -> str:
 
 
 def _is_steering(file: ReplayedFile) -> bool:
-    """Whether it is a text that the agent wrote or came back to: a plan, a specification, notes."""
+    """Whether the agent wrote or repeatedly used the text: a plan, a specification, notes."""
     text = file.last_text if file.text is None else file.text
     if not file.path.lower().endswith(_PROSE) or text is None or len(text) > _STEERING_CHARS:
         return False
@@ -200,12 +200,12 @@ def _is_steering(file: ReplayedFile) -> bool:
 
 
 def with_text(files: Sequence[RecentFile]) -> list[RecentFile]:
-    """Those of `files` that come back with their text, where there is one, not by name alone."""
+    """Those of `files` that are restored with their text, where known, not by name alone."""
     return [file for file in files if file.use not in _BY_NAME]
 
 
 def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
-    """Those of `files` with a text that what stays from `first_kept` on does not show."""
+    """Those of `files` with a text that the messages from `first_kept` on do not contain."""
     return [file for file in files if file.shown_at < first_kept and file.seen_text != ""]
 
 
@@ -225,9 +225,9 @@ def restore_files(
         messages: The list.
         count: The token counter.
         settings: `restore_files`, `restore_file_tokens`, `restore_total_tokens`.
-        files: What to put back, most wanted first.
-        at: Where; between a summary and what follows it.
-        limit_tokens: What all messages may count afterwards.
+        files: The files to restore, highest priority first.
+        at: The position, between a summary and what follows it.
+        limit_tokens: The most tokens that all messages may count afterwards.
         is_filled: Whether as much is wanted as there is room for.
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
@@ -258,9 +258,9 @@ def _chosen(
     *,
     is_filled: bool,
 ) -> list[_Chosen]:
-    """What comes back of `files`, the most wanted first; those without their text last, by name.
+    """What is restored of `files`, by priority; those without their text last, by name.
 
-    First what steers the work, whole, and of what is in work how it is laid out; then as much more
+    First what steers the work, whole, and the outline of what is in work; then as much more
     of each as its share of the room allows.
     """
     bare = placeholders.restored_files([""], [""])
@@ -303,7 +303,7 @@ def _chosen(
 
 
 def _name_of(file: FileText, count: MessageCounter) -> str:
-    """One file by name, with what it would cost to read it."""
+    """One file by name, with the tokens that reading it would take."""
     if file.text is None:
         return placeholders.quoted(f"{file.path} ({file.note})" if file.note else file.path)
     size = f"{_lines_in(file.text)} lines, {count.text(file.text):,} tokens"
@@ -315,7 +315,7 @@ def _lines_in(text: str) -> int:
 
 
 def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
-    """What `file` may count where it is put back whole."""
+    """The most tokens of `file` where it is restored whole."""
     most_tokens = settings.restore_file_tokens
     return max(most_tokens, _STEERING_TOKENS) if file.use == "steering" else most_tokens
 
@@ -323,7 +323,7 @@ def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
 def _first_forms(
     file: FileText, count: MessageCounter, most_tokens: int, share_tokens: int
 ) -> Iterator[tuple[str, str]]:
-    """What is wanted of `file` before more of any other: nothing of one that was only read."""
+    """The forms of `file` that precede more of any other; none for one that was only read."""
     if file.use == "read":
         return
     if file.use == "steering" or count.text(file.text or "") <= _SMALL_FILE_TOKENS:
@@ -338,9 +338,9 @@ def _first_forms(
 def _forms(
     file: FileText, count: MessageCounter, most_tokens: int, share_tokens: int
 ) -> Iterator[tuple[str, str]]:
-    """How `file` may be put back, the fullest first: whole, or as an outline.
+    """The forms in which `file` may be restored, the fullest first: whole, or as an outline.
 
-    Above its share of the room most of it was not touched, and an outline tells that.
+    Above its share of the room most of it was not touched, and an outline contains enough.
     """
     outlined = _outlined(file, count, min(most_tokens, max(share_tokens, _SMALL_FILE_TOKENS)))
     is_whole = file.use == "steering" or not outlined
@@ -364,14 +364,14 @@ def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
 
 
 def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
-    """What `file` defines, as much of it as has room."""
+    """The outline of `file`, at most `max_tokens`."""
     return _fitting(outline(file.text or "", file.path).split("\n"), count, max_tokens)
 
 
 def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
-    """What `file` defines, and what was changed in it last, within `max_tokens`.
+    """The outline of `file` and its latest changes, within `max_tokens`.
 
-    Of a text that steers the work the headings alone say little: what was changed last goes first.
+    For a text that steers the work the latest changes take their room before the headings.
     """
     left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
     if file.use == "steering":
@@ -384,7 +384,7 @@ def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
 
 
 def _changed_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:
-    """The parts of `file` that were changed last, as many as `left_tokens` take."""
+    """The parts of `file` that were changed last, as many as fit in `left_tokens`."""
     rows = (file.text or "").split("\n")
     parts: list[str] = []
     shown: list[range] = []
@@ -402,7 +402,7 @@ def _changed_parts(file: FileText, count: MessageCounter, left_tokens: int) -> l
 
 
 def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str:
-    """As many of the first `rows` as have room, and how many more there are."""
+    """As many of the first `rows` as fit in `max_tokens`, and how many more there are."""
     kept: list[str] = []
     left_tokens = max_tokens
     for row in rows:
@@ -415,7 +415,7 @@ def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str
 
 
 def shown_file(path: str, text: str) -> str:
-    """How a restored file stands under its first line."""
+    """The text of a restored file under its first line."""
     return placeholders.quoted(f"{text}\nEnd of file: {path}")
 
 
@@ -432,7 +432,7 @@ def file_texts(
     states: Mapping[str, FileState],
     on_disk: Mapping[str, DiskFile],
 ) -> list[FileText]:
-    """What to put back of `files`; one that nobody has the text of stays a path."""
+    """What to restore of `files`; one without a known text stays a path."""
     return [_text_of(file, states.get(file.path), on_disk.get(file.path)) for file in files]
 
 

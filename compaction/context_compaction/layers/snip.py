@@ -1,4 +1,4 @@
-"""Layer: drop the middle of a long list by message count, where a policy says so.
+"""Layer: drop the middle of a long list by message count, where a policy enables it.
 
 And drop messages that were named: a model that knows what it needs no more (Claude Code's
 SnipTool) frees their tokens at any size; a line with a pointer marks each gap.
@@ -30,9 +30,9 @@ def snip(
 ) -> Step:
     """Keep the first `head_messages` and the newest ones, `max_messages` in all.
 
-    Both cuts move outward, to where no call is parted from its result, so a few more may stay.
+    Both cuts move outward, to where no call is split from its result, so a few more may stay.
     System messages and the provider's own summaries stay too, and what is pinned: the messages that
-    hold it, each call with its result.
+    contain it, each call with its result.
 
     Args:
         messages: The list.
@@ -41,7 +41,7 @@ def snip(
         span_of: Finds the archived originals of a part of the list, for the pointer.
         max_messages: Does nothing up to this many messages.
         head_messages: How many stay at the beginning.
-        pinned: Indices of messages that hold pinned text.
+        pinned: Indices of messages that contain pinned text.
     """
     if len(messages) <= max_messages:
         return Step(messages)
@@ -80,8 +80,8 @@ def snip_chosen(
 ) -> Step:
     """Drop the messages with the indices `chosen`, each call with its result, and the reverse.
 
-    What must stay does: the newest request, the newest message, a call whose result is still to
-    come, system messages, the provider's summaries, and what is pinned.
+    Always kept are the newest request, the newest message, a call without its result yet,
+    system messages, the provider's summaries, and what is pinned.
     """
     safe = safe_cuts(messages, rules)
     request = max((at for at, m in enumerate(messages) if placeholders.is_request(m)), default=-1)
@@ -113,7 +113,7 @@ def _stays(message: Message, pinned: Collection[int | None]) -> bool:
 def _gap(
     dropped: Messages, count: MessageCounter, span_of: placeholders.SpanOf
 ) -> tuple[Message, tuple[Edit, ...]]:
-    """The line that stands for `dropped`, and an edit for each message that left."""
+    """The line that replaces `dropped`, and an edit for each dropped message."""
     pointer = span_of(dropped).pointer
     note = make_message("user", placeholders.snipped(len(dropped), pointer))
     edits = [

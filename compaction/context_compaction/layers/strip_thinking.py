@@ -1,7 +1,7 @@
 """Layer: thinking blocks that an earlier edit made void are stripped, kept, or an error.
 
-A provider may bind a thinking block to everything that stands before it. Once a message is edited,
-every thinking block after it would be refused, so the default takes them out and says so.
+A provider may bind a thinking block to everything that precedes it. Once a message is edited,
+every thinking block after it would be refused, so the default strips them and records an edit.
 """
 
 from context_compaction.errors import SettingsError
@@ -14,7 +14,7 @@ from context_compaction.tokens.counter import MessageCounter
 def strip_void_thinking(
     before: Messages, after: Messages, *, count: MessageCounter, rule: ThinkingRule
 ) -> Step:
-    """`after` without the thinking blocks that stand behind its first difference from `before`.
+    """`after` without the thinking blocks that follow its first difference from `before`.
 
     Raises:
         SettingsError: The rule is "error" and there is such a block.

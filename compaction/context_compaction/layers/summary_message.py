@@ -1,7 +1,7 @@
-"""Layer: a summary message takes the place of history; a checkpoint, that of a turn's beginning.
+"""Layer: a summary message replaces history; a checkpoint replaces a turn's beginning.
 
-The text comes in from a writer. What the machine knows for certain is added here, whoever wrote
-the prose: pinned text verbatim, and for prose of a model the ledger of files and commands.
+The text is returned by a writer. What the machine knows for certain is added here for every
+writer: pinned text verbatim, and for prose of a model the ledger of files and commands.
 """
 
 from context_compaction.layers.cut_point import (
@@ -20,29 +20,30 @@ from context_compaction.tokens.counter import MessageCounter
 
 
 def summary_message(span: Span, text: str, pins: str = "", *, may_grow: bool = False) -> Message:
-    """The message that stands for history, with the block of pinned texts first.
+    """The message that replaces history, with the block of pinned texts first.
 
-    Where its text is still to be written and `may_grow`, it has the frame of a long one.
+    Where its text is still to be written and `may_grow`, it contains the frame of a long one.
     """
     body = with_block(pins, text)
     return make_message("user", placeholders.summary(span, body, is_long=may_grow and not text))
 
 
 def checkpoint_message(span: Span, text: str) -> Message:
-    """The message that stands for the beginning of the running turn."""
+    """The message that replaces the beginning of the running turn."""
     return make_message("user", placeholders.turn_context(span, text))
 
 
 def with_turn_context(summary: str, turn_prefix: str) -> str:
-    """One text for history and for the beginning of a split turn, as the timeline paper has it."""
+    """One text for history and for the beginning of a split turn, as in the timeline paper."""
     return f"{summary}\n## Turn Context (split turn)\n{turn_prefix}".strip()
 
 
 def acknowledge(messages: Messages, *, ends_with_assistant: bool, count: MessageCounter) -> Step:
-    """Let the assistant say that it has read the summary.
+    """Insert an assistant message that acknowledges the summary.
 
-    Only where the user speaks next, or where the list ended with the assistant's words before:
-    elsewhere two messages of the assistant would meet, or the list would end with the wrong one.
+    Only where a user message follows, or where the list ended with an assistant message before:
+    elsewhere two messages of the assistant would be adjacent, or the list would end with the wrong
+    role.
     """
     at = next(
         (at for at, m in enumerate(messages) if placeholders.summary_text(m) is not None), None
@@ -65,7 +66,7 @@ def summarize(
     summary: Message | None,
     checkpoint: Message | None,
 ) -> Step:
-    """Put `summary` and `checkpoint` where history and the turn's beginning stood.
+    """Replace history by `summary` and the turn's beginning by `checkpoint`.
 
     What stays, in order: preserved messages, the summary, the running turn's request where the cut
     falls inside it, the checkpoint, and everything from the cut on.
