@@ -1,7 +1,7 @@
-"""Summary writers: who writes the prose that stands for history.
+"""Summary writers: what writes the prose that replaces history.
 
-`extractive` needs no model and is always there; `host` takes prose that the caller wrote. Both get
-a `SummaryInput`; whatever the writer, the machine-made parts of a summary are ours
+`extractive` needs no model and is always available; `host` takes prose that the caller wrote. Both
+get a `SummaryInput`; whatever the writer, the machine-made parts of a summary are ours
 (summary_message.py).
 """
 
@@ -17,12 +17,12 @@ __all__ = ["SummaryInput", "Tally"]
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The work of turns that are told no more one by one.
+    """The work of turns that have no entries of their own any more.
 
     Attributes:
-        first: Number of the first message of theirs ...
+        first: Number of their first message ...
         last: ... and of the last one; -1 where there are none.
-        deeds: By verb how often what was done, the newest last.
+        deeds: By verb and name how often it was done, the newest last.
         effects: What was done once and must not be done again, the newest last.
     """
 
@@ -34,24 +34,24 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class SummaryInput:
-    """What a writer gets.
+    """The input of a summary writer.
 
     Attributes:
-        messages: What the summary stands for, originals where the archive has them.
+        messages: What the summary replaces, originals where the archive has them.
         digest: The inventory of `messages`.
-        max_tokens: What the text may count.
-        later: What the user says after `messages`, in what stays: it may correct them.
-        previous: The text of the summary that stood before, where its originals are not at hand.
-        instructions: What the user wants it to dwell on.
-        pinned: Texts that stand beside the summary word for word.
+        max_tokens: Most tokens of the text.
+        later: The messages that stay after `messages`: the user may correct these there.
+        previous: The text of the previous summary, where its originals are not available.
+        instructions: The subjects that the user wants weighed most.
+        pinned: Texts that the summary message contains verbatim.
         numbers: The number of each message in the transcript, None for one that has none; by
             position where there are none at all.
         tool_kinds: Kinds of tools that the caller named.
         is_turn_prefix: Whether it is the beginning of the running turn, whose request stays in
             full beside it.
-        files: The files as the calls leave them; None where `messages` alone tell that.
-        beside: Prose that stands before the text, and tells what was done and where that stands;
-            empty where the text is all.
+        files: The files as the calls leave them; None where they are replayed from `messages`.
+        beside: Prose that precedes the text and reports the work and its state; empty where there
+            is none.
         tally: The work of what is older than `messages`.
     """
 

@@ -1,8 +1,8 @@
 """What a later summary needs of messages that were summarised: the same messages, made short.
 
-A summary is not made of the summary before, or facts would erode; nor of all that was ever said, or
+A summary is not made of the summary before, or facts would erode; nor of the whole conversation, or
 a session's compactions would grow dearer with its age. It is made of what came since, and of this:
-of the newest messages every call and the telling parts of every answer, of older ones what was
+of the newest messages every call and the significant parts of every answer, of older ones what was
 done, then what the user said, then what binds of it; and of the oldest a tally of the work.
 The size has a bound, so that the thousandth compaction costs what the tenth did. Pure.
 """
@@ -68,7 +68,7 @@ class Carried:
     """Messages made short.
 
     Attributes:
-        messages: What is left of them, oldest first.
+        messages: The shortened messages, oldest first.
         numbers: The number of each in the transcript; None for one without.
         tally: The work in what is left out.
         is_short: Whether they are made short; whole originals are carried in the same form.
@@ -83,7 +83,7 @@ class Carried:
 def carried_of(
     messages: Messages, numbers: Sequence[int | None], tally: Tally, kinds: Mapping[str, str]
 ) -> Carried:
-    """What is carried of `messages`, of which the oldest may be carried ones with this `tally`."""
+    """`messages` made short; the oldest may be carried ones already, with this `tally`."""
     index = index_calls(messages)
     plan = next((call for call in reversed([*index.calls.values()]) if plan_of(call)), None)
     kept: list[tuple[int, Message]] = []
@@ -118,7 +118,7 @@ def carried_of(
 
 
 def as_json(carried: Carried) -> JsonObject:
-    """`carried` as it is kept."""
+    """`carried` as the archive keeps it: {"messages": [[number, role, blocks]], "tally"}."""
     pairs = zip(carried.numbers, carried.messages, strict=True)
     return {
         "messages": [_as_json(number, message) for number, message in pairs],
@@ -127,16 +127,16 @@ def as_json(carried: Carried) -> JsonObject:
 
 
 def packed(told: JsonObject) -> Blob:
-    """What `as_json` gave, for the archive: packed, since no search is to find things twice."""
+    """The archive's blob of `as_json`'s value; packed, so that a search finds nothing twice."""
     data = zlib.compress(json.dumps(told, separators=(",", ":")).encode("ascii"))
     return Blob(output_id_of(data), data, _MEDIA_TYPE, SUMMARIZED_MESSAGES)
 
 
 def unpacked(data: bytes) -> Carried:
-    """What the data of a blob that `packed` made say.
+    """The messages that the data of a blob of `packed` contain.
 
     Raises:
-        ValueError: It is nothing of the kind.
+        ValueError: `data` is not of such a blob.
     """
     try:
         told = json.loads(zlib.decompress(data))
@@ -185,7 +185,7 @@ def _shorter(
     kinds: Mapping[str, str],
     plan: ToolCall | None,
 ) -> Iterator[Block]:
-    """What is left of the blocks of `message`."""
+    """The blocks of `message`, shortened to `degree`."""
     for block in message.blocks:
         match block:
             case Text() if message.role == "assistant":
@@ -204,7 +204,7 @@ def _shorter(
 
 
 def _said(message: Message, block: Text, degree: int) -> Iterator[Text]:
-    """What is left of a text in the user's name: what the user typed, and a little of the rest."""
+    """A user message's text, shortened: what the user typed, and the two ends of the rest."""
     for author, text in passages_of(message, block):
         if author == "user":
             # An extract of a long request says line by line who speaks.
@@ -214,7 +214,7 @@ def _said(message: Message, block: Text, degree: int) -> Iterator[Text]:
 
 
 def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
-    """The arguments of a call without what nobody tells of them."""
+    """The arguments of a call, long values shortened; those of file calls become None."""
     if is_steering(call.name) and len(compact_json(call.arguments)) <= _RECORD_CHARS:
         return call.arguments
     use = classify(call, kinds)
@@ -265,7 +265,7 @@ def _result(
 
 
 def _output(text: str, telling: str) -> str:
-    """How an answer begins and ends, with what it tells between; of JSON the first members."""
+    """The two ends of an answer, commits and `telling` between; of JSON the first members."""
     if text.lstrip()[:1] in ("{", "["):
         if len(text) <= _RECORD_CHARS:
             return text
@@ -278,7 +278,7 @@ def _output(text: str, telling: str) -> str:
 
 
 def _first_members(text: str) -> str:
-    """As many of the first members of a JSON value as there is room for; "" where it is none."""
+    """The first members of a JSON value that fit; "" where it is no JSON or none fits."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """Facts under what they belong to: files with what they define, tools with their records, commands.
 
-Nothing stands here without its owner. A file is told by its last state, so far as that is known;
-the same call is told by its newest answer; records of one shape share one header.
+Every fact has its owner. A file is described by its last state, so far as that is known; the same
+call by its newest answer; records of one shape share one header.
 """
 
 import re
@@ -69,7 +69,7 @@ _INDENT_AND_BRACE = " \t{:"
 def fact_lines(
     turns: Sequence[Turn], digest: Digest, files: Mapping[str, ReplayedFile]
 ) -> list[Line]:
-    """The facts: files, then records, then what commands and tools answered."""
+    """The lines of the facts: files, then JSON records, then answers of commands and tools."""
     actions = [action for turn in turns for action in turn.actions]
     lines = list(_file_lines(actions, digest, files))
     records: dict[str, dict[str, tuple[Action, Any]]] = {}
@@ -97,10 +97,10 @@ def fact_lines(
 def _file_lines(
     actions: Sequence[Action], digest: Digest, replayed: Mapping[str, ReplayedFile]
 ) -> Iterator[Line]:
-    """The files, newest use first: their state, what was put in last, what was defined in them.
+    """Lines of the files, newest use first: their state, their definitions, their last edits.
 
-    Of a file that was there before only what the work has put in: the rest can be read. What was
-    taken back, and names that a file has no more, are not told.
+    Of a file that existed before only what the work added: the rest can be read. What was taken
+    back, and names that a file no longer contains, are left out.
     """
     edits: dict[str, list[_PutIn]] = {}
     for action in actions:
@@ -141,7 +141,7 @@ def _path_lines(
 
 
 def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile]) -> bool:
-    """Whether what was done to `file` is still there to be seen under its name."""
+    """Whether the change of `file` still exists under its name; True where that is not known."""
     known = replayed.get(file.path)
     if known is None:
         return True
@@ -181,7 +181,7 @@ def _put_in(action: Action) -> Iterator[tuple[str, _PutIn]]:
 
 
 def _told(edits: Sequence[_PutIn], path: str) -> Iterator[str]:
-    """What edits put in, the newest first; whole definitions are told as such already."""
+    """The texts that edits added, newest first, without those that are mostly definitions."""
     for put_in in edits:
         defined = len(_definitions(put_in.added, path))
         if not defined or put_in.added.count("\n") > 2 * defined + _MOST_EDITS:
@@ -195,7 +195,7 @@ def _states(file: FileEntry) -> str:
 
 
 def _definitions(text: str, path: str) -> list[str]:
-    """The lines of `text` that define something, as they stand; of data, its keys and values."""
+    """The lines of `text` that define something; of data, its keys and values."""
     data = parsed_json(text)
     if data is not None:
         return [head_of(told, _ROW_CHARS[-1]) for told in members(data)]
@@ -285,7 +285,7 @@ def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str
 
 
 def _output_lines(action: Action, age: int) -> Iterator[Line]:
-    """What a command or a tool answered: all where it is short, else how it begins and ends."""
+    """The answer of a command or a tool: all where it is short, else its first and last line."""
     told = (line.strip() for line in action.text.splitlines())
     lines = [line for line in told if line and not _CHATTER.match(line)]
     if not lines:

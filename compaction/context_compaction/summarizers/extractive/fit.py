@@ -1,6 +1,6 @@
 """Lines of a summary, wanted in a fixed order, and as many of them as fit.
 
-The order does not depend on the room, and whatever fits when its turn comes is taken: so more room
+The order does not depend on the room, and whatever fits in its turn is taken: so more room
 never keeps less.
 """
 
@@ -35,12 +35,12 @@ class Line:
     """One line of a section.
 
     Attributes:
-        place: Where it stands in the section. A fuller version of a line has the same place, and
-            takes it where the shorter one is there already.
+        place: Its position in the section. A fuller version of a line has the same place, and
+            replaces the shorter one where that is taken already.
         want: When it is taken: the smaller the sooner. Below 0, before all that is not.
         text: The line.
-        under: The place of a line without which it says nothing.
-        is_fuller: Whether it takes the place of a shorter version.
+        under: The place of the line that it needs before it.
+        is_fuller: Whether it replaces a shorter version.
     """
 
     place: Place
@@ -55,7 +55,7 @@ Chosen: TypeAlias = dict[str, dict[Place, str]]
 
 @dataclass(slots=True)
 class _Room:
-    """The room while it is filled: what stands in it, what that costs, and what is left."""
+    """The room while it is filled: its lines, their costs and the rest, in tokens."""
 
     count: MessageCounter
     left: int
@@ -63,7 +63,7 @@ class _Room:
     costs: dict[tuple[str, Place], int] = field(default_factory=dict[tuple[str, Place], int])
 
     def cost_of(self, title: str, line: Line) -> int:
-        """What `line` adds; 0 for one that stands there already, or has nothing to stand under."""
+        """The tokens that `line` adds; 0 for one that is taken already or lacks its `under`."""
         key = title, line.place
         if line.is_fuller != (key in self.costs):
             return 0
@@ -72,7 +72,7 @@ class _Room:
         return self.count.text(line.text) + _LINE_TOKENS - self.costs.get(key, 0)
 
     def take(self, title: str, line: Line, cost: int) -> None:
-        """Put `line` there."""
+        """Add `line` at its place for `cost` tokens."""
         self.chosen[title][line.place] = line.text
         self.costs[title, line.place] = self.costs.get((title, line.place), 0) + cost
         self.left -= cost
@@ -84,10 +84,10 @@ def chosen_lines(
     room_tokens: int,
     count: MessageCounter,
 ) -> Chosen:
-    """Of the lines of each section those that fit, by place.
+    """By section and place the text of the lines that fit `room_tokens`.
 
-    What is wanted most goes first whatever its section; then the sections take turns, so that each
-    has its share of the room until it has no more to say.
+    Lines with a want below 0 precede the others whatever their section; then the sections take
+    turns, so that each has its share of the room until it has no more lines.
     """
     room = _Room(count, room_tokens, {title: {} for title in sections})
     ordered = {
@@ -117,7 +117,7 @@ def _take_turns(
     turns: list[tuple[bool, float, int, int, Line]] = []
 
     def queue(used: float, at: int) -> None:
-        """Let the next line of a section wait until its share of the room has come to its end."""
+        """Queue the next line of section `at`, by the share of the room used once it is taken."""
         priced = ((room.cost_of(titles[at], line), line) for line in queues[at])
         cost, line = next((item for item in priced if item[0]), (0, None))
         if line is not None:
@@ -140,13 +140,13 @@ def _take_turns(
 
 
 def _floors(ordered: Mapping[str, Sequence[Line]]) -> list[tuple[str, Line]]:
-    """What goes before all turns, most wanted first, while it leaves these their share."""
+    """The lines with a want below 0, with their sections, most wanted first."""
     first = [(title, line) for title, lines in ordered.items() for line in lines if line.want < 0]
     return sorted(first, key=lambda item: item[1].want)
 
 
 def shortened(text: str, tokens: int, count: MessageCounter) -> str:
-    """`text`, or its beginning and end where it is too long; empty where even that is too much.
+    """`text`, or its beginning and end within `tokens`; empty where too few of them are left.
 
     It is never cut inside a mark of ours.
     """

@@ -1,9 +1,9 @@
-"""What the caller wants a summary to dwell on: how much a line speaks of it.
+"""What the caller wants a summary to weigh most: how much a line matches it.
 
 Instructions are a sentence or two in any language ("Keep what we found out about the login
 timeouts"). Their words are sought in the lines by their beginnings, so that "timeouts" finds
-"timeout=30" and "loginTimeout" too. Words that say what a summary is, and words that stand nearly
-everywhere, say nothing about a line.
+"timeout=30" and "loginTimeout" too. Words that describe a summary, and words that nearly every
+line contains, add no weight.
 """
 
 import re
@@ -39,7 +39,7 @@ Focus: TypeAlias = Callable[[str], float]
 def focused(
     sections: Mapping[str, Sequence[Line]], instructions: str
 ) -> Mapping[str, Sequence[Line]]:
-    """The sections with the lines that speak of what `instructions` name wanted sooner."""
+    """The sections, with the lines that match `instructions` wanted sooner."""
     if not instructions:
         return sections
     focus = _focus_of(instructions, [line.text for lines in sections.values() for line in lines])
@@ -53,7 +53,7 @@ def focused(
 
 
 def _focus_of(instructions: str, lines: Sequence[str]) -> Focus:
-    """How much each of `lines` weighs for a caller who gave `instructions`; 1 where none match."""
+    """The weight of a line by `instructions`, 1 to `FOCUS_WEIGHT`; 1 where no line matches."""
     sought = {stem: _pattern(stem) for stem in _stems(instructions)}
     times = {
         stem: sum(1 for line in lines if pattern.search(line)) for stem, pattern in sought.items()
@@ -84,7 +84,7 @@ def _stem(word: str) -> str:
 
 
 def _pattern(stem: str) -> re.Pattern[str]:
-    """Finds `stem` where a word begins, or a part of a camelCase name."""
+    """A pattern of `stem` at the beginning of a word, or of a part of a camelCase name."""
     if stem >= "\u2e80":
         return re.compile(re.escape(stem))
     here = re.escape(stem)

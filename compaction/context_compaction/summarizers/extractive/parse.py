@@ -1,9 +1,9 @@
 """The summary before, read back, so that it is brought up to date and not summarised.
 
-Where the archive has what a summary stands for, the memory is made anew from that. Where it has
-not, the summary's lines are all that is left: the user's words are taken as if they had been said
-again, entries of the log and of the facts stand as they are before the new ones, and what a model
-wrote is carried as text. Pure.
+Where the archive has what a summary replaces, the memory is made anew from that. Where it has
+not, the summary's lines are all that is left: the user's words are read as messages, entries
+of the log and of the facts precede the new ones unchanged, and what a model wrote is carried as
+text. Pure.
 """
 
 import re
@@ -40,14 +40,14 @@ Entry: TypeAlias = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """What a summary said.
+    """The contents of a summary.
 
     Attributes:
-        messages: What the user said in it, oldest first.
+        messages: The user's words in it, oldest first.
         numbers: The number of each of these in the transcript; None where it is not known.
-        entries: Those of the log and of the facts, by title.
-        plan: The lines that tell the plan.
-        rest: What stands in no section of ours: the prose of a model.
+        entries: The entries of the log and of the facts, by title.
+        plan: The lines of the plan.
+        rest: The lines of no section of ours: the prose of a model.
     """
 
     messages: Messages = ()
@@ -58,12 +58,12 @@ class Previous:
 
 
 def without_titles(prose: str) -> str:
-    """`prose` with our titles in it one level lower: no line of it speaks for the user."""
+    """`prose` with our titles in it one level lower, so that no line is read as the user's."""
     return _TITLE_LINE.sub(r"#\g<0>", prose)
 
 
 def read_previous(text: str) -> Previous:
-    """Read the text of a summary back, which is without its frame and its pinned block."""
+    """Parse the text of a summary, given without its frame and its pinned block."""
     sections: dict[str, list[str]] = {title: [] for title in TITLES}
     rest: list[str] = []
     title = ""

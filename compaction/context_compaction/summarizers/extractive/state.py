@@ -1,4 +1,4 @@
-"""Where the work stands: what was said last, what is open, what runs, what the plan says."""
+"""The state of the work: the last words, open problems, running calls, the plan."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ def state_lines(
     failures: Sequence[Failure],
     earlier_plan: Sequence[str] = (),
 ) -> list[Line]:
-    """The lines, the agent's last words first; the plan as it was told before, if not anew."""
+    """The lines, the agent's last words first; `earlier_plan` where `digest` has no plan."""
     lines = list(_lines(turns, digest, failures))
     if not digest.plan:
         lines += [Line((5, at), 0.0, text) for at, text in enumerate(earlier_plan)]
@@ -54,7 +54,7 @@ def _last_actions(turns: Sequence[Turn]) -> Sequence[Action]:
 
 
 def _middle_out(text: str, chars: int) -> str:
-    """`text`, or its beginning and its end: what comes next is said last."""
+    """`text`, or its beginning and end of about `chars`: the end names the next step."""
     if len(text) <= chars:
         return text
     tail = text[len(text) - chars // 2 :]

@@ -1,4 +1,4 @@
-"""What happened, by turn of the user: what the agent said, what it did, and what came of it."""
+"""What happened, by turn of the user: what the agent said, its calls and their answers."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,11 +62,11 @@ class Action:
     Attributes:
         number: Number of the message that makes it.
         name: The tool's name.
-        use: What it does.
+        use: Its kind, path and command.
         label: The call on one line: the command, or name and arguments.
         text: The answer; "" where it is missing or was cleared.
         failed: Whether it failed; None where the answer is missing.
-        error: The line that says how; "" where none does.
+        error: The line that names the error; "" where none does.
         effect: Whether it changed something that must not be changed twice.
         call: The call itself.
     """
@@ -89,7 +89,7 @@ class Action:
 
 @dataclass(slots=True)
 class Step:
-    """What the agent said at once, and the calls that it made with it."""
+    """The texts and the calls of one message of the agent."""
 
     number: int
     said: str
@@ -98,7 +98,7 @@ class Step:
 
 @dataclass(slots=True)
 class Turn:
-    """All that followed one message of the user."""
+    """The steps that follow one message of the user."""
 
     number: int
     steps: list[Step] = field(default_factory=list[Step])
@@ -112,7 +112,7 @@ class Turn:
 def turns_of(
     messages: Messages, numbers: Sequence[int | None], kinds: Mapping[str, str]
 ) -> list[Turn]:
-    """The turns of `messages`, oldest first; texts that a compaction put there are left out."""
+    """The turns of `messages`, oldest first; messages that a compaction wrote are left out."""
     index = index_calls(messages)
     results = {
         block.call_id: block
@@ -142,7 +142,7 @@ def turns_of(
 
 
 def command_key(label: str) -> str:
-    """What a command is known by, however its output is cut down."""
+    """The command without its pipes and redirections: the key of its runs."""
     return re.split(r"\s*(?:2>|\||>|;)", label, maxsplit=1)[0].strip()
 
 
@@ -152,7 +152,7 @@ def _said_by_agent(message: Message) -> Iterator[str]:
 
 
 def _observed(message: Message) -> Iterator[tuple[str, str]]:
-    """What tools and the host say in the user's name."""
+    """The texts of tools and the host in a user message, each after its author."""
     if message.role == "user":
         for block in message.blocks:
             if isinstance(block, Text):
@@ -162,7 +162,7 @@ def _observed(message: Message) -> Iterator[tuple[str, str]]:
 
 
 def _observe(turn: Turn, number: int, author: str, text: str) -> None:
-    """Note in `turn` what was seen: the answer to the command that the agent wrote last."""
+    """Add to `turn` an observed text, as the answer to the command that the agent wrote last."""
     label = author
     if author == "tool" and turn.steps:
         fenced = _FENCED.findall(turn.steps[-1].said)
@@ -179,7 +179,7 @@ def _observe(turn: Turn, number: int, author: str, text: str) -> None:
 
 
 def is_trouble(label: str, text: str) -> bool:
-    """Whether the output of a command that did not fail tells of an error all the same."""
+    """Whether the output of a command that did not fail reports an error all the same."""
     shown = text[:_SCANNED_CHARS]
     if _LOOK.match(label) or not any(map(shown.__contains__, _TROUBLE_SIGNS)):
         return False
@@ -203,12 +203,12 @@ def _action(
 
 
 def without_heredocs(command: str) -> str:
-    """A command line without the texts that stand in it."""
+    """The first 8,000 characters of a command line, without its heredocs."""
     return _HEREDOC.sub("", command[:_COMMAND_CHARS])
 
 
 def _command_label(command: str) -> str:
-    """What a command line is for: its last part that is no script, no change of folder, no look."""
+    """The last part of a command line that is no script, no change of folder, no look."""
     bare = without_heredocs(command)
     parts = [part.strip() for part in _PARTS.split(bare) if part.strip()]
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts

@@ -1,9 +1,9 @@
 """What the user said, word for word: all of it while it fits, else what binds first.
 
 A message is cut where its paragraphs end, so that a sentence which points back keeps what it points
-at, and the members of a list stay together. A sentence that may bind is told alone where there is
-no room for what stands around it. Paragraphs that look pasted are told by their
-beginning, the line that names an error, and their end.
+at, and the members of a list stay together. A sentence that may bind is shown alone where there is
+no room for what surrounds it. Paragraphs that look pasted are shown by their beginning, the line
+that names an error, and their end.
 """
 
 import re
@@ -72,12 +72,12 @@ def user_lines(
     *,
     has_later: bool,
 ) -> list[Line]:
-    """What the user says in `messages`, as parts by (position, part).
+    """The user's texts in `messages`, as lines whose place is (position, part).
 
     Args:
         messages: The conversation.
         instructions: Which of the user's sentences no longer hold, and which are marked.
-        pinned: Sentences that stand in the same summary already.
+        pinned: Sentences that the same summary contains already.
         numbers: For each message its number in the transcript.
         has_later: Whether a request of the user stays in the context after it.
     """
@@ -154,7 +154,7 @@ def _lines_of(place: Place, part: _Part, age: float, is_behind_paste: bool) -> I
 
 
 def _rule_want(rank: float, age: float) -> float:
-    """When a sentence that may bind is taken: the surer and the newer, the sooner."""
+    """The want of a sentence that may bind: the surer and the newer, the smaller."""
     newness = 1 / (2 + age) / 100
     return _BINDING_WANT - rank / 100 - newness if rank >= _BINDING_RANK else BASE_WANT
 
@@ -208,7 +208,7 @@ def _parts(
 
 
 def _binding(said: Sequence[tuple[str, float]]) -> str:
-    """Of the sentences of a part, with their ranks, those that may bind."""
+    """The sentences of a part that may bind, with "[…]" for the others; `said` has their ranks."""
     told = ""
     for text, rank in said:
         if rank >= _BINDING_RANK:

@@ -1,8 +1,8 @@
-"""The work log: for each turn what was done, what came of it, and what failed until when.
+"""The work log: for each turn its work, its outcome, and what failed until when.
 
-The newest turn is told in most detail. What was done is told in one short form each; what came of
-it is the agent's own closing statement; a command that failed stands with its error and with what
-had been changed when it passed.
+The newest turn has the most detail. The work is listed in one short form each; the outcome is the
+agent's own closing statement; a command that failed is listed with its error and with what had been
+changed when it passed.
 """
 
 import posixpath
@@ -67,11 +67,11 @@ class Failure:
 
     Attributes:
         turn: Position of the turn in which it failed first.
-        last_turn: Of that in which it failed last.
+        last_turn: Position of the turn in which it failed last.
         command: The command.
-        error: What it said the last time.
+        error: Its last error line.
         times: How often.
-        passed: Number of the message in which it passed at last; None where it did not.
+        passed: Number of the message in which it passed; None where it did not.
         changed: The files that were changed in between.
     """
 
@@ -85,7 +85,7 @@ class Failure:
 
     @property
     def told(self) -> str:
-        """It on one line."""
+        """The failure on one line, and what passed it."""
         again = f" ({self.times} times)" if self.times > 1 else ""
         line = f"failed{again}: {self.command[:_COMMAND_CHARS]} -> {self.error[:_ERROR_CHARS]}"
         if self.passed is None:
@@ -95,7 +95,7 @@ class Failure:
 
 
 def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tally:
-    """`before` with the work of `turns`, which stand in the messages with these `numbers`."""
+    """`before` with the work of `turns`, whose messages have these `numbers`."""
     names = short_names(turns)
     deeds = {verb: Counter(done) for verb, done in before.deeds.items()}
     effects = list(before.effects)
@@ -117,7 +117,7 @@ def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tal
 
 
 def merged(tallies: Sequence[Tally]) -> Tally:
-    """The work of all of `tallies`, the oldest first."""
+    """The sum of `tallies`, which are given oldest first."""
     deeds: dict[str, Counter[str]] = {}
     for tally in tallies:
         for verb, done in tally.deeds.items():
@@ -128,7 +128,7 @@ def merged(tallies: Sequence[Tally]) -> Tally:
 
 
 def tally_lines(tally: Tally) -> Iterator[Line]:
-    """What the log says of turns without entries: what was done, what must not be done again."""
+    """The lines of turns without entries: their work, and what must not be repeated."""
     label = f"[{tally.first}-{tally.last}] "
     told = [
         f"{verb} {', '.join(map(_times, sorted(done.items(), key=lambda item: -item[1])))}"
@@ -144,13 +144,13 @@ def tally_lines(tally: Tally) -> Iterator[Line]:
 
 
 def _most(done: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """Of what was done what was done most, in its order."""
+    """The most frequent names of `done` with their times, in its order."""
     most = sorted(done, key=lambda name: -done[name])[:_MOST_NAMES]
     yield from ((name, times) for name, times in done.items() if name in most)
 
 
 def log_lines(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Line]:
-    """The log; `names` gives each path the short name that it has in it."""
+    """The lines of the log, newest turn first; `names` maps each path to its short name."""
     failures = failures_of(turns, names)
     lines: list[Line] = []
     told: set[str] = set()
@@ -166,7 +166,7 @@ def commits_in(text: str) -> list[str]:
 
 
 def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:
-    """What failed, oldest first, each command with all its failures until it passed."""
+    """The failures, oldest first, each command with all its failures until it passed."""
     found: list[Failure] = []
     failing: dict[str, Failure] = {}
     for at, turn in enumerate(turns):
@@ -196,12 +196,12 @@ def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure
 
 
 def _program(label: str) -> str:
-    """What is run: a failure of it is cured by a run of it that passes, whatever the arguments."""
+    """The program of a command: a run that passes ends its failure, whatever the arguments."""
     return " ".join(_TIMEOUT.sub("", command_key(label)).split()[:_PROGRAM_WORDS])
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
-    """For each path its last part, or as much of it as tells it from the others."""
+    """For each path its last part; its last two parts where several paths share the last."""
     paths = {action.use.path for turn in turns for action in turn.actions if action.use.path}
     last = Counter(posixpath.basename(path) for path in paths)
     return {
@@ -213,7 +213,7 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """What somebody said on one line, without markup and without how it opens."""
+    """`text` on one line, without markup and without its opening phrases."""
     flat = " ".join(_MARKUP.sub("", text).split())
     for _ in range(3):
         opening = _OPENING.match(flat)
@@ -231,7 +231,7 @@ def _turn_lines(
     names: Mapping[str, str],
     told: set[str],
 ) -> Iterator[Line]:
-    """The entry of a turn on one short line, then in full; what led to it, and what failed."""
+    """The entry of a turn, short and full, then its effects, failures and earlier words."""
     said = _told_by_agent(turn)
     closing = said.pop()[1] if said else ""
     if said and len(closing) < _SHORT_SAID_CHARS:
@@ -277,12 +277,12 @@ def _turn_lines(
 
 
 def _entry(done: str, closing: str) -> str:
-    """What was done, and what the agent said of it."""
+    """`done`, then the agent's closing words on a line of their own."""
     return "\nagent: ".join(filter(None, (done, closing))) if done else closing
 
 
 def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
-    """What the agent said in a turn, without what only announces a call."""
+    """The agent's words in a turn with their messages' numbers, without announcements of calls."""
     last = len(turn.steps) - 1
     said = ((at, step, plain(step.said)) for at, step in enumerate(turn.steps))
     return [
@@ -296,7 +296,7 @@ def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
 def _earlier_words(
     said: Sequence[tuple[int, str]], at: int, age: int, told: set[str]
 ) -> Iterator[Line]:
-    """What the agent said on its way: first what is longest, which says why; then newest first."""
+    """The agent's words before the last: the longest, which gives reasons, is wanted soonest."""
     longest = max(said, key=lambda item: len(item[1]), default=None)
     for back, (number, text) in enumerate(reversed(said)):
         if text not in told and len(text) >= _SHORT_SAID_CHARS:
@@ -308,7 +308,7 @@ def _earlier_words(
 
 
 def _effect_told(action: Action) -> str:
-    """What a call changed for good: of a commit its hash and subject, as they were answered."""
+    """The lasting effect of a call: of a commit its hash and subject, as the answer has them."""
     if commits := _COMMIT.findall(action.text):
         return ", ".join(f"commit {name} {subject}" for name, subject in commits)
     parts = effects_in(action.use.command) if action.use.command else []
@@ -317,7 +317,7 @@ def _effect_told(action: Action) -> str:
 
 
 def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]:
-    """What was done in a turn, in one short form each; a command where it ran last."""
+    """The work of a turn by verb, each name once; a command only in the turn where it ran last."""
     done: dict[str, Counter[str]] = {}
     for action in turn.actions:
         verb, name = _deed(action, names)
@@ -330,14 +330,14 @@ def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]
 
 
 def _looked(turn: Turn) -> str:
-    """What a turn looked at that did nothing else; "" where it asked no tool."""
+    """The calls of a turn that only looked; "" where it has none."""
     labels = (command_key(action.label)[:_COMMAND_CHARS] for action in turn.actions)
     looked = Counter(label for label in labels if label)
     return f"looked: {', '.join(map(_times, looked.items()))}" if looked else ""
 
 
 def _deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
-    """What a call did, and to what; ("", "") for what is told elsewhere, or nowhere."""
+    """The verb and the object of a call; ("", "") for one reported elsewhere, or nowhere."""
     verb = _VERB_OF.get(action.use.kind, "")
     if action.effect or (action.call is None and action.name == "host"):
         return "", ""

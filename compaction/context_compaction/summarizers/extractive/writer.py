@@ -1,7 +1,7 @@
-"""The writer that needs no model: the memory that the next engineer would want to find.
+"""The writer that needs no model: the facts that the next engineer would look for.
 
-The user's words first, then a log of the work by turn, facts under what they belong to, and where
-the work stands. Every line is an extract, made by straight rules from calls, results and words.
+The user's words first, then a log of the work by turn, facts under what they belong to, and the
+state of the work. Every line is an extract, made by straight rules from calls, results and words.
 Which of them fit is decided by one order that does not depend on the room (fit.py). Cost is linear
 in the text.
 """
@@ -93,7 +93,7 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
 
 
 def _assembled(chosen: Chosen, numbers: Sequence[int | None], *, has_titles: bool) -> str:
-    """The chosen lines as text; without titles the user's words say themselves whose they are."""
+    """The chosen lines as text; without titles the user's lines have a label."""
     rows: list[str] = []
     for title in TITLES:
         lines = chosen.get(title)
@@ -112,19 +112,19 @@ def _assembled(chosen: Chosen, numbers: Sequence[int | None], *, has_titles: boo
 
 
 def _label(number: int | None, size: int, has_titles: bool) -> str:
-    """What stands before the user's words of a message."""
+    """The label that precedes the user's words of a message."""
     mark = "" if number is None or size == 1 else f"[{number}] "
     return f"{mark}{USER_LABEL}" if not has_titles and size > 1 else mark or "- "
 
 
 def _sentences(texts: Sequence[str]) -> frozenset[str]:
-    """The sentences of `texts`, and these themselves."""
+    """The sentences of `texts`, and the whole texts."""
     found = (sentence.text for text in texts for sentence in sentences_of(text))
     return frozenset((*texts, *found))
 
 
 def _entry_lines(earlier: Previous, title: str, age: int) -> Iterator[Line]:
-    """The entries of a section of the summary before, wanted like what is `age` turns old."""
+    """The lines of a section of the previous summary, wanted as if they were `age` turns old."""
     entries = earlier.entries.get(title, ())
     for at, (head, rest) in enumerate(entries):
         place = (-1, at, 0)
@@ -137,7 +137,7 @@ def _entry_lines(earlier: Previous, title: str, age: int) -> Iterator[Line]:
 
 
 def _untold(facts: Sequence[Line], prose: str) -> list[Line]:
-    """The facts that `prose` lacks, and what they belong to."""
+    """The facts that `prose` does not contain, and the lines that they belong to."""
     rows = [line for line in facts if line.under and line.text.strip() not in prose]
     owners = {line.under for line in rows}
     heads = [
@@ -149,13 +149,13 @@ def _untold(facts: Sequence[Line], prose: str) -> list[Line]:
 
 
 def _name_of(head: str) -> str:
-    """What a text calls the file of an entry, which is by its last part; else all of `head`."""
+    """The base name of the file of an entry; all of `head` where it is of no file."""
     owner, mark, _ = head.partition(" (")
     return basename(owner) if mark else head
 
 
 def _current(facts: Sequence[Line]) -> list[Line]:
-    """The facts without those of the summary before about a file that newer ones tell of."""
+    """The facts without those of the previous summary about a file that has newer ones."""
     owners = {line.text.partition(" (")[0] for line in facts if line.place[0] >= 0}
     gone = {
         line.place[1]

@@ -1,7 +1,7 @@
 """What is pinned in one call: by the caller, by a mark, by an earlier summary, and what binds.
 
 A message is marked by its place (`pinned_messages`), a passage by `<pin>` and `</pin>` around it in
-what the user says. Both are legal for every provider. A mark in a tool's output is only text: what
+a user's text. Both are legal for every provider. A mark in a tool's output is only text: what
 a tool returns must not make itself unforgettable. Pure.
 """
 
@@ -35,7 +35,7 @@ _WEIGHT: Mapping[Origin, int] = {"manual": 2, "marker": 1, "automatic": 0}
 
 
 def check_pins(request: CompactRequest, messages: Messages) -> None:
-    """Refuse what cannot be meant.
+    """Refuse pins that cannot be meant.
 
     Raises:
         SettingsError: `pinned_messages` names no message, or one without text; or a text is to be
@@ -69,11 +69,11 @@ def gather_pins(
     count: MessageCounter,
     finds_rules: bool,
 ) -> Pins:
-    """Every pin of this call, oldest first, each text once.
+    """The pins of this call, oldest first, each text once.
 
     Args:
-        request: What the caller wants.
-        messages: The list that came in.
+        request: The caller's request.
+        messages: The messages of the request.
         session_id: For pointers.
         seqs: For each message its number in the transcript, or -1.
         count: The token counter.
@@ -111,7 +111,7 @@ def gather_pins(
 
 
 def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
-    """What the archive must keep so that the pointers of manual pins can be read."""
+    """The blobs that the archive must keep so that the pointers of manual pins can be read."""
     return tuple(
         make_blob(pin.text, tool_name=_BLOB_NAME) for pin in pins if pin.origin == "manual"
     )
@@ -123,7 +123,7 @@ def standing_in(messages: Messages) -> dict[str, Origin]:
 
 
 def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
-    """For a receipt: what `messages` carry, what they had no room for, what was taken back."""
+    """The receipt's pins: carried by `messages`, left out, unpinned; None where there are none."""
     if not (pins.candidates or pins.unpinned):
         return None
     standing = standing_in(messages)
@@ -142,7 +142,7 @@ def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
 def pin_warnings(
     request: CompactRequest, pins: Pins, before: Messages, after: Messages, *, was_cut: bool
 ) -> tuple[str, ...]:
-    """What the caller must know of its pins."""
+    """Warnings about texts that were not unpinned and pins that are not carried."""
     known = standing_in(before) if request.unpin else {}
     warnings: list[str] = []
     for text in request.unpin:
@@ -177,7 +177,7 @@ class _Found:
 
 
 def _merged(one: _Found, other: _Found) -> _Found:
-    """Two findings of one text: the surer origin, and carried wherever either asks for that."""
+    """Two findings of one text: the surer origin, and no message where either has none."""
     surer = max((one, other), key=lambda item: _WEIGHT[item.origin])
     carries = one.index is None or other.index is None
     index = None if carries else max(one.index or 0, other.index or 0)
@@ -267,13 +267,13 @@ def _rules(
 
 
 def _system_of(request: CompactRequest, messages: Messages) -> str:
-    """The system prompt, which the host sends with every call, and what of it is in the list."""
+    """The system prompt of the request, and the texts of system messages in the list."""
     inside = [text_of(message.blocks) for message in messages if message.role == "system"]
     return "\n\n".join(filter(None, (system_text(request.system), *inside)))
 
 
 def _left_out(pins: Pins, messages: Messages) -> list[Pin]:
-    """The pins that neither a summary nor the message they stand in carries."""
+    """The pins that neither a summary nor their own message carries."""
     if not pins.candidates:
         return []
     standing = standing_in(messages)
@@ -301,7 +301,7 @@ def _ids(unpin: Iterable[str]) -> list[str]:
 
 
 def whole_text(message: Message) -> str:
-    """What a message says, its tool results included."""
+    """The text of a message, its tool results included."""
     texts = [
         text_of(block.content) if isinstance(block, ToolResult) else text_of((block,))
         for block in message.blocks

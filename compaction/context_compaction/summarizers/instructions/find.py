@@ -2,8 +2,8 @@
 
 No pattern knows every phrasing. So it is a ranking, not a filter: every sentence that a user typed
 is a candidate, and what does not fit is left out from the end of the list. Patterns of many
-languages say what is surely a rule, and what is chatter or the business of the moment; beside
-them stands what needs no language: whether the sentence looks typed, and whether it stands alone or
+languages recognise what is surely a rule, and what is chatter or the business of the moment; the
+other signs need no language: whether the sentence looks typed, and whether it is alone or
 at the end of its turn.
 
 `find_instructions` is what other parts use: a `UserInstruction` whose rank is `SURE_RANK` or more
@@ -51,9 +51,9 @@ class UserInstruction:
     """A sentence of the user.
 
     Attributes:
-        order: Its place among the user's sentences.
+        order: Its position among the user's sentences.
         text: The sentence, on one line.
-        rank: How surely it binds: higher goes first.
+        rank: How surely it binds: higher precedes lower.
         paragraph: The number of its paragraph among all of the user's.
         turn: The number of its message among all of the user's.
     """
@@ -67,17 +67,17 @@ class UserInstruction:
 
 @dataclass(frozen=True, slots=True)
 class UserInstructions:
-    """What binds, and what does no longer.
+    """The user's sentences that bind, and those that no longer do.
 
     Attributes:
         standing: The sentences that may still bind, best first.
-        superseded: Those that a later one took the place of.
-        earlier: Of those that stand, the ones that a later one may have taken the place of.
-        replaced: Those of which that is known, each with the position of the message that did;
-            None where it comes after the messages.
-        marks: What a summary before has put before them, by sentence.
-        differing: Those that say otherwise than the system prompt, in plain words.
-        changing: Those that take the place of what was said as lasting, or may.
+        superseded: The sentences that a later one replaces.
+        earlier: Those of `standing` that a later one may replace.
+        replaced: Those of `standing` that a later one surely replaces, each with the position of
+            its message; None where that follows the messages.
+        marks: By sentence the mark that a previous summary put before it.
+        differing: Those that plainly replace a sentence of the system prompt.
+        changing: Those that replace, or may replace, a lasting or pinned sentence.
     """
 
     standing: tuple[UserInstruction, ...]
@@ -90,10 +90,10 @@ class UserInstructions:
 
     @property
     def rules(self) -> list[UserInstruction]:
-        """What was surely said as lasting, in the order in which it was said.
+        """The sentences that are surely lasting rules, in the order in which they were said.
 
-        One that points back ("The budget is 1250 dollars. Never spend more than that.") brings the
-        sentence before it, and is none where nothing that stands comes before it.
+        One that points back ("The budget is 1250 dollars. Never spend more than that.") is preceded
+        by the sentence before it, and left out where no standing sentence precedes it.
         """
         # One that may be out of date stands among the user's words, where the order tells.
         doubted = self.earlier - self.replaced.keys()
@@ -112,7 +112,7 @@ class UserInstructions:
         return rules
 
     def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
-        """What stands before the sentence `text` wherever a summary has it; mostly nothing.
+        """The mark that precedes the sentence `text` in every summary; "" for most.
 
         Args:
             text: The sentence.
@@ -135,10 +135,10 @@ def find_instructions(
 
     Args:
         messages: The conversation.
-        later: What is said after it; it only corrects.
-        system: The text of the system prompt. Its rules are not among what binds, since the host
-            sends it with every call; what the user says against one of them binds for sure.
-        pinned: Sentences that a summary pins already; so it must what changes one, or may.
+        later: The messages after it; they only correct.
+        system: The text of the system prompt. Its rules are not returned, since the host sends it
+            with every call; a user's sentence that replaces one of them surely binds.
+        pinned: Sentences that a summary pins already; one that changes them, or may, is pinned too.
     """
     found: dict[str, UserInstruction] = {}
     times: dict[str, int] = {}
@@ -194,7 +194,7 @@ def _turn_of(said: UserInstruction | None) -> int | None:
 
 
 def _differing(system: str, said: Sequence[Statement]) -> frozenset[str]:
-    """Which of `said` plainly takes the place of a sentence of the system prompt."""
+    """The texts of `said` that plainly replace a sentence of the system prompt."""
     rules = dict.fromkeys(sentence.text for sentence in typed_text.sentences_of(system))
     if not rules:
         return frozenset()
@@ -204,7 +204,7 @@ def _differing(system: str, said: Sequence[Statement]) -> frozenset[str]:
 
 
 def _lift(found: dict[str, UserInstruction], newer_of: Mapping[str, str]) -> None:
-    """Rank what takes the place of something as high as that: it goes first."""
+    """Raise the rank of each newer sentence in `found` to that of the older one it replaces."""
     for older_text, newer_text in newer_of.items():
         older, newer = found.get(older_text), found.get(newer_text)
         if older is not None and newer is not None and newer.rank < older.rank:
@@ -212,7 +212,7 @@ def _lift(found: dict[str, UserInstruction], newer_of: Mapping[str, str]) -> Non
 
 
 def _unmarked(sentence: Sentence, marked: dict[str, str]) -> Sentence:
-    """`sentence` as it was said; the mark that a summary before has put there is noted."""
+    """`sentence` without the mark of a previous summary, which is recorded in `marked`."""
     mark, text = placeholders.split_mark(typed_text.without_gap(sentence.text))
     if mark:
         marked[text] = mark
@@ -259,7 +259,7 @@ def _rank(sentence: Sentence) -> float:
 
 @lru_cache(maxsize=_REMEMBERED)
 def is_lasting(text: str) -> bool:
-    """Whether a sentence lays something down for good: no telling, no wish and no question."""
+    """Whether a sentence states a lasting rule: no report, no wish and no question."""
     said = typed_text.without_list_mark(text)
     known = signs()
     if text.endswith(("?", "？")) or known.agreement.search(said) or known.errand.search(said):
@@ -268,7 +268,7 @@ def is_lasting(text: str) -> bool:
 
 
 def _is_head(said: str, stop: int) -> bool:
-    """Whether a sign at `stop` is what `said` itself says: not told, and in no clause under it."""
+    """Whether a sign at `stop` applies to `said` itself: not reported, in no subordinate clause."""
     known = signs()
     if known.telling.search(said, 0, stop):
         return False
@@ -288,14 +288,14 @@ def _points_back(text: str) -> bool:
 
 
 def _leads_to(before: UserInstruction, rule: UserInstruction) -> bool:
-    """Whether `before` is what `rule` points at, and can be understood alone."""
+    """Whether `before` is what `rule` refers to, and can be understood alone."""
     is_near = (before.order + 1, before.paragraph) == (rule.order, rule.paragraph)
     return is_near and not before.text.endswith(("?", "？")) and not _points_back(before.text)
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _words_rank(text: str) -> float:
-    """What the words themselves say, in the languages that signs.py knows."""
+    """The rank by the words alone, in the languages that signs.py knows."""
     text = typed_text.without_list_mark(text)
     known = signs()
     rules = len({match[0].lower() for match in known.rule.finditer(text)})

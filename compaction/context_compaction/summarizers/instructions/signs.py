@@ -1,9 +1,9 @@
 """The signs of a rule, a wish, a correction: patterns of many languages, for find.py.
 
 They only rank what the user said; nothing depends on their being complete. Each language has a file
-in data/ with a table for each sign: `words` stand as whole words, `anywhere` also within one (of
+in data/ with a table for each sign: `words` match as whole words, `anywhere` also within one (of
 scripts without blanks), `starts` at the beginning of the sentence and `clauses` of a clause, where
-`before` may come first; `examples` have the sign by this language alone.
+`before` may precede; `examples` have the sign by this language alone.
 """
 
 import re
@@ -17,23 +17,23 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What each sign is found by in a sentence.
+    """The pattern of each sign in a sentence.
 
     Attributes:
         rule: A rule, a preference, a decision.
         lasting: It holds for all time: no wish of the moment.
-        under: Between the beginning of its clause and a sign, this says that it is not the sentence
-            that has the sign ("make a rule that says never ...", "if you must ...").
+        under: Between the beginning of its clause and a sign, this means that the sign is not
+            the sentence's own ("make a rule that says never ...", "if you must ...").
         points: A word that needs another sentence to be understood ("it", "that").
         sure: The other sure signs of a rule.
-        telling: Who tells what he did or saw before that sign reports, and lays nothing down.
+        telling: A report of what was done or seen; a sign after it is reported, no rule.
         wish: Politeness goes with rules and with every other wish.
         correction: It corrects something.
-        negation: Stands before a name or value that is not to be, or not any more.
+        negation: Precedes a name or value that is not to be, or not any more.
         agreement: It begins with a yes, with thanks, a greeting.
-        errand: The business of the moment: what is asked for now, or told of oneself, holds until
-            it is done.
-        about_oneself: Told of oneself and of now ("I don't have the number at hand"), unlike what
+        errand: The business of the moment: what is asked for now, or reported of oneself, holds
+            until it is done.
+        about_oneself: Reported of oneself and now ("I don't have the number at hand"), unlike what
             somebody is or never does ("I'm vegetarian").
     """
 
@@ -53,13 +53,13 @@ class Signs:
 
 @cache
 def signs() -> Signs:
-    """The signs in all languages together, read when a sentence is first looked at."""
+    """The signs in all languages together, read at the first call."""
     return signs_of(list(languages().values()))
 
 
 @cache
 def languages() -> Mapping[str, Any]:
-    """By language what its file says."""
+    """By language the contents of its file, English first."""
     found = (file for file in (files(__package__ or "") / "data").iterdir())
     by_name = {file.name: file.read_text("utf-8") for file in found if file.name.endswith(".toml")}
     # English first, then by the alphabet: of two alternatives the first is found.
@@ -69,7 +69,7 @@ def languages() -> Mapping[str, Any]:
 
 @cache
 def sign_words() -> frozenset[str]:
-    """The plain words among the signs of a rule, a negation and a correction: on no subject."""
+    """The plain words of the signs lasting, negation and correction: they name no subject."""
     return frozenset(
         word
         for language in languages().values()
@@ -81,7 +81,7 @@ def sign_words() -> frozenset[str]:
 
 
 def signs_of(chosen: Sequence[Mapping[str, Any]]) -> Signs:
-    """The signs in some languages."""
+    """The patterns of the signs in the `chosen` languages."""
     return Signs(*(_pattern(sign.name, chosen) for sign in fields(Signs)))
 
 

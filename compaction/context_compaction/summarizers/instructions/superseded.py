@@ -1,11 +1,11 @@
-"""Which of the user's sentences no longer hold, or may not, because a later one says otherwise.
+"""Which of the user's sentences a later one replaces, or may replace.
 
-An earlier sentence is gone only where a later one takes it back in plain words and says the rest of
-it again: it negates what the earlier one affirmed ("use spaces instead of tabs"), or it corrects
+An earlier sentence is gone only where a later one takes it back in plain words and repeats the rest
+of it: it negates what the earlier one affirmed ("use spaces instead of tabs"), or it corrects
 the one value in which they differ ("actually, the port is 9191"). Two prohibitions both hold, and
 a request is never replaced by the next one of its form.
 
-Where a later turn only speaks of the same subject, nothing in the words tells a new value in other
+Where a later turn only has the same subject, the words do not distinguish a new value in other
 words ("The YAML files get two-space indentation" after "Indent the YAML files with four spaces")
 from a second rule beside the first. Then both stay, in the order in which they were said, and no
 rule is lost that still holds. Where they share half of their words, and the later one corrects
@@ -50,7 +50,7 @@ class Statement:
 
     Attributes:
         text: The sentence.
-        turn: The number of the message that it stands in.
+        turn: The number of its message.
         rank: How surely it binds (find.py): what is pasted or chatter ranks low.
     """
 
@@ -61,15 +61,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The older sentences: those that are gone, and those that only came earlier.
+    """The older sentences: those that are gone, and those that may hold no more.
 
     Attributes:
-        gone: They hold no more, and the later one says all of them that does.
+        gone: They hold no more; the later one contains what still holds of them.
         earlier: They may hold no more, in full or in part.
-        known: Of these the ones that a later sentence surely took the place of.
+        known: Those of `earlier` that a later sentence surely replaces.
         close: Of all kinds those that share much with the later sentence.
-        newer: Those with another value now, or corrected, or close: each with the last sentence
-            that did.
+        newer: By older sentence the last one that takes it back, gives another value, corrects it
+            or is close.
     """
 
     gone: frozenset[str]
@@ -80,7 +80,7 @@ class Replaced:
 
 
 def replaced(said: Sequence[Statement]) -> Replaced:
-    """Which of `said`, in the order in which it was said, a later sentence takes the place of."""
+    """Which of `said`, in the order in which it was said, a later one replaces or may replace."""
     known = [_known(item.text) for item in said]
     times = Counter(word for item in known for word in item.subject.words)
     weights = {word: 1 / (count - 1) for word, count in times.items() if count > 1}
@@ -132,17 +132,17 @@ class _Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is read from a sentence.
+    """A sentence as it was parsed.
 
     Attributes:
         text: The sentence.
         subject: What it is about.
         values: Its values of all kinds, but for names.
         tokens: Its words in order, in small letters.
-        negated: What it negates: for each negation the rest of its clause, where that says much.
+        negated: What it negates: for each negation the rest of its clause, where not empty.
         is_negative: Whether it negates anything.
         corrects: Whether it corrects in words.
-        is_request: Whether it asks for something to be done now, and lays nothing down.
+        is_request: Whether it asks for something to be done now, and states no rule.
         is_question: Whether it asks; who asks has decided nothing.
     """
 
@@ -198,7 +198,7 @@ def _change(newer: _Known, older: _Known, weight: float, *, is_one_turn: bool) -
 
 
 def _takes_back(newer: _Known, older: _Known) -> bool:
-    """Whether `newer` plainly takes back what `older` affirmed, and says the rest of it again."""
+    """Whether `newer` plainly takes back what `older` affirmed, and repeats the rest of it."""
     if older.is_negative:
         return False
     for negated in newer.negated:
@@ -224,7 +224,7 @@ def _takes_back(newer: _Known, older: _Known) -> bool:
 
 
 def _competes(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
-    """Whether both speak of one thing, so that the newer one may change the older."""
+    """Whether both have one subject, so that the newer one may change the older."""
     shorter = min(len(newer.subject.words), len(older.subject.words))
     if shared < shorter * _SAME_SUBJECT_SHARE:
         return False

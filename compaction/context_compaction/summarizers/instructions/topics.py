@@ -1,8 +1,8 @@
 """What a sentence of the user is about: its subject words and its values, in any language.
 
 Two sentences are compared by their words cut down to what inflection leaves: the beginning of a
-stem or word, pairs of Chinese and Japanese characters. Words that every rule has say nothing of its
-subject and are left out. Pure.
+stem or word, pairs of Chinese and Japanese characters. Words that every rule contains do not name
+its subject and are left out. Pure.
 """
 
 import re
@@ -45,7 +45,7 @@ _NAME = re.compile(r"(?<!\A)(?<![.!?:] )\b[A-Z][\w-]*[A-Za-z\d]")
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What one sentence is about.
+    """The subject of one sentence.
 
     Attributes:
         words: Its subject words, cut down.
@@ -58,7 +58,7 @@ class Topic:
 
 
 def topic_of(sentence: str) -> Topic:
-    """The subject of `sentence`."""
+    """The subject words and the values of `sentence`."""
     words: set[str] = set()
     values: dict[str, set[str]] = {}
     for match in _WORD.finditer(sentence):
@@ -78,7 +78,7 @@ def topic_of(sentence: str) -> Topic:
 
 @lru_cache(maxsize=8_192)
 def _cut(word: str, *, is_name: bool) -> tuple[str, ...]:
-    """What is compared of a word in small letters; nothing where it is on no subject."""
+    """The parts of a lower-case word that are compared; empty where it names no subject."""
     if _EAST_ASIAN.search(word):
         return _east_asian_words(word)
     if _HANGUL.search(word):

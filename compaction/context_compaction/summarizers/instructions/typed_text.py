@@ -1,7 +1,7 @@
 """The sentences that a user typed, told apart from what he pasted.
 
 A turn of the user may hold logs, code, quoted documents or the output of a tool. No list of such
-things is complete; but what somebody types stands in paragraphs of its own, mostly the first or the
+things is complete; but what a user types is in paragraphs of its own, mostly the first or the
 last, and none of its lines looks like a machine's.
 """
 
@@ -53,10 +53,10 @@ class Sentence:
     """A sentence of a user's turn, on one line.
 
     Attributes:
-        text: The sentence, whole; where it is cut, "[…]" says so.
+        text: The sentence, whole; "[…]" at its end where it is cut.
         paragraph: The number of its paragraph in the turn.
         is_pasted: Whether it rather looks pasted than typed.
-        is_last: Whether it stands in the turn's last paragraph, or in its only one.
+        is_last: Whether it is in the turn's last paragraph, or in its only one.
     """
 
     text: str
@@ -107,7 +107,7 @@ def without_gap(text: str) -> str:
 
 
 def without_bullet(line: str) -> str:
-    """`line` without the bullet that it begins with, which says nothing."""
+    """`line` without the bullet that it begins with."""
     bullet = _BULLET.match(line)
     return line[bullet.end() :] if bullet else line
 

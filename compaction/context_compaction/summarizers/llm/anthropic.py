@@ -1,6 +1,6 @@
 """The summary model of Anthropic's Messages API.
 
-The one file of the library that talks to a provider. The SDK is loaded by the first request, in a
+The library's one file that asks a provider. The SDK is loaded by the first request, in a
 thread, because that takes most of a second; retries with their waits are the SDK's.
 """
 
@@ -55,13 +55,13 @@ _DATE = re.compile(r"-20\d{6}$")
 
 @dataclass(frozen=True, slots=True)
 class AnthropicModel:
-    """A model behind Anthropic's Messages API, or a server that speaks it.
+    """A model behind Anthropic's Messages API, or a compatible server.
 
     Attributes:
         api_key: The key; it appears in no message and no receipt.
         model: The model's name.
         base_url: Address of the API.
-        timeout_seconds: How long one compaction may wait, all its requests and retries together.
+        timeout_seconds: Limit of one compaction, all its requests and retries together.
     """
 
     api_key: str = field(repr=False)
@@ -76,11 +76,11 @@ class AnthropicModel:
 
     @property
     def window_tokens(self) -> int:
-        """The context window that the model's name stands for."""
+        """The context window of the model by its name."""
         return profile_for(self.model).context_window
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
-        """See `SummaryModel.write`. The answer is streamed; a cancelled call hangs up."""
+        """See `SummaryModel.write`. The answer is streamed; cancelling closes the connection."""
         client = await to_thread.run_sync(self._client)
         import anthropic
         import httpx2
@@ -103,7 +103,7 @@ class AnthropicModel:
         return _answer_of(message, self.model)
 
     def _status_error(self, error: "anthropic.APIStatusError") -> SummaryError:
-        """What an answer that is an error means for a summary."""
+        """The error to raise for an error status of the API, with advice."""
         status = error.status_code
         why = self._why(error)
         is_long = status == 400 and "too long" in error.message.lower()
@@ -119,7 +119,7 @@ class AnthropicModel:
         return SummaryError(f"The API of {self.model} answered {status}, {advice} ({why})")
 
     def _why(self, error: Exception) -> str:
-        """The error's own words on one line: a server may answer with anything, even our key."""
+        """The error's text on one line, shortened, without our key, which a server may return."""
         text = getattr(error, "api_message", None) or str(error) or type(error).__name__
         return " ".join(str(text).replace(self.api_key, "[key]").split())[:_REASON_CHARS]
 

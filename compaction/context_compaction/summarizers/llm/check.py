@@ -1,7 +1,7 @@
-"""Is what a model wrote a summary? And does it say what the record says?
+"""Is what a model wrote a summary? And does it agree with the record?
 
 A model's text is never trusted: it may be empty, a refusal, an error message, longer than what it
-stands for, in another language, or quote what nobody said. What can be mended by leaving it out is
+replaces, in another language, or quote what nobody said. What can be mended by leaving it out is
 left out; the rest is named, so that the model may write again or the deterministic writer takes
 over. Pure.
 """
@@ -59,10 +59,10 @@ class GroundingSource:
     """What a summary is checked against, made once for all its drafts.
 
     Attributes:
-        said: What was said: by the user (pinned text, instructions and the summary before count as
-            the user's), and by anybody.
-        salient: What should not be missing.
-        language: The language that the user writes in, where that is plain.
+        said: The texts of the user (pinned text, instructions and the previous summary count as
+            the user's), and those of anybody.
+        salient: Names that a summary should contain.
+        language: English name of the user's language; None where it is not plain.
         numbered: The messages that may be named by number; none where numbers are not checked.
     """
 
@@ -80,8 +80,8 @@ class CheckedDraft:
         text: The text without thinking aloud and without quotations that nobody said.
         removed: The lines that were taken out for their quotations.
         misnumbered: The lines out of which numbers of messages were taken.
-        missing: Salient items that it does not name.
-        is_foreign: Whether it is plainly in another language than the user's.
+        missing: Salient items that the text does not contain.
+        is_foreign: Whether the text is plainly in another language than the user's.
     """
 
     text: str
@@ -99,15 +99,15 @@ def source_of(
     numbers: Sequence[int | None] = (),
     other_numbers: Collection[int] = (),
 ) -> GroundingSource:
-    """What the record says.
+    """The texts, names and numbers of the record that drafts are checked against.
 
     Args:
         messages: The record.
-        user_texts: What the user said beside it: in what stays, pinned text, instructions.
-        previous: The summary before.
+        user_texts: The user's texts beside it: of what stays, pinned text, instructions.
+        previous: The text of the previous summary.
         numbers: The number of each of `messages` in the transcript; without them no number that a
             summary names is checked.
-        other_numbers: Those of messages that it may name beside these.
+        other_numbers: Numbers of other messages that a summary may name.
     """
     requests = [text for message in messages if (text := user_text(message))]
     user = "\n".join((*requests, *user_texts, previous))
@@ -124,15 +124,16 @@ def source_of(
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
-    """`answer` cleaned and held against the record.
+    """`answer` cleaned and checked against the record.
 
     Args:
-        answer: What was written.
+        answer: The text that was written.
         source: The record.
-        needs_headings: Whether a text without headings is taken for something else than a summary.
+        needs_headings: Whether a text without headings is refused.
 
     Raises:
-        SummaryError: It is empty, a refusal or an error message, or no summary at all.
+        SummaryError: It is empty, a refusal or an error message, or no summary, or only false
+            quotations.
     """
     # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
     answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -154,7 +155,7 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
 
 
 def cleaned(answer: str) -> str:
-    """The summary in `answer`: without thinking aloud, and out of its wrapping."""
+    """The summary in `answer`: without its analysis, tags and fence."""
     text = _ANALYSIS.sub("", answer).strip()
     found = _SUMMARY.search(text)
     text = found[1].strip() if found else text
@@ -173,7 +174,7 @@ def is_refusal(text: str) -> bool:
 
 
 def _has_content(text: str) -> bool:
-    """Whether anything stands under the headings."""
+    """Whether `text` contains more than headings and empty lines."""
     lines = (line for line in text.splitlines() if not _HEADING.match(line))
     return any(not _EMPTY_LINE.match(line) for line in lines)
 

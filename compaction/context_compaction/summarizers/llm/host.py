@@ -1,4 +1,4 @@
-"""The writer that the host brings: prose that its own model wrote, checked like any model's."""
+"""The host as the writer: prose that its own model wrote, checked like any model's."""
 
 from context_compaction.errors import SummaryError
 from context_compaction.summarizers.llm import check
@@ -9,7 +9,7 @@ from context_compaction.tokens.counter import MessageCounter
 def accept(
     text: str, source: check.GroundingSource, max_tokens: int, count: MessageCounter
 ) -> Prose:
-    """The host's summary as it may be used; its form is the host's choice.
+    """The host's summary, checked; it needs no headings.
 
     Raises:
         SummaryError: It is empty, a refusal or an error message, or has more than `max_tokens`.

@@ -1,7 +1,7 @@
 """Which language a text is in, where that is plain: by its script, then by its small words.
 
-It only serves to tell a model, and to notice, that a summary must be in the user's language. So it
-prefers to say nothing: code, names and short texts have no language.
+It only serves to ask a model for a summary in the user's language, and to check that. So it prefers
+to return None: code, names and short texts have no language.
 """
 
 import re

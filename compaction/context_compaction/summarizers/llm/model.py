@@ -1,7 +1,7 @@
-"""A language model as the summary writers see it: a prompt goes in, text and its price come out.
+"""A language model as the summary writers see it: it takes a prompt and returns text and its price.
 
 Two implementations: `summarizers.anthropic` asks Anthropic's API, and the server's `sampling` asks
-the model of the MCP client. A program that uses the library may bring its own.
+the model of the MCP client. A program that uses the library may pass its own.
 """
 
 from collections.abc import Awaitable, Callable
@@ -20,8 +20,8 @@ class ModelPrompt:
 
     Attributes:
         system: Our instructions; the same bytes for every conversation.
-        user: What to work on, with everything that others wrote escaped.
-        max_tokens: What the answer may count.
+        user: The material, with everything that others wrote escaped.
+        max_tokens: Most tokens of the text that is asked for.
     """
 
     system: str
@@ -31,14 +31,14 @@ class ModelPrompt:
 
 @dataclass(frozen=True, slots=True)
 class ModelUsage:
-    """What requests to a model took, in its own tokens unless `is_estimated`.
+    """The usage of requests to a model, in its own tokens unless `is_estimated`.
 
     Attributes:
         requests: Requests that were answered.
-        input_tokens: Tokens read, those of the prompt cache aside.
+        input_tokens: Tokens of the prompts, without those of the prompt cache.
         output_tokens: Tokens written.
-        cache_read_tokens: Tokens that the prompt cache had.
-        cache_write_tokens: Tokens put into the prompt cache.
+        cache_read_tokens: Tokens read from the prompt cache.
+        cache_write_tokens: Tokens written to the prompt cache.
         cost_dollars: By the provider's list price; 0 where the price is not known.
         is_estimated: Whether the tokens are our estimate, because the model does not report them.
     """
@@ -63,20 +63,20 @@ class ModelUsage:
         )
 
     def as_json(self) -> JsonObject:
-        """The figures for a receipt."""
+        """The fields by name, for a receipt."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelAnswer:
-    """What a model answered.
+    """The answer of a model.
 
     Attributes:
         text: Its text; may be empty.
-        usage: What it took.
+        usage: Its tokens and price.
         is_cut_off: Whether the text ends where it reached the limit of its length.
         failure: Why this is no answer, as a sentence: a refusal, a tool call, a text that broke
-            off. It took tokens all the same.
+            off. `usage` counts all the same.
     """
 
     text: str
@@ -86,7 +86,7 @@ class ModelAnswer:
 
 
 class SummaryModel(Protocol):
-    """Something that writes text."""
+    """A language model that writes summaries."""
 
     @property
     def writer(self) -> str:
@@ -95,24 +95,24 @@ class SummaryModel(Protocol):
 
     @property
     def model(self) -> str:
-        """Which model writes, as far as that is known."""
+        """The model's name, as far as that is known."""
         ...
 
     @property
     def window_tokens(self) -> int:
-        """What a request and its answer may count together."""
+        """Most tokens of a request and its answer together."""
         ...
 
     @property
     def timeout_seconds(self) -> float:
-        """How long one compaction may wait for this model, all its requests together."""
+        """Limit of one compaction for this model, all its requests together."""
         ...
 
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
-        """The answer to `prompt`; `tell` hears of its growth where the model streams.
+        """The answer to `prompt`; a model that streams awaits `tell` for each piece of it.
 
         Raises:
-            PromptTooLongError: The model takes less; the same prompt must not be sent again.
+            PromptTooLongError: The prompt exceeds the model; it must not be sent again.
             SummaryError: There is no answer.
 
         Cancellation ends the request.

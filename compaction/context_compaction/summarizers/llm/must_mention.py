@@ -1,6 +1,6 @@
 """What a summary of a record should not leave out: names that were given, that failed, that recur.
 
-Pure and deterministic. It looks at the record alone, so a model cannot talk it out of anything.
+Pure and deterministic. It looks at the record alone, so a model's text cannot change the result.
 """
 
 import html
@@ -25,14 +25,14 @@ _LINE_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Salient:
-    """A name that should not be missing, and the line that says what it is about."""
+    """A name that a summary should contain, and the line of the record that has it."""
 
     name: str
     line: str
 
 
 def salient_in(messages: Messages) -> tuple[Salient, ...]:
-    """What the user named, newest first, then what failed, then what the assistant keeps naming."""
+    """The names by the user, newest first, then in errors, then those the assistant repeats."""
     found: dict[str, Salient] = {}
     for name, line in (*_asked(messages), *_failed(messages), *_worked_with(messages)):
         if len(name) >= _MIN_NAME_CHARS:
@@ -41,13 +41,13 @@ def salient_in(messages: Messages) -> tuple[Salient, ...]:
 
 
 def missing_in(text: str, salient: Iterable[Salient]) -> tuple[Salient, ...]:
-    """The items whose name does not stand in `text`."""
+    """The items whose name `text` does not contain."""
     folded = html.unescape(text).casefold()
     return tuple(item for item in salient if item.name.casefold() not in folded)
 
 
 def one_line(text: str) -> str:
-    """`text` on one line, bounded."""
+    """`text` on one line of at most 200 characters."""
     flat = " ".join(text.split())
     return flat if len(flat) <= _LINE_CHARS else flat[: _LINE_CHARS - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""What a model is asked: the record as escaped data, in our prompt files, as short as it must be.
+"""The request to a model: the record as escaped data, in our prompt files, as short as it must be.
 
 A record that is short is shown whole. Of a longer one the model gets the log and the facts that the
 writer without a model makes, and what user and assistant said, with results and calls cut down step
@@ -100,20 +100,20 @@ _SLOT = re.compile(r"\{(\w+)\}")
 
 @dataclass(frozen=True, slots=True)
 class SummaryJob:
-    """What a model is to summarise.
+    """The input and the settings of a model's summary.
 
     Attributes:
-        messages: The originals of all that the summary stands for.
+        messages: The originals of all that the summary replaces.
         numbers: The number of each of these in the transcript; None for one without.
         extracts: Log and facts that were made of them without a model.
         kept: The messages that stay in full after the summary ...
         kept_numbers: ... and their numbers.
         previous: The text of the earlier summaries; empty where there were none.
-        has_originals: Whether `messages` says all that `previous` says.
-        max_tokens: What the prose may count.
+        has_originals: Whether `messages` contains all that `previous` summarises.
+        max_tokens: Most tokens of the prose.
         pinned: Texts that are kept verbatim beside it, each with when it was said.
-        instructions: What the user wants it to dwell on.
-        language: The language that the user writes in, where that is plain.
+        instructions: The subjects that the user wants weighed most.
+        language: English name of the user's language; None where it is not plain.
         is_turn_prefix: Whether it is the beginning of the running turn.
         outline: Which headings it has: "summary" or "nine_sections", a file of `prompts/`.
         too_long: How the record is made shorter for a model that it is too long for ...
@@ -139,7 +139,7 @@ class SummaryJob:
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """One thing that was said, with its number in the transcript and who said it."""
+    """A text, call or result of a message, with the message's number and the speaker."""
 
     number: int | None
     speaker: str
@@ -177,7 +177,7 @@ def versions(
 
 
 def fullest_prompt(assignment: SummaryJob, count: MessageCounter) -> ModelPrompt:
-    """The fullest request that is not too long, for a model that can't say that it is.
+    """The fullest request that is not too long, for a model that can't report that it is.
 
     Where all are, it is the shortest.
     """
@@ -191,18 +191,18 @@ def fullest_prompt(assignment: SummaryJob, count: MessageCounter) -> ModelPrompt
 
 
 def room_for_record(assignment: SummaryJob, window_tokens: int) -> int:
-    """What a record may count in one request to a window that holds the answer as well."""
+    """Most tokens of a record in one request to a window that holds the answer as well."""
     room = window_tokens - answer_tokens(assignment.max_tokens) - _FRAME_TOKENS
     return max(0, min(room, _most_tokens(assignment)))
 
 
 def answer_tokens(max_tokens: int) -> int:
-    """What an answer may count at most: twice what was asked, and what the model thinks before."""
+    """Most tokens of an answer: twice what was asked, and the model's thinking before it."""
     return max_tokens * 2 + _THINKING_TOKENS
 
 
 def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[PromptPart]:
-    """What the messages say; thinking is left out, pictures and documents are named.
+    """The parts of the messages; thinking is left out, pictures and documents are named.
 
     Args:
         messages: The messages.
@@ -224,12 +224,13 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
 
 
 def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> list[PromptPart]:
-    """The parts cut to their two ends, saying how much is left out.
+    """The parts cut to their two ends, with the number of characters left out between.
 
     Args:
-        parts: What was said.
-        result_chars: Of each result.
-        said_chars: Of each text. A call has a quarter: it may be the only place of an edit.
+        parts: The parts.
+        result_chars: Most characters of each result.
+        said_chars: Most characters of each text. A call has a quarter: it may be an edit's only
+            place.
     """
     return [replace(part, text=_clipped(part, result_chars, said_chars)) for part in parts]
 
@@ -243,7 +244,7 @@ def _clipped(part: PromptPart, result_chars: int, said_chars: int) -> str:
 
 
 def each_result_once(parts: Sequence[PromptPart]) -> list[PromptPart]:
-    """The parts with a long result that came before, word for word, named by its first number."""
+    """The parts; a long result that repeats one is replaced by the number of the first."""
     first: dict[str, int | None] = {}
     shown: list[PromptPart] = []
     for part in parts:
@@ -264,7 +265,7 @@ def without_oldest_work(parts: Sequence[PromptPart], share: float) -> list[Promp
 
 
 def render_messages(parts: Sequence[PromptPart]) -> str:
-    """The parts as escaped data, each tagged with who speaks."""
+    """The parts as escaped data, each tagged with its number and speaker."""
     return "\n".join(
         f'<part n="{"" if part.number is None else part.number}" from="{part.speaker}">'
         f"{escaped(part.text)}</part>"
@@ -307,7 +308,7 @@ def _without_oldest(
 ) -> Iterator[tuple[str, list[PromptPart], str, str]]:
     """The record without its oldest groups of messages, more of them each time, the newest never.
 
-    What an earlier summary said of them stands in for them.
+    The previous summary replaces them.
     """
     messages, numbers = assignment.messages, assignment.numbers
     starts = groups_of(messages)
@@ -324,7 +325,7 @@ def _without_oldest(
 
 
 def groups_of(messages: Messages) -> list[int]:
-    """Where each group of messages begins: an answer of the model with all that came upon it."""
+    """The position of the first message of each group: the model's answer and what follows it."""
     return [
         at
         for at, message in enumerate(messages)
@@ -372,7 +373,7 @@ def _system(assignment: SummaryJob) -> str:
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:
-    """The template, filled in one pass: what is put in is not searched for slots."""
+    """The template, filled in one pass: values are not searched for slots."""
     return _SLOT.sub(lambda slot: values[slot[1]], _file(template)).strip()
 
 
@@ -404,7 +405,7 @@ def _json(value: object) -> str:
 
 
 def _ends(text: str, max_chars: int, *, has_definitions: bool = False) -> str:
-    """The two ends of `text`, and where asked the signatures of what stands between them."""
+    """The two ends of `text`, and where asked the signatures of what is between them."""
     if len(text) <= max_chars:
         return text
     head, tail = max_chars * 3 // 4, max_chars // 4

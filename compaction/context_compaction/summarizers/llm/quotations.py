@@ -1,7 +1,7 @@
-"""Quotations in a summary that nobody said, and what is put into the user's mouth.
+"""Quotations in a summary that nobody said, and words that are falsely given as the user's.
 
-Models invent consent ("the user said: go ahead and delete it"), and a tool's words come back as
-the user's. A line with such a quotation goes as a whole, because the claim around it is as wrong.
+Models invent consent ("the user said: go ahead and delete it"), and quote a tool's words as the
+user's. A line with such a quotation is removed as a whole, because the claim around it is as wrong.
 """
 
 import html
@@ -33,7 +33,7 @@ _NOT_SPOKEN = re.compile(r"[\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class SpokenText:
-    """What was said, folded for comparison: by the user, and by anybody."""
+    """The texts of the user and those of anybody, folded for comparison."""
 
     user: str
     anybody: str
@@ -56,7 +56,7 @@ def without_false_quotations(text: str, said: SpokenText) -> tuple[str, tuple[st
 
 
 def without_quotations(text: str) -> str:
-    """`text` without anything in quotation marks: what the writer says in words of its own."""
+    """`text` without anything in quotation marks: the writer's own words."""
     return _QUOTATION.sub(" ", text)
 
 
@@ -78,5 +78,5 @@ def _is_utterance(text: str) -> bool:
 
 
 def _is_said(quotation: str, said: str) -> bool:
-    """Whether every part of `quotation` between its gaps stands in `said`, punctuation aside."""
+    """Whether `said` contains every part of `quotation` between its gaps, punctuation aside."""
     return all(folded(part) in said for part in _GAP.split(quotation))

@@ -1,7 +1,7 @@
-"""Numbers of messages in a summary: what is said to stand in a message must stand in or near it.
+"""Numbers of messages in a summary: what a line cites must be in its message or near it.
 
 A reader follows a number to the message itself, so a wrong one is worse than none. A number that no
-message has goes; so does one near which nothing stands of what its line quotes or names. The
+message has is removed; so is one near which no message contains what its line quotes or names. The
 statement stays: it is checked by its words.
 """
 
@@ -25,8 +25,8 @@ class NumberedTexts:
     """The messages that a summary may name.
 
     Attributes:
-        texts: What each says, in small letters, by its number.
-        others: Numbers of messages that it may name too, and whose text is not at hand.
+        texts: The lower-case text of each, by its number.
+        others: Numbers of messages that it may name too, whose text is not available.
     """
 
     texts: Mapping[int, str] = field(default_factory=dict[int, str])
@@ -37,7 +37,7 @@ class NumberedTexts:
         return number in self.texts or number in self.others
 
     def stands_near(self, words: Sequence[str], first: int, last: int) -> bool:
-        """Whether any of `words` stands in a message from `first` to `last`, or just beside."""
+        """Whether a message in or near the range contains any of `words`; True for `others`."""
         if self.others.intersection((first, last)):
             return True
         near = range(first - _NEAR_MESSAGES, last + _NEAR_MESSAGES + 1)
@@ -45,7 +45,7 @@ class NumberedTexts:
 
 
 def without_false_numbers(text: str, numbered: NumberedTexts) -> tuple[str, tuple[str, ...]]:
-    """`text` without numbers of messages that are not so, and the lines that had them."""
+    """`text` without false numbers of messages, and the lines that contained them."""
     if not numbered.texts:
         return text, ()
     lines = text.split("\n")
@@ -83,7 +83,7 @@ def _is_so(part: str, words: Sequence[str], numbered: NumberedTexts) -> bool:
 
 
 def _named_in(line: str) -> Iterator[str]:
-    """What a line quotes, and the names in it."""
+    """The quotations and the names in a line."""
     yield from (quoted.strip(" .,;:!?") for quoted in _QUOTED.findall(line))
     yield from (name for name in names_in(line) if kind_of(name))
 

@@ -1,7 +1,7 @@
-"""The writer that asks a model: a first draft, a check, at most one repair, and an honest end.
+"""The writer that asks a model: a first draft, a check, at most one repair, a summary or an error.
 
-Whatever goes wrong, from no answer to an answer that is no summary, is a `SummaryError` with its
-reason; the caller then uses verbatim extracts. Nothing here makes up text.
+Every failure, from no answer to an answer that is no summary, raises a `SummaryError` with its
+reason; the caller then uses verbatim extracts. Nothing here writes text of its own.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -46,8 +46,8 @@ class Prose:
     """A summary that passed the checks.
 
     Attributes:
-        text: The prose, at most `max_tokens` of the assignment.
-        warnings: What was taken out.
+        text: The prose.
+        warnings: What a reader should know of it, as sentences.
         route: How the record was shown: "whole", "extracts, results of 500 characters"…
         was_repaired: Whether there was a repair round.
     """
@@ -59,7 +59,7 @@ class Prose:
 
 
 class ModelCalls:
-    """The requests of one compaction to its model: one time limit for all, and their sum."""
+    """The requests of one compaction to its model: one time limit for all, and total usage."""
 
     def __init__(self, model: SummaryModel, tell: TellChars) -> None:
         self.model: SummaryModel = model
@@ -92,7 +92,7 @@ async def write_prose(
     """The model's summary of the assignment, checked.
 
     Raises:
-        SummaryError: There is none that may be used; the text says why.
+        SummaryError: There is none that may be used; the text names the reason.
     """
     answer, route = await _first_answer(assignment, calls, count)
     draft = await to_thread.run_sync(check.draft_of, answer.text, source)
@@ -109,7 +109,7 @@ async def write_prose(
 
 
 def finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
-    """The draft as it may be used, and what a reader should know about it."""
+    """The draft as prose, with warnings about removed quotations and numbers."""
     warnings: list[str] = []
     if draft.removed:
         shown = "; ".join(line[:120] for line in draft.removed[:3])
@@ -129,8 +129,8 @@ def finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = Fals
 async def gathered(tasks: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
     """The results of all tasks, `at_once` of them running at a time.
 
-    The first error, by place, is raised after all have ended: what each costs is then known, and a
-    caller that collects questions has collected them all.
+    The first error, by place, is raised after all have ended: the cost of each is then known, and a
+    caller that collects questions has all of them.
     """
     results: dict[int, T] = {}
     errors: dict[int, Exception] = {}
@@ -154,7 +154,7 @@ async def gathered(tasks: Sequence[Callable[[], Awaitable[T]]], at_once: int) ->
 async def _first_answer(
     assignment: SummaryJob, calls: ModelCalls, count: MessageCounter
 ) -> tuple[ModelAnswer, str]:
-    """The answer to the fullest request that the model takes, and which that was."""
+    """The answer to the fullest request that the model takes, and the name of that request."""
     limit_tokens = room_for_record(assignment, calls.model.window_tokens)
     retries = assignment.retries
     wanted = versions(assignment, count)
@@ -178,7 +178,7 @@ async def _first_answer(
 
 
 def _one_less(retries: int, error: PromptTooLongError) -> int:
-    """How many times more a model may be asked that has just said "too long".
+    """The retries that are left after a "too long".
 
     Raises:
         SummaryError: It has been asked often enough.
@@ -195,7 +195,7 @@ def _flaws(
     source: check.GroundingSource,
     count: MessageCounter,
 ) -> list[str]:
-    """Why a draft may not be used as it is, in words for the model."""
+    """The reasons why a draft may not be used, as sentences for the model."""
     flaws: list[str] = []
     if answer.is_cut_off:
         flaws.append("The summary was cut off at its end because it is too long")
@@ -207,7 +207,7 @@ def _flaws(
 
 
 def _lacks(draft: check.CheckedDraft, source: check.GroundingSource) -> list[str]:
-    """What a draft should say and does not, where that is worth another request."""
+    """The names that a draft lacks, as a sentence, where many enough for another request."""
     missing = len(draft.missing)
     if missing < _MIN_MISSING or missing < len(source.salient) * _MISSING_SHARE:
         return []
