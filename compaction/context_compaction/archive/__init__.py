@@ -1,4 +1,4 @@
-"""The archive's protocol: append-only transcripts, outputs, and how they are found again.
+"""The archive's protocol: append-only transcripts, outputs, and search over them.
 
 Two implementations share one conformance suite. Everything here is data and types; `opening.py`
 opens the one that a place names. The line of a compaction needs no more of it than `Store`.
@@ -77,7 +77,7 @@ class Transcripts(Protocol):
 
     @property
     def redaction(self) -> RedactionMode:
-        """What becomes of secrets: "on" takes them out of all that is written from now on."""
+        """How secrets are treated: "on" removes them from all that is written from now on."""
         ...
 
     async def append(
@@ -99,7 +99,7 @@ class Transcripts(Protocol):
         or changed a message before it). The rest is written; an edited or forked history thereby
         becomes a branch. Each
         message is rendered by its `source` (the host's object). With `after`, the `head` of an
-        earlier result, the messages go on from there, and what is before it is not handed over
+        earlier result, the messages follow that history, and what precedes them is not given
         again. With `dry_run` nothing is written and the numbers are those that it would get; nor
         where the list shares fewer than `least_shared` messages with the session (`forks_at`).
         """
@@ -117,8 +117,8 @@ class Transcripts(Protocol):
     ) -> None:
         """Keep outputs, a receipt, and the context that a compaction left; durable on return.
 
-        `head` names the history that was compacted, as `append` gave it, and `listed` the same
-        with what stood for its beginning.
+        `head` names the history that was compacted, as `append` returned it, and `listed` the
+        same with what replaced its beginning.
         """
         ...
 
@@ -148,11 +148,11 @@ class Transcripts(Protocol):
         ...
 
     async def history(self, session_id: str, head: str) -> History:
-        """The history that `head` names, by 12 characters or more of what `append` gave."""
+        """The history that `head` names, by 12 characters or more of what `append` returned."""
         ...
 
     async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
-        """The histories that nothing goes on from, newest first, and how many there are."""
+        """The histories that nothing continues, newest first, and how many there are."""
         ...
 
     async def receipts(
@@ -165,7 +165,7 @@ class Transcripts(Protocol):
     ) -> list[JsonObject]:
         """The receipts of the session's compactions, oldest first.
 
-        With `heads`, what `append` named the histories of a list, only those that the list went
+        With `heads`, the names that `append` returned for a list, only those that the list went
         through: never of another branch. Without the first `after` of them, or with the last ones
         alone where that is negative; at most `limit`.
         """
@@ -176,7 +176,7 @@ class Transcripts(Protocol):
         ...
 
     async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
-        """What the compaction came to whose receipt is the one at `number`, from 0, the oldest."""
+        """The lists before and after the compaction with receipt `number`, from 0, the oldest."""
         ...
 
 
@@ -209,7 +209,7 @@ class Store(Transcripts, Outputs, Protocol):
 
 
 class Search(Protocol):
-    """How sessions and what was said in them are found again."""
+    """Search over sessions and over the contents of messages and outputs."""
 
     async def search(self, query: Query) -> SearchPage:
         """Find text in messages and outputs; sees everything appended before the call."""
@@ -230,7 +230,7 @@ class Search(Protocol):
 
 
 class Tokens(Protocol):
-    """The tokens that let callers in."""
+    """The access tokens of the archive's tenant."""
 
     async def keep_token(self, token: AccessToken) -> None:
         """Keep a token, durably."""
@@ -245,15 +245,15 @@ class Tokens(Protocol):
         ...
 
     async def revoke_token(self, token_id: str) -> bool:
-        """Forget a token, durably; whether there was one."""
+        """Remove a token, durably; return whether it existed."""
         ...
 
 
 class Maintenance(Protocol):
-    """What an archive takes, for how long, and in which state it is."""
+    """An archive's sizes, retention, copying and health."""
 
     async def retain(self, session_id: str, *, retained: bool = True) -> None:
-        """Keep a session, and those that it started, from retention; or no longer."""
+        """Exempt a session, and those that it started, from retention; or end that."""
         ...
 
     async def usage(self) -> Usage:
@@ -261,19 +261,19 @@ class Maintenance(Protocol):
         ...
 
     async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
-        """Remove the sessions that `rules` choose, and what no session names; or say which."""
+        """Remove the sessions that `rules` choose, and what no session names; or return which."""
         ...
 
     async def delete(self, session_ids: Sequence[str]) -> int:
-        """Remove sessions with all their bytes; how many bytes that freed.
+        """Remove sessions with all their bytes; return the bytes freed.
 
-        Content that another session shares goes with the last one. Nothing of the sessions can be
-        found or read afterwards. Without ids, only what no session names is removed.
+        Content that another session shares is removed with the last one. Nothing of the sessions
+        can be found or read afterwards. Without ids, only what no session names is removed.
         """
         ...
 
     async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
-        """What the session holds in the order in which it came, without the first `after` records.
+        """The session's records in the order of their numbers, without the first `after`.
 
         At most `limit`, and fewer where they are large; none at the end, or without such a session.
         """
@@ -287,7 +287,7 @@ class Maintenance(Protocol):
         after: int,
         parent_session_id: str | None = None,
     ) -> None:
-        """Take over records of another archive behind the `after` that the session holds already.
+        """Append records of another archive to the `after` that the session holds already.
 
         Raises:
             SettingsError: The session holds another number of records.
@@ -307,7 +307,7 @@ class Archive(Store, Search, Maintenance, Tokens, Protocol):
 
     @property
     def tenant(self) -> str:
-        """Whose sessions these are; nothing of another tenant's can be read or written here."""
+        """The owner of these sessions; nothing of another tenant's can be read or written here."""
         ...
 
     async def for_tenant(self, tenant: str) -> "Archive":

@@ -1,4 +1,4 @@
-"""Taking the sessions of one archive over into another, whatever stores them.
+"""Copying the sessions of one archive into another, whatever stores them.
 
 Records are copied in their order, and those that the target holds already are passed over: so a
 copy that was broken off goes on where it stopped, and one that is run again takes over what is new.
@@ -18,7 +18,7 @@ Report = Callable[[SessionInfo, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """What a copy came to.
+    """The counts of a copy.
 
     Attributes:
         session_count: The sessions of the source.
@@ -39,7 +39,7 @@ async def copy_archive(
     Args:
         source: It is only read.
         target: It may hold other sessions, and beginnings of these.
-        report: Told of each session that is there, with how many records it has.
+        report: Called with each copied session and the number of its records.
 
     Raises:
         ArchiveError: An archive failed, or the target holds another session of the same name.

@@ -20,7 +20,7 @@ def decode_cursor(cursor: str) -> tuple[float, int]:
     """The two numbers of a cursor.
 
     Raises:
-        QueryError: We did not make this cursor.
+        QueryError: The cursor is not one that `encode_cursor` returned.
     """
     try:
         values: Any = json.loads(urlsafe_b64decode(cursor.encode()))

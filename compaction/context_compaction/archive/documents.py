@@ -1,7 +1,7 @@
 """What the index holds: of a message its role, tools and text; of an output its text in parts.
 
 Role and tools are found when a message is appended, where the calls before a result are at hand,
-and stand in its record's head. The text is found when it is indexed.
+and kept in its record's head. The text is found when it is indexed.
 """
 
 import re
@@ -92,17 +92,17 @@ def message_text(raw: JsonObject, format: str) -> str:
     """The text of a stored message, at most `MAX_INDEXED_CHARS`, as its hits count positions.
 
     Text, names and arguments of calls, and results; no pictures and no thinking. A message that
-    the format can no longer read (it was stored by another version) gives all its strings.
+    the format can no longer read (it was stored by another version) returns all its strings.
     """
     return read_stored(raw, format).text
 
 
 @dataclass(frozen=True, slots=True)
 class StoredText:
-    """What is found of a stored message.
+    """The searchable text of a stored message.
 
     Attributes:
-        text: Its text, as `message_text` gives it.
+        text: Its text, as `message_text` returns it.
         called_paths: By call id, the paths that each call in it names.
         answered_calls: The ids of the calls that it answers.
         is_own: Whether all of it is calls of our own tools or their answers.

@@ -37,7 +37,7 @@ class Node:
         content: Content hash of the message.
         number: That of its record.
         place: Where the message's record is; None for an entry of a context.
-        stands_for: Of a message of ours, the head of the history that it took the place of.
+        stands_for: Of a message of ours, the head of the history that it replaced.
     """
 
     seq: int
@@ -74,7 +74,7 @@ class Placed:
     Attributes:
         seqs: For each message its number; None where it is new.
         repeats: The parts that other histories contain, and are to be named as such.
-        forks_at: The first new message before which the session goes on otherwise; None where the
+        forks_at: The first new message before which the session continues otherwise; None where the
             list only goes on from where a history ended.
     """
 
@@ -99,7 +99,7 @@ class HistoryTree:
     Attributes:
         nodes: By chain hash.
         runs: By the chain hash after their last message.
-        continued: Histories that a message or a run goes on from.
+        continued: Histories that a message or a run continues.
         contexts_of: For a history, the contexts that compactions made of it.
         by_content: By content hash, the nodes that end with such a message, as they were learnt.
     """
@@ -286,7 +286,7 @@ class HistoryTree:
     ) -> Placed:
         """The same for the end of a list, behind the history `after`.
 
-        `is_system` tells of a number whether it is that of a host's own message.
+        `is_system` returns whether a number is that of a host's own message.
         """
         new = (at for at, name in enumerate(chain) if not self.holds(name))
         if not any(content in self.by_content for content in contents[next(new, len(chain)) :]):
@@ -405,7 +405,7 @@ class HistoryTree:
         return seqs
 
     def branches(self) -> list[str]:
-        """The histories that nothing goes on from, the newest first."""
+        """The histories that nothing continues, the newest first."""
         ends: dict[str, int] = {
             name: node.number for name, node in self.nodes.items() if node.place is not None
         }

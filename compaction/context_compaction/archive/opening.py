@@ -33,8 +33,8 @@ def open_archive(
             `postgresql://…` with the extra `postgres`: see docs/how-to/postgresql.md.
         index_root: For a folder, another one on a local disk for search indexes, by default the
             user's cache folder.
-        redaction: What becomes of secrets: "off" looks for none, "warn" keeps everything as it is
-            and has compactions report them, "on" takes them out of whatever is written.
+        redaction: How secrets are treated: "off" looks for none, "warn" keeps everything as it is
+            and has compactions report them, "on" removes them from whatever is written.
 
     Raises:
         SettingsError: There is no such kind of archive.

@@ -1,7 +1,7 @@
 """The process in which a caller's pattern is compiled and matched: see `patterns.py`.
 
-Started as a file, so that it imports nothing of ours. Lines of JSON come in and go out: first the
-pattern, which is answered with what is wrong with it or null; then lists of texts, each answered
+Started as a file, so that it imports nothing of ours. It reads and writes lines of JSON: first
+the pattern, which is answered with its error or null; then lists of texts, each answered
 with where the first match of each text begins, -1 where there is none.
 """
 

@@ -55,7 +55,7 @@ async def open_matcher(
     """A matcher for `pattern`. What is going on in it ends with the block, however that is left.
 
     Args:
-        pattern: What the caller gave.
+        pattern: The caller's pattern.
         also_as_text: Whether the plain text is looked for too, and alone where it is no pattern.
         skip_empty: Whether a match without a character counts for none.
 
@@ -128,7 +128,7 @@ class _Worker:
         self._answers = BufferedByteReceiveStream(answers)
 
     async def begin(self, *, also_as_text: bool, skip_empty: bool) -> str | None:
-        """Have the pattern compiled; what is wrong with it."""
+        """Have the pattern compiled; return its error, None where it has none."""
         request = {
             "pattern": self._pattern,
             "also_as_text": also_as_text,
@@ -164,7 +164,7 @@ class _Worker:
 
 @asynccontextmanager
 async def _process() -> AsyncGenerator[tuple[ByteSendStream, ByteReceiveStream]]:
-    """What a new process is told by, and what it answers by; it is gone after the block."""
+    """The input and output of a new process, which is ended after the block."""
     try:
         # -P: no file beside ours is taken for a module of that name.
         process = await anyio.open_process([sys.executable, "-P", str(_WORKER)])

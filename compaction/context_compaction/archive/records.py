@@ -7,14 +7,14 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
 
 - session: v, session, parent. Opens every segment.
 - message: seq, hash, parent, format, role, tools, and at: when it was archived by our own clock,
-  while `ts` is when it was said. Body: the host's object.
+  while `ts` is the message's own time. Body: the host's object.
 - output: id, sha256, media, bytes, chars, lines, tool, call. Body: see `outputs.py`.
 - pin: pinned. Body: nothing.
 - run: head, parent, source, count. The history `head` is `parent` with the last `count` messages of
   the history `source`, which are not written again. Body: nothing.
 - receipt: of (the history that was compacted), left (the one that its context is), outputs (the
   ids of what the compaction kept). Body: the receipt.
-- context: of, listed (the same list with what stood for its beginning, or ""), entries, each
+- context: of, listed (the same list with what replaced its beginning, or ""), entries, each
   [content hash, seq or -1, number of the edited original or -1], and of a message of ours that
   stands for others the head of their history.
   Body: the raw messages of the entries whose seq is -1, in order.
@@ -42,7 +42,7 @@ BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record to be written; `body` is JSON text, as `externalise` gives it."""
+    """One record to be written; `body` is JSON text, as `externalise` returns it."""
 
     head: JsonObject
     body: str = "null"
@@ -78,7 +78,7 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
 
     A string above `INLINE_LIMIT_BYTES` becomes `{"$blob": its hash}`; `put` keeps its bytes (UTF-8,
     lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
-    gets one more "$", which `restore` takes away.
+    gets one more "$", which `internalise` removes.
     """
     text = ascii_json(value)
     if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
@@ -103,7 +103,7 @@ def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
 
 
 def internalise(value: Any, get: Callable[[str], bytes]) -> Any:
-    """What `externalise` was given; `get` returns the bytes of a hash."""
+    """The value that `externalise` took; `get` returns the bytes of a hash."""
     if is_object(value):
         if value.keys() == {_BLOB_KEY}:
             return get(value[_BLOB_KEY]).decode("utf-8", "surrogatepass")

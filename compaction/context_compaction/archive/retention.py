@@ -1,4 +1,4 @@
-"""What may go: which sessions are chosen, and what that frees; whatever stores them."""
+"""Retention: which sessions are removed, and what that frees; whatever stores them."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from context_compaction.archive import PrunePlan, PruneRules, SessionUsage, Usag
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """What one session takes: see `SessionUsage`; `blobs` are the hashes of its large contents."""
+    """The size of one session: see `SessionUsage`; `blobs` are the hashes of its large contents."""
 
     session_id: str
     parent_session_id: str | None
@@ -51,7 +51,7 @@ def usage_of(stored: Stored) -> Usage:
 
 
 def plan_of(stored: Stored, chosen: Sequence[StoredSession]) -> PrunePlan:
-    """What deleting the `chosen` sessions comes to."""
+    """The outcome of deleting the `chosen` sessions."""
     users = Counter(digest for session in stored.sessions for digest in session.blobs)
     freed = _freed_bytes(stored, {session.session_id for session in chosen})
     sessions = tuple(_usage_of(session, stored, users) for session in chosen)
@@ -59,7 +59,7 @@ def plan_of(stored: Stored, chosen: Sequence[StoredSession]) -> PrunePlan:
 
 
 def choose(stored: Stored, rules: PruneRules) -> list[StoredSession]:
-    """The sessions that must go by `rules`, oldest first."""
+    """The sessions that `rules` remove, oldest first."""
     retained = {session.session_id for session in stored.sessions if session.is_retained}
     users = Counter(digest for session in stored.sessions for digest in session.blobs)
     total = stored.total_bytes - stored.bytes_of(stored.blob_bytes.keys() - users.keys())

@@ -168,9 +168,9 @@ class TranscriptState:
                 self.contexts[name] = stored
 
     def standing(self, contents: Sequence[str], chain: Sequence[str]) -> Standing | None:
-        """What stands for the longest beginning of a list that a stored context was made of.
+        """The stored context that replaces the longest beginning of a list that one was made of.
 
-        None where the list has that already. What a context stands for may itself be compacted
+        None where the list contains that already. What a context stands for may itself be compacted
         further in a list that went on from that context.
 
         Args:
@@ -216,7 +216,7 @@ class TranscriptState:
         return [node.seq for node in self.newest_nodes(*starts)]
 
     def newest_nodes(self, *starts: str) -> list[Node]:
-        """The same as nodes: what a compaction wrote, and a host says again, has no number.
+        """The same as nodes: what a compaction wrote, and a host repeats, has no number.
 
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
@@ -314,13 +314,13 @@ def numbered(
     *,
     opens: bool,
 ) -> list[Record]:
-    """`records` with their numbers, after one that names the session where that is to be said.
+    """`records` with their numbers, after one that names the session where needed.
 
     Args:
         state: What is known of the session so far.
         session_id: The session.
         parent_session_id: The session that started it, unless another is known already.
-        records: What comes next, of one call.
+        records: Those that follow, of one call.
         opens: Whether to name it in any case, since what follows may be read by itself.
     """
     parent = state.parent_session_id or parent_session_id

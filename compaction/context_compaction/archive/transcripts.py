@@ -1,6 +1,6 @@
 """Transcripts: what a session holds, what of a list is new, and how it is written and read.
 
-Everything blocks and runs in one thread at a time, which whoever opens an archive sees to.
+Everything blocks and runs in one thread at a time, which the opener of an archive ensures.
 """
 
 from collections.abc import Collection, Sequence
@@ -69,7 +69,7 @@ class Sessions(Protocol[S]):
         ...
 
     def writing(self, session_id: str) -> AbstractContextManager[S]:
-        """Nobody else writes to the session in the block; gives its state now."""
+        """Nobody else writes to the session in the block; yields its current state."""
         ...
 
     def write(
@@ -95,7 +95,7 @@ class TranscriptStore(Generic[S]):
     """All transcripts of one archive."""
 
     def __init__(self, sessions: Sessions[S], blobs: Blobs, redacts: bool) -> None:
-        """`redacts` takes secrets out of whatever is written from now on."""
+        """`redacts` removes secrets from whatever is written from now on."""
         self._redacts = redacts
         self.blobs = blobs
         self._sessions = sessions
@@ -204,7 +204,7 @@ class TranscriptStore(Generic[S]):
         return StandingContext(found.message_count, tuple(entries), found.heads)
 
     def _kept(self, raw: Any) -> Any:
-        """`raw` as it goes into the log."""
+        """`raw` as the log holds it."""
         return redact_json(raw) if self._redacts else raw
 
     def _sync_before(self, state: S, placed: Placed, chain: Sequence[str], after: str) -> None:
@@ -527,7 +527,7 @@ def _placed(
 def _result(
     state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
 ) -> AppendResult:
-    """The answer for a list that belongs where `placed` says; what is new gets the next numbers."""
+    """The result for a list placed as in `placed`; what is new gets the next numbers."""
     numbers = count(state.next_seq)
     seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
     return AppendResult(
@@ -577,7 +577,7 @@ def _hash_source(index: int, source: JsonObject | None) -> str:
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:
-    """When a message was said: what it says itself, unless that lies in the future."""
+    """The time of a message: its own timestamp, unless that lies in the future."""
     seconds = message.timestamp_seconds
     is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + _DAY_SECONDS
     return seconds if seconds is not None and is_sane else now_seconds
@@ -613,7 +613,7 @@ def _in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> li
 
 
 def _entry(entry: ContextEntry) -> list[Any]:
-    """An entry of a context record, as records.py has it."""
+    """An entry of a context record, as records.py describes it."""
     named: list[Any] = [content_hash(entry.raw), entry.seq, entry.source_seq]
     return [*named, entry.stands_for] if entry.stands_for else named
 

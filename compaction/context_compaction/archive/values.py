@@ -1,4 +1,4 @@
-"""What goes into an archive and comes out of it: frozen data, whatever stores it."""
+"""What an archive takes and returns: frozen data, whatever stores it."""
 
 import re
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ def part_of(values: Sequence[T], after: int, limit: int | None) -> Sequence[T]:
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """What is kept of a token that lets a caller in to one tenant's archive; not the token itself.
+    """The record of an access token to one tenant's archive; not the token itself.
 
     Attributes:
         token_id: Names it; no secret.
-        user: Whose it is, for the audit log.
+        user: Its owner, for the audit log.
         scopes: What it allows.
         secret_hash: SHA-256 of its secret, in hex.
         created_seconds: Unix time.
@@ -66,17 +66,17 @@ class AppendResult:
         written: How many messages were new and are durable now.
         head: Names the history that ends with the last message, for the next call's `after`.
         heads: For each message, what names the history that ends with it.
-        forks_at: The first message, by position, before which the session goes on otherwise: there
-            the list is a branch of its own. None where it goes on from where a history ended.
+        forks_at: The first message, by position, before which the session continues otherwise:
+            there the list is a branch of its own. None where it continues from a history's end.
         standing: What a compaction left of the beginning of the list, unless the list itself
             begins with what it left.
         receipts: For each receipt of the session, oldest first, whether it is of a compaction that
             this very list went through, or what stands for its beginning.
         parent_session_id: The session that started this one.
-        is_compacted_before: Whether a compaction left something for a part of `after`, in whose
-            place that stands.
+        is_compacted_before: Whether a compaction left a context that replaces a part of
+            `after`.
         revision: Grows with every message, receipt and context of the session, whoever writes it;
-            -1 where the archive does not tell.
+            -1 where the archive does not report it.
         revision_before: The same before this call wrote.
     """
 
@@ -99,7 +99,7 @@ class StandingContext:
 
     Attributes:
         message_count: How many messages of the list it stands for.
-        entries: What stands in their place. An untouched message is the host's own object.
+        entries: The messages that replace them. An untouched message is the host's own object.
         heads: For each entry, what names the history that ends with it.
     """
 
@@ -114,7 +114,7 @@ class ContextEntry:
 
     A kept message that was edited (a result cleared, say), now or by an earlier compaction, is
     stored in its own words, with -1; `source_seq` then names the archived original. A message of
-    ours that took the place of others says in `stands_for` which history it was.
+    ours that replaced others names their history in `stands_for`.
     """
 
     seq: int
@@ -135,8 +135,8 @@ class StoredReceipt:
 class CompactedLists:
     """The list that a compaction was given, and the one that it left; None where it left none.
 
-    A message that the archive holds under its number stands by that alone, and its `raw` is empty:
-    so this is small, however long the lists are.
+    A message that the archive holds under its number is given by that alone, and its `raw` is
+    empty: so this is small, however long the lists are.
     """
 
     before: tuple[ContextEntry, ...]
@@ -149,8 +149,8 @@ class History:
 
     Attributes:
         head: Names it in pointers.
-        seqs: The numbers of its messages, oldest first. Where a summary stands in it, these are
-            the messages that it stands for.
+        seqs: The numbers of its messages, oldest first. Where it contains a summary, these
+            are the messages that the summary replaces.
         output_ids: What its compactions kept.
     """
 
@@ -351,12 +351,12 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class PruneRules:
-    """Which sessions must go. A retained session stays, and so do the sessions that it started.
+    """Which sessions to remove. A retained session stays, and so do the sessions that it started.
 
     Attributes:
-        before_seconds: Everything that was last written to before goes, by our own clock: what a
-            message says of its time may be mistaken.
-        max_bytes: Then the oldest go until logs and large contents together take no more.
+        before_seconds: Sessions last written to before this are removed, by our own clock: a
+            message's own time may be mistaken.
+        max_bytes: Then the oldest are removed until logs and large contents together take no more.
     """
 
     before_seconds: float | None = None
@@ -368,7 +368,7 @@ class PrunePlan:
     """What a call of `prune` removed, or would remove.
 
     Attributes:
-        sessions: The sessions that go, longest unused first.
+        sessions: The sessions to remove, longest unused first.
         session_count: How many there were.
         freed_bytes: What they took, with whatever no session named.
         left_bytes: What remains.
@@ -382,7 +382,7 @@ class PrunePlan:
 
 @dataclass(frozen=True, slots=True)
 class CopiedRecord:
-    """One record of a session, as another archive may take it over.
+    """One record of a session, as another archive can append it.
 
     Attributes:
         head: Its head (see `records.py`), without its number.

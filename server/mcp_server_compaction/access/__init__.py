@@ -1,1 +1,1 @@
-"""Who calls over HTTP, what they may do, and how much of it."""
+"""Callers over HTTP: identity, scopes, rates and the audit log."""

@@ -34,7 +34,7 @@ def write_audit(path: Path) -> None:
 
 
 def audit(action: str, what: str, outcome: str = "ok", **more: Any) -> None:
-    """Write down that the present caller did `action` to `what`, a session, output or query."""
+    """Log that the present caller did `action` to `what`, a session, output or query."""
     who = caller.get()
     line = {
         "time_seconds": round(time.time(), 3),

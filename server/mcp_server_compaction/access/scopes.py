@@ -31,7 +31,7 @@ _TARGETS = ("output_id", "query", "session_id", "uri")
 
 
 async def allow(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Answer only what the caller's token allows, and write down what was read.
+    """Answer only what the caller's token allows, and log what was read.
 
     Raises:
         MCPError: It lacks the scope.

@@ -30,7 +30,7 @@ BROWSER_DAYS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class NamedToken:
-    """What a token says of itself."""
+    """The parts that a token contains."""
 
     tenant: str
     token_id: str
@@ -53,7 +53,7 @@ def is_valid(stored: AccessToken, secret: str) -> bool:
 async def create_cookie(archive: Archive, principal: Principal) -> str:
     """A token for the browser in which `principal` showed another one; good for `BROWSER_DAYS`.
 
-    Those whose time is over are forgotten on the way.
+    Expired ones are removed on the way.
 
     Raises:
         ArchiveError: It cannot be kept.

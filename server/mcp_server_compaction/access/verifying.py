@@ -1,4 +1,4 @@
-"""Which token stands for whom."""
+"""Verifiers: the caller that a token identifies."""
 
 import hmac
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ _KNOWN_TOKENS = 10_000
 
 
 class Verifier(Protocol):
-    """Tells whom a token stands for."""
+    """Returns the caller that a token identifies."""
 
     async def verify(self, token: str) -> Principal | None:
         """The caller who shows `token`; None where it is none of ours, or no longer good."""
@@ -70,7 +70,7 @@ class StoredTokens:
 
 
 class AnyOf:
-    """The first that knows a token."""
+    """The first verifier that accepts a token."""
 
     def __init__(self, verifiers: Sequence[Verifier]) -> None:
         self._verifiers = verifiers

@@ -1,1 +1,1 @@
-"""What whoever runs a service looks at: metrics and traces."""
+"""Metrics and traces, for the operator of a service."""

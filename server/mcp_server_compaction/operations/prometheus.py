@@ -9,7 +9,7 @@ METRICS_PATH = "/metrics"
 
 
 def metrics_route() -> Route:
-    """Keep the figures in this process from now on, and show them.
+    """Collect the figures in this process from now on; return the route that shows them.
 
     Raises:
         SettingsError: The extra is not installed.

@@ -1,7 +1,7 @@
-"""Figures of each call, by OpenTelemetry's interface: they go where its SDK is told to send them.
+"""Figures of each call, by OpenTelemetry's interface: its SDK sends them where configured.
 
-Without an SDK that is nowhere, and costs nothing. No figure has anything of a conversation, nor
-the name of a tenant, a user or a session: those stand in the audit log.
+Without an SDK that is nowhere, and costs nothing. No figure contains anything of a conversation,
+nor the name of a tenant, a user or a session: those are in the audit log.
 """
 
 import time
@@ -69,7 +69,7 @@ async def measured(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
 
 
 def _as_sent(answered: HandlerResult) -> Mapping[str, Any]:
-    """What a tool answered, under the names of the wire."""
+    """The result of a tool, under the names of the wire."""
     if isinstance(answered, CallToolResult):
         return {"isError": answered.is_error, "structuredContent": answered.structured_content}
     return answered if isinstance(answered, dict) else {}

@@ -1,6 +1,6 @@
-"""Who may look: a program shows a token, and a browser a cookie that it got for one.
+"""Access to the pages: a program presents a token, a browser a cookie issued for one.
 
-The cookie is not that token: browsers show cookies to every port of a host. It is a short-lived
+The cookie is not that token: browsers send cookies to every port of a host. It is a short-lived
 token of its own, good for these pages alone, and never for what changes something without a look at
 where the request comes from.
 """
@@ -22,7 +22,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Access:
-    """Who has shown a token. Without a verifier (a Unix socket), whoever gets here may look."""
+    """Checks tokens and cookies. Without a verifier (a Unix socket), every caller is admitted."""
 
     def __init__(
         self, verifier: Verifier | None, archive: Callable[[], Awaitable[Archive]]
@@ -55,7 +55,7 @@ class Access:
         )
 
     async def caller(self, request: Request) -> Principal | None:
-        """Who asks; None for whoever has shown nothing."""
+        """The caller; None where the request has no valid token or cookie."""
         if self._verifier is None:
             return LOCAL_USER
         if token := bearer_token(request.headers):
@@ -65,8 +65,8 @@ class Access:
     def may_change(self, request: Request) -> bool:
         """Whether a request may change something, whoever sends it.
 
-        One with a cookie must come from a page of ours: browsers say so, and pages cannot. No
-        browser sends a token unasked.
+        One with a cookie must come from a page of ours: browsers report that, and pages cannot
+        forge it. No browser sends a token unasked.
         """
         headers = request.headers
         if request.method in _SAFE or bearer_token(headers):
@@ -83,7 +83,7 @@ def cookie_name(request: Request) -> str:
 
 
 def give_cookie(response: Response, request: Request, cookie: str) -> None:
-    """Have the browser show `cookie` from now on, until it is closed."""
+    """Set `cookie` in the browser, until it is closed."""
     response.set_cookie(
         cookie_name(request),
         cookie,

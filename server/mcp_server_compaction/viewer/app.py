@@ -1,7 +1,7 @@
 """The viewer as an ASGI application: which page answers which address, and who may ask.
 
-Whatever is not let in learns nothing but how to come in; that is decided before an address is
-looked at.
+A request that is not admitted gets only the way to log in; that is decided before its address is
+read.
 """
 
 import gc
@@ -180,9 +180,9 @@ def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
     """All pages.
 
     Args:
-        config: What the process was told.
-        access: Who may look.
-        archives: Where the archive comes from; the application closes it.
+        config: The settings of the process.
+        access: Checks who is admitted.
+        archives: Opens the archive; the application closes it.
     """
 
     def endpoint(handler: Handler) -> Callable[[Request], object]:
@@ -239,7 +239,7 @@ def viewer_app(config: Config, access: Access, archives: Archives) -> Starlette:
 
 
 class _Door:
-    """Lets a request in, or answers how to come in; puts the headers on every answer."""
+    """Admits a request, or answers with the way to log in; sets the headers of every answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app

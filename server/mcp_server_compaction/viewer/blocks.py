@@ -1,4 +1,4 @@
-"""Archived messages as blocks of a page: who spoke, what was said, called and answered."""
+"""Archived messages as blocks of a page: roles, texts, calls and results."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -63,8 +63,8 @@ class BlockView:
     Attributes:
         number: Its place in the message, from 0.
         kind: text, thinking, call, result, image, document, other, or made (a text of ours).
-        label: What stands above it; the tool of a call or result.
-        headline: One line that says what it is.
+        label: Its heading; the tool of a call or result.
+        headline: One line that describes it.
         body: Its HTML, the beginning of one that is long.
         size_chars: Length of its text.
         line_count: Lines of its text.
@@ -92,8 +92,8 @@ class MessageView:
     Attributes:
         seq: Its number; -1 for one of a context that is not archived as such.
         role: user, assistant, tool or system.
-        timestamp_seconds: When it was said; None where that is not known.
-        blocks: What it says.
+        timestamp_seconds: Its time, in Unix time; None where that is not known.
+        blocks: Its blocks that are shown.
         source_seq: The archived message that it was made of, or -1.
         left_out: How many of its blocks are not shown.
     """
@@ -116,7 +116,7 @@ class Reading:
         calls: By call id, the calls that results answer.
         max_lines: So many lines of a block are shown ...
         max_chars: ... and so many characters.
-        is_exported: Whether it stands in a file of its own, where links lead nowhere.
+        is_exported: Whether it is in a file of its own, where links lead nowhere.
     """
 
     session_id: str = ""
@@ -174,7 +174,7 @@ def block_at(raw: JsonObject, format: str, number: int) -> Block | None:
 
 
 def path_of(block: Block, calls: Mapping[str, ToolCall]) -> str:
-    """The file that a result shows, where its call names one; it says which language it is in."""
+    """The file that a result shows, where its call names one; its ending gives the language."""
     call = calls.get(block.call_id) if isinstance(block, ToolResult) else None
     use = classify(call) if call is not None else None
     return use.path or "" if use is not None and use.kind == "read" else ""
@@ -226,7 +226,7 @@ def _texts(
 
 
 def _made_label(text: str) -> str:
-    """What a text is that a compaction put there."""
+    """The label of a text that a compaction inserted."""
     return next((label for start, label in _MADE if text.startswith(start)), "Left by a compaction")
 
 
@@ -305,7 +305,7 @@ def _result(at: int, result: ToolResult, reading: Reading) -> BlockView:
 
 
 def picture(image: Image) -> Markup:
-    """A picture that stands in the transcript itself; one that stands elsewhere is named only."""
+    """A picture that the transcript itself contains; one stored elsewhere is named only."""
     data = image.data or ""
     is_known = image.media_type in _PICTURES and len(data) <= _MAX_PICTURE_CHARS
     if data and is_known and _BASE64.match(data):

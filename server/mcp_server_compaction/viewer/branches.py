@@ -13,7 +13,7 @@ _SHOWN = 30
 
 
 async def beside(visit: Visit) -> Page:
-    """`/sessions/ID/branches/A-B`: what each goes on with."""
+    """`/sessions/ID/branches/A-B`: how each continues."""
     info = await visit.archive.session_info(visit.path("session_id"))
     sides: list[History] = [
         await visit.archive.history(info.session_id, visit.path(name)) for name in ("left", "right")

@@ -1,4 +1,4 @@
-"""A compaction's page: the list before and after, what left, what stays, and why, in words."""
+"""A compaction's page: the list before and after, what was removed and kept, and why."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,8 +43,8 @@ class Row:
 
     Attributes:
         kind: "kept" (as it was), "changed" (something of it left), "replaced" or "added".
-        before: What stood there.
-        after: What stands there now; empty for "kept", since that is the same.
+        before: The entries of the list before.
+        after: Those of the list after; empty for "kept", since that is the same.
     """
 
     kind: str
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def seqs(self) -> tuple[int, ...]:
-        """The numbers of what stood there; -1 for a text of an earlier compaction."""
+        """The numbers of the entries before; -1 for a text of an earlier compaction."""
         return tuple(map(_number, self.before))
 
 
@@ -63,9 +63,9 @@ class ShownRow:
 
     Attributes:
         row: The row.
-        headlines: What stood before, a line each.
+        headlines: The entries before, a line each.
         more: How many of those are not listed.
-        views: What stands there now.
+        views: The entries after.
     """
 
     row: Row
@@ -77,7 +77,7 @@ class ShownRow:
 def rows_of(lists: CompactedLists) -> list[Row]:
     """Both lists aligned by the messages that they share.
 
-    What stood between two shared messages is replaced by what stands there now.
+    Between two shared messages, the entries before are replaced by those after.
     """
     if lists.after is None:
         return []
@@ -121,7 +121,7 @@ def _joined(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def _name(entry: ContextEntry) -> int | str:
-    """What tells that two entries are of one message: its number, or the text of ours."""
+    """The key that entries of one message share: its number, or the text of ours."""
     number = _number(entry)
     return number if number != _NONE else compact_json(entry.raw)
 
@@ -181,7 +181,7 @@ async def compaction(visit: Visit) -> Page:
 
 
 def lost_names(receipt: Mapping[str, Any], session_id: str) -> list[JsonObject]:
-    """What no longer stands in the context, by kind, each with the search that finds it."""
+    """What the context no longer contains, by kind, each with the search that finds it."""
     kinds = _object(_object(receipt.get("losses")).get("kinds"))
     return [
         {

@@ -30,14 +30,14 @@ class Comparison:
     """One comparison, while it runs and when it is done.
 
     Attributes:
-        tenant: Whose it is.
+        tenant: The tenant of the session.
         session_id: The session.
         names: The policies.
         window: The context window, in tokens; 0 until it is known.
         share: How much is done, up to 1.
         step: What is being done.
-        rows: What came of it.
-        problem: Why nothing came of it.
+        rows: Its results.
+        problem: Why there are none.
         is_over: Whether nobody waits for it any more.
     """
 
@@ -73,7 +73,7 @@ async def comparisons(app: Starlette) -> AsyncGenerator[None]:
 
 
 async def comparison(visit: Visit) -> Page:
-    """`/compare?session=ID`: the form, or how far it is, or what came of it."""
+    """`/compare?session=ID`: the form, the progress, or the results."""
     wanted = visit.query.get("session", "")
     info = await visit.archive.session_info(wanted) if wanted else None
     job: Comparison | None = visit.request.app.state.comparison
@@ -111,7 +111,7 @@ async def comparison(visit: Visit) -> Page:
 
 
 async def begin(visit: Visit) -> Response:
-    """Begin a comparison; the page of it shows how far it is.
+    """Begin a comparison; its page shows the progress.
 
     Raises:
         QueryError: Another one runs, no policy was chosen, or the session is too long.
@@ -136,7 +136,7 @@ async def begin(visit: Visit) -> Response:
 
 
 async def _messages(archive: Archive, info: SessionInfo) -> tuple[list[JsonObject], str]:
-    """The newest branch as it was said, without what compactions made of it."""
+    """The newest branch and its format, without what compactions made of it."""
     branches, _ = await archive.branches(info.session_id, limit=1)
     seqs = branches[0].seqs if branches else ()
     if not seqs:

@@ -136,7 +136,7 @@ async def _plan(
 
 
 def _cleared(planned: CompactResult | None, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-    """What a plan would change, largest first, with the beginning of what stands there."""
+    """What a plan would change, largest first, with the beginning of its text."""
     if planned is None or planned.status != "planned":
         return []
     texts = {piece.at: piece for piece in reversed(pieces)}

@@ -1,6 +1,6 @@
 """The page that hosts with MCP Apps show beside a compaction or a search.
 
-It is one document, as such hosts want it: its script and style stand in it, named by their hashes,
+It is one document, as such hosts want it: it contains its script and style, named by their hashes,
 so that nothing else runs. It loads nothing and asks the host for more by the server's own tools.
 """
 

@@ -68,7 +68,7 @@ async def _planned(visit: Visit, asked: Mapping[str, str]) -> Page:
 
 
 async def confirm_delete(visit: Visit) -> Page:
-    """`/sessions/ID/delete`: what would go."""
+    """`/sessions/ID/delete`: what would be deleted."""
     info = await visit.archive.session_info(visit.path("session_id"))
     family, _ = await visit.archive.sessions(limit=50, family_of=info.session_id)
     document: JsonObject = {"session_id": info.session_id, "messages": info.message_count}
@@ -76,7 +76,7 @@ async def confirm_delete(visit: Visit) -> Page:
 
 
 async def delete(visit: Visit) -> Response:
-    """Delete one session with all its bytes; the form says which, in words.
+    """Delete one session with all its bytes; the form names it, in words.
 
     Raises:
         QueryError: It names another.
@@ -90,7 +90,7 @@ async def delete(visit: Visit) -> Response:
 
 
 async def retain(visit: Visit) -> Response:
-    """Keep a session from retention, or no longer."""
+    """Exempt a session from retention, or end that."""
     form = await visit.form()
     keep = form.get("keep", [""])[0] == "yes"
     await visit.archive.retain(visit.path("session_id"), retained=keep)
@@ -98,10 +98,10 @@ async def retain(visit: Visit) -> Response:
 
 
 def rules_of(asked: Mapping[str, str]) -> PruneRules:
-    """The rules that a form gives.
+    """The rules that a form contains.
 
     Raises:
-        QueryError: It gives none, or no numbers.
+        QueryError: It contains none, or no numbers.
     """
     days, megabytes = (_number(asked, name) for name in ("days", "mb"))
     if days is None and megabytes is None:

@@ -1,8 +1,8 @@
-"""Texts of a transcript as HTML: all of it escaped, whatever it says.
+"""Texts of a transcript as HTML: all of it escaped, whatever it contains.
 
-Every function here gives `Markup` that Pygments, markdown-it (with HTML off) or `escape` made.
-Nothing links to another place by itself, nothing is loaded, and no attribute holds what was said,
-but for links that say where they lead.
+Every function here returns `Markup` that Pygments, markdown-it (with HTML off) or `escape` made.
+Nothing links to another place by itself, nothing is loaded, and no attribute contains transcript
+text, but for links that show where they lead.
 """
 
 import csv
@@ -88,7 +88,7 @@ def patch(lines: Sequence[str]) -> Markup:
 
 
 def log(text: str) -> Markup:
-    """What a command printed; lines that speak of an error stand out."""
+    """What a command printed; lines that report an error are highlighted."""
     lines = (
         Markup('<span class="bad">{}</span>').format(line)
         if len(line) < 2_000 and ERROR.search(line)

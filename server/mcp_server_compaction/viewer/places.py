@@ -20,7 +20,7 @@ _UUID_CHARS = 36
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A host and a working folder; the folder is empty where the file does not say it."""
+    """A host and a working folder; the folder is empty where the file does not name it."""
 
     host: str
     folder: str
@@ -64,7 +64,7 @@ class Places:
 
 
 def _names_of(path: Path) -> set[str]:
-    """What the session of a file may be called: each host has its own way."""
+    """The ids that the session of a file may have, by the ways of each host."""
     stem = path.stem
     return {stem, stem.rpartition("_")[2], stem[-_UUID_CHARS:]} - {""}
 

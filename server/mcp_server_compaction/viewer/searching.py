@@ -48,7 +48,7 @@ async def search(visit: Visit) -> Page:
 
 
 def address_of(hit: Hit) -> str:
-    """Where a hit stands."""
+    """The address of the page that contains a hit."""
     if hit.kind == "output":
         line = hit.line or 1
         start = max(1, line - 20)

@@ -1,4 +1,4 @@
-"""The list of sessions: what there is, newest first, and what each comes to."""
+"""The list of sessions, newest first, with the figures of each."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a session comes to, beside what the index knows of it."""
+    """The figures of a session beyond those in the index."""
 
     compactions: int
     output_count: int
@@ -109,7 +109,7 @@ async def figures_cell(visit: Visit) -> Page:
 
 
 async def figures_of(archive: Archive, info: SessionInfo) -> Figures:
-    """What a session comes to."""
+    """The figures of a session, from its receipts and outputs."""
     key = (archive.tenant, info.session_id, info.last_seconds)
     if key not in _figures:
         receipts = await archive.receipts(info.session_id)
@@ -125,7 +125,7 @@ async def figures_of(archive: Archive, info: SessionInfo) -> Figures:
 
 
 def is_compaction(receipt: JsonObject) -> bool:
-    """Whether a receipt tells of a compaction, and not of repairs alone."""
+    """Whether a receipt reports a compaction, and not repairs alone."""
     return receipt.get("status") == "compacted"
 
 

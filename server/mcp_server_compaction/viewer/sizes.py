@@ -48,7 +48,7 @@ class Piece:
         kind: One of `KINDS`.
         label: The tool, or the kind.
         tokens: Its estimate.
-        text: The beginning of what it says.
+        text: The beginning of its text.
     """
 
     at: int
@@ -60,7 +60,7 @@ class Piece:
 
 
 def counted_model(receipts: Sequence[JsonObject]) -> str | None:
-    """A model that is counted like the newest compaction counted; None where none says."""
+    """A model that is counted like the newest compaction counted; None where none names one."""
     for receipt in reversed(receipts):
         tokens: JsonObject = receipt.get("tokens") or {}
         family = str(tokens.get("method", "")).rpartition("/")[2]
@@ -139,7 +139,7 @@ def by_kind(pieces: Sequence[Piece]) -> dict[str, int]:
 
 
 def by_tool(pieces: Sequence[Piece]) -> list[tuple[str, int, int]]:
-    """For each tool the results that stand there and their tokens, most first."""
+    """For each tool the number of its results and their tokens, most first."""
     found: dict[str, list[int]] = {}
     for piece in pieces:
         if piece.kind == "result":

@@ -1,6 +1,6 @@
 """The size of a session's context over its messages, with its compactions as steps.
 
-A long session is counted in pieces: each request goes on for a moment and says how far it is, so
+A long session is counted in pieces: each request counts for a moment and reports its progress, so
 that no page waits for it.
 """
 
@@ -54,7 +54,7 @@ class Step:
         after: ... and after it.
         trigger: The trigger, in tokens.
         target: The target, in tokens.
-        words: What a person reads of it.
+        words: Its description, for a person.
     """
 
     number: int
@@ -71,7 +71,7 @@ _counted: OrderedDict[tuple[str, str, float, str], Counted] = OrderedDict()
 
 
 async def timeline(visit: Visit) -> Page:
-    """`/sessions/ID/timeline`: the chart, or how far the counting is."""
+    """`/sessions/ID/timeline`: the chart, or the progress of the counting."""
     info = await visit.archive.session_info(visit.path("session_id"))
     stored = await visit.archive.stored_receipts(info.session_id)
     model = counted_model([one.receipt for one in stored]) or visit.config.model

@@ -1,4 +1,4 @@
-"""A session's page: what was said, in parts, with a link to every message and every line."""
+"""A session's page: its messages, in parts, with a link to every message and every line."""
 
 from collections.abc import Sequence
 from urllib.parse import quote
@@ -88,7 +88,7 @@ async def messages(visit: Visit) -> Page:
 
 
 async def message(visit: Visit) -> Page | Response:
-    """`/sessions/ID/messages/SEQ`: one message, where it stands; as JSON, the message alone."""
+    """`/sessions/ID/messages/SEQ`: one message, in its place; as JSON, the message alone."""
     session_id, seq = visit.path("session_id"), int(visit.request.path_params["seq"])
     if visit.query.get("format") != "json":
         return redirect(f"/sessions/{quote(session_id)}?at={seq}#m{seq}")
@@ -136,7 +136,7 @@ async def output(visit: Visit) -> Page:
 
 
 async def _lines_page(visit: Visit, source: TextSource, title: str, back: str, path: str) -> Page:
-    """A text by lines, `LINES` at a time; a line too long for a page is cut and says so."""
+    """A text by lines, `LINES` at a time; a line too long for a page is cut and marked so."""
     start = visit.number("start", 1, least=1)
     found = await source.lines(start, LINES)
     text = found.text
@@ -180,7 +180,7 @@ async def _part(
 async def _with_calls(
     archive: Archive, session_id: str, start: int, stop: int, head: str | None, reading: Reading
 ) -> Sequence[ArchivedMessage]:
-    """The messages, their `reading` having learnt the calls that stand just before them."""
+    """The messages, their `reading` having learnt the calls that just precede them."""
     found = await archive.read_messages(
         session_id, max(0, start - _LOOK_BACK), max(start, stop), head=head
     )

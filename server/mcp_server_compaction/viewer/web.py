@@ -60,7 +60,7 @@ class Page:
 
     Attributes:
         template: The file of its HTML.
-        document: What it says, as JSON.
+        document: Its content, as JSON.
         shown: What the template takes beside that.
         status: The HTTP status.
     """
@@ -81,7 +81,7 @@ class Visit:
 
     @property
     def query(self) -> Mapping[str, str]:
-        """What stands after the question mark; empty values count as left out."""
+        """The parameters of the address; empty values count as left out."""
         return {name: value for name, value in self.request.query_params.items() if value}
 
     def path(self, name: str) -> str:
@@ -102,7 +102,7 @@ class Visit:
         return max(least, int(text))
 
     async def form(self) -> dict[str, list[str]]:
-        """What a form sent.
+        """The fields of a form, each with its values.
 
         Raises:
             QueryError: It is too long.
@@ -117,7 +117,7 @@ Handler: TypeAlias = Callable[[Visit], Awaitable[Page | Response]]
 
 
 async def respond(handler: Handler, visit: Visit) -> Response:
-    """The answer of `handler`; an expected failure becomes a page that says what to do."""
+    """The answer of `handler`; an expected failure becomes a page that names the remedy."""
     try:
         made = await handler(visit)
     except CompactionError as error:
@@ -167,7 +167,7 @@ def failure(error: CompactionError) -> Page:
 
 
 def problem(status: int, message: str) -> Page:
-    """A page that says no more than this."""
+    """A page that contains only this message."""
     return Page("problem.html", {"error": message, "status": status}, status=status)
 
 

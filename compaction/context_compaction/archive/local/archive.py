@@ -81,8 +81,8 @@ async def open_archive(
     Args:
         root: Holds the logs and blobs. Several processes may open it at once.
         index_root: A folder on a local disk for search indexes, by default the user's cache folder.
-        redaction: What becomes of secrets: "off" looks for none, "warn" keeps everything as it is
-            and has compactions report them, "on" takes them out of whatever is written.
+        redaction: How secrets are treated: "off" looks for none, "warn" keeps everything as it is
+            and has compactions report them, "on" removes them from whatever is written.
 
     Raises:
         ArchiveError: The folder cannot be made.
@@ -384,7 +384,7 @@ class LocalArchive:
 
         It waits for a moment in which nobody writes, 20 seconds at most, and writes the index's
         file anew, which takes time in proportion to its size: delete many sessions in one call.
-        What is killed on the way is finished by the next that opens the archive and searches.
+        A killed deletion is finished by the next process that opens the archive and searches.
 
         Raises:
             NotFoundError: There is no such session; nothing was deleted.
@@ -396,9 +396,9 @@ class LocalArchive:
         return freed
 
     def _forget(self) -> None:
-        """Take what is no longer archived out of the index, and indexes of archives that are gone.
+        """Remove what is no longer archived from the index, and indexes of archives that are gone.
 
-        Whoever deletes wants the words gone too, also those of an archive that was removed by hand.
+        A deletion removes the words too, also those of an archive that was removed by hand.
         """
         from context_compaction.archive.local.search.sqlite_file import drop_index, orphaned_indexes
 

@@ -34,7 +34,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def explain(error: OSError, path: Path, doing: str) -> ArchiveError:
-    """The archive's error for what the operating system said."""
+    """The archive's error for an error of the operating system."""
     reason = f"{doing} {path} failed: {error.strerror or error}"
     if error.errno in _FULL:
         return ArchiveFullError(
@@ -66,7 +66,7 @@ def locked(path: Path, *, shared: bool = False) -> Generator[None]:
     350 us in all (measured).
 
     Raises:
-        ArchiveBusyError: It could not be had for longer than `LOCK_TIMEOUT_SECONDS`.
+        ArchiveBusyError: Others held it for longer than `LOCK_TIMEOUT_SECONDS`.
         ArchiveError: The lock file cannot be opened.
     """
     deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
@@ -145,7 +145,7 @@ def make_folder(folder: Path) -> None:
 
 
 def close_to_others(folder: Path, names: frozenset[str]) -> None:
-    """Let nobody but the user into `folder`, where all in it is ours (`names`).
+    """Restrict `folder` to the user, where all in it is ours (`names`).
 
     Raises:
         ArchiveError: Others may write there, and it holds other things too, so that its mode is

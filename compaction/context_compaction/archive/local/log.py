@@ -259,7 +259,7 @@ def sync_segments(root: Path, key: str, segments: Collection[str], *, with_names
 
 
 def cut_segment(folder: Path, segment: str, size: int) -> None:
-    """Take away what follows byte `size` of a segment; the caller is its writer.
+    """Remove what follows byte `size` of a segment; the caller is its writer.
 
     Raises:
         ArchiveError: The segment cannot be written.

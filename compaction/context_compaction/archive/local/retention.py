@@ -1,4 +1,4 @@
-"""How much room each session takes, and how the bytes of those that go are removed.
+"""How much room each session takes, and how the bytes of deleted ones are removed.
 
 Writers hold the archive's lock together, a deletion holds it alone. So while a deletion decides
 that nothing names a blob any more, nobody can be about to name it. The long part, reading the logs

@@ -43,7 +43,7 @@ class OpenSessions:
         self._writer: Writer | None = None
 
     def close(self) -> None:
-        """Let another process take this writer's name."""
+        """Release this writer's name to other processes."""
         if self._writer is not None:
             self._writer.release()
 
@@ -52,7 +52,7 @@ class OpenSessions:
         return [key for key, state in self._states.items() if output_id in state.outputs]
 
     def forget(self, key: str) -> None:
-        """Keep no longer in memory what was deleted."""
+        """Drop a deleted session from memory."""
         self._states.pop(key, None)
 
     def state(self, session_id: str) -> LocalState:
@@ -83,7 +83,7 @@ class OpenSessions:
 
     @contextmanager
     def writing(self, session_id: str) -> Generator[LocalState]:
-        """Hold the session's lock; gives its state now, and what was written is durable after it.
+        """Hold the session's lock; yield its current state; what was written is durable after it.
 
         Others write to the session while this process waits for the device.
         """

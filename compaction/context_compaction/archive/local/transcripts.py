@@ -16,14 +16,14 @@ class LocalTranscripts(TranscriptStore[LocalState]):
     """Transcripts in a folder. `close` lets go of the writer's lock."""
 
     def __init__(self, root: Path, *, redacts: bool = False) -> None:
-        """`redacts` takes secrets out of whatever is written from now on."""
+        """`redacts` removes secrets from whatever is written from now on."""
         self.root = root
         blobs = BlobStore(root / "blobs")
         self._open = OpenSessions(root, blobs)
         super().__init__(self._open, blobs, redacts)
 
     def close(self) -> None:
-        """Let another process take this writer's name."""
+        """Release this writer's name to other processes."""
         self._open.close()
 
     def output(self, output_id: str, key: str | None = None) -> StoredOutput | None:
@@ -42,6 +42,6 @@ class LocalTranscripts(TranscriptStore[LocalState]):
         return delete_sessions(self.root, keys)
 
     def forget(self, session_ids: Sequence[str]) -> None:
-        """Keep no longer in memory what was deleted."""
+        """Drop deleted sessions from memory."""
         for session_id in session_ids:
             self._open.forget(session_key(session_id))

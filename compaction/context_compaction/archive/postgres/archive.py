@@ -79,7 +79,7 @@ async def open_archive(
         address: `postgresql://user@host/database`, with PostgreSQL's own settings and ours:
             `tenant` (whose archive, else "default"), `objects` (`s3://bucket/prefix`, for large
             contents), `connections` (at most so many of this process).
-        redaction: What becomes of secrets, as for a folder.
+        redaction: How secrets are treated, as for a folder.
 
     Raises:
         SettingsError: A setting in the address cannot be used.
@@ -101,7 +101,7 @@ class _Shared:
     Attributes:
         database: The connections.
         objects: Where large contents lie; "" for the database itself.
-        redaction: What becomes of secrets.
+        redaction: How secrets are treated.
         states: What is known of sessions.
     """
 

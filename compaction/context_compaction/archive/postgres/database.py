@@ -1,7 +1,7 @@
 """Connections, transactions and their failures.
 
 Everything blocks. A transaction is one tenant's: row-level security lets through that tenant's rows
-alone, whatever a statement says. Work whose transaction was ended by a conflict, or a lost
+alone, whatever the statement. Work whose transaction was ended by a conflict, or a lost
 connection, is done again; what was lost after COMMIT was sent is asked for by its number first, so
 that nothing is written twice.
 """
@@ -64,10 +64,10 @@ _FULL = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What an archive's address says.
+    """The settings in an archive's address.
 
     Attributes:
-        dsn: What PostgreSQL's own client is told.
+        dsn: The address for PostgreSQL's own client.
         tenant: Whose archive is opened.
         objects: Where large contents lie, as `s3://bucket/prefix`; "" for the database itself.
         connections: How many this process opens at most.
@@ -261,7 +261,7 @@ class Database:
 
     @contextmanager
     def _explaining(self) -> Generator[None]:
-        """Failures of the database as ours."""
+        """Raise failures of the database as the archive's errors."""
         try:
             yield
         except errors.QueryCanceled as error:

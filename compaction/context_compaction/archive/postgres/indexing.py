@@ -6,7 +6,7 @@ other archive (`archive/tokenizer.py`), and handed over with their positions:
 - words of the text follow each other, for phrases;
 - parts of identifiers are all at one position behind them;
 - words of the paths of the call that a result answers begin with a slash, and so are words of their
-  own: weights would tell them apart too, but not in the index, and every row found would be read.
+  own: weights would separate them, but not in the index, and every row found would be read.
 
 Positions end at 16,383. So a longer message becomes several rows, which overlap by as many words as
 a phrase has at most.
@@ -66,9 +66,9 @@ class DocRow:
     Attributes:
         head: Its record's head.
         part: Its text, and where that begins.
-        words: What stands in the `tsvector` column.
+        words: The value of the `tsvector` column.
         term_count: How long the text counts as.
-        title: What it says as the title of its session.
+        title: The title that it gives its session; "" where it has none.
     """
 
     head: JsonObject
@@ -232,7 +232,7 @@ def path_query(path: QueryTerm) -> str:
 
 
 def without_order(query: str) -> str:
-    """`query` with the words of each phrase in any order: what the index can tell by itself."""
+    """`query` with the words of each phrase in any order: what the index can match by itself."""
     return query.replace(_FOLLOWED_BY, " & ")
 
 

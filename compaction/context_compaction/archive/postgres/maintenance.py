@@ -1,4 +1,4 @@
-"""What a tenant's sessions take, and how they go; within one transaction."""
+"""Sizes and deletion of a tenant's sessions, within one transaction."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from context_compaction.errors import NotFoundError
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """What a deletion came to.
+    """The outcome of a deletion.
 
     Attributes:
-        freed_bytes: The size of what went.
+        freed_bytes: The size of what was deleted.
         object_keys: The objects that nothing names any more, to be removed after the transaction.
     """
 
@@ -23,7 +23,7 @@ class Deleted:
 
 
 def measure(connection: Connection, tenant: str) -> Stored:
-    """What each session of a tenant takes."""
+    """The size of each session of a tenant."""
     blobs: dict[str, set[str]] = {}
     for session, digest in connection.execute(
         "SELECT session, digest FROM compaction.blob_use WHERE tenant = %s", (tenant,)

@@ -1,7 +1,7 @@
 """What a search asks of the tables: see `Rows`. Whatever is asked for is bounded.
 
-A common word is looked for among the newest rows, and how many rows have it is told from how far
-apart these lie; a rare one is counted.
+A common word is looked for among the newest rows, and how many rows contain it is estimated from
+how far apart these lie; a rare one is counted.
 """
 
 from collections.abc import Mapping, Sequence

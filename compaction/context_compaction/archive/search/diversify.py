@@ -28,7 +28,7 @@ Windows = dict[int, frozenset[str]]  # by place to show: what a snippet about it
 def diversify(word: str, texts: Sequence[tuple[int, str, Sequence[int]]]) -> dict[int, int]:
     """The rows that show something new, in the order to show them, and which place of each.
 
-    The best row stays the first. Then comes whichever shows the most names not shown before.
+    The best row stays the first. The next is whichever shows the most names not shown before.
 
     Args:
         word: The word asked for, as it was written.

@@ -26,7 +26,7 @@ class Row(Protocol):
 
     @property
     def session_id(self) -> str:
-        """Whose it is."""
+        """The session that contains it."""
         ...
 
     @property
@@ -36,7 +36,7 @@ class Row(Protocol):
 
     @property
     def seconds(self) -> float:
-        """When it was said."""
+        """Its time, in Unix time."""
         ...
 
     @property
@@ -63,12 +63,12 @@ class DocText:
     """What a row contains.
 
     Attributes:
-        text: What was said.
+        text: Its text.
         role: Who wrote it.
         tool: The tool that was called or answered.
         is_own: Whether our own tools were asked it or answered it.
         history: Names the history that ends with a message ...
-        before: ... and the one that it goes on from; empty for an output.
+        before: ... and the one that it continues; empty for an output.
     """
 
     text: str
@@ -85,7 +85,7 @@ def grouped(
     """The first `count` rows of `ids`: of any one output a few at most, of a message one.
 
     Args:
-        docs: Gives rows by their ids.
+        docs: Returns rows by their ids.
         ids: All rows, the best first.
         count: How many are wanted.
     """

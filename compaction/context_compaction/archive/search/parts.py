@@ -29,7 +29,7 @@ def parts_of_records(
     A result is found under the paths of its call where both were appended together, as hosts do.
 
     Args:
-        records: Each one's head, and what gives its body.
+        records: Each one's head, and what returns its body.
         blobs: The large contents that bodies name.
     """
     paths: dict[str, tuple[str, ...]] = {}

@@ -31,7 +31,7 @@ class Batch:
 
     Attributes:
         rows: Those of which the archive still holds the text.
-        next_id: The largest row id that comes after them; -1 at the end.
+        next_id: The largest row id that follows them; -1 at the end.
     """
 
     rows: Sequence[tuple[Row, DocText]]
@@ -60,7 +60,7 @@ async def scan(
     Args:
         query: The pattern.
         first_id: The largest row id to look at.
-        read_batch: Gives the next rows, from a row id downwards.
+        read_batch: Returns the next rows, from a row id downwards.
 
     Raises:
         QueryError: The pattern is no regular expression, or too slow.
@@ -118,7 +118,7 @@ _WORD = re.compile(r"[A-Za-z0-9]+")
 def required_words(pattern: str) -> Iterator[str]:
     """Words of every text that `pattern` matches, not all of them; `word*` where it may go on.
 
-    A word counts only where what stands before it, in the pattern, ends any word before.
+    A word counts only where what precedes it, in the pattern, ends any word before.
     """
     if _TOO_HARD.search(pattern):
         return

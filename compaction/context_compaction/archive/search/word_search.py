@@ -197,7 +197,7 @@ class Ranker(Generic[D]):
         return names
 
     def _dated(self, text: str) -> list[Matches]:
-        """What was said on the days that `text` names."""
+        """Rows of the days that `text` names."""
         times = list(dict.fromkeys(asked_times(text)))[:MAX_QUERY_TERMS]
         if not times:
             return []

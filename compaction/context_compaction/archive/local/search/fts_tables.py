@@ -64,8 +64,8 @@ class Filter:
             a filter of nothing else counts as open.
         last_id: The highest row id.
         ids: The rows of one history, as a JSON list; None for all rows.
-        since_seconds: When it was said, at the earliest; tokens know days only.
-        until_seconds: At the latest.
+        since_seconds: Its earliest time, in Unix time; tokens hold days only.
+        until_seconds: Its latest time.
     """
 
     tokens: tuple[tuple[str, ...], ...] = ()
@@ -201,7 +201,7 @@ def newest_ids(
     expression: str,
     limit: int,
 ) -> list[int]:
-    """The last `limit` rows that match, last first; `allowed.in_time` is still to be asked."""
+    """The last `limit` rows that match, last first; `allowed.in_time` is still to be applied."""
     ids: list[int] = []
     for partition in partitions:
         ids += _ids(connection, partition, allowed, expression, limit - len(ids))

@@ -1,6 +1,6 @@
 """The search index: what the log holds, by words, derived and thrown away when in doubt.
 
-It stands on a local disk, keyed by the archive's path, and holds no text: each row names where a
+It is kept on a local disk, keyed by the archive's path, and holds no text: each row names where a
 record's line is, and the full-text tables are contentless. Before each search it catches up
 with what any process has logged since.
 """
@@ -84,7 +84,7 @@ class Doc:
         segment: The segment that holds the record's line, from byte `offset`, `length` bytes.
         seq: The message's number; -1 for an output.
         output_id: The output's id; None for a message.
-        seconds: When it was said.
+        seconds: Its time, in Unix time.
         start_byte: Where the part begins in the output; size_bytes, start_char and start_line mean
             likewise what `IndexedPart` does.
     """
@@ -132,7 +132,7 @@ class SearchIndex:
         self._file.close()
 
     def forget(self) -> None:
-        """Take whatever the log no longer holds out of the index, and its bytes off the disk."""
+        """Remove whatever the log no longer holds from the index, and its bytes from the disk."""
         if not self.folder.is_dir():
             return
 
@@ -140,7 +140,7 @@ class SearchIndex:
             self._file.discard()
 
     def _clean(self, connection: sqlite3.Connection) -> bool:
-        """Take dead rows out; False where making the index anew costs less."""
+        """Remove dead rows; return False where making the index anew costs less."""
         with self._file.transaction(connection):
             drop_stale_rows(connection, self._root)
             if is_mostly_dead(connection):
@@ -331,7 +331,7 @@ class SearchIndex:
     def lines(self, docs: Iterable[Doc]) -> Iterator[tuple[Doc, bytes]]:
         """Each row with its line of the log; empty where the log no longer holds it.
 
-        Rows that follow each other mostly stand side by side, and are read at once.
+        Successive rows are mostly adjacent in the log, and are read at once.
         """
         for (key, segment), neighbors in groupby(docs, lambda doc: (doc.session_key, doc.segment)):
             group = list(neighbors)

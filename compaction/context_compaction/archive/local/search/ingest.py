@@ -1,4 +1,4 @@
-"""How the log becomes rows of the index, in one transaction, and how rows go again.
+"""How the log becomes rows of the index, in one transaction, and how rows are removed.
 
 A row's id is its place in the order of indexing, by time within a transaction.
 
@@ -190,7 +190,7 @@ def keep_stamps(connection: sqlite3.Connection, stamps: Mapping[str, int]) -> No
 def drop_stale_rows(
     connection: sqlite3.Connection, root: Path, folders: Collection[str] = ("",)
 ) -> None:
-    """Forget every segment that is gone, shorter than indexed, or other than indexed.
+    """Remove the rows of every segment that is gone, shorter than indexed, or other than indexed.
 
     After a power loss the index may hold rows of lines that never reached the disk. With `folders`
     only sessions in those outer folders of the log are looked at.
@@ -220,7 +220,7 @@ def drop_stale_rows(
 
 
 def _take_in(connection: sqlite3.Connection, blobs: BlobStore, news: News) -> Iterator[_Row]:
-    """Note the session and how far its segment is indexed; give the rows to insert."""
+    """Note the session and how far its segment is indexed; yield the rows to insert."""
     part = news.part
     texts = list(_texts(blobs, news))
     (session,) = connection.execute(_UPSERT_SESSION, _session_row(news, texts)).fetchone()
@@ -261,7 +261,7 @@ def _body(line: bytes, blobs: BlobStore) -> Any:
 
 
 def _session_row(news: News, texts: Sequence[Sequence[IndexedPart]]) -> dict[str, Any]:
-    """The columns of their session that the records of `news` give."""
+    """The columns of their session that the records of `news` set."""
     row: dict[str, Any] = {"key": news.session_key, "session_id": "", "parent": None, "format": ""}
     row |= {"title": "", "title_seq": _NO_TITLE}
     for record, parts in zip(news.part.records, texts, strict=True):
@@ -319,7 +319,7 @@ def holds_deleted_session(connection: sqlite3.Connection, root: Path) -> bool:
 
 
 def is_mostly_dead(connection: sqlite3.Connection) -> bool:
-    """Whether making the index anew costs less than taking its dead rows out."""
+    """Whether making the index anew costs less than removing its dead rows."""
     dead, all_rows = connection.execute(
         "SELECT count(*) FILTER (WHERE segment = ?), count(*) FROM doc", (NO_SEGMENT,)
     ).fetchone()
@@ -344,7 +344,7 @@ def remove_dead_rows(connection: sqlite3.Connection) -> None:
 
 
 def _forget_words(connection: sqlite3.Connection, table: str) -> int:
-    """Take the dead rows out of one full-text table; how many those were."""
+    """Remove the dead rows from one full-text table; return their number."""
     dead = (
         f"SELECT id FROM doc WHERE segment = {NO_SEGMENT}"  # noqa: S608
         f" AND id IN (SELECT id FROM {table}_docsize)"

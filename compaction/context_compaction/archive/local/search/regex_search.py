@@ -62,8 +62,8 @@ def _read_batch(
 ) -> Batch:
     """The newest rows that `allowed` and `expression` let through, of about `_BATCH_CHARS`.
 
-    Messages without any of the lists of `literals` are passed over: they stand in a line as in
-    its text.
+    Messages without any of the lists of `literals` are passed over: a line contains them as
+    its text does.
     """
     rows: list[tuple[Row, DocText]] = []
     read_bytes = size_chars = 0

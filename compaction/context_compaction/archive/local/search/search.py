@@ -81,7 +81,7 @@ def _limited(
 ) -> Generator[Callable[[], None]]:
     """Ends the block's work, in SQLite too, when `check` raises or `SCAN_SECONDS` are over.
 
-    Gives what the block calls between its own steps. The index has caught up by now, which takes
+    Yields what the block calls between its own steps. The index has caught up by now, which takes
     the time that it takes and is not the query's fault.
     """
     until_seconds = monotonic() + SCAN_SECONDS
@@ -109,7 +109,7 @@ def _limited(
 async def search_pattern(
     on_index: OnIndex, query: Query, within: History | None = None
 ) -> SearchPage:
-    """The same for a query of kind "regex"; `on_index` gives a function the index in a thread."""
+    """The same for a query of kind "regex"; `on_index` runs a function on the index in a thread."""
     check_query(query)
     cursor = decode_cursor(query.cursor) if query.cursor else None
     return await search_batches(
