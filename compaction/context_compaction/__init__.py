@@ -1,7 +1,7 @@
 """Make a conversation fit its context window: nothing lost, always valid, no LLM needed.
 
 The public names, `__all__`, are the contract; everything else may change. Each is loaded when it is
-first used, so that importing the library costs next to nothing::
+first used, so that importing the library takes almost no time::
 
     async with open_archive(Path("archive")) as archive:
         result = await compact(messages, CompactRequest(context_window=200_000), archive=archive)

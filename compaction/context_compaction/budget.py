@@ -1,9 +1,9 @@
-"""How many tokens a conversation may take, and what one call must come to.
+"""How many tokens a conversation may take, and how many the result of one call may.
 
 window - min(max_output, 20 000) - 13 000 = trigger, and 0.6 of it is the target. Trigger and target
 lie apart, so that a compaction is followed by many turns without one and the prompt cache lives.
-`Budget` is that waterfall, `TokenBudget` what a call asks for (how much there is, when to act, what
-it must come to), and `TokenLimits` what remains of it for the messages alone.
+`Budget` holds that waterfall, `TokenBudget` the figures of one call (estimate, trigger, target),
+and `TokenLimits` the part of them that is left for the messages alone.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,12 +26,12 @@ from context_compaction.tokens.request_count import RequestCount, request_count,
 
 @dataclass(frozen=True, slots=True)
 class TokenLimits:
-    """What the messages alone may come to.
+    """The most that the messages alone may count, in tokens and bytes.
 
     Attributes:
         tokens: The target, by the counter, for messages that stay as they are.
         target_tokens: The target of the whole request, for its upper estimate.
-        bytes: The size of the request.
+        bytes: The most bytes that the messages may take.
         window_tokens: The whole window, by the counter.
         is_named: Whether the caller named the target, and wants as much kept as it allows.
     """
@@ -58,11 +58,11 @@ class Budget:
     Attributes:
         context_window: Most tokens that a request may hold, input and output.
         output_reserve_tokens: Kept free for the answer.
-        buffer_tokens: Kept free for what nobody can foresee.
+        buffer_tokens: Kept free for what cannot be estimated.
         overhead_tokens: Kept free for the system prompt and the tools. 0 where the counts that are
-            compared with this budget hold them already, as `MessageCounter.estimate` does.
-        trigger_tokens: Above this a compaction starts.
-        target_tokens: To this it brings the context down.
+            compared with this budget contain them already, as `MessageCounter.estimate` does.
+        trigger_tokens: The count above which a compaction starts.
+        target_tokens: The count that a compaction reduces the context to.
         max_request_bytes: The provider's limit on the JSON of a request.
     """
 
@@ -191,12 +191,12 @@ class TokenBudget:
     """The figures of one call, in tokens of the whole request.
 
     Attributes:
-        before: The estimate of what came in.
+        before: The estimate of the list that came in.
         trigger_tokens: Above this, "auto" acts.
         target_tokens: What the result's upper estimate must not exceed.
         request_count: Counts what the messages make a request of.
         limits: The same target for the messages alone, in the counter's own figures.
-        is_over: Whether what came in is above the trigger, in tokens or in bytes.
+        is_over: Whether the list that came in is above the trigger, in tokens or in bytes.
     """
 
     before: Estimate
@@ -233,9 +233,9 @@ def counted_budget_of(
     request_bytes: int,
     count: MessageCounter,
 ) -> TokenBudget:
-    """The same for a list that was counted before: `tokens` are those of its first n messages.
+    """The same for a list counted before: `tokens` holds the counts of its first n messages.
 
-    It measures no other list. Raises what `token_budget_of` raises.
+    It counts no other list. Raises what `token_budget_of` raises.
     """
     anchor, overhead_tokens = _anchor(request, len(tokens) - 1), _overhead(request, count)
     total = BASE_TOKENS + tokens[-1]
@@ -281,10 +281,7 @@ def _token_budget(
 
 
 def limit_tokens(budget: TokenBudget, mode: Mode) -> int:
-    """What a result must not exceed: the target where something is to be brought down.
-
-    "record" brings nothing down, and what is below the trigger need not be.
-    """
+    """The most tokens of a result: the target if the list must shrink, else the trigger."""
     brings_down = mode == "reactive" or (budget.is_over and mode != "record")
     return budget.target_tokens if brings_down else budget.trigger_tokens
 
@@ -331,8 +328,8 @@ def _window_trigger_target(
 ) -> tuple[int, int, int]:
     """Window, trigger and target; a target that is named without a window is all three.
 
-    A model's name gives a window only where no target is named: who names both wants the
-    target now.
+    A model's name gives a window only where no target is named: a caller that names both
+    wants the target now.
     """
     target = request.target_tokens
     if target is not None and target < 1:
@@ -384,7 +381,7 @@ def reserve_warnings(request: CompactRequest, settings: Settings) -> tuple[str, 
 
 
 def _kept_tokens(movable_tokens: int, settings: Settings) -> int:
-    """What of the movable part a compaction leaves."""
+    """Tokens of the movable part that a compaction leaves."""
     floor_tokens = min(settings.target_floor_tokens, int(movable_tokens * _FLOOR_SHARE))
     return max(int(movable_tokens * settings.target_fraction), floor_tokens)
 
@@ -392,8 +389,8 @@ def _kept_tokens(movable_tokens: int, settings: Settings) -> int:
 def _where_undecided(request: CompactRequest, settings: Settings) -> Settings:
     """`settings` without what a policy decides only where the caller has not.
 
-    Who names a trigger or a target has decided when to act: at what was named, or when the window
-    is full. Who names a part for the target means that part.
+    A caller that names a trigger or a target has decided when to act: at that count, or when the
+    window is full. A fraction that the caller names for the target is used as it is.
     """
     named = set(request.settings)
     acts_when = {"trigger_tokens", "trigger_fraction"} & named or request.target_tokens is not None

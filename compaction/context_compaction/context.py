@@ -1,9 +1,9 @@
-"""Values of one compaction call: what the layers need to know of it, and what is decided so far.
+"""Values of one compaction call: what the layers read, and what is decided so far.
 
-`ReceivedInput` is what came in; `CompactionContext` is made once, from that and the archive.
-`EditedMessages` goes through the layers and keeps what each of them did; a `Plan` is such a list
+`ReceivedInput` is the list that came in; `CompactionContext` is made once, from it and the archive.
+`EditedMessages` passes through the layers and records the edits of each; a `Plan` is such a list
 with its cut, everything decided but the text of the summary; `SummaryText` is that text, and
-`Validation` what the last gate finds. Pure.
+`Validation` the last gate's decision. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -42,8 +42,8 @@ class ReceivedInput:
         request: The caller's wishes.
         messages: The same, parsed.
         format: The name of their format.
-        claims: What they say to have from us.
-        copies: Private copies of the host's objects; None where nothing is to be remembered.
+        claims: The parts of them that claim to be ours.
+        copies: Private copies of the host's objects; None where the list is not to be remembered.
     """
 
     payload: Sequence[JsonObject]
@@ -66,10 +66,10 @@ class EffortLevel:
         clears_all: Whether clearing goes on after the limit is met.
         keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
         request_fraction: Part of the limit that the newest request may take before an extract
-            is in its place; 0 where it stays in full however long it is.
-        fresh_tokens: What the newest results may count, which the model has not seen, before one of
-            them is persisted ...
-        unread_tokens: ... and what stays of them together then; 0 is the policy's preview.
+            replaces it; 0 where it stays in full however long it is.
+        fresh_tokens: Tokens that the newest results, which the model has not seen, may count before
+            one of them is persisted ...
+        unread_tokens: ... and the tokens of them all that stay then; 0 is the policy's preview.
     """
 
     settings: Settings
@@ -88,12 +88,12 @@ class OriginalMessages:
     """What one summary replaces, in the original words.
 
     Attributes:
-        messages: All of it that is at hand.
-        since: Those messages that no earlier summary replaced.
+        messages: All originals that are available.
+        since: The messages that no earlier summary replaced.
         earlier: The text of earlier summaries in it.
         lost: The text of those whose originals are not in the archive.
         later: Requests of the user that stay in the context after it.
-        pinned: Texts that are beside it word for word.
+        pinned: Texts that the context contains beside it, verbatim.
         numbers: The number of each of `messages` in the transcript; None for one without.
         tally: The work of what is older than `messages`.
         is_short: Whether some of `messages` were made short when they were first summarised.
@@ -112,7 +112,7 @@ class OriginalMessages:
 
 @dataclass(frozen=True, slots=True)
 class Originals:
-    """What a writer reads: history, and the beginning of the running turn."""
+    """The originals that a writer reads: of history, and of the beginning of the running turn."""
 
     history: OriginalMessages = OriginalMessages()
     prefix: OriginalMessages = OriginalMessages()
@@ -120,12 +120,12 @@ class Originals:
 
 @dataclass(frozen=True, slots=True)
 class EditedMessages:
-    """What the layers have made so far.
+    """The list as the layers have edited it so far.
 
     Attributes:
-        messages: The list as it stands.
+        messages: The list after those edits.
         edits: Every change, in order.
-        blobs: What must be kept before the list may be given back.
+        blobs: Outputs that must be archived before the list may be returned.
         layers: The report of each layer that changed anything.
     """
 
@@ -152,16 +152,16 @@ class EditedMessages:
 
 @dataclass(frozen=True, slots=True)
 class SummaryText:
-    """The texts of a summary and of a checkpoint, who wrote them, and what to know about it.
+    """The texts of a summary and of a checkpoint, their writer, and warnings about them.
 
     Attributes:
         summary: The text that replaces history.
         checkpoint: The text that replaces the beginning of the running turn.
         writer: "extractive", "host", or the name of the model's provider.
-        warnings: What the caller should know.
-        model: What was asked of a model, for the receipt; None where none was.
-        prose: What of `summary` the host or a model wrote; with mode "record", what it gave.
-        memory: The summary written earlier that is in it, for the receipt; None without one.
+        warnings: Warnings for the caller.
+        model: The call of a model, for the receipt; None where none was made.
+        prose: What of `summary` the host or a model wrote; with mode "record", the host's text.
+        memory: The earlier summary that it contains, for the receipt; None without one.
     """
 
     summary: str
@@ -180,26 +180,26 @@ Places: TypeAlias = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class CompactionContext:
-    """Everything that the stages need to know about one call.
+    """The values of one call that the stages read.
 
     Attributes:
         messages: The valid list.
         parsed: The list before it was repaired, and before named messages were left out.
-        repairs: What was changed for that.
+        repairs: The edits that made it valid.
         format: The name of their format.
         rules: The provider's rules.
         request: The wishes, with positions in this list.
         session_id: For pointers.
         seqs: For each position of the list, its number in the transcript, or -1 where
             the archive knows the message as one of ours.
-        heads: For each position, what names the history that ends there.
+        heads: For each position, the hash of the history that ends there.
         policy: Which layers.
         settings: The constants, scaled to the budget.
         count: The token counter.
-        budget: What the request is to come to ...
-        limits: ... and what of it is for the messages.
-        pins: What a summary carries verbatim.
-        gates: What may be shown and written.
+        budget: The token budget of the request ...
+        limits: ... and the part of it for the messages.
+        pins: The texts that a summary carries verbatim.
+        gates: The gates that redact what is shown and written.
         places: Where the list's messages are in the one that came in; None where it is that one.
         replayed: The files as the list leaves them, worked out when first asked for, and once.
     """
@@ -233,24 +233,24 @@ class CompactionContext:
         return index if index is None or self.places is None else self.places[index]
 
     def room_tokens(self, messages: Messages) -> int:
-        """How many tokens may be added to `messages`; below 0 it is what must go."""
+        """How many tokens may be added to `messages`; below 0, how many must be removed."""
         return self.request_count.room(messages, self.limits.target_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A list that was cut, or was not, and still wants its words.
+    """A list, cut or not, whose summary is not written yet.
 
     Attributes:
         edited: The list after the clearing layers.
         level: The degree of effort.
         cut: Where it is cut; None where clearing was all.
-        history: What a summary takes the place of ...
-        prefix: ... and what of the running turn a checkpoint does.
-        pins: What the summary carries verbatim.
-        bound_tokens: What the text of both may come to, for what they replace.
+        history: The messages that a summary replaces ...
+        prefix: ... and those of the running turn that a checkpoint replaces.
+        pins: The texts that the summary carries verbatim.
+        bound_tokens: The most that both texts may count, for the size of what they replace.
         bare: The list with nothing written in it yet, and no file put back.
-        summary_tokens: What the summary's text may count; 0 where there is no history to replace.
+        summary_tokens: The most that the summary may count; 0 where there is no history to replace.
         checkpoint_tokens: The same for the checkpoint inside the running turn.
     """
 
@@ -267,12 +267,12 @@ class Plan:
 
     @property
     def replaced(self) -> Messages:
-        """All that a text takes the place of."""
+        """All messages that a text replaces."""
         return (*self.history, *self.prefix)
 
     @property
     def text_tokens(self) -> int:
-        """What summary and checkpoint may count together."""
+        """The most that summary and checkpoint may count together."""
         return self.summary_tokens + self.checkpoint_tokens
 
     @property
@@ -282,7 +282,7 @@ class Plan:
 
 
 def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerContext:
-    """What a layer may know of `context` at `level`, before anything is cut."""
+    """The values of `context` that a layer reads at `level`, before anything is cut."""
     return LayerContext(
         level.settings,
         context.count,
@@ -300,9 +300,9 @@ def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerCon
 
 
 def is_ours(context: CompactionContext, message: Message) -> bool:
-    """Whether a compaction put `message` there: in this call, or earlier by what the archive says.
+    """Whether a compaction put `message` there: in this call, or earlier by the archive's record.
 
-    What it says of itself proves nothing.
+    The message's own claim proves nothing.
     """
     return message.index is None or context.seqs[message.index] == -1
 
@@ -323,7 +323,7 @@ def span_of(context: CompactionContext, messages: Messages) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What the gate decides: the draft that goes out, how it is called, and what to know."""
+    """The gate's decision: the draft to return, its status, and warnings."""
 
     edited: EditedMessages
     status: Status

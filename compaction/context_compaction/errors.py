@@ -18,7 +18,7 @@ The tree::
       - ArchiveDamagedError    stored bytes do not match their checksum
       - QueryError             a search or read pattern cannot be used
 
-Each message names what was wrong with which input, and what to do next.
+Each message names the input, what is wrong with it, and what to do next.
 """
 
 
@@ -67,7 +67,7 @@ class PromptTooLongError(SummaryError):
 
 
 class HookError(CompactionError):
-    """A hook of the caller raised, which is this error's cause.
+    """A hook of the caller raised; `__cause__` holds its error.
 
     Attributes:
         result: The `CompactResult`, where there was one already; None where nothing was edited.

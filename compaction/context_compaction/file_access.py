@@ -67,10 +67,10 @@ class Roots:
         return _decoded(data, path)
 
     def reader(self, folder: str | None = None) -> ReadFile:
-        """A function that reads a text file, or answers None where it may not or cannot.
+        """A function that reads a text file, or returns None where it may not or cannot.
 
         Args:
-            folder: What relative paths start from; the working folder if left out.
+            folder: The folder that relative paths start from; the working folder if left out.
         """
 
         async def read_file(path: str) -> DiskFile | None:
@@ -139,7 +139,7 @@ def default_folders(working_folder: Path, home: Path) -> tuple[Path, ...]:
     """What a local server may read unless roots are configured.
 
     The working folder is left out where it is the file system's root or the home folder: hosts
-    start servers there, and nobody means everything by it.
+    start servers there without meaning to open all of it.
     """
     transcripts = host_folders(home)
     resolved = working_folder.resolve()

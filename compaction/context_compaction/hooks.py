@@ -1,7 +1,8 @@
-"""Who is told of a compaction while it goes on: the two hooks, and the progress of the work.
+"""Calls of the two hooks, and reports of progress, while a compaction runs.
 
-Both learn of the same moments: when it is certain that something is to be compacted, and when the
-result stands. What a hook raises becomes one clear error, and the archive has everything by then.
+Both are called at the same moments: when it is certain that something is to be compacted, and when
+the result is complete. An exception of a hook is raised as `HookError`; the originals are archived
+by then.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,11 +24,11 @@ _SLOWER_CHARS = 4_000
 
 
 async def silent(fraction: float, step: str) -> None:
-    """Nobody listens."""
+    """Report nothing: the default `ReportProgress`."""
 
 
 async def tell_before(hook: Hook | None, tell: ReportProgress, stats: CompactionStats) -> None:
-    """Tell that something is about to be compacted.
+    """Report progress and call the hook before anything is compacted.
 
     Raises:
         HookError: The hook raised; nothing was edited.
@@ -49,10 +50,10 @@ async def tell_before(hook: Hook | None, tell: ReportProgress, stats: Compaction
 async def tell_after(
     hook: Hook | None, stats: CompactionStats | None, result: CompactResult
 ) -> None:
-    """Report that the result is complete; without `stats` nothing was to be compacted.
+    """Call the hook with the complete result; without `stats` nothing was compacted.
 
     Raises:
-        HookError: The hook raised; the error's `result` has what was done.
+        HookError: The hook raised; the error's `result` holds the compaction's.
     """
     if hook is None or stats is None:
         return
@@ -67,7 +68,7 @@ async def tell_after(
 
 
 def done_line(stats: CompactionStats | None) -> str:
-    """The last word of the progress."""
+    """The last line of the progress report."""
     if stats is None:
         return "done"
     return (
@@ -77,7 +78,7 @@ def done_line(stats: CompactionStats | None) -> str:
 
 
 def chars_teller(tell: ReportProgress) -> TellChars:
-    """Tells of a text that grows, never backwards, however many are written at once."""
+    """A function that reports how many characters were written; its share never falls."""
     written = reported = 0
 
     async def tell_chars(chars: int) -> None:

@@ -3,7 +3,7 @@
 Four of them are published designs, each with its paper's constants: S0 "v5 context compression",
 S2 "s06 compact", S3 "s08 context compact" with the production constants of Claude Code, and S4
 "timeline compaction v2". Where a paper's rule would break a promise of ours, the promise wins, and
-the policy's `differences` say so.
+the policy's `differences` name it.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class Policy:
     """A strategy, as data.
 
     Attributes:
-        name: What `policy=` names.
+        name: The value of `policy=`.
         description: What it does, in a sentence or two.
         layers: Names of the layers that it runs, in order.
         settings: Its constants.
@@ -36,7 +36,7 @@ class Policy:
     differences: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a layer that there is none of: it would never run, and nobody would know."""
+        """Raise for the name of an unknown layer, which would never run."""
         unknown = [name for name in self.layers if name not in LAYERS]
         if unknown:
             raise SettingsError(
@@ -51,7 +51,7 @@ class Policy:
 
     @property
     def replaces_history(self) -> bool:
-        """Whether any of its layers puts a summary in the place of messages."""
+        """Whether any of its layers replaces messages by a summary."""
         return any(LAYERS[name].replaces_history for name in self.layers)
 
     @property
@@ -312,7 +312,7 @@ def policy_named(name: str) -> Policy:
     """The policy of that name.
 
     Raises:
-        SettingsError: There is none; the message lists those there are.
+        SettingsError: No policy has that name; the message lists the names that exist.
     """
     if name not in POLICIES:
         known = ", ".join(POLICIES)

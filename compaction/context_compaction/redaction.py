@@ -1,4 +1,4 @@
-"""Secrets in text: found by a kept detector's rules, counted, and taken out where that is wanted.
+"""Secrets in text: found by a kept detector's rules, counted, and replaced where that is wanted.
 
 The rules are those of detect-secrets, with the few providers and forms that it lacks. It is loaded
 by the first text that is looked at. Every rule has words of which one must occur. Rules of our own
@@ -134,11 +134,11 @@ _LEAST_ENTROPY_BITS = 3.0  # a character; words of a language have less, keys 4 
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """What may pass in one call.
+    """The redaction mode of one call, and the secrets of its conversation.
 
     Attributes:
-        mode: What becomes of secrets.
-        secrets: Those of the conversation with their kinds, where they are taken out.
+        mode: What is done with secrets.
+        secrets: Those of the conversation with their kinds, where they are replaced.
     """
 
     mode: RedactionMode
@@ -151,7 +151,7 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a text contains a secret: what it is, its first character and the one after."""
+    """Where a text contains a secret: its kind, its first character and the one after its last."""
 
     kind: str
     start: int
@@ -164,8 +164,8 @@ class _Rule:
 
     Attributes:
         kind: What it finds.
-        words: In lower case; one of them stands in each find.
-        pattern: Its group `secret`, the first, is the secret; all of it where it has none.
+        words: In lower case; each find contains one of them.
+        pattern: Its group `secret`, the first, is the secret; the whole match where it has none.
         is_bounded: Whether its time is linear in any text, so that it needs no pieces.
         is_secret: Whether what was found is one.
     """
@@ -195,7 +195,7 @@ def find_secrets(text: str) -> tuple[Secret, ...]:
 
 
 def redact(text: str) -> str:
-    """`text` with a mark in the place of each secret; the same object where there is none."""
+    """`text` with each secret replaced by a mark; the same object where there is none."""
     secrets = find_secrets(text)
     if not secrets:
         return text
@@ -248,7 +248,7 @@ def _cleaned(block: _AnyBlock, clean: Callable[[str], str]) -> _AnyBlock:
 
 
 def secret_values(value: Any) -> Mapping[str, str]:
-    """The secrets in a JSON value with their kinds: they stand elsewhere without what shows them.
+    """The secrets in a JSON value with their kinds, to find them where nothing beside marks them.
 
     A password is known by the name before it; in a list of names it is one of them.
     """
@@ -267,7 +267,7 @@ _values: RecentCache[Mapping[str, str]] = RecentCache(10_000)
 
 
 def without(value: Any, secrets: Mapping[str, str]) -> Any:
-    """A JSON value with a mark in the place of each of `secrets`, and of what is one by itself."""
+    """A JSON value with each of `secrets`, and what is one by itself, replaced by a mark."""
 
     def clean(text: str) -> str:
         for secret in sorted(secrets, key=len, reverse=True):

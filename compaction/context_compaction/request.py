@@ -1,4 +1,4 @@
-"""What a caller asks of a compaction: the list's window, policy, mode and options."""
+"""The request of a compaction: window, policy, mode and options."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class CompactRequest:
     """How to compact. Every field has the default that a newcomer wants.
 
     Attributes:
-        mode: "auto" does what the budget asks for; "micro" clears now, without replacing history;
+        mode: "auto" does what the budget requires; "micro" clears now, without replacing history;
             "full" summarises now; "reactive" is for a request that the provider refused as too
             long; "record" archives and counts; "plan" reports what "auto" would do and writes
             nothing.
@@ -49,13 +49,13 @@ class CompactRequest:
         snip_messages: Places of messages in this list that are left out now, whatever the budget
             asks for; a line with a pointer replaces each gap.
         unpin: Texts, or ids from a receipt, that are no longer carried, from this call on.
-        instructions: What a summary should dwell on.
+        instructions: Topics that a summary should weigh more.
         summarizer: Who writes the summary: "auto" takes the model that `compact` was given, if
-            any; "extractive" takes none; "host" asks the caller.
+            any; "extractive" takes none; "host" leaves it to the caller.
         summary: The summary's prose, written by the host.
-        continuation: What `SummaryPrompt` had: ties `summary` to the messages that it replaces.
+        continuation: The token of `SummaryPrompt`; ties `summary` to the messages that it replaces.
         idle_seconds: How long the conversation rested before this call.
-        prepare: Keep the outcome in the archive instead of handing it back; see `Prepared`.
+        prepare: Keep the outcome in the archive instead of returning it; see `Prepared`.
         apply: A `prepared_id`: replace the messages that it was prepared for, and nothing else.
     """
 
@@ -88,7 +88,7 @@ class CompactRequest:
 
 
 def check_session_id(session_id: str) -> str:
-    """`session_id` itself.
+    """Return `session_id` if pointers can contain it.
 
     Raises:
         SettingsError: It is not a name that pointers can carry.

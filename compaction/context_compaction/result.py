@@ -16,14 +16,14 @@ class TokenReport:
     """The figures of one compaction, in tokens.
 
     Attributes:
-        before: Estimate of what came in, overhead included; of a list that was compacted before,
+        before: Estimate of the list that came in, overhead included; if it was compacted before,
             of what replaces it now.
         before_upper: Upper estimate of the same; above `trigger` "auto" acts.
-        after: Estimate of what goes out.
-        upper: Upper estimate of what goes out; within `limit` it fits.
+        after: Estimate of the list returned.
+        upper: Upper estimate of the list returned; within `limit` it fits.
         trigger: The count at which compaction starts.
         target: The count that it aims for.
-        limit: The target where something had to be brought down, else the trigger.
+        limit: The target where the list had to shrink, else the trigger.
         method: How the estimates were made, as "o200k*1.50/claude".
     """
 
@@ -42,10 +42,10 @@ class CompactionStats:
     """What the hooks of a compaction receive.
 
     Attributes:
-        tokens_before: Estimate of what came in.
-        tokens_after: Estimate of what goes out; before the compaction, the same as what came in.
+        tokens_before: Estimate of the list that came in.
+        tokens_after: Estimate of the list returned; before the compaction, `tokens_before`.
         compacted_blocks: Blocks that a summary replaces, or that a layer cleared.
-        summary_block_count: Summaries in the list that goes out, those that were there included.
+        summary_block_count: Summaries in the list returned, earlier ones included.
     """
 
     tokens_before: int
@@ -56,7 +56,7 @@ class CompactionStats:
 
 @dataclass(frozen=True, slots=True)
 class LayerReport:
-    """What one layer did.
+    """The effect of one layer.
 
     Attributes:
         name: Of the layer.
@@ -107,13 +107,13 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SummaryPrompt:
-    """What a host's model needs to write the summary.
+    """The prompt with which a host's model writes the summary.
 
     Attributes:
         system: Instructions.
         user: The transcript, as data.
-        max_tokens: What the summary may count.
-        continuation: To be handed back with the summary, within the hour.
+        max_tokens: The most that the summary may count.
+        continuation: To be passed back with the summary, within the hour.
     """
 
     system: str
@@ -141,11 +141,11 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """What an earlier compaction left of the first messages of a list, and stands for them again.
+    """How many first messages of a list an earlier compaction's result replaces again.
 
     Attributes:
         message_count: So many first messages of the list that came in ...
-        context_count: ... stand as so many.
+        context_count: ... are replaced by so many.
     """
 
     message_count: int
@@ -171,17 +171,17 @@ class CompactResult:
         changed: Whether `messages` differs from what came in.
         fits: Whether `tokens.upper` is within `tokens.limit`, and the request within its bytes.
         tokens: The figures.
-        layers: What each layer did, in order.
-        edits: Every change, with the pointer to what was there.
+        layers: The report of each layer, in order.
+        edits: Every change, with the pointer to the original.
         boundary: Where a summary replaces history, if one does.
         restored: Paths of files whose text was put back.
-        irreducible: When it does not fit: what is left, largest first.
-        warnings: Everything a caller should know: repairs, stripped thinking, missing files.
+        irreducible: When it does not fit: the pieces that are left, largest first.
+        warnings: Warnings for the caller: repairs, stripped thinking, missing files.
         summary: The summary's text, if one was made.
         summary_prompt: For "needs_summary".
         prepared: For "prepared".
         recognised: Where the list begins with one that was compacted before.
-        receipt: All of this as JSON, as the archive has it.
+        receipt: All of this as JSON, as the archive holds it.
     """
 
     session_id: str

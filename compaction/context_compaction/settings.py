@@ -54,12 +54,12 @@ class Settings:
         output_reserve_cap_tokens: At most this much is reserved for the model's answer.
         buffer_tokens: Safety margin below the window, for what we cannot see.
         small_window: In a window below 65 536 tokens, reserve and buffer that nobody named have
-            their "shares" of it, at most 30 % and 20 %; or are what the "formula" says as long as
+            their "shares" of it, at most 30 % and 20 %; or follow the "formula" as long as
             that leaves a quarter of the window.
         max_request_bytes: The provider's limit on a request's size.
         persist_result_tokens: A single tool result above this goes to the archive at once.
         persist_newest_chars: All results of the newest message together may have this many.
-        preview_chars: What stays in the context of a persisted result.
+        preview_chars: How many characters of a persisted result stay in the context.
         snip_max_messages: `snip` keeps this many messages ...
         snip_head_messages: ... of which this many are the first ones.
         clear_every_turn: Run the clearing layers below the trigger too, and clear all that may be.
@@ -72,16 +72,16 @@ class Settings:
         min_savings_tokens: ... and does nothing unless it saves this much.
         clip_argument_chars: Longer string arguments of old calls are clipped to a head.
         idle_clear_seconds: After such a pause the prompt cache is cold: clear without minimum.
-        tell_changed_files: On every call, tell at the end of the list of files that changed on disk
-            since the conversation read them, each change once.
+        tell_changed_files: On every call, name at the end of the list the files that changed on
+            disk since the conversation read them, each change once.
         protected_tools: Tools whose results are never cleared, by name (case does not matter).
         tool_kinds: Kinds of tools that the recogniser does not know, by name.
         collapse: What `collapse` takes: finished "tasks", items of a plan and calls of agents,
             until the target is met; or all finished "turns" as well, at once, where that saves
             `min_savings_tokens` and is enough.
-        replace_all: At a cut everything goes but an unanswered request.
-        acknowledge: After a summary the assistant says that it has read it, where somebody speaks
-            next.
+        replace_all: At a cut everything is replaced but an unanswered request.
+        acknowledge: After a summary, add an assistant message that confirms it, where a turn of
+            the user follows, or the list ended with the assistant.
         keep_recent_fraction: Part of the budget that recent messages may keep at a cut ...
         keep_recent_of: ... the budget being the target, or the window.
         keep_recent_turns: The last turns stay whole where they fit.
@@ -96,7 +96,7 @@ class Settings:
         summary_too_long: Of a record that is too long for the model that summarises it, "clip"
             shows log, facts and clipped texts, "drop_oldest" leaves out its oldest groups of
             messages ...
-        summary_retries: ... and a model that says "too long" is asked so many times more.
+        summary_retries: ... and a model that reports "too long" is called so many times more.
         summary_tokens: Upper bound of a summary ...
         summary_fraction: ... and the part of the target that a cut keeps free for it at least.
         memory_gap_tokens: A summary written earlier stands in for a new one where at most this lies
@@ -111,9 +111,9 @@ class Settings:
         restore_total_tokens: ... and all of them together.
         thrash_turns: The context thrashes where it is at its trigger again within this many
             answers of the model ...
-        thrash_times: ... so many times in a row; 0 never says so.
+        thrash_times: ... so many times in a row; 0 never warns.
         breaker_failures: A model that fails at a session's summaries so many times in a row (3, as
-            Claude Code's) is not asked any more; 0 is never ...
+            Claude Code's) is not called any more; 0 is never ...
         breaker_cool_down_seconds: ... until so much time has passed; then once, to see.
         min_progress_fraction: A result that misses the target must save at least this part.
         thinking: What to do with thinking blocks that an earlier edit makes void.
@@ -180,8 +180,8 @@ class Settings:
     def scaled(self, target_tokens: int, trigger_tokens: int = 0) -> "Settings":
         """The same strategy for a smaller budget: thresholds shrink in proportion, never grow.
 
-        What a new result may weigh is measured by what the context may grow to, the trigger: the
-        model has just asked for it. All else is measured by what is to be left, the target.
+        The thresholds of a new result shrink with the trigger, which the context may grow to: the
+        model has just asked for it. All others shrink with the target, which is to be left.
         """
         if not self.scale_to_budget:
             return self

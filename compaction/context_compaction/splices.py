@@ -17,8 +17,8 @@ class Splice:
 
     Attributes:
         start: Position in the list that came in, from 0, whatever other splices do.
-        delete_count: How many messages of that list go.
-        insert: What replaces them.
+        delete_count: How many messages of that list are removed.
+        insert: The messages that replace them.
     """
 
     start: int

@@ -137,7 +137,7 @@ def _restored(
 
 
 def _turn_tokens(context: CompactionContext, messages: Messages, at: int) -> int:
-    """What is added once a message of the user's stands at `at`: for roles, and for manners."""
+    """Tokens added once a message of the user's is at `at`: for roles and an acknowledgement."""
     acknowledged = context.count.message(make_message("assistant", placeholders.ACKNOWLEDGED))
     said_tokens = acknowledged if context.settings.acknowledge else 0
     if not context.rules.roles_alternate:
@@ -160,7 +160,7 @@ def _restore_at(messages: Messages, plan: Plan) -> int:
 
 
 def _is_of(message: Message, original: Message) -> bool:
-    """Whether `message` is `original`, or what an edit has left of it."""
+    """Whether `message` is `original`, or an edited form of it."""
     return message is original or (message.index is not None and message.index == original.index)
 
 

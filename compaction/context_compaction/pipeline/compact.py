@@ -2,7 +2,7 @@
 
 read -> archive (durable before anything is lost) -> load the session -> plan -> summarize ->
 finish (assemble, validate, report) -> save. The stages between the archive's are pure and run in a
-thread; where nobody is asked on the way, in one go.
+thread; in one call of it, where neither host nor model writes a text.
 """
 
 import time
@@ -72,14 +72,14 @@ async def compact(
     Args:
         payload: The conversation, as the provider's API takes it.
         request: What to do; the defaults suit a 200K window.
-        archive: Where the originals go, durably, before anything is edited.
+        archive: Keeps the originals, durably, before anything is edited.
         read_file: Reads a file to put back after history was replaced; without it the text that
             the conversation last saw is used.
         model: Writes the prose of a summary where the request leaves that open; without it, or
-            where it fails, verbatim extracts replace it. It is never asked in the modes "plan"
+            where it fails, verbatim extracts replace it. It is never called in the modes "plan"
             and "reactive".
-        report_progress: Told how far the work is.
-        before_compaction: Told once it is certain that something is to be compacted, before a
+        report_progress: Called with the progress of the work.
+        before_compaction: Called once it is certain that something is to be compacted, before a
             summary is written; not where a host's summary is still wanted.
         after_compaction: Called with the complete result.
 
@@ -90,7 +90,7 @@ async def compact(
             does not belong to this conversation, which is archived then and nothing more.
         NotFoundError: The session holds nothing prepared under the name that `apply` gives.
         ArchiveError: The originals could not be kept; nothing was edited.
-        HookError: A hook raised; the error says what was done, and has it.
+        HookError: A hook raised; the error's `result` holds what was done, if anything.
 
     Cancellation leaves the originals archived or not at all, never in part.
     """
@@ -162,7 +162,7 @@ def _received(
 def _planned(
     given: ReceivedInput, session: Session, redaction: RedactionMode
 ) -> tuple[CompactionContext, Plan, KnownFiles | None]:
-    """The call, what it is to come to, and what is known of the files that this concerns."""
+    """The call, its plan, and the known files that it concerns."""
     context = context_of(given, session, redaction)
     plan = make_plan(context, session)
     return context, plan, known_files(context, plan, session.states)
@@ -171,7 +171,7 @@ def _planned(
 def _at_once(
     given: ReceivedInput, session: Session, redaction: RedactionMode, now_seconds: float
 ) -> tuple[Outcome, KnownList | None]:
-    """The outcome where nobody is asked for anything on the way."""
+    """The outcome where neither host nor model writes a text."""
     context, plan, known = _planned(given, session, redaction)
     decision = decide(context, session, plan, known, {}, {})
     return _finished(given, session, context, decision, None, now_seconds)
@@ -185,6 +185,6 @@ def _finished(
     words: SummaryText | None,
     now_seconds: float,
 ) -> tuple[Outcome, KnownList | None]:
-    """The outcome, and what is remembered of the list."""
+    """The outcome, and the list as it is remembered."""
     outcome = finish(given, session, context, decision, words, now_seconds)
     return outcome, known_of(given, session, context, outcome)

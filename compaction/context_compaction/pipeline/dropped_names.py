@@ -1,6 +1,6 @@
-"""What left the context and stands in it no more: names that somebody may ask for again.
+"""Names that a compaction removed from the context, and that may be needed again.
 
-A name is a URL, a path, an identifier, a number, or the line that says what failed. Each can be
+A name is a URL, a path, an identifier, a number, or the line that reports a failure. Each can be
 found by search, since the archive has everything. It must cost next to nothing: texts are compared
 word by word, and only words that are gone are looked at more closely. Pure.
 """
@@ -35,11 +35,11 @@ _MAX_WORD_CHARS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DroppedNames:
-    """What is gone.
+    """The names that are gone.
 
     Attributes:
         totals: How many names of each kind; a part of a longer name that stays counts too.
-        shown: Of each kind those that stood in most texts.
+        shown: Of each kind those that most texts contained.
     """
 
     totals: Mapping[Kind, int]
@@ -64,7 +64,7 @@ class DroppedNames:
 
 
 def dropped_names(before: Messages, after: Messages) -> DroppedNames:
-    """The names in `before` that do not stand in `after`."""
+    """The names in `before` that `after` does not contain."""
     staying = set(map(id, after))
     left = [message for message in before if id(message) not in staying]
     kept_texts = [text for message in after for text in _texts(message)]
@@ -104,7 +104,7 @@ def _names(words: Iterable[str]) -> Iterator[str]:
 
 
 def _errors(messages: Iterable[Message]) -> list[str]:
-    """The lines that say what failed, newest first, each once."""
+    """The lines that report a failure, newest first, each once."""
     lines = [
         error_line(result_text(block))[:MAX_ERROR_CHARS].strip()
         for message in messages

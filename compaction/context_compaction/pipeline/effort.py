@@ -43,7 +43,7 @@ REQUEST_LAYER = "request"
 
 
 def first_level(settings: Settings) -> EffortLevel:
-    """What a policy does by itself, before anything harder is tried."""
+    """The level that a policy applies by itself, before any harder one."""
     return EffortLevel(
         settings, settings.keep_recent_fraction, clears_all=settings.clear_every_turn
     )
@@ -52,7 +52,7 @@ def first_level(settings: Settings) -> EffortLevel:
 def reactive_escalation(
     settings: Settings, limit_tokens: int, unread_tokens: int
 ) -> tuple[EffortLevel, ...]:
-    """The levels after a refusal: what the policy names for it, then all but the gentlest."""
+    """The levels after a refusal: the policy's own for it, then all but the gentlest."""
     gentle, *harder = escalation(settings, limit_tokens, unread_tokens)
     if not settings.reactive_keep_messages:
         return tuple(harder)
@@ -165,7 +165,7 @@ def cut(
 ) -> CutPoint | None:
     """Where this level cuts; None where there is nothing left to replace.
 
-    `keep_tokens` is what may stay, instead of the level's own share of the limit.
+    `keep_tokens` may stay, instead of the level's own share of the limit.
     """
     settings = level.settings
     if level.keep_messages:
@@ -198,7 +198,7 @@ def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: in
     """Replace the longest text of the newest request by an extract, so that it counts `max_tokens`.
 
     People paste: a log, a file, the output of a tool that their host has no other way to hand over.
-    Where the newest request alone leaves no room, it goes to the archive like a large output. What
+    Where the newest request alone leaves no room, it is archived like a large output. What
     stays of it is what a summary would keep: its beginning and end, the sentences that bind, and
     the lines that carry its names. A request that is not above it, or would not get smaller, stays
     as it is.
@@ -228,5 +228,5 @@ def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: in
 
 
 def is_of_request(edit: Edit) -> bool:
-    """Whether `edit` put an extract in the place of the newest request."""
+    """Whether `edit` replaced the newest request by an extract."""
     return edit.layer == REQUEST_LAYER

@@ -1,8 +1,9 @@
-"""A list that goes on from one that was seen: where nothing has to be done, only what is new costs.
+"""A list that continues a known one: where nothing has to be done, only what is new costs.
 
-Nearly every call of an agent is such a one. The beginning is recognised, and what was found out
-about it stands; what is new is read, counted and archived behind it. Where anything is to be done,
-or might be, nothing is decided here: the whole line of `compact` does it, and comes to the same.
+Nearly every call of an agent is such a one. The beginning is recognised, and what was computed
+for it is used again; what is new is read, counted and archived behind it. Where anything is to be
+done, or might be, nothing is decided here: the whole line of `compact` does it, with the same
+result.
 The stages between the archive's are pure.
 """
 
@@ -76,7 +77,7 @@ class Grown:
         copies: Private copies of the list.
         call_ids: Of all calls.
         report: The figures.
-        warnings: What is to be told of these wishes.
+        warnings: The warnings about these wishes.
     """
 
     known: KnownList
@@ -149,7 +150,7 @@ def _grown(
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The end of a list from the newest run on that was known, and what comes behind it.
+    """The end of a list from the newest run on that was known, and what follows it.
 
     Attributes:
         end: As it came in ...
@@ -201,7 +202,7 @@ def _context_of(
     budget: TokenBudget,
     count: MessageCounter,
 ) -> CompactionContext:
-    """The call as the layers see it that act on the newest results."""
+    """The call, as the layers read it that act on the newest results."""
     return CompactionContext(
         messages=tuple(replace(message, index=at) for at, message in enumerate(run)),
         parsed=run,
@@ -223,7 +224,7 @@ def _context_of(
 
 
 def outcome_of(grown: Grown, appended: AppendResult, redaction: RedactionMode) -> Outcome:
-    """What the call comes to, once what is new is durable."""
+    """The outcome of the call, once what is new is durable."""
     known, report = grown.known, grown.report
     warnings = (*grown.warnings, *known.notes)
     receipt = copied(known.result.receipt)
@@ -240,7 +241,7 @@ def outcome_of(grown: Grown, appended: AppendResult, redaction: RedactionMode) -
 
 
 def still_holds(grown: Grown, appended: AppendResult) -> bool:
-    """Whether the session is as the known list was left, and nothing else stands for the list."""
+    """Whether the session is as the known list was left, and nothing else replaces the list."""
     known, standing = grown.known, appended.standing
     if appended.revision_before != known.revision:
         return False
@@ -265,7 +266,7 @@ async def append_new(grown: Grown, archive: Store) -> AppendResult | None:
 
 
 def remember(grown: Grown, appended: AppendResult, archive: Store) -> None:
-    """Know the list from now on."""
+    """Keep the list as known, for later calls."""
     known = grown.known
     heads = [*known.heads[: grown.end_at], *appended.heads]
     goes_on = heads[: len(known.heads)][-1] == known.heads[-1]
@@ -288,7 +289,7 @@ def remember(grown: Grown, appended: AppendResult, archive: Store) -> None:
 def _is_sure(
     known: KnownList, shared: int, payload: Sequence[JsonObject], request: CompactRequest
 ) -> bool:
-    """Whether the list is of the known one's format and session, and goes on from what it is."""
+    """Whether the list is of the known one's format and session, and continues it."""
     if request.format is None:
         is_decided = known.decided_at is not None and shared >= known.decided_at
         if not (is_decided and formats.goes_on(payload[shared:], known.format)):
@@ -311,7 +312,7 @@ def _run_at(
 ) -> int | None:
     """Where the newest run of the assistant before `stop` begins, behind the user's message.
 
-    What stands before it is settled. None where that is too far away.
+    What precedes it is settled. None where that is too far away.
     """
     for count in _LOOK_BACK:
         start = max(0, stop - count)
@@ -345,7 +346,7 @@ def _ids(messages: Messages) -> frozenset[str]:
 
 
 def _extended(known: Sequence[int], count: int, more: Iterable[int]) -> Sequence[int]:
-    """The sums of the first `count` of a list and of those that stand behind them now."""
+    """The sums of the first `count` of a list and of those that follow them now."""
     return [*known[:count], *accumulate(more, initial=known[count])]
 
 
@@ -362,7 +363,7 @@ def _placed(request: CompactRequest, known: KnownList) -> CompactRequest:
 def known_of(
     given: ReceivedInput, session: Session, context: CompactionContext, outcome: Outcome
 ) -> KnownList | None:
-    """What is remembered of a call that found nothing to do; None for any other."""
+    """The known list of a call that found nothing to do; None for any other."""
     start, appended, result = session.start, session.stored.appended, outcome.result
     reserve = reserve_warnings(context.request, context.settings)
     is_answered = start.recognised is not None
@@ -406,14 +407,14 @@ def known_of(
 
 
 def _decided_at(given: ReceivedInput) -> int | None:
-    """So many messages tell the format; None where the first ones do not."""
+    """How many messages decide the format; None where the first ones do not."""
     first = given.payload[:_DECIDES_WITHIN]
     found = (at for at, raw in enumerate(first, 1) if formats.only_fits(raw, given.format))
     return next(found, None)
 
 
 def _spoken_at(messages: Messages) -> int | None:
-    """Where the assistant has spoken often enough to tell the session; None where it has not."""
+    """How many messages contain enough answers to decide the session; None where too few."""
     spoken = (at for at, message in enumerate(messages, 1) if message.role == "assistant")
     return next(islice(spoken, _SPOKEN - 1, None), None)
 

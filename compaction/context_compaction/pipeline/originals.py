@@ -1,4 +1,4 @@
-"""What a summary stands for in the original words, from the list that came in or the archive."""
+"""The originals that a summary replaces, from the list that came in or the archive."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,12 +43,12 @@ _NONE = Carried(is_short=False)
 
 
 def needs_archive(given: ReceivedInput, stored: Stored) -> bool:
-    """Whether the list may hold a summary of ours, whose originals the archive has."""
+    """Whether the list may hold a summary of ours, whose originals the archive holds."""
     return bool(given.claims.messages) or stored.appended.standing is not None
 
 
 def spans_in(context: CompactionContext, plan: Plan) -> list[Span]:
-    """What earlier summaries of ours stand for in the part that `plan` replaces."""
+    """The spans that earlier summaries of ours replace in the part that `plan` replaces."""
     found = (_span_of_ours(context, message) for message in plan.replaced)
     return [span for span in found if span is not None]
 
@@ -56,13 +56,13 @@ def spans_in(context: CompactionContext, plan: Plan) -> list[Span]:
 async def read_span(
     span: Span, states: Sequence[SessionState], archive: Store, format: str
 ) -> Read:
-    """The originals in `span`, made short where a call left them so; none where the text must do.
+    """The originals in `span`, shortened where a call left them so; none if unavailable.
 
     Args:
-        span: What a summary stands for.
-        states: What the session's calls left, oldest first.
-        archive: Where they stand.
-        format: That of the messages.
+        span: The span that a summary replaces.
+        states: The states of the session's calls, oldest first.
+        archive: Holds them.
+        format: The messages' format.
     """
     carried = carried_for(span, states)
     try:
@@ -80,7 +80,7 @@ async def read_span(
 
 
 def parsed_originals(read: Mapping[Span, Read], format: str) -> Archived:
-    """What was read, parsed."""
+    """The originals that were read, parsed."""
     return {
         span: unpacked(found) if isinstance(found, bytes) else _whole(found, format)
         for span, found in read.items()
@@ -94,14 +94,14 @@ def carried_on(
     messages: Messages,
     states: Sequence[SessionState],
 ) -> CarriedOn:
-    """For each summary in the result where its originals stand made short; what is new of that.
+    """For each summary in the result the output with its shortened originals; and the new outputs.
 
     Args:
         context: The call.
-        plan: What a text takes the place of.
-        archived: What the archive has of what earlier summaries stand for.
+        plan: Holds the messages that a text replaces.
+        archived: The archived originals of earlier summaries.
         messages: The result.
-        states: What the session's calls left, oldest first.
+        states: The states of the session's calls, oldest first.
     """
     carried: list[CarriedOriginals] = []
     blobs: list[Blob] = []
@@ -137,7 +137,7 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
     """The originals of what `plan` replaces.
 
     Results that the clearing layers replaced are taken from the list that came in, and what an
-    earlier summary of ours stands for from the archive, so that facts do not erode.
+    earlier summary of ours replaces from the archive, so that facts do not erode.
     """
     if plan.cut is None:
         return Originals()
@@ -207,7 +207,7 @@ def _as_it_came(context: CompactionContext, message: Message) -> Message:
 
 
 def _span_of_ours(context: CompactionContext, message: Message) -> Span | None:
-    """What a summary of this session stands for; numbers without a head may be another branch's."""
+    """The span that a summary of this session replaces; None without a head: any branch's."""
     span = placeholders.originals_of(message)
     if span is None or not span.head or span.session_id != context.session_id:
         return None

@@ -58,7 +58,7 @@ _UNREAD_SHARE = 0.35
 
 
 def make_plan(context: CompactionContext, session: Session) -> Plan:
-    """What the call asks for, everything decided but the words."""
+    """The plan of the call, everything decided but the text."""
     if session.applied is not None:
         return applied_plan(context, *session.applied)
     if session.rejections.is_spent or session.is_answered:
@@ -67,7 +67,7 @@ def make_plan(context: CompactionContext, session: Session) -> Plan:
 
 
 def plan_of_mode(context: CompactionContext, skipped_levels: int = 0) -> Plan:
-    """What the mode asks for; after a refusal without the levels that were tried in vain."""
+    """The plan of the mode; after a refusal without the levels that were tried in vain."""
     budget, request = context.budget, context.request
     is_idle = request.idle_seconds > context.settings.idle_clear_seconds
     # After a pause the prompt cache is cold, and after a refusal it is of no use.
@@ -112,7 +112,7 @@ def plan_of_mode(context: CompactionContext, skipped_levels: int = 0) -> Plan:
 
 
 def _fresh_tokens(context: CompactionContext) -> int:
-    """What the newest results may count before the model has seen them.
+    """The most that the newest results may count before the model has seen them.
 
     A paper's limit is the paper's, and one that the caller names is the caller's.
     """
@@ -135,7 +135,7 @@ def _levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
 def _folding_level(context: CompactionContext, level: EffortLevel) -> tuple[EffortLevel, ...]:
     """`level` with a finished answer folded away too, where the list ends with one.
 
-    Beside a long answer in full nothing else would be told in a small target.
+    A long answer in full would leave no room for anything else in a small target.
     """
     ends_finished = context.messages and context.messages[-1].role == "assistant"
     if not ends_finished or context.request.target_tokens is None:
@@ -144,7 +144,7 @@ def _folding_level(context: CompactionContext, level: EffortLevel) -> tuple[Effo
 
 
 def _unread_tokens(context: CompactionContext) -> int:
-    """What stays of the newest results together where the list must get smaller.
+    """Tokens of the newest results together that stay where the list must get smaller.
 
     A paper's preview is the paper's, and one that the caller names is the caller's.
     """
@@ -268,7 +268,7 @@ def plan_that_fits(
 
 
 def _most_words(context: CompactionContext, level: EffortLevel) -> int:
-    """What summary and checkpoint may count at most; more where a named target is to be filled."""
+    """The most that summary and checkpoint may count; more where a named target is to be filled."""
     share_tokens = int(context.limits.tokens * _WORDS_SHARE) if context.limits.is_named else 0
     return max(level.settings.summary_tokens, share_tokens)
 
@@ -297,12 +297,12 @@ def _with_room(context: CompactionContext, plan: Plan, tokens: int) -> Plan:
 
 
 def _rules_tokens(plan: Plan) -> int:
-    """What the rules come to that are pinned unasked."""
+    """Tokens of the rules that are pinned unasked."""
     return sum(pin.tokens for pin in plan.pins if pin.is_automatic)
 
 
 def _bound_tokens(context: CompactionContext, plan: Plan) -> int:
-    """What the summary of all that is replaced may come to."""
+    """The most that the summary of all that is replaced may count."""
     count, gone = context.count, plan.replaced
     kept_tokens = count.messages(plan.edited.messages) - sum(map(count.message, gone))
     replaced_tokens = max(0, count.messages(context.messages) - kept_tokens)
@@ -313,7 +313,7 @@ def _bound_tokens(context: CompactionContext, plan: Plan) -> int:
 
 
 def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
-    """What the summary carries: all pins but those of messages that stay in full."""
+    """The pins that the summary carries: all but those of messages that stay in full."""
     gone = {message.index for message in plan.replaced}
     gone |= {edit.index for edit in plan.edited.edits if is_of_request(edit)}
     leaving = [pin for pin in context.pins.candidates if pin.index is None or pin.index in gone]
@@ -328,8 +328,8 @@ def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
 def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with as much of what is recent as its target allows, where the caller named that.
 
-    What the model has not read goes before what it has. A policy's own target is met with room to
-    spare, since more will come.
+    What the model has not read is filled before what it has. A policy's own target is met with
+    room to spare, since more will follow.
     """
     settings = plan.level.settings
     keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
@@ -346,7 +346,7 @@ def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) 
 def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with more and larger files put back, where a target that the caller named has room.
 
-    The last to be filled: what was said comes first.
+    Files are filled last, after messages.
     """
     level = plan.level
     if plan.cut is None or not _is_filled(context) or not level.settings.restore_files:
@@ -379,20 +379,20 @@ def _is_filled(context: CompactionContext) -> bool:
 
 
 def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:
-    """Whether more than a tenth of the target stands empty."""
+    """Whether more than a tenth of the target is unused."""
     room_tokens = _room_beside(context, plan, earlier_calls)
     return room_tokens > context.limits.tokens * (1 - _FILLED_SHARE)
 
 
 def _is_unread_cut(context: CompactionContext, plan: Plan) -> bool:
-    """Whether an extract stands in `plan` for one of the newest results, to be filled first."""
+    """Whether an extract in `plan` replaces one of the newest results, to be filled first."""
     newest = {context.messages[at].index for at in newest_results(context.messages)}
     edits = plan.edited.edits if context.limits.is_named and plan.level.unread_tokens else ()
     return any(edit.action == "persisted" and edit.index in newest for edit in edits)
 
 
 def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
-    """`plan` with as much of the newest results as there is room for; files come after them."""
+    """`plan` with as much of the newest results as there is room for; files follow them."""
     for share in _MORE_UNREAD_SHARES if plan.cut is None else ():
         # Older results are cleared for it.
         level = replace(plan.level, unread_tokens=int(context.limits.tokens * share))
@@ -461,7 +461,7 @@ def _with_least_cleared(
 
 
 def _room_beside(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> int:
-    """What is left beside the summary at its largest and the files that `plan` must put back."""
+    """Tokens left beside the summary at its largest and the files that `plan` must put back."""
     files = [
         replace(file, text=None) if file.use == "earlier" else file
         for file in files_for(earlier_calls, plan)
@@ -506,7 +506,7 @@ def _files_to_restore(context: CompactionContext) -> list[RecentFile]:
 
 
 def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> int:
-    """What is still to come at most: the words, and those of `files` that are put back."""
+    """The most tokens still to be added: the text, and those of `files` that are put back."""
     if plan.cut is None:
         return plan.text_tokens
     settings = plan.level.settings
@@ -520,7 +520,7 @@ def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
 
 
 def full_levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
-    """For a summary that was asked for: all but the newest run goes, however much would fit."""
+    """For a requested summary: all but the newest run is replaced, however much would fit."""
     first, tight, *harder = escalation(
         context.settings, context.limits.tokens, _unread_tokens(context)
     )

@@ -1,4 +1,4 @@
-"""One call, read and checked: its messages, made valid, and what they are to come to. Pure."""
+"""One call, read and checked: its messages, made valid, and their budget. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +35,7 @@ from context_compaction.tokens.counter import MessageCounter, counter_for
 
 
 def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> ReceivedInput:
-    """The messages of `payload`, after all that can be refused was looked at.
+    """The messages of `payload`, after every check that can refuse the call.
 
     Raises:
         InvalidMessageError: A message is malformed.
@@ -64,7 +64,7 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
 def context_of(
     given: ReceivedInput, session: Session, redaction: RedactionMode
 ) -> CompactionContext:
-    """What the stages need to know of the call, its list made valid and counted."""
+    """The context of the call, its list made valid and counted."""
     start, request = session.start, session.start.request
     policy, rules = policy_named(request.policy), formats.FORMATS[given.format].rules
     settings = override(policy.settings, request.settings)

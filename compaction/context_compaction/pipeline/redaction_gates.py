@@ -1,7 +1,7 @@
 """The gates at which secrets are looked for in one call: what is archived, shown, written. Pure.
 
 The archive itself takes them out of what it keeps; here what a writer is shown and what we put into
-the context is looked at. With "warn" nothing is altered, and everything is counted all the same.
+the context is searched. With "warn" nothing is altered, and everything is counted all the same.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ def safe_edits(gates: Gates, edited: EditedMessages) -> EditedMessages:
 
 @dataclass(frozen=True, slots=True)
 class GuardedModel:
-    """A model that is shown no secret where the gates are shut."""
+    """A model whose prompts contain no secret where the gates redact."""
 
     model_behind: SummaryModel
     gates: Gates
@@ -113,7 +113,7 @@ def redaction_report(
 
 
 def with_redaction(result: CompactResult, report: JsonObject | None) -> CompactResult:
-    """`result` with what was found in its receipt, and a warning where it was left as it stood."""
+    """`result` with the counts in its receipt, and a warning where secrets were left in place."""
     if report is None:
         return result
     warnings = (*result.warnings, *_warnings(report))

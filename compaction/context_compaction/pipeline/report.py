@@ -1,4 +1,4 @@
-"""The outcome of a call: its `CompactResult`, its receipt as JSON, what the archive keeps. Pure."""
+"""The outcome of a call: its `CompactResult`, its receipt as JSON, its commit. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -57,12 +57,12 @@ _ACTED = ("repaired", "compacted")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one call comes to.
+    """The outcome of one call.
 
     Attributes:
-        result: What the caller gets, once what it rests on is durable ...
-        commit: ... which is this; None where nothing is to be kept beside the messages.
-        stats: What the hooks are told; None where nothing was to be compacted.
+        result: The caller's result, returned once `commit` is durable.
+        commit: What `result` rests on; None where nothing is to be kept beside the messages.
+        stats: The hooks' argument; None where nothing was to be compacted.
     """
 
     result: CompactResult
@@ -81,11 +81,11 @@ def finish(
     """Assemble, validate, report.
 
     Args:
-        given: What came in.
-        session: What was known of it.
+        given: The list that came in.
+        session: Its session.
         context: The call.
-        decision: What was decided.
-        words: The summary's text; None where verbatim extracts are to stand.
+        decision: The decision.
+        words: The summary's text; None where it is made of verbatim extracts.
         now_seconds: The time.
     """
     start, request, originals = session.start, context.request, decision.originals
@@ -142,7 +142,7 @@ def finish(
 def needs_summary(
     given: ReceivedInput, context: CompactionContext, prompt: SummaryPrompt
 ) -> CompactResult:
-    """The host is asked for the summary; nothing but the originals was written."""
+    """The outcome that requests a summary of the host; nothing but the originals was written."""
     tokens = token_report(context, context.budget.before)
     return CompactResult(
         session_id=context.session_id,
@@ -171,7 +171,7 @@ class CacheEffect:
     Attributes:
         first_changed: Position in the result of the first message that is not as it was.
         rebilled_tokens: Tokens of the result from there on: they are read anew once.
-        saved_tokens: Tokens that no longer stand in the request.
+        saved_tokens: Tokens that the request no longer contains.
     """
 
     first_changed: int
@@ -195,7 +195,7 @@ def token_report(context: CompactionContext, after: Estimate) -> TokenReport:
 
 
 def boundary_of(context: CompactionContext, plan: Plan) -> Boundary | None:
-    """Where the summary stands, if history was replaced."""
+    """The place of the summary, if history was replaced."""
     if plan.cut is None:
         return None
     span = span_of(context, plan.replaced)
@@ -322,7 +322,7 @@ def _placed(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ..
 
 
 def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
-    """What a model that named messages wants to know: what it freed, and what marks the gaps."""
+    """For a model that named messages: what they freed, and the marks of the gaps."""
     pointers = {pointer for edit in snips for pointer in edit.pointers}
     texts = (text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
     return {
@@ -333,7 +333,7 @@ def _snip_json(snips: Sequence[Edit], messages: Messages) -> JsonObject:
 
 
 def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> CompactionStats:
-    """What the hooks are told: before the writer begins (`after` is None), and at the end."""
+    """The hooks' argument: before the writer begins (`after` is None), and at the end."""
     cleared = sum(1 for edit in plan.edited.edits if edit.action != "dropped")
     replaced = sum(len(message.blocks) for message in plan.replaced)
     shown = context.messages if after is None else after
@@ -347,7 +347,7 @@ def stats_of(context: CompactionContext, plan: Plan, after: Messages | None) -> 
 
 
 def _given_layers(context: CompactionContext) -> tuple[LayerReport, ...]:
-    """What was done before any layer ran: repairs, and the leaving out of named messages."""
+    """The reports of edits before any layer ran: repairs, and the removal of named messages."""
     count = context.count
     snips = [edit for edit in context.repairs if edit.action == "dropped"]
     left = count.messages(context.messages)
@@ -397,7 +397,7 @@ def _request_warnings(edits: Sequence[Edit]) -> tuple[str, ...]:
 def _with_pointers(edits: Sequence[Edit], context: CompactionContext) -> tuple[Edit, ...]:
     """The edits; one without a pointer of its own gets that of the message as it came in.
 
-    A message of our own making has none: what it stands for is named in it.
+    A message of our own making has none: it names what it replaces.
     """
     return tuple(
         edit

@@ -1,8 +1,8 @@
-"""The summary's text for a plan: who is asked for it, for what, and what becomes of the prose.
+"""The summary's text for a plan: its writer, its prompt, and the checks of the prose.
 
-Verbatim extracts need no model: they are the whole text, or stand beside prose. Prose comes from
-the host or from a model; where it cannot be had, extracts stand in its place. A summary that was
-written earlier is used again where it reaches the cut.
+Verbatim extracts need no model: they are the whole text, or are added to prose. Prose is written by
+the host or by a model; where it fails, extracts replace it. A summary that was written earlier is
+used again where it reaches the cut.
 """
 
 import re
@@ -86,15 +86,15 @@ def decide(
     on_disk: Mapping[str, DiskFile],
     read: Mapping[Span, Read],
 ) -> Decision:
-    """All that is settled before a text is written: `plan` filled, and what the text stands for.
+    """All that is decided before a text is written: `plan` filled, and what the text replaces.
 
     Args:
         context: The call.
-        session: What is known of its session.
+        session: Its session.
         plan: What is cleared, and where history is cut.
-        known: What is known of files; None where nobody asks.
+        known: The known files; None where none are needed.
         on_disk: Those that may be read, by path.
-        read: What the archive has of what earlier summaries stand for.
+        read: The archived originals of earlier summaries.
     """
     archived = parsed_originals(read, context.format)
     earlier_calls = earlier_calls_of(context, plan, known, on_disk)
@@ -104,7 +104,7 @@ def decide(
 
 
 def brings_text(request: CompactRequest) -> bool:
-    """Whether the host writes the summary, or has."""
+    """Whether the host writes the summary, or has written it."""
     return request.summary is not None or request.summarizer == "host"
 
 
@@ -127,7 +127,7 @@ async def summarize(
     now_seconds: float,
     tell: TellChars,
 ) -> SummaryText | None:
-    """The summary by whoever is asked for it; None where nobody is, and extracts are to stand.
+    """The summary by its writer; None where it has none, and is made of extracts.
 
     Raises:
         SettingsError: The `continuation` does not belong to this conversation.
@@ -157,7 +157,7 @@ async def summarize(
 def written(
     context: CompactionContext, decision: Decision, words: SummaryText | None
 ) -> tuple[Plan, SummaryText]:
-    """The text that stands in the list, and the plan with the room that it leaves filled."""
+    """The text that the list will contain, and the plan with the room that it leaves filled."""
     plan, originals = decision.plan, decision.originals
     if words is None and decision.memory is not None:
         words = reuse_summary(context, plan, originals, decision.memory)
@@ -211,7 +211,7 @@ def job_of(
     max_tokens: int,
     is_prefix: bool,
 ) -> SummaryJob:
-    """What a model is asked to write for `record`: at most a third of what it stands for."""
+    """What a model is asked to write for `record`: at most a third of what it replaces."""
     record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
     kept = _kept_after(plan, is_prefix=is_prefix)
     return SummaryJob(
@@ -235,7 +235,7 @@ def job_of(
 
 
 def _kept_after(plan: Plan, *, is_prefix: bool) -> Messages:
-    """What stays as it is after the text of history, or of the beginning of the running turn."""
+    """The messages that stay after the text of history, or of the beginning of the running turn."""
     if plan.cut is None:
         return ()
     start = plan.cut.first_kept if is_prefix else plan.cut.goes_on_at
@@ -243,7 +243,7 @@ def _kept_after(plan: Plan, *, is_prefix: bool) -> Messages:
 
 
 def _pin_told(context: CompactionContext, plan: Plan, pin: Pin) -> str:
-    """A pinned text as the writer of prose is told of it: when it was said, or that it is given."""
+    """A pinned text for the prompt of a writer: with its number, or marked as earlier or given."""
     if pin.index is None:
         return f"[beside the record] {pin.shown}"
     number = context.seqs[pin.index]
@@ -253,7 +253,7 @@ def _pin_told(context: CompactionContext, plan: Plan, pin: Pin) -> str:
 
 
 def grounding_source(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
-    """What prose for `record` is held against."""
+    """The source that prose for `record` is checked against."""
     # What the user says in the part that stays is no invention either.
     user_texts = (*_requests(context), *context.pins.texts, context.request.instructions)
     lost = read_previous(record.lost)
@@ -333,7 +333,7 @@ def extract_of(
     is_prefix: bool = False,
     beside: str = "",
 ) -> str:
-    """Verbatim extracts from the record, of at most `max_tokens`, that stand `beside` prose."""
+    """Verbatim extracts from the record, of at most `max_tokens`, to be added to `beside`."""
     if max_tokens <= 0 or not (record.messages or record.lost):
         return ""
     is_in_list = len(record.since) == len(record.messages)
@@ -380,7 +380,7 @@ def summarize_with_host_text(
 async def ask_host(
     context: CompactionContext, decision: Decision, archive: Store, now_seconds: float
 ) -> SummaryPrompt:
-    """What a host's model needs to write the summary, and what ties it to the history."""
+    """The prompt with which a host's model writes the summary, with its continuation token."""
     span = span_of(context, decision.plan.history)
     token = continuation.issue(span, await _raws(span, archive), now_seconds)
     return await to_thread.run_sync(_prompt_for, context, decision, token)
@@ -397,7 +397,7 @@ def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> S
 async def _continuation_warnings(
     context: CompactionContext, plan: Plan, archive: Store, now_seconds: float
 ) -> tuple[str, ...]:
-    """What to say of the token that came with the host's summary.
+    """The warnings about the token of the host's summary.
 
     Raises:
         SettingsError: It is none of ours, has expired, or belongs to another conversation.
@@ -440,10 +440,10 @@ async def _summarize_with_model(
     Args:
         context: The call.
         decision: What is replaced.
-        model: Who writes.
-        states: What the session's calls left, oldest first: how the model has done.
+        model: The writer.
+        states: The states of the session's calls, oldest first: the model's failures among them.
         now_seconds: The time.
-        tell: Hears of the text's growth.
+        tell: Called as the text grows.
     """
     plan, originals = decision.plan, decision.originals
     parts = (
@@ -508,7 +508,7 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What became of a job: its text, the prose in it, or why there is none."""
+    """The outcome of a job: its text, the prose in it, or why there is none."""
 
     text: str
     prose: Prose | None = None
@@ -516,7 +516,7 @@ class _Written:
 
 
 async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Written:
-    """The text of one job: a model's where that can be had, else extracts."""
+    """The text of one job: a model's where it can be used, else extracts."""
     failure = ""
     if job.has_room_for_prose:
         source = await to_thread.run_sync(grounding_source, context, job.record)
@@ -536,7 +536,7 @@ async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Wr
 def reuse_summary(
     context: CompactionContext, plan: Plan, originals: Originals, match: SummaryMatch
 ) -> SummaryText:
-    """The summary for `plan`: the saved one, what came after it, and extracts from the record."""
+    """The summary for `plan`: the saved one, what followed it, and extracts from the record."""
     plain = extracts(context, plan, originals)
     text, room_tokens = match.memory.text, plan.summary_tokens
     numbers = {message.index for message in match.since}
@@ -562,7 +562,7 @@ def reuse_summary(
 
 
 def summary_to_record(context: CompactionContext) -> SummaryText:
-    """What the host hands in while it goes on, as a summary that only the archive gets."""
+    """The host's text, passed in between compactions, as a summary that only the archive keeps."""
     source = grounding_source(context, OriginalMessages(context.messages))
     room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
     try:

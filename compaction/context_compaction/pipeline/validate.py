@@ -18,7 +18,7 @@ _MAX_PIECES = 8
 def validate(
     context: CompactionContext, edited: EditedMessages, *, is_repeated: bool = False
 ) -> Validation:
-    """Let `edited` pass, or fall back to the repaired input and say why.
+    """Accept `edited`, or return the repaired input with the reasons.
 
     Where the call repeats the one that had this very outcome, nothing is wrong with its having
     nothing left to do.

@@ -1,1 +1,1 @@
-"""What is remembered of a session between two calls."""
+"""The state of a session between two calls."""

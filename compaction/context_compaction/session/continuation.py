@@ -1,7 +1,7 @@
 """The token that ties a summary which a host wrote to the messages it was asked to summarise.
 
-It names the range of the transcript and holds a hash of what the archive has there, together with
-the session and the time when it expires. So it is checked against the archive: no key has to be
+It names the range of the transcript and holds a hash of the archived messages in it, together
+with the session and when it expires. So it is checked against the archive: no key has to be
 kept, it holds across restarts and processes, and a summary of another conversation is recognised.
 """
 
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"c2-(\d{1,12})-(\d{1,12})-([0-9a-f]{0,12})-(\d{1,12})-([0-9
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """A token, taken apart but not yet held against the archive."""
+    """A token, parsed but not yet checked against the archive."""
 
     span: Span
     expires_seconds: int
@@ -31,14 +31,14 @@ class Continuation:
 
 
 def issue(span: Span, originals: Sequence[JsonObject], now_seconds: float) -> str:
-    """The token for a summary of `originals`, which are what the archive has in `span`."""
+    """The token for a summary of `originals`, which the archive holds in `span`."""
     expires = int(now_seconds) + _LIFETIME_SECONDS
     digest = _digest(span, originals, expires)
     return f"c2-{span.start_seq}-{span.stop_seq}-{span.head}-{expires}-{digest}"
 
 
 def parse_continuation(token: str, session_id: str, now_seconds: float) -> Continuation:
-    """The token of `session_id` taken apart.
+    """The parsed token of `session_id`.
 
     Raises:
         SettingsError: It is none of ours, or has expired.
@@ -59,7 +59,7 @@ def parse_continuation(token: str, session_id: str, now_seconds: float) -> Conti
 
 
 def verify(continuation: Continuation, originals: Sequence[JsonObject]) -> None:
-    """Hold the token against `originals`, what the archive has in its span.
+    """Check the token against `originals`, which the archive holds in its span.
 
     Raises:
         SettingsError: It was issued for something else.

@@ -1,9 +1,9 @@
-"""What one call knows of the session's earlier compactions: the read state, and how it refilled.
+"""One call's view of the session's earlier compactions: files read, and how the context refilled.
 
-Both stand in the states that calls leave, so every process sees the same. Pure: the pipeline reads
+Both are in the states that calls leave, so every process reads the same. Pure: the pipeline reads
 those and the disk.
 
-The thrash guard: when what a compaction freed is full again at once, say what fills it. Claude Code
+The thrash guard: when what a compaction freed is full again at once, name its source. Claude Code
 stops where "the context refilled to the limit within 3 turns of the previous compact, 3 times in a
 row" (its issues 41796, 60600 and 82131), and its users had to guess at the cause. We never stop; we
 name the cause. A turn is an answer of the model here, as it is there: one request of the user may
@@ -60,12 +60,12 @@ _TARGET_CHARS = 80
 
 @dataclass(frozen=True, slots=True)
 class FillSource:
-    """A part of what came since the last compaction.
+    """One source of the messages that followed the last compaction.
 
     Attributes:
-        name: The tool and the file or command it was called for, or who spoke.
-        tokens: What that came to.
-        count: Results or messages.
+        name: The tool and the file or command it was called for, or the role that spoke.
+        tokens: The tokens of all of them.
+        count: How many results or messages.
     """
 
     name: str
@@ -75,14 +75,14 @@ class FillSource:
 
 @dataclass(frozen=True, slots=True)
 class RefillStats:
-    """How the context got to its trigger again.
+    """How the context reached its trigger again.
 
     Attributes:
         turns: Answers of the model since the last compaction; None where there was none.
-        tokens: What came since ...
-        room_tokens: ... and what that compaction had left free below the trigger.
+        tokens: Tokens added since ...
+        room_tokens: ... and those that the compaction had left free below the trigger.
         streak: How many times in a row it took `thrash_turns` or fewer, this time included.
-        sources: What came, largest first.
+        sources: What was added, largest first.
     """
 
     turns: int | None
@@ -92,7 +92,7 @@ class RefillStats:
     sources: tuple[FillSource, ...]
 
     def as_json(self) -> JsonObject:
-        """As the receipt has it."""
+        """The JSON for the receipt."""
         return {**asdict(self), "sources": [asdict(source) for source in self.sources]}
 
 
@@ -103,7 +103,7 @@ class EarlierCalls:
     Attributes:
         states: The files that the conversation used, by path.
         on_disk: Those of them that lie inside the roots, as they are now.
-        refill: How the context got above its trigger; None where it is below.
+        refill: How the context rose above its trigger; None where it is below.
         recent: Files that may be put back after some cut, newest use first.
     """
 
@@ -115,12 +115,12 @@ class EarlierCalls:
 
 @dataclass(frozen=True, slots=True)
 class KnownFiles:
-    """The files that the list and earlier calls tell of, before anybody looked at the disk.
+    """The files that the list and earlier calls name, before the disk is read.
 
     Attributes:
-        uses: What the list tells, by path ...
-        states: ... and what earlier calls did.
-        earlier: What the calls with shorter lists than this one left, oldest first.
+        uses: Their uses in the list, by path ...
+        states: ... and their states by earlier calls.
+        earlier: The states of calls with shorter lists than this one, oldest first.
     """
 
     uses: Mapping[str, FileUse]
@@ -135,14 +135,14 @@ class KnownFiles:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """All that is settled before a text is written.
+    """All that is decided before a text is written.
 
     Attributes:
         plan: What is cleared, and where history is cut.
-        earlier_calls: What they left of files, and how the context was filled since.
-        originals: What the text is to stand for.
-        archived: What the archive has of what earlier summaries stand for.
-        memory: A summary written earlier that can stand in for a new one.
+        earlier_calls: The files that they recorded, and how the context was filled since.
+        originals: The messages that the text is to replace.
+        archived: The archived originals of earlier summaries.
+        memory: A summary written earlier that can replace a new one.
     """
 
     plan: Plan
@@ -155,7 +155,7 @@ class Decision:
 def known_files(
     context: CompactionContext, plan: Plan, states: Sequence[SessionState]
 ) -> KnownFiles | None:
-    """What the list and the newest of `states` tell of files; None where this call is none's."""
+    """The files that the list and the newest of `states` name; None where this call needs none."""
     if not (plan.acts or context.budget.is_over or _tells(context)):
         return None
     earlier = before(states, stop_seq_of(context.seqs))
@@ -170,12 +170,12 @@ def earlier_calls_of(
     known: KnownFiles | None,
     on_disk: Mapping[str, DiskFile],
 ) -> EarlierCalls:
-    """The state as earlier calls left it, and what `context.messages` say beyond them.
+    """The state that earlier calls left, brought up to date with `context.messages`.
 
     Args:
         context: The call.
-        plan: What it is to come to: no file is put back where history stays.
-        known: What both tell of files; None where nobody asks.
+        plan: Its plan: no file is put back where history stays.
+        known: The files that both name; None where none are needed.
         on_disk: Those that may be read, by path.
     """
     if known is None:
@@ -193,7 +193,7 @@ def earlier_calls_of(
 
 
 def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
-    """What `restore` may put back, most wanted first; nothing where no history is replaced."""
+    """Files that `restore` may put back, most wanted first; none where no history is replaced."""
     if plan.cut is None or not plan.level.settings.restore_files:
         return []
     recent = not_shown(earlier_calls.recent, plan.cut.first_kept)
@@ -208,7 +208,7 @@ def noted(
 ) -> tuple[Validation, EarlierCalls]:
     """`validation` with a note of files that changed since they were read, each change once.
 
-    It stands before the newest request, or after the newest results: nothing there is cached yet.
+    It precedes the newest request, or follows the newest results: nothing there is cached yet.
     """
     messages = validation.edited.messages
     changed = untold(earlier_calls.states, earlier_calls.on_disk) if _tells(context) else {}
@@ -232,7 +232,7 @@ def noted(
 def with_warnings(
     result: CompactResult, earlier_calls: EarlierCalls, context: CompactionContext
 ) -> CompactResult:
-    """`result` with what earlier calls make worth a warning."""
+    """`result` with the warnings that earlier calls give rise to."""
     notes = [unknown_warning(context.messages), changed_warning(earlier_calls.states)]
     receipt = result.receipt
     if earlier_calls.refill is not None:
@@ -243,7 +243,7 @@ def with_warnings(
 
 
 def _tells(context: CompactionContext) -> bool:
-    """Whether this call hands back a list that may tell of files which changed."""
+    """Whether this call returns a list that may contain a note of changed files."""
     is_now = context.request.mode in ("auto", "micro", "full") and not context.request.prepare
     return context.settings.tell_changed_files and is_now
 
@@ -256,12 +256,12 @@ def _refill_stats(
     count: MessageCounter,
     settings: Settings,
 ) -> RefillStats:
-    """What has come since the newest compaction that found the context above its trigger.
+    """What was added since the newest compaction that found the context above its trigger.
 
     Args:
         messages: The list that came in, now above the trigger again.
         seqs: For each position of the list that came in, its number in the transcript.
-        states: What the calls with shorter lists than this one left, oldest first.
+        states: The states of calls with shorter lists than this one, oldest first.
         count: The token counter.
         settings: `thrash_turns`, and `tool_kinds` to name what was read.
     """
@@ -283,10 +283,10 @@ def _refill_stats(
 
 
 def _thrash_warning(refill: RefillStats, settings: Settings) -> str | None:
-    """What to tell the caller; None while the context does not thrash.
+    """The warning for the caller; None while the context does not thrash.
 
     Args:
-        refill: How it got to the trigger.
+        refill: How it reached the trigger.
         settings: `thrash_times`: so many times in a row are too many; 0 is never.
     """
     if not settings.thrash_times or refill.streak < settings.thrash_times:

@@ -1,10 +1,11 @@
 """Lists in which a call found nothing to do, kept so that the next call costs only what is new.
 
-An agent hands in nearly the same list at every call. What a call has found out about it stays in
+An agent hands in nearly the same list at every call. What a call has computed about it stays in
 memory, for each message once: private copies by which the beginning of the next list is recognised,
-the names of the histories, the counts, and the answer. `pipeline/grown.py` goes on from that.
+the hashes of the histories, the counts, and the answer. `pipeline/grown.py` uses that.
 
-The lists of all archives of the process share one limit in bytes; the longest unused go first.
+The lists of all archives of the process share one limit in bytes; the longest unused are dropped
+first.
 """
 
 from collections import OrderedDict
@@ -31,18 +32,18 @@ _MOST_EXPECTED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """What stands for the first messages of a list that was compacted before.
+    """The messages that replace the first ones of a list that was compacted before.
 
     Attributes:
-        message_count: So many messages it stands for.
-        entries: What stands there: the place of a message that stayed, or a message of its own.
+        message_count: How many messages it replaces.
+        entries: Each the place of a message that stayed, or a message of its own.
     """
 
     message_count: int
     entries: tuple[int | JsonObject, ...]
 
     def raws(self, given: Sequence[JsonObject]) -> list[JsonObject]:
-        """The messages that stand there; those that stayed are the objects of `given`."""
+        """The replacing messages; those that stayed are the objects of `given`."""
         return [given[e] if isinstance(e, int) else copied(e) for e in self.entries]
 
 
@@ -50,17 +51,17 @@ class StandIn:
 class KnownList:
     """A list, valid and below its trigger, as a call has left it.
 
-    `context` is the list itself, or what stands for its beginning and the rest.
+    `context` is the list itself, or what replaces its beginning, and the rest.
 
     Attributes:
         session_id: Where it is archived.
         is_named: Whether the caller named that session.
         format: Its format.
-        decided_at: So many messages have told the format; None where they have not ...
-        spoken_at: ... and so many have the assistant speak twice, and so tell the session.
+        decided_at: How many first messages decide the format; None where they do not ...
+        spoken_at: ... and how many contain two answers of the assistant, which decide the session.
         given: Private copies of its messages. Nobody may write into them.
-        heads: For each of them what names the history that ends with it.
-        stand_in: What stands for its beginning; None where the list stands for itself.
+        heads: For each of them the hash of the history that ends with it.
+        stand_in: What replaces its beginning; None where nothing does.
         method: By which its tokens were counted.
         tokens: Of the first n messages of `context`, for n from 0.
         request_bytes: The same in bytes of a request.
@@ -92,12 +93,12 @@ class KnownList:
 
     @property
     def stands_for(self) -> int:
-        """How many of the first messages something else stands for."""
+        """How many of the first messages are replaced."""
         return self.stand_in.message_count if self.stand_in else 0
 
     @property
     def shift(self) -> int:
-        """What to add to a place in the list for that in `context`, behind what stands there."""
+        """What to add to a place in the list for that in `context`, behind what was replaced."""
         return len(self.stand_in.entries) - self.stand_in.message_count if self.stand_in else 0
 
     def context(self, given: Sequence[JsonObject]) -> list[JsonObject]:
@@ -128,7 +129,7 @@ class KnownLists:
         Args:
             archive: Where it is archived.
             known: The list.
-            appended: Where it stands there; None where `known` tells whether it is current.
+            appended: Its place there; None where `known` holds whether it is current.
         """
         with self._lock:
             key = (self._number(archive), known.session_id)
@@ -143,7 +144,7 @@ class KnownLists:
                 self._drop(next(iter(self._lists)))
 
     def expect(self, archive: Store, session_id: str, revision: int, name: str) -> None:
-        """Know which history the session's own context is, before a list that goes on from it."""
+        """Record which history the session's own context is, before a list that continues it."""
         with self._lock:
             self._expected[self._number(archive), session_id] = (revision, name)
             while len(self._expected) > _MOST_EXPECTED:
@@ -224,17 +225,17 @@ def copies_for(
 
 
 class NotPlainError(TypeError):
-    """A value is no plain JSON: a subclass, say, whose ways nobody knows."""
+    """A value is no plain JSON: a subclass, say, of unknown behaviour."""
 
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
 def copied(value: Any) -> Any:
-    """A copy of a JSON value that shares nothing which can be written into.
+    """A copy of a JSON value that shares no mutable part.
 
     Raises:
-        NotPlainError: It holds something else than JSON's own types.
+        NotPlainError: It contains a type that is not JSON's own.
     """
     kind: Any = value.__class__
     if kind is dict:

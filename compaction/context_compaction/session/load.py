@@ -1,4 +1,4 @@
-"""Which session a list belongs to, where it stands in it, what earlier calls left, what is ours.
+"""The session of a list, its place there, the states that earlier calls left, and what is ours.
 
 A call goes on from the list that came in, or from what a compaction left of its beginning. The
 session's receipts are read once, and only where it has any.
@@ -50,15 +50,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What is known of the session of a list.
+    """The session of a list, as the archive holds it.
 
     Attributes:
         start: The list that the call goes on from ...
         messages: ... parsed.
-        stored: Where the list that came in stands.
-        states: What calls for this very list and what it came from left, oldest first.
-        all_states: The same of all branches: for what names its own list or tells no text.
-        rejections: What the provider refused, where this call tells of that.
+        stored: The place of the list that came in.
+        states: States left by calls for this very list and what it came from, oldest first.
+        all_states: The same of all branches: for what names its own list or contains no text.
+        rejections: What the provider refused, where this call reports that.
         applied: What is to be applied, if anything is, and what that vouches for.
         is_answered: Whether these wishes were met before by this list, or by what it became.
         ours: What in the list the archive vouches for.
@@ -90,7 +90,7 @@ async def store(given: ReceivedInput, archive: Store) -> Stored:
 
 
 async def load(given: ReceivedInput, stored: Stored, archive: Store, now_seconds: float) -> Session:
-    """What the archive knows of the call.
+    """The session of the call, from the archive.
 
     Raises:
         NotFoundError: The session holds nothing prepared under the name that `apply` gives.
@@ -106,8 +106,8 @@ async def load(given: ReceivedInput, stored: Stored, archive: Store, now_seconds
 def _first_needed(is_own: Sequence[bool], request: CompactRequest) -> int:
     """Without how many of the oldest receipts the session is known as well as with all.
 
-    The newest of a list tell what this call asks of them, and name all that is ours in it; what a
-    provider refused, and what was prepared, may lie further back.
+    The newest of a list contain what this call needs, and name all that is ours in it; refusals of
+    a provider, and what was prepared, may be in older ones.
     """
     if request.mode == "reactive" or request.apply is not None:
         return 0
@@ -133,7 +133,7 @@ def _begun(
     after: int,
     now_seconds: float,
 ) -> tuple[Session, Claims]:
-    """The session as its receipts tell of it, and what the list claims that it goes on from."""
+    """The session by its receipts, and the list from which this one claims to go on."""
     all_states = states_of(receipts)
     # Others may have come since.
     is_own = zip(all_states, stored.appended.receipts[after:], strict=False)
@@ -166,7 +166,7 @@ def _start(
     all_states: Sequence[SessionState],
     states: Sequence[SessionState],
 ) -> Start:
-    """What this call goes on from: the list itself, or what a compaction left of its beginning."""
+    """The start of this call: the list itself, or what a compaction left of its beginning."""
     payload, request, standing = given.payload, given.request, appended.standing
     plain = Start(payload, appended.seqs, appended.heads, request, appended.head)
     if standing is None or request.mode == "record":
@@ -198,7 +198,7 @@ def _settled(start: Start, messages: Messages, format: str) -> Start:
 
 
 def _rejections(start: Start, states: Sequence[SessionState]) -> PromptTooLongRejections:
-    """What is known of a refusal, where this call tells of one."""
+    """The refusals of the list, where this call reports one."""
     request = start.request
     if request.mode != "reactive" or not start.payload or start.is_repeated:
         return PromptTooLongRejections()
@@ -218,7 +218,7 @@ def _applied(
 def _is_answered(
     start: Start, wishes: CompactRequest, appended: AppendResult, states: Sequence[SessionState]
 ) -> bool:
-    """Whether this call was answered before, or hands in that answer; not one that was refused."""
+    """Whether this call was answered before, or passes in that answer; not one that was refused."""
     if start.is_repeated:
         return True
     if not start.payload or appended.written or wishes.mode == "reactive":
@@ -238,8 +238,8 @@ def _is_outcome(
 async def _ours(claims: Claims, session: Session, archive: Store) -> Ours:
     """What of `claims` the archive vouches for.
 
-    Another session may have made what stands in the list, where a host goes on with a compacted
-    list under a new name.
+    Another session may have made messages of the list, where a host continues a compacted list
+    under a new name.
     """
     session_id = session.stored.session_id
     hashes = set(made_by(session.all_states)) if claims.messages else set[str]()
@@ -279,7 +279,7 @@ async def append_to_session(
     parent_session_id: str | None = None,
     dry_run: bool = False,
 ) -> tuple[str, AppendResult]:
-    """Archive `messages` in the session they belong to: its id, and where they stand in it.
+    """Archive `messages` in the session they belong to: its id, and their place in it.
 
     That is the session as named, or that of our summary in the list, or one by its beginning. A
     summary is ours where a receipt of the session that it names lists it.
@@ -322,7 +322,7 @@ def derived_id(messages: Messages) -> str:
 
 
 def _ids_of(messages: Messages) -> Iterator[str]:
-    """The ids that a list may have: the first under which no other conversation stands is its."""
+    """The ids that a list may have: the first that no other conversation has is its own."""
     said = _said(messages)
     yield _id_of(said[:1])
     first = next((at for at, message in enumerate(messages) if message.role != "system"), 0)
@@ -346,7 +346,7 @@ def _id_of(beginning: Messages) -> str:
 
 
 async def _states_in(session_id: str, archive: Store) -> Sequence[SessionState]:
-    """What the calls of a session left, oldest first; nothing where there is no such session."""
+    """The states that a session's calls left, oldest first; empty without such a session."""
     try:
         return states_of(await archive.receipts(session_id))
     except NotFoundError:
@@ -360,7 +360,7 @@ class CurrentContext:
     Attributes:
         format: Its format.
         messages: Its messages. Nobody may write into them.
-        name: What names it, as `history_hash` does.
+        name: Its hash, as `history_hash` makes it.
     """
 
     format: str
@@ -369,7 +369,7 @@ class CurrentContext:
 
 
 async def current_context(session_id: str, archive: Store) -> CurrentContext:
-    """What `Store.context` gives; from memory where nobody has written to the session since.
+    """What `Store.context` returns; from memory if the session was not written to since.
 
     Raises:
         NotFoundError: There is no such session.
@@ -385,7 +385,7 @@ async def current_context(session_id: str, archive: Store) -> CurrentContext:
 
 
 async def name_of(messages: Sequence[JsonObject], session_id: str, archive: Store) -> str:
-    """What names a list of a session, as `history_hash` does."""
+    """The hash of a list of a session, as `history_hash` makes it."""
     known = KNOWN_LISTS.of_session(archive, session_id)
     # With secrets taken out, the archive's names are those of another list.
     if known is None or known.stand_in is not None or archive.redaction == "on":
@@ -396,7 +396,7 @@ async def name_of(messages: Sequence[JsonObject], session_id: str, archive: Stor
 async def name_where_current(
     messages: Sequence[JsonObject], session_id: str, archive: Store
 ) -> str | None:
-    """The same where `Store.context` gives that very list; else None."""
+    """The same where `Store.context` returns that very list; else None."""
     name = await name_of(messages, session_id, archive)
     try:
         context = await current_context(session_id, archive)
@@ -406,7 +406,7 @@ async def name_where_current(
 
 
 async def _known_current(session_id: str, archive: Store) -> KnownList | None:
-    """The known list of a session, where it is what `Store.context` would give."""
+    """The known list of a session, where `Store.context` would return it."""
     known = KNOWN_LISTS.of_session(archive, session_id)
     if known is None or not known.is_current or archive.redaction == "on":
         return None

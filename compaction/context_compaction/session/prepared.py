@@ -1,9 +1,9 @@
 """A compaction that is prepared while the host goes on, and applied later. Pure.
 
-Preparing compacts the first N messages, and the outcome goes into the session's state: nothing is
-replaced yet, so a slow writer holds nobody up. Applying takes the list as it has become since.
-Where its first N messages are still those, exactly they are replaced, and what follows stands as it
-is (but for thinking that was bound to them). Anthropic's documentation calls it background
+Preparing compacts the first N messages and keeps the outcome in the session's state: nothing is
+replaced yet, so a slow writer delays no call. Applying takes the list as it has become since. Where
+its first N messages are still those, exactly they are replaced, and what follows stays as it is
+(but for thinking that was bound to them). Anthropic's documentation calls it background
 compaction.
 """
 
@@ -71,7 +71,7 @@ def check(request: CompactRequest) -> None:
 def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
     """How many leading messages can be replaced while the rest is still being written.
 
-    The newest turn of the assistant is not settled, nor what stands after it, while one of its
+    The newest turn of the assistant is not settled, nor what follows it, while one of its
     calls has no answer, or while it ends with reasoning that belongs to what comes next.
     """
     stop = len(messages)
@@ -85,7 +85,7 @@ def settled_message_count(messages: Messages, rules: ProviderRules) -> int:
 
 
 def settled_request(request: CompactRequest, count: int, format: str) -> CompactRequest:
-    """`request` for the first `count` messages: a usage report for a later one says nothing."""
+    """`request` for the first `count` messages: a usage report for a later one is dropped."""
     request = replace(request, format=format)
     if (request.usage_message_index or 0) < count:
         return request
@@ -101,7 +101,7 @@ def prepared_result(
     rendered: Sequence[Sequence[JsonObject]],
     now_seconds: float,
 ) -> tuple[CompactResult, PreparedList | None]:
-    """What the caller gets instead of `result`: its own list; and what is kept to be applied.
+    """`result` with the caller's own list instead; and the list that is kept to be applied.
 
     Args:
         result: The outcome for the settled messages.
@@ -169,7 +169,7 @@ def find(
     """What was prepared under `prepared_id`, if it belongs to `payload`; and what it vouches for.
 
     Raises:
-        NotFoundError: The session holds no such thing.
+        NotFoundError: The session holds nothing under that name.
         SettingsError: It has expired, or `payload` does not begin with what it was prepared for.
     """
     found = (
@@ -227,7 +227,7 @@ def applied_plan(context: CompactionContext, kept: PreparedList, ours: Ours) -> 
 def applied_result(
     result: CompactResult, validation: Validation, kept: PreparedList
 ) -> CompactResult:
-    """`result` of the swap, with what was known of it since it was prepared."""
+    """`result` of the swap, with what was recorded when it was prepared."""
     if result.status != "compacted":
         return result
     warnings = result.warnings

@@ -1,9 +1,9 @@
-"""A list whose beginning was compacted before: what the compaction left stands for it again. Pure.
+"""A list whose beginning was compacted before: what the compaction left replaces it again. Pure.
 
-Some hosts hand in their whole history at every call. Where a list begins with the history of a
-stored context, the call goes on from that context and what came since, as if the host had handed in
-those: the same bytes are given once more, and what is new is compacted on top when the trigger is
-met by them. Positions that the caller gives or is told belong to the list as it came in.
+Some hosts pass in their whole history at every call. Where a list begins with the history of a
+stored context, the call goes on from that context and what followed, as if the host had passed in
+those: the same bytes are returned, and what is new is compacted on top when they reach the trigger.
+Positions in the request and in the result belong to the list as it came in.
 """
 
 from collections.abc import Sequence
@@ -22,17 +22,17 @@ from context_compaction.summarizers.instructions.collect_pins import whole_text
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a call goes on from.
+    """The list that a call goes on from.
 
     Attributes:
-        payload: The list: as it came in, or with what stands for its beginning.
+        payload: The list: as it came in, or with what replaces its beginning.
         seqs: For each of its messages the number in the transcript, or -1.
-        heads: For each of them what names the history that ends there.
+        heads: For each of them the hash of the history that ends there.
         request: The wishes, with positions in this list.
-        history: What names the list that came in, as far as this call is about it.
-        places: Where its messages stand in the list that came in; None where it is that list.
-        recognised: How many messages stand for how many; None where it is that list.
-        is_repeated: Whether all of it is what these very wishes gave for this list the last time.
+        history: The hash of the list that came in, as far as this call is about it.
+        places: The places of its messages in the list that came in; None where it is that list.
+        recognised: How many messages replace how many; None where it is that list.
+        is_repeated: Whether the last call with these very wishes returned all of it for this list.
     """
 
     payload: Sequence[JsonObject]
@@ -52,14 +52,14 @@ def start_of(
     request: CompactRequest,
     standing: StandingContext,
 ) -> Start:
-    """`given` with what stands for its beginning.
+    """`given` with its beginning replaced by what a compaction left.
 
     Args:
         given: The list that came in.
         parsed: The same, parsed.
-        appended: Where it stands in its transcript.
+        appended: Its place in its transcript.
         request: The caller's wishes.
-        standing: What stands for its first messages.
+        standing: What replaces its first messages.
     """
     count = standing.message_count
     made = _with_few_markers(standing, given)
@@ -81,10 +81,10 @@ def start_of(
 
 
 def asks_anew(request: CompactRequest) -> bool:
-    """Whether a call acts at once, whatever the budget: by hand, so to say.
+    """Whether a call acts at once, whatever the budget.
 
-    Who hands in the very list of a compaction with other wishes, and by hand, wants them met: by
-    that list, not by what the wishes before have left of it.
+    A caller that passes in the very list of a compaction with other wishes for such a call wants
+    them met by that list, not by what the earlier wishes have left of it.
     """
     is_at_once = request.target_tokens is not None and request.context_window is None
     return request.mode == "full" or (request.mode in ("auto", "plan") and is_at_once)
@@ -99,7 +99,7 @@ def named(result: CompactResult, start: Start) -> CompactResult:
 
 
 def answered(result: CompactResult, start: Start, context: CompactionContext) -> CompactResult:
-    """`result` of the list of `start`, told to the caller of the list that came in."""
+    """`result` of the list of `start`, with the positions of the list that came in."""
     if start.recognised is None or result.changed or start.request.prepare:
         return result
     made = context.messages[: start.recognised.context_count]
@@ -116,7 +116,7 @@ def answered(result: CompactResult, start: Start, context: CompactionContext) ->
 
 
 def _boundary_in(made: Messages, context: CompactionContext) -> Boundary | None:
-    """Where the summaries among `made` stand for history."""
+    """The boundary of the history that the summaries among `made` replace."""
     spans = [
         (at, span)
         for at, m in enumerate(made)
@@ -138,10 +138,10 @@ def _boundary_in(made: Messages, context: CompactionContext) -> Boundary | None:
 def _placed(
     request: CompactRequest, parsed: Messages, places: Places, standing: StandingContext
 ) -> CompactRequest:
-    """`request` with positions in the list that stands there now.
+    """`request` with positions in the list that replaces it now.
 
-    A usage report describes what was sent: for an answer that came since, the context that stands
-    and what came since; for an older one, what stands no longer. A message that is to be pinned by
+    A usage report describes what was sent: for an answer since then, the present context and what
+    followed; for an older one, a context that is replaced. A message that is to be pinned by
     its place, and has left or was edited, is pinned by its text.
     """
     index = request.usage_message_index
@@ -164,7 +164,7 @@ def _placed(
 
 
 def _with_few_markers(standing: StandingContext, given: Sequence[JsonObject]) -> list[JsonObject]:
-    """What stands there, with no more cache markers in all than came in: a host moves its own."""
+    """The replacing messages, with no more cache markers than came in: a host moves its own."""
     raws = [entry.raw for entry in standing.entries]
     if not any(cache_marker_count(entry.raw) for entry in standing.entries if entry.seq < 0):
         return raws

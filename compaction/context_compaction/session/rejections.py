@@ -1,9 +1,9 @@
 """What a provider has refused as too long: the state behind the mode "reactive". Pure.
 
-Every reactive call says that its list was refused, and its receipt keeps that, with the list that
-it gave instead. So no process gives back what was refused before, and each refusal of the same
-request is met one effort level harder and with half of what was refused last: the number of levels
-bounds the retries, and at its end the answer says that there is no use in another.
+Every reactive call reports that its list was refused, and its receipt keeps that, with the list
+that it returned instead. So no process returns what was refused before, and each refusal of the
+same request is met one effort level harder and with half of what was refused last: the number of
+levels bounds the retries, and the last answer warns that another is of no use.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from context_compaction.session.state import Rejection, SessionState
 
 @dataclass(frozen=True, slots=True)
 class PromptTooLongRejections:
-    """What is known of one request that was refused.
+    """The refusals of one request.
 
     Attributes:
         key: Names the list that was refused now; "" where none was.
@@ -61,7 +61,7 @@ def rejections_of(
 
     Args:
         payload: The list.
-        states: What all calls of the session left, in any order.
+        states: The states of all calls of the session, in any order.
         max_retries: See `PromptTooLongRejections`.
     """
     told = [state.rejection for state in states if state.rejection is not None]
@@ -133,7 +133,7 @@ def with_rejections(
 
 
 def rejection_of(result: CompactResult, refusals: PromptTooLongRejections) -> Rejection | None:
-    """What later calls are to know of the list that was refused, and of `result` instead of it."""
+    """The record, for later calls, of the list that was refused and of `result` instead of it."""
     if not refusals.key:
         return None
     gives = history_hash(result.messages) if result.changed else None

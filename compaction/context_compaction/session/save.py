@@ -1,4 +1,4 @@
-"""What is kept of a call beside its messages: outputs, context, receipt, and the state. Pure.
+"""The parts of a call that are kept beside its messages: outputs, context, receipt, state. Pure.
 
 The state is what later calls read; the receipt is a report.
 """
@@ -41,7 +41,7 @@ CarriedOn: TypeAlias = tuple[Sequence[CarriedOriginals], Sequence[Blob]]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What the archive keeps of a call in one step; see `Archive.commit`."""
+    """The parts of a call that the archive keeps in one step; see `Archive.commit`."""
 
     receipt: JsonObject
     head: str
@@ -51,7 +51,7 @@ class Commit:
 
 
 async def save(archive: Store, session_id: str, commit: Commit | None) -> None:
-    """Make durable what a result rests on; its context stands for the list from now on."""
+    """Make durable what a result rests on; its context replaces the list from now on."""
     if commit is not None:
         await archive.commit(
             session_id,
@@ -86,18 +86,18 @@ def commit_of(
     wishes: CompactRequest,
     now_seconds: float,
 ) -> Commit | None:
-    """What the archive keeps of `result`; mostly None, no more than the messages.
+    """The commit for `result`; mostly None, where only the messages are kept.
 
     Args:
         result: The outcome.
         context: The call.
-        session: What was known before.
-        decision: What was decided.
-        words: What was written.
+        session: The session before the call.
+        decision: The decision.
+        words: The summary's text.
         validation: The messages that go out ...
         rendered: ... in the provider's form.
-        prepared: What is kept to be applied later.
-        carried: Where the originals of its summaries stand made short, and what is new of that.
+        prepared: The prepared list, to be applied later.
+        carried: The outputs with the shortened originals of its summaries, and the new ones.
         wishes: The request as it came in.
         now_seconds: The time.
     """
@@ -143,7 +143,7 @@ def _whole_state(
     messages: Messages,
     wishes: CompactRequest,
 ) -> SessionState:
-    """What stands after `result`, whoever wrote what."""
+    """The state after `result`."""
     put_back = "\n".join(text_of(m.blocks) for m in messages if placeholders.is_synthetic(m))
     shown = [
         path

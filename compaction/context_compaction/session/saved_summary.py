@@ -1,10 +1,10 @@
-"""Session memory: a summary written earlier stands in for a new one where it reaches the cut.
+"""Session memory: a summary written earlier replaces a new one where it reaches the cut.
 
 Every summary that a model or the host writes is kept with the number of the last message that it
-stands for; a host may also hand one in while it goes on (mode "record" with `summary`). When
-history is replaced later, and such a text reaches up to the cut or nearly, nobody is asked to write
-another: extracts tell what lies between. Claude Code compacts by its session memory in the same
-way, before it asks a model. Pure: the archive's receipts hold the texts.
+replaces; a host may also pass one in between compactions (mode "record" with `summary`). When
+history is replaced later, and such a text reaches up to the cut or nearly, no other is
+written: extracts cover what lies between. Claude Code compacts by its session memory in the same
+way, before it calls a model. Pure: the archive's receipts hold the texts.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ class SummaryMatch:
 
     Attributes:
         memory: The memory.
-        since: What of the history came after it.
+        since: The messages of the history that follow it.
         gap_tokens: Tokens between its end and the cut; negative where it reaches beyond.
     """
 
@@ -38,8 +38,8 @@ def summary_that_reaches(
 ) -> SummaryMatch | None:
     """The memory whose end lies nearest to the cut of `plan`; None where none can be used.
 
-    It must stand for the whole history in this very conversation, fit, dwell on what is asked for,
-    and leave at most `memory_gap_tokens` before the cut untold.
+    It must replace the whole history in this very conversation, fit, have the same instructions,
+    and leave at most `memory_gap_tokens` before the cut uncovered.
     """
     request, history = context.request, plan.history
     if request.mode == "plan" or not plan.summary_tokens or request.summary is not None:
@@ -67,7 +67,7 @@ def summary_to_save(
     request: CompactRequest,
     now_seconds: float,
 ) -> SavedSummary | None:
-    """What is left for later compactions; None where nobody wrote anything."""
+    """The summary to save for later compactions; None where none was written."""
     if not words.prose:
         return None
     span = span_of(context, context.messages if plan.cut is None else plan.history)
@@ -84,7 +84,7 @@ def summary_to_save(
 def _match(
     context: CompactionContext, history: Messages, all_messages: Messages, memory: SavedSummary
 ) -> SummaryMatch | None:
-    """How the end of `memory` lies to the end of `history`; None where it is not in the list."""
+    """How far `memory` ends from the end of `history`; None where its end is not in the list."""
     ends = [_end_seq(context, message) for message in history]
     if memory.stop_seq in ends:
         since = history[len(ends) - ends[::-1].index(memory.stop_seq) :]
@@ -104,7 +104,7 @@ def _position_after(messages: Messages, history: Messages) -> int:
 
 
 def _end_seq(context: CompactionContext, message: Message) -> int:
-    """Number of the last archived message that `message` is or stands for; -1 for none."""
+    """Number of the last archived message that `message` is or replaces; -1 for none."""
     made = placeholders.originals_of(message)
     if made is not None:
         return made.stop_seq if made.session_id == context.session_id else -1

@@ -1,6 +1,6 @@
-"""What one call leaves for the session's later ones: a typed record, in one place. Pure.
+"""The record that one call leaves for the session's later ones: typed, in one place. Pure.
 
-It stands in the archived receipt under "state", so that it holds across calls, processes and
+The archived receipt contains it under "state", so that it holds across calls, processes and
 restarts. The rest of a receipt is a report, which nothing here reads back; a receipt that was
 written before there was a state has its parts beside the report, and is read as well.
 """
@@ -26,10 +26,10 @@ class SavedSummary:
 
     Attributes:
         text: The prose.
-        start_seq: First archived message that it stands for ...
+        start_seq: First archived message that it replaces ...
         stop_seq: ... and the last one.
         writer: Who wrote it.
-        instructions: What it was to dwell on.
+        instructions: The instructions for it.
         at_seconds: When, in Unix time.
     """
 
@@ -47,7 +47,7 @@ class Filling:
 
     Attributes:
         streak: How many times in a row it was full again soon, that time included.
-        free_tokens: What the compaction left free below the trigger.
+        free_tokens: Tokens that the compaction left free below the trigger.
     """
 
     streak: int
@@ -79,19 +79,19 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True)
 class PreparedList:
-    """What stands for the first messages of a list once it is applied.
+    """The messages that replace the first ones of a list once it is applied.
 
     Attributes:
         prepared_id: Its name.
-        message_count: So many messages it stands for ...
+        message_count: How many messages it replaces ...
         prefix_hash: ... which this names.
         expires_seconds: Until when it can be applied, in Unix time.
         messages: Of one that stays its position; of any other `index` and `raw`.
         edits: What was done, and ...
         layers: ... by which layers, as a receipt has both; no repair, which is made again.
-        boundary: Where the summary stands, as a receipt has it ...
-        writer: ... and who wrote it ...
-        digest: ... and what was done in the messages that it stands for.
+        boundary: The boundary of the summary, as a receipt has it ...
+        writer: ... its writer ...
+        digest: ... and the work done in the messages that it replaces.
     """
 
     prepared_id: str
@@ -108,10 +108,10 @@ class PreparedList:
 
 @dataclass(frozen=True, slots=True)
 class CarriedOriginals:
-    """Where stands, made short, what a summary of ours stands for.
+    """The output that holds the shortened originals of a summary of ours.
 
     Attributes:
-        start_seq: The first archived message that the summary stands for ...
+        start_seq: The first archived message that the summary replaces ...
         stop_seq: ... and the last one ...
         head: ... in the history that this names.
         output_id: The output that holds it.
@@ -125,20 +125,20 @@ class CarriedOriginals:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What one call leaves for later ones.
+    """The state that one call leaves for later ones.
 
     Attributes:
         version: Of this record.
         stop_seq: The number of the newest archived message of the call's list.
-        files: What was known of the files that the conversation used; None where nobody looked.
+        files: The states of the files that the conversation used; None where none were read.
         filling: How full the context was; None where it was below its trigger.
-        rejection: What the provider had refused, if it had.
+        rejection: The list that the provider had refused, if any.
         memory: The summary that a model or the host wrote, if one did.
         model: That a model was asked, if one was.
         made: The hash of each message of ours in the result, so that it is known again.
         repeat_key: Names the result together with what was asked of it; "" for none.
-        prepared: What was prepared to be applied later, if anything was.
-        carried: For each summary in the result, where its originals stand made short.
+        prepared: The list prepared to be applied later, if any.
+        carried: For each summary in the result, the output that holds its shortened originals.
     """
 
     version: int = VERSION
@@ -193,7 +193,7 @@ def state_of(receipt: JsonObject) -> SessionState:
 
 
 def carried_for(span: Span, states: Sequence[SessionState]) -> CarriedOriginals | None:
-    """Where the originals of `span` stand made short, by the newest of `states` that tells."""
+    """The output with the shortened originals of `span`, by the newest of `states` naming one."""
     names = span.start_seq, span.stop_seq, span.head
     known = (item for state in reversed(states) for item in state.carried)
     return next((c for c in known if (c.start_seq, c.stop_seq, c.head) == names), None)
@@ -207,7 +207,7 @@ def made_by(states: Sequence[SessionState]) -> frozenset[str]:
 def before(states: Sequence[SessionState], stop_seq: int) -> tuple[SessionState, ...]:
     """Those of `states` that were left when the conversation was shorter than up to `stop_seq`.
 
-    A call that is repeated with the same list thus sees the same past, and gives the same bytes.
+    A call that is repeated with the same list thus reads the same past, and returns the same bytes.
     """
     return tuple(state for state in states if state.stop_seq < stop_seq)
 
@@ -221,7 +221,7 @@ def repeat_key(messages: Sequence[JsonObject], request: CompactRequest) -> str:
     """Names a list together with what was asked of it.
 
     A call whose list and wishes are those that the newest receipt of the session ended with finds
-    nothing to do, whatever a borderline count would say the second time.
+    nothing to do, whatever a borderline count would be the second time.
     """
     asked = replace(request, session_id=None, usage=None, usage_message_index=None)
     asked = replace(asked, summary=None, continuation=None)
@@ -239,11 +239,11 @@ def wait_seconds(
 ) -> float:
     """How long a model that kept failing in the session is left alone; 0 where it may be asked.
 
-    Every process sees the same, and it survives a restart. (Claude Code found 1,279 sessions with
+    Every process reads the same, and it survives a restart. (Claude Code found 1,279 sessions with
     50 or more failures in a row, which cost 250,000 calls a day.)
 
     Args:
-        states: What the session's calls left, oldest first.
+        states: The states of the session's calls, oldest first.
         now_seconds: The time, as Unix time.
         max_failures: So many failures in a row open the breaker; 0 is never.
         cool_down_seconds: After this one call is let through; if that fails too, the wait begins

@@ -1,1 +1,1 @@
-"""Counting: what a text, a message and a whole request come to, in tokens and bytes."""
+"""Counts of a text, a message and a whole request, in tokens and bytes."""

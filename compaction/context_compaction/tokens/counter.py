@@ -98,7 +98,7 @@ class MessageCounter:
     Attributes:
         counter: Counts text; its name is the method.
         image: How pictures are charged.
-        margin: What estimates are multiplied by for the upper estimate; a provider's count is not.
+        margin: The factor from an estimate to its upper estimate; a provider's count has none.
         cache: Counts of earlier calls, of this same counter.
         message_tokens: Counts of messages seen in this call; see `for_one_call`.
         message_bytes: The same for their bytes.
@@ -184,8 +184,8 @@ class MessageCounter:
 
         Args:
             messages: The list, the same that `anchor` was reported for, or grown since.
-            overhead_tokens: System prompt and tools; left out of account with an `anchor`, which
-                has them in it.
+            overhead_tokens: System prompt and tools; ignored with an `anchor`, which
+                includes them.
             anchor: The provider's own count of an earlier request of this conversation.
 
         Raises:
@@ -280,7 +280,7 @@ def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter
 
 
 def _message_bytes(message: Message) -> int:
-    """`message_bytes`, remembered for the host's own messages: most come again at every turn."""
+    """`message_bytes`, remembered for the host's own messages: most recur at every turn."""
     if message.source is None or message.edited:
         return message_bytes(message)
     source = message.source
@@ -315,7 +315,7 @@ def _without_base64(value: Any, found: list[str]) -> Any:
 
 
 def content_tokens(block: Block, count: MessageCounter) -> int:
-    """Tokens of what a block holds, without the frame that stays when a result is cleared."""
+    """Tokens of the content of a block, without the frame that stays when a result is cleared."""
     if isinstance(block, ToolResult):
         return sum(count.block(part) for part in block.content)
     return count.block(block)

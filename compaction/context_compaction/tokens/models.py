@@ -26,8 +26,8 @@ class Profile:
 
     Attributes:
         name: The family, as it is in a counter's name.
-        factor: Tokens of this family for one token of o200k_base, in ASCII text.
-        margin: What the upper estimate is multiplied by: the error that is left in a whole session,
+        factor: Tokens of this family per token of o200k_base, in ASCII text.
+        margin: The factor to the upper estimate: the error that is left in a whole session,
             where the errors of single blocks average out.
         image: How pictures are charged.
         accented_factor: The factor for Latin text with accents (German, French, Spanish).

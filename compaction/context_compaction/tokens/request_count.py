@@ -1,8 +1,8 @@
 """From counts of messages to the tokens of a whole request, by the provider's own count if known.
 
 Where the host passes the usage of an earlier answer, the provider has counted all up to it: system
-prompt, tools, and what it adds itself. That figure stands as it is. Only what came since, what an
-edit puts in and what it takes out is estimated, and only that has a margin.
+prompt, tools, and what it adds itself. That figure is used as it is. Only what follows it, what an
+edit adds and what it removes is estimated, and only that has a margin.
 """
 
 import math
@@ -22,11 +22,11 @@ class RequestCount:
 
     Attributes:
         count: Counts messages.
-        overhead_tokens: What is in the request beside the messages.
-        anchor_tokens: What the provider counted, 0 where nobody said.
+        overhead_tokens: Tokens of the request beside the messages.
+        anchor_tokens: The provider's count, 0 without a report.
         anchored_tokens: Our count of the messages that are in it.
-        scale: What a token of ours was to the provider there, where it counted fewer than we did;
-            else 1, and what it counted more is overhead.
+        scale: The provider's tokens per token of ours there, where it counted fewer than we did;
+            else 1, and the excess of its count is overhead.
         messages: The ids of those messages ...
         blocks: ... and of their blocks.
     """
@@ -65,7 +65,7 @@ class RequestCount:
         return Estimate(tokens, max(tokens, upper), f"usage+{method}")
 
     def limit(self, most_tokens: int) -> int:
-        """What messages may count that were all in the list before, for `most_tokens` in all."""
+        """The most that messages of the earlier list may count, for `most_tokens` in all."""
         margin, scale = self.count.margin, self.scale
         if not self.anchor_tokens:
             return math.floor(most_tokens / margin) - self.overhead_tokens
@@ -76,7 +76,7 @@ class RequestCount:
     def room(self, messages: Messages, most_tokens: int) -> int:
         """How much may be added to `messages`, by the counter, for `most_tokens` at the highest.
 
-        Below 0 it is what must go.
+        Below 0 it is how much must be removed.
         """
         margin = self.count.margin
         if not self.anchor_tokens:
@@ -120,7 +120,7 @@ def request_count(
         messages: The list as it came in.
         count: The counter.
         overhead_tokens: Our count of the system prompt and the tools.
-        anchor: What the provider counted for the list up to a message of it.
+        anchor: The provider's count of the list up to a message of it.
     """
     if anchor is None:
         return RequestCount(count, overhead_tokens)

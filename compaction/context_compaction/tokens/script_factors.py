@@ -39,7 +39,7 @@ _VIETNAMESE_FACTOR = 1.0  # measured: 0.79 to 0.84
 
 
 def script_token_factor(profile: Profile, text: str) -> float:
-    """What the o200k_base tokens of `text` are multiplied by, by its scripts.
+    """The factor for the o200k_base tokens of `text`, by its scripts.
 
     Shares are by UTF-8 bytes, which follow tokens better than characters do. Text with less than
     1 % of other characters counts as ASCII.

@@ -1,7 +1,7 @@
 """The provider's own count: the usage that it reported for an earlier request, as an anchor.
 
-An estimate that starts from the last report and counts only what came after is within 1 % on
-average; the same estimator without it cannot see the system prompt, the tools and the provider's
+An estimate that starts from the last report and counts only what followed is within 1 % on
+average; the same estimator without it cannot count the system prompt, the tools and the provider's
 own additions.
 """
 
@@ -15,7 +15,7 @@ from context_compaction.messages.model import JsonObject
 
 @dataclass(frozen=True, slots=True)
 class UsageAnchor:
-    """What a request and its answer cost, as the provider said.
+    """The tokens of a request and its answer, as the provider reported them.
 
     Attributes:
         total_tokens: Everything up to and with the message at `message_index`, the system prompt
