@@ -109,9 +109,9 @@ class _Shared:
         self.database = database
         self.objects = objects
         self.redaction: RedactionMode = redaction
-        self.states = StateCache()
+        self.states: StateCache = StateCache()
         # As many threads as connections: who waits for one waits here, and can be cancelled.
-        self.limiter = CapacityLimiter(database.connections)
+        self.limiter: CapacityLimiter = CapacityLimiter(database.connections)
         self._locks: dict[tuple[str, str], Lock] = {}
         self._waiting: Counter[tuple[str, str]] = Counter()
 

@@ -133,8 +133,8 @@ class Database:
     """
 
     def __init__(self, address: Address) -> None:
-        self.location = shown_address(address.dsn)
-        self.connections = address.connections
+        self.location: str = shown_address(address.dsn)
+        self.connections: int = address.connections
         self._dsn = address.dsn
         self._pool = ConnectionPool(
             address.dsn,
