@@ -2,9 +2,8 @@
 
 import logging
 import tempfile
-import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,21 +18,12 @@ from platformdirs import user_cache_path
 from context_compaction.archive import (
     DEFAULT_TENANT,
     AccessToken,
-    AppendResult,
-    ArchivedMessage,
-    CompactedLists,
-    ContextEntry,
-    CopiedRecord,
     Health,
-    History,
-    OutputInfo,
-    OutputSlice,
     PrunePlan,
     PruneRules,
     Query,
     SearchPage,
     SessionInfo,
-    StoredReceipt,
     Usage,
     check_tenant,
 )
@@ -43,9 +33,8 @@ from context_compaction.archive.local.retention import finish_deletion, measure
 from context_compaction.archive.local.transcripts import LocalTranscripts
 from context_compaction.archive.outputs import StoredOutput
 from context_compaction.archive.retention import choose, plan_of, usage_of
-from context_compaction.errors import NotFoundError, SettingsError
-from context_compaction.messages.edits import Blob
-from context_compaction.messages.model import JsonObject, Message
+from context_compaction.archive.session_archive import SessionArchive
+from context_compaction.errors import SettingsError
 from context_compaction.redaction import RedactionMode
 
 if TYPE_CHECKING:
@@ -97,7 +86,7 @@ async def open_archive(
             await archive.aclose()
 
 
-class LocalArchive:
+class LocalArchive(SessionArchive):
     """An `Archive` in a folder; see there for what each method does.
 
     Nothing is read or written before it is asked for, and the search index is opened by the first
@@ -154,169 +143,6 @@ class LocalArchive:
             self._tenants.setdefault(tenant, archive)
         return self._tenants[tenant]
 
-    async def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        format: str,
-        parent_session_id: str | None = None,
-        after: str = "",
-        dry_run: bool = False,
-        least_shared: int = 0,
-    ) -> AppendResult:
-        """See `Archive.append`.
-
-        Raises:
-            SettingsError: An id or the format cannot be used, or a message has no source.
-            InvalidMessageError: A message cannot be written as JSON.
-            NotFoundError: The session does not hold the history that `after` names.
-            ArchiveFullError: The disk is full; nothing of the call was kept.
-            ArchiveBusyError: Another process holds the session's lock.
-        """
-        return await self._lanes.run(
-            session_id,
-            lambda store: store.append(
-                session_id,
-                messages,
-                format=format,
-                parent_session_id=parent_session_id,
-                after=after,
-                dry_run=dry_run,
-                least_shared=least_shared,
-                now_seconds=time.time(),
-            ),
-        )
-
-    async def commit(
-        self,
-        session_id: str,
-        *,
-        blobs: Sequence[Blob] = (),
-        receipt: JsonObject | None = None,
-        context: Sequence[ContextEntry] = (),
-        head: str = "",
-        listed: str = "",
-    ) -> None:
-        """See `Archive.commit`.
-
-        Raises:
-            SettingsError: The session's id, or an output's id, cannot be used.
-            NotFoundError: The context names a message that the session does not hold.
-            ArchiveFullError: The disk is full; nothing of the call was kept.
-            ArchiveBusyError: Another process holds the session's lock.
-            ArchiveDamagedError: An output's id already stands for other content.
-        """
-        await self._lanes.run(
-            session_id,
-            lambda store: store.commit(
-                session_id,
-                blobs,
-                receipt,
-                context,
-                head=head,
-                listed=listed,
-                now_seconds=time.time(),
-            ),
-        )
-
-    async def context(
-        self, session_id: str, *, after: int = 0, limit: int | None = None
-    ) -> tuple[str, list[JsonObject]]:
-        """See `Archive.context`."""
-        return await self._lanes.run(
-            session_id, lambda store: store.context(session_id, after, limit)
-        )
-
-    async def read_messages(
-        self, session_id: str, start: int, stop: int, *, head: str | None = None
-    ) -> list[ArchivedMessage]:
-        """See `Archive.read_messages`. A damaged message is left out; `health` names it.
-
-        Raises:
-            NotFoundError: There is no such session, or no such history in it.
-            ArchiveDamagedError: What a history builds upon cannot be read.
-        """
-        return await self._lanes.run(
-            session_id, lambda store: store.read_messages(session_id, start, stop, head)
-        )
-
-    async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
-        """See `Archive.damaged_messages`."""
-        return await self._lanes.run(
-            session_id, lambda store: store.damaged_messages(session_id, start, stop)
-        )
-
-    async def history(self, session_id: str, head: str) -> History:
-        """See `Archive.history`; raises what `read_messages` raises."""
-        return await self._lanes.run(session_id, lambda store: store.history(session_id, head))
-
-    async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
-        """See `Archive.branches`; raises what `read_messages` raises."""
-        return await self._lanes.run(session_id, lambda store: store.branches(session_id, limit))
-
-    async def receipts(
-        self,
-        session_id: str,
-        *,
-        heads: Collection[str] | None = None,
-        after: int = 0,
-        limit: int | None = None,
-    ) -> list[JsonObject]:
-        """See `Archive.receipts`."""
-        return await self._lanes.run(
-            session_id, lambda store: store.receipts(session_id, heads, after, limit)
-        )
-
-    async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
-        """See `Archive.stored_receipts`."""
-        return await self._lanes.run(session_id, lambda store: store.stored_receipts(session_id))
-
-    async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
-        """See `Archive.compacted_lists`.
-
-        Raises:
-            NotFoundError: The session has no such receipt.
-            ArchiveDamagedError: What the lists are made of cannot be read.
-        """
-        return await self._lanes.run(
-            session_id, lambda store: store.compacted_lists(session_id, number)
-        )
-
-    async def session_info(self, session_id: str) -> SessionInfo:
-        """See `Archive.session_info`."""
-        return await self._lanes.run(session_id, lambda store: store.session_info(session_id))
-
-    async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
-        """See `Archive.outputs`."""
-        return await self._lanes.run(session_id, lambda store: store.outputs(session_id, limit))
-
-    async def output_info(self, output_id: str) -> OutputInfo:
-        """See `Archive.output_info`."""
-        return await self._on_output(output_id, lambda output: output.info)
-
-    async def read_output(
-        self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
-    ) -> OutputSlice:
-        """See `Archive.read_output`.
-
-        Raises:
-            NotFoundError: There is no such output.
-            QueryError: The range lies outside the output.
-            ArchiveDamagedError: The stored bytes do not match their checksum.
-        """
-        return await self._on_output(
-            output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
-        )
-
-    async def read_output_lines(
-        self, output_id: str, *, start_line: int = 1, line_count: int | None = None
-    ) -> OutputSlice:
-        """See `Archive.read_output_lines`; raises what `read_output` raises."""
-        return await self._on_output(
-            output_id, lambda output: output.read_lines(start_line, line_count)
-        )
-
     async def search(self, query: Query) -> SearchPage:
         """See `Archive.search`.
 
@@ -352,14 +178,6 @@ class LocalArchive:
         return await self._on_index(
             lambda: self._opened_index().list_sessions(limit, cursor, family_of)
         )
-
-    async def retain(self, session_id: str, *, retained: bool = True) -> None:
-        """See `Archive.retain`.
-
-        Raises:
-            NotFoundError: There is no such session.
-        """
-        await self._lanes.run(session_id, lambda store: store.retain(session_id, retained=retained))
 
     async def usage(self) -> Usage:
         """See `Archive.usage`. Reads the whole log."""
@@ -424,26 +242,6 @@ class LocalArchive:
         """See `Archive.revoke_token`."""
         return await to_thread.run_sync(tokens.revoke, self._root, token_id)
 
-    async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
-        """See `Archive.records`."""
-        return await self._lanes.run(
-            session_id, lambda store: store.records(session_id, after, limit)
-        )
-
-    async def add_records(
-        self,
-        session_id: str,
-        records: Sequence[CopiedRecord],
-        *,
-        after: int,
-        parent_session_id: str | None = None,
-    ) -> None:
-        """See `Archive.add_records`."""
-        await self._lanes.run(
-            session_id,
-            lambda store: store.add_records(session_id, records, after, parent_session_id),
-        )
-
     async def health(self) -> Health:
         """See `Archive.health`. Reads the whole log."""
 
@@ -454,7 +252,11 @@ class LocalArchive:
 
         return await self._on_index(work)
 
-    async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
+    async def _on_session(self, session_id: str, work: Callable[[LocalTranscripts], T]) -> T:
+        """What `work` returns of a store, in the session's lane."""
+        return await self._lanes.run(session_id, work)
+
+    async def _on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         """What `work` returns of an output: of a session in memory, else the one in the index."""
 
         def on_log(key: str | None, store: LocalTranscripts) -> tuple[T] | None:
@@ -466,12 +268,7 @@ class LocalArchive:
             key = await self._on_index(lambda: self._opened_index().find_output(output_id))
             if key is not None:
                 done = await self._lanes.run(key, partial(on_log, key))
-        if done is None:
-            raise NotFoundError(
-                f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
-                "compaction leaves, and in the hits of a search."
-            )
-        return done[0]
+        return done
 
     def prepare(self) -> None:
         """Make the folder where it is missing, and finish what was killed there; blocks."""

@@ -1,8 +1,7 @@
 """The archive in PostgreSQL: one database for many processes, machines and tenants."""
 
-import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,21 +13,13 @@ from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
 
 from context_compaction.archive import (
     AccessToken,
-    AppendResult,
-    ArchivedMessage,
-    CompactedLists,
-    ContextEntry,
-    CopiedRecord,
     Health,
     History,
-    OutputInfo,
-    OutputSlice,
     PrunePlan,
     PruneRules,
     Query,
     SearchPage,
     SessionInfo,
-    StoredReceipt,
     Usage,
     check_tenant,
 )
@@ -57,11 +48,10 @@ from context_compaction.archive.search.pattern_search import (
     required_words,
     scan,
 )
+from context_compaction.archive.session_archive import SessionArchive
 from context_compaction.archive.tokenizer import phrase_term
 from context_compaction.archive.transcripts import TranscriptStore
 from context_compaction.errors import ArchiveBusyError, NotFoundError, QueryError
-from context_compaction.messages.edits import Blob
-from context_compaction.messages.model import JsonObject, Message
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import check_session_id
 
@@ -135,7 +125,7 @@ class _Shared:
                 del self._locks[key]
 
 
-class PostgresArchive:
+class PostgresArchive(SessionArchive):
     """One tenant's `Archive` in a database; see there for what each method does.
 
     A call is one transaction in a thread. Cancelling it waits until that has ended, within
@@ -160,141 +150,6 @@ class PostgresArchive:
         """See `Archive.for_tenant`."""
         return (
             self if check_tenant(tenant) == self._tenant else PostgresArchive(self._shared, tenant)
-        )
-
-    async def append(
-        self,
-        session_id: str,
-        messages: Sequence[Message],
-        *,
-        format: str,
-        parent_session_id: str | None = None,
-        after: str = "",
-        dry_run: bool = False,
-        least_shared: int = 0,
-    ) -> AppendResult:
-        """See `Archive.append`.
-
-        Raises:
-            SettingsError: An id or the format cannot be used, or a message has no source.
-            InvalidMessageError: A message cannot be written as JSON.
-            NotFoundError: The session does not hold the history that `after` names.
-            ArchiveFullError: The database's disk is full; nothing of the call was kept.
-            ArchiveBusyError: Others held the session for too long.
-        """
-        return await self._on_session(
-            session_id,
-            lambda store: store.append(
-                session_id,
-                messages,
-                format=format,
-                parent_session_id=parent_session_id,
-                after=after,
-                dry_run=dry_run,
-                least_shared=least_shared,
-                now_seconds=time.time(),
-            ),
-        )
-
-    async def commit(
-        self,
-        session_id: str,
-        *,
-        blobs: Sequence[Blob] = (),
-        receipt: JsonObject | None = None,
-        context: Sequence[ContextEntry] = (),
-        head: str = "",
-        listed: str = "",
-    ) -> None:
-        """See `Archive.commit`; raises what `append` raises."""
-        await self._on_session(
-            session_id,
-            lambda store: store.commit(
-                session_id,
-                blobs,
-                receipt,
-                context,
-                head=head,
-                listed=listed,
-                now_seconds=time.time(),
-            ),
-        )
-
-    async def context(
-        self, session_id: str, *, after: int = 0, limit: int | None = None
-    ) -> tuple[str, list[JsonObject]]:
-        """See `Archive.context`."""
-        return await self._on_session(
-            session_id, lambda store: store.context(session_id, after, limit)
-        )
-
-    async def read_messages(
-        self, session_id: str, start: int, stop: int, *, head: str | None = None
-    ) -> list[ArchivedMessage]:
-        """See `Archive.read_messages`."""
-        return await self._on_session(
-            session_id, lambda store: store.read_messages(session_id, start, stop, head)
-        )
-
-    async def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
-        """See `Archive.damaged_messages`."""
-        return await self._on_session(
-            session_id, lambda store: store.damaged_messages(session_id, start, stop)
-        )
-
-    async def history(self, session_id: str, head: str) -> History:
-        """See `Archive.history`."""
-        return await self._on_session(session_id, lambda store: store.history(session_id, head))
-
-    async def branches(self, session_id: str, *, limit: int = 5) -> tuple[list[History], int]:
-        """See `Archive.branches`."""
-        return await self._on_session(session_id, lambda store: store.branches(session_id, limit))
-
-    async def receipts(
-        self,
-        session_id: str,
-        *,
-        heads: Collection[str] | None = None,
-        after: int = 0,
-        limit: int | None = None,
-    ) -> list[JsonObject]:
-        """See `Archive.receipts`."""
-        return await self._on_session(
-            session_id, lambda store: store.receipts(session_id, heads, after, limit)
-        )
-
-    async def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
-        """See `Archive.stored_receipts`."""
-        return await self._on_session(session_id, lambda store: store.stored_receipts(session_id))
-
-    async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
-        """See `Archive.compacted_lists`."""
-        return await self._on_session(
-            session_id, lambda store: store.compacted_lists(session_id, number)
-        )
-
-    async def outputs(self, session_id: str, *, limit: int | None = None) -> list[OutputInfo]:
-        """See `Archive.outputs`."""
-        return await self._on_session(session_id, lambda store: store.outputs(session_id, limit))
-
-    async def output_info(self, output_id: str) -> OutputInfo:
-        """See `Archive.output_info`."""
-        return await self._on_output(output_id, lambda output: output.info)
-
-    async def read_output(
-        self, output_id: str, *, start_byte: int = 0, limit_bytes: int | None = None
-    ) -> OutputSlice:
-        """See `Archive.read_output`."""
-        return await self._on_output(
-            output_id, lambda output: output.read_bytes(start_byte, limit_bytes)
-        )
-
-    async def read_output_lines(
-        self, output_id: str, *, start_line: int = 1, line_count: int | None = None
-    ) -> OutputSlice:
-        """See `Archive.read_output_lines`."""
-        return await self._on_output(
-            output_id, lambda output: output.read_lines(start_line, line_count)
         )
 
     async def search(self, query: Query) -> SearchPage:
@@ -414,12 +269,6 @@ class PostgresArchive:
         """See `Archive.revoke_token`."""
         return await self._run(lambda connection: tokens.revoke(connection, self._tenant, token_id))
 
-    async def retain(self, session_id: str, *, retained: bool = True) -> None:
-        """See `Archive.retain`."""
-        await self._on_session(
-            session_id, lambda store: store.retain(session_id, retained=retained)
-        )
-
     async def usage(self) -> Usage:
         """See `Archive.usage`."""
         measure = partial(maintenance.measure, tenant=self._tenant)
@@ -449,26 +298,6 @@ class PostgresArchive:
         )
         await self._remove_objects(done.object_keys)
         return done.freed_bytes
-
-    async def records(self, session_id: str, *, after: int, limit: int) -> list[CopiedRecord]:
-        """See `Archive.records`."""
-        return await self._on_session(
-            session_id, lambda store: store.records(session_id, after, limit)
-        )
-
-    async def add_records(
-        self,
-        session_id: str,
-        records: Sequence[CopiedRecord],
-        *,
-        after: int,
-        parent_session_id: str | None = None,
-    ) -> None:
-        """See `Archive.add_records`."""
-        await self._on_session(
-            session_id,
-            lambda store: store.add_records(session_id, records, after, parent_session_id),
-        )
 
     async def health(self) -> Health:
         """See `Archive.health`."""
@@ -500,7 +329,7 @@ class PostgresArchive:
             sessions.keep()
         return result
 
-    async def _on_output(self, output_id: str, work: Callable[[StoredOutput], T]) -> T:
+    async def _on_found(self, output_id: str, work: Callable[[StoredOutput], T]) -> tuple[T] | None:
         def on_rows(connection: Connection) -> tuple[T] | None:
             row = connection.execute(
                 "SELECT record.session, head, body FROM compaction.output"
@@ -515,13 +344,7 @@ class PostgresArchive:
             info = info_of(parse_body(head, blobs), session_id)
             return (work(StoredOutput(info, parse_body(body, blobs), blobs)),)
 
-        done = await self._run(on_rows) if _can_be_id(output_id) else None
-        if done is None:
-            raise NotFoundError(
-                f"The archive holds no output {output_id!r}. Output ids stand in the markers that "
-                "compaction leaves, and in the hits of a search."
-            )
-        return done[0]
+        return await self._run(on_rows) if _can_be_id(output_id) else None
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
         return TenantBlobs(connection, self._tenant, self._shared.objects)
