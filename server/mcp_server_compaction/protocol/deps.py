@@ -60,6 +60,17 @@ class LazyArchive:
             await self._closing.wait()
 
 
+@asynccontextmanager
+async def lazy_archive(config: Config) -> AsyncGenerator[LazyArchive]:
+    """An archive that is opened when it is first asked for, and closed with the block."""
+    async with anyio.create_task_group() as task_group:
+        archive = LazyArchive(config, task_group)
+        try:
+            yield archive
+        finally:
+            archive.close()
+
+
 @dataclass(frozen=True, slots=True)
 class Deps:
     """Everything that a handler may use.
@@ -93,18 +104,14 @@ RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
 @asynccontextmanager
 async def open_deps(config: Config, changes: Changes) -> AsyncGenerator[Deps]:
     """What one run of the server works with."""
-    async with anyio.create_task_group() as task_group:
-        archives = LazyArchive(config, task_group)
+    async with lazy_archive(config) as archives:
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives.get)
         greeted = anyio.Event()
-        try:
-            async with anyio.create_task_group() as background:
-                background.start_soon(_after_greeting, greeted, imports)
-                yield Deps(config, archives, changes, imports, greeted)
-                background.cancel_scope.cancel()
-        finally:
-            archives.close()
+        async with anyio.create_task_group() as background:
+            background.start_soon(_after_greeting, greeted, imports)
+            yield Deps(config, archives, changes, imports, greeted)
+            background.cancel_scope.cancel()
 
 
 async def _after_greeting(greeted: anyio.Event, imports: SessionImports) -> None:

@@ -7,7 +7,7 @@ read.
 import gc
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -27,6 +27,7 @@ from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, Scope, caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
+from mcp_server_compaction.protocol.deps import LazyArchive, lazy_archive
 from mcp_server_compaction.viewer import (
     branches,
     compactions,
@@ -91,13 +92,11 @@ PAGES: tuple[tuple[str, str, Handler], ...] = (
 
 
 class Archives:
-    """The archive, opened by the first page that needs it."""
+    """The archive, opened by the first page that needs it, while `closing` is entered."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._stack = AsyncExitStack()
-        self._lock = anyio.Lock()
-        self._archive: Archive | None = None
+        self._lazy: LazyArchive | None = None
         self._background: TaskGroup | None = None
         # By tenant and session, what is set when its log was read.
         self._readings: dict[tuple[str, str], anyio.Event] = {}
@@ -108,14 +107,9 @@ class Archives:
         Raises:
             ArchiveError: It cannot be opened; the next page tries again.
         """
-        async with self._lock:
-            if self._archive is None:
-                from context_compaction.archive.opening import open_archive
-
-                self._archive = await self._stack.enter_async_context(
-                    open_archive(self._config.archive, redaction=self._config.redaction)
-                )
-            return self._archive
+        if self._lazy is None:
+            raise RuntimeError("The application's lifespan has not begun.")
+        return await self._lazy.get()
 
     async def has_read(self, archive: Archive, request: Request) -> bool:
         """Whether the log of the session that a page is of was read, within `_PATIENCE_SECONDS`.
@@ -154,7 +148,11 @@ class Archives:
         app.state.places = Places(home) if self._config.imports_sessions else None
         folders = host_folders(home) if self._config.imports_sessions else ()
         imports = SessionImports(self._config.archive_folder, folders, self.get)
-        async with self._stack, comparing.comparisons(app), anyio.create_task_group() as background:
+        async with (
+            lazy_archive(self._config) as self._lazy,
+            comparing.comparisons(app),
+            anyio.create_task_group() as background,
+        ):
             background.start_soon(_import_new, imports)
             self._background = background
             yield
