@@ -35,6 +35,8 @@ def write_audit(path: Path) -> None:
 
 def audit(action: str, what: str, outcome: str = "ok", **more: Any) -> None:
     """Log that the present caller did `action` to `what`, a session, output or query."""
+    if not audit_logger.isEnabledFor(logging.INFO):
+        return  # nobody keeps such a log
     who = caller.get()
     line = {
         "time_seconds": round(time.time(), 3),

@@ -10,7 +10,6 @@ from typing import Any
 
 from context_compaction.errors import ArchiveError
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp_types import CallToolResult
 from opentelemetry import metrics, trace
 
 # A fast call takes some milliseconds, a compaction of millions of tokens some seconds.
@@ -55,7 +54,8 @@ async def measured(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
     outcome = "error"
     try:
         answered = await call_next(ctx)
-        answer = _as_sent(answered)
+        # The innermost handler's answer comes as the wire has it.
+        answer = answered if isinstance(answered, dict) else {}
         outcome = "refused" if answer.get("isError") else "ok"
     except ArchiveError as error:
         _archive_errors.add(1, {"kind": type(error).__name__})
@@ -66,13 +66,6 @@ async def measured(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> 
     if name == "compact_messages":
         _note_compaction(answer.get("structuredContent") or {})
     return answered
-
-
-def _as_sent(answered: HandlerResult) -> Mapping[str, Any]:
-    """The result of a tool, under the names of the wire."""
-    if isinstance(answered, CallToolResult):
-        return {"isError": answered.is_error, "structuredContent": answered.structured_content}
-    return answered if isinstance(answered, dict) else {}
 
 
 def _note_compaction(answer: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ class CleanBodies:
             return  # the caller has gone
         try:
             body = await to_thread.run_sync(_clean, body, packing)
-        except _RefusedError as error:
+        except RefusedBodyError as error:
             answer = PlainTextResponse(str(error), status_code=error.status)
             await answer(scope, receive, send)
             return
@@ -57,8 +57,8 @@ class CleanBodies:
         await self._app({**scope, "headers": plain}, given, send)
 
 
-class _RefusedError(Exception):
-    """A body that is not taken.
+class RefusedBodyError(Exception):
+    """A request's body that is not accepted.
 
     Attributes:
         status: The HTTP status.
@@ -84,7 +84,7 @@ async def _whole(receive: Receive) -> tuple[Message, bytes]:
 def _clean(body: bytes, packing: str) -> bytes:
     body = _unpacked(body, packing)
     if len(body) > MAX_BODY_BYTES:
-        raise _RefusedError(
+        raise RefusedBodyError(
             413,
             f"The request has more than {MAX_BODY_BYTES // 1024**2} MiB. Hand in fewer messages at "
             "a time, as new_messages, or upload what is large.",
@@ -108,8 +108,8 @@ def _unpacked(body: bytes, packing: str) -> bytes:
                 with zstandard.ZstdDecompressor().stream_reader(body) as reader:
                     return reader.read(most)
             case _:
-                raise _RefusedError(
+                raise RefusedBodyError(
                     415, f"Bodies packed as {packing[:40]!r} are not taken; gzip and zstd are."
                 )
     except (zlib.error, zstandard.ZstdError) as error:
-        raise _RefusedError(400, f"The body is no {packing}: {error}.") from error
+        raise RefusedBodyError(400, f"The body is no {packing}: {error}.") from error

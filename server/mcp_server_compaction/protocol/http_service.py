@@ -77,6 +77,11 @@ class Service:
     has_metrics: bool = False
     logs_json: bool = False
 
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the calls of one client may go to different processes."""
+        return self.workers > 1 or self.public_url is not None
+
 
 def serve_http(config: Config, service: Service) -> None:
     """Serve MCP at /mcp and the viewer at / until interrupted.
@@ -88,32 +93,22 @@ def serve_http(config: Config, service: Service) -> None:
         SettingsError: The host is no loopback address and no public URL is given, the port or the
             path is taken, or the file of the token is open to others.
     """
-    public = service.public_url
+    public, token = service.public_url, None
     if service.unix_socket is not None:
         listener = listen_on(service.unix_socket)
         told = f"{service.unix_socket} (a Unix socket; the path is {MCP_PATH})"
-        app = partial(http_app, config, Names(None), token=None)
+        names = Names(None)
     elif public is not None:
         listener = bind(service.host, service.port, is_shared=service.workers > 1)
         told = f"{_address_of(listener, service.host)} as {public}{MCP_PATH}"
         names = _public_names(public, service.oauth)
-        app = partial(http_app, config, names, token=None, oauth=service.oauth)
     else:
         _check_loopback(service.host)
         listener = bind(service.host, service.port, is_shared=service.workers > 1)
         token = ensure_token(config.archive_folder)
         names = _local_names(listener, service.host)
         told = f"{_address_of(listener, service.host)}{MCP_PATH}\n{_where_it_is(config, token)}"
-        app = partial(http_app, config, names, token=token)
-    stateless = service.workers > 1 or public is not None
-    app = partial(
-        app,
-        stateless=stateless,
-        audit_log=service.audit_log,
-        has_metrics=service.has_metrics,
-        logs_json=service.logs_json,
-    )
-    serve(app, listener, told, service.workers)
+    serve(partial(http_app, config, service, names, token), listener, told, service.workers)
 
 
 def serve_pages(config: Config, *, port: int, opens: bool) -> None:
@@ -142,32 +137,19 @@ def serve_pages(config: Config, *, port: int, opens: bool) -> None:
     serve(lambda: Gate(viewer_app(config, access, archives), names, None), listener, told)
 
 
-def http_app(
-    config: Config,
-    names: Names,
-    *,
-    token: str | None,
-    oauth: OAuthSettings | None = None,
-    stateless: bool = False,
-    audit_log: Path | None = None,
-    has_metrics: bool = False,
-    logs_json: bool = False,
-) -> ASGIApp:
+def http_app(config: Config, service: Service, names: Names, token: str | None) -> ASGIApp:
     """The service as an ASGI application.
 
     Args:
         config: The configuration of the process.
+        service: Who may call, and what is written of it.
         names: What it may be called; without hosts, whoever gets here is let in.
         token: What this machine's user may show.
-        oauth: Whose tokens are taken beside the archive's own.
-        stateless: Whether the calls of one client may go to different processes.
-        audit_log: Where it is written down who read and deleted what.
-        has_metrics: Whether `/metrics` shows Prometheus the figures of this process.
-        logs_json: Whether standard error gets objects of JSON, and no lines for people.
     """
-    log_to_stderr(as_json=logs_json)
-    if audit_log is not None:
-        write_audit(audit_log)
+    oauth = service.oauth
+    log_to_stderr(as_json=service.logs_json)
+    if service.audit_log is not None:
+        write_audit(service.audit_log)
     archives = Archives(config)
     verifier: Verifier | None = None
     if names.hosts is not None or token is not None:
@@ -179,7 +161,7 @@ def http_app(
     protocol = server.streamable_http_app(
         # The gate checks Host and Origin, exactly: the SDK compares beginnings.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        stateless_http=stateless,
+        stateless_http=service.is_stateless,
         max_request_body_size=MAX_BODY_BYTES,
         session_idle_timeout=SESSION_IDLE_SECONDS,
         max_sessions=MAX_SESSIONS,
@@ -207,7 +189,7 @@ def http_app(
         *upload_routes(archives.get),
         Route("/readyz", ready),
     ]
-    if has_metrics:
+    if service.has_metrics:
         routes.append(metrics_route())
     if oauth is not None:
         document = JSONResponse(_metadata(oauth))

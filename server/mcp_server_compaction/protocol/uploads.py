@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.principal import caller
+from mcp_server_compaction.protocol.http_bodies import RefusedBodyError
 from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION
 
 UPLOAD_PATH = "/upload"
@@ -44,18 +45,6 @@ class _Body:
 
     data: bytes
     sha256: str
-
-
-class _RefusedError(Exception):
-    """A body that is not kept.
-
-    Attributes:
-        status: The HTTP status.
-    """
-
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
 
 
 def upload_routes(archive: GetArchive) -> list[Route]:
@@ -89,7 +78,7 @@ async def _answer(
     try:
         body = await _received(request)
         kept = await keep(await (await archive()).for_tenant(who.tenant), body, request)
-    except _RefusedError as error:
+    except RefusedBodyError as error:
         return _problem(error.status, str(error))
     except ClientDisconnect:
         return _problem(400, "The body broke off. Nothing was kept.")
@@ -104,14 +93,14 @@ async def _answer(
 async def _received(request: Request) -> _Body:
     """The body, hashed as it comes in."""
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise _RefusedError(415, "Send the body as it is: a packed upload is not taken.")
+        raise RefusedBodyError(415, "Send the body as it is: a packed upload is not taken.")
     digest = sha256()
     size_bytes = 0
     with SpooledTemporaryFile(_MEMORY_BYTES) as file:
         async for piece in request.stream():
             size_bytes += len(piece)
             if size_bytes > MAX_UPLOAD_BYTES:
-                raise _RefusedError(
+                raise RefusedBodyError(
                     413,
                     f"The body has more than {MAX_UPLOAD_BYTES // 1024**2} MiB. Split it, and "
                     "upload the parts.",
@@ -120,7 +109,9 @@ async def _received(request: Request) -> _Body:
             await to_thread.run_sync(file.write, piece)
         wanted = _DIGEST.search(request.headers.get("content-digest", ""))
         if wanted is not None and wanted[1] != base64.b64encode(digest.digest()).decode():
-            raise _RefusedError(400, "The body is not what Content-Digest says. Nothing was kept.")
+            raise RefusedBodyError(
+                400, "The body is not what Content-Digest says. Nothing was kept."
+            )
         file.seek(0)
         return _Body(await to_thread.run_sync(file.read), digest.hexdigest())
 

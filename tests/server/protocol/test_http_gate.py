@@ -18,6 +18,7 @@ from mcp_server_compaction.access.local_token import ensure_token
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol import http_gate, http_listening
 from mcp_server_compaction.protocol.http_gate import Names
+from mcp_server_compaction.protocol.http_service import Service as Served
 from mcp_server_compaction.protocol.http_service import http_app
 
 from tests.server.helpers import answer_of, conversation
@@ -136,7 +137,7 @@ def test_half_open_connections_shut_nobody_out_and_fill_no_log(tmp_path: Path) -
 def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> uvicorn.Server:
     """A service in this process that waits a fifth of a second for a request to arrive."""
     monkeypatch.setattr(http_listening, "RECEIVE_SECONDS", 0.2)
-    app = http_app(Config(archive_folder=tmp_path / "a"), Names(None), token="secret" * 8)
+    app = http_app(Config(archive_folder=tmp_path / "a"), Served(), Names(None), "secret" * 8)
     protocol: Any = http_listening.BoundedProtocol
     return uvicorn.Server(uvicorn.Config(app, http=protocol, log_config=None, port=0))
 
@@ -172,7 +173,7 @@ async def test_too_many_requests_are_told_when_to_come_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(http_gate, "REQUESTS_PER_SECOND", 20)
-    app = http_app(Config(archive_folder=tmp_path / "a"), Names(None), token=None)
+    app = http_app(Config(archive_folder=tmp_path / "a"), Served(), Names(None), None)
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
         replies = [await http.get("/healthz") for _ in range(100)]
