@@ -7,13 +7,12 @@ imported before a command needs it, since hosts start the server through this fi
 import gc
 import io
 import sys
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from context_compaction.errors import CompactionError, QueryError, SettingsError
+from context_compaction.errors import SettingsError
 
 from mcp_server_compaction.cli.completion import (
     HostName,
@@ -22,21 +21,12 @@ from mcp_server_compaction.cli.completion import (
     policies_for,
     sessions_for,
 )
-from mcp_server_compaction.cli.terminal import say, shown
-from mcp_server_compaction.config import Config, load_config
+from mcp_server_compaction.cli.running import WrongOption, config_of, finish, run
+from mcp_server_compaction.cli.terminal import say
+from mcp_server_compaction.cli.token_group import token
 
 if TYPE_CHECKING:
     from mcp_server_compaction.hosts.catalog import ConfigScope
-
-
-class _Failure(click.ClickException):
-    """An expected failure: its text on standard error, exit code 1."""
-
-
-class _WrongOption(_Failure):
-    """What was asked for cannot be: exit code 2, as for an option that does not exist."""
-
-    exit_code = 2
 
 
 def _read_options(context: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -47,7 +37,7 @@ def _read_options(context: click.Context, _: click.Parameter, path: Path | None)
         try:
             context.default_map = options_of(path, main)
         except SettingsError as error:
-            raise _WrongOption(str(error)) from error
+            raise WrongOption(str(error)) from error
 
 
 # "-" is standard input.
@@ -153,23 +143,23 @@ def serve(context: click.Context, /, http: bool, **options: Any) -> None:
     you may read, whose place is shown. For a team, name the service with --public-url: callers
     then show tokens of theirs, made by `token create` or by an OAuth server.
     """
-    config = _config(context, over_http=http)
+    config = config_of(context, over_http=http)
     if http:
         from mcp_server_compaction.cli.service import run_service
 
-        _run(lambda: run_service(config, **options))
+        run(lambda: run_service(config, **options))
     else:
         for name in options:
             if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
                 flag = next(one.opts[0] for one in context.command.params if one.name == name)
-                raise _WrongOption(f"{flag} is for serving over HTTP. Add --http, or leave it out.")
+                raise WrongOption(f"{flag} is for serving over HTTP. Add --http, or leave it out.")
         # What is imported stays: looking for garbage in it would be a tenth of the start.
         gc.disable()
         from mcp_server_compaction.protocol.serve import serve_stdio
 
         gc.freeze()
         gc.enable()
-        _run(lambda: serve_stdio(config))
+        run(lambda: serve_stdio(config))
 
 
 @main.command()
@@ -180,8 +170,8 @@ def view(context: click.Context, port: int, no_browser: bool) -> None:
     """Look into the archive with a browser: sessions, compactions, what fills the context."""
     from mcp_server_compaction.protocol.http_service import serve_pages
 
-    config = _config(context)
-    _run(lambda: serve_pages(config, port=port, opens=not no_browser))
+    config = config_of(context)
+    run(lambda: serve_pages(config, port=port, opens=not no_browser))
 
 
 @main.command()
@@ -212,9 +202,9 @@ def wrap(
     """
     from mcp_server_compaction.wrap.serve import Behind, run_wrap
 
-    config = _config(context)
+    config = config_of(context)
     behind = Behind(command, url, dict(map(_header, headers)))
-    _run(lambda: run_wrap(behind, config, threshold_tokens))
+    run(lambda: run_wrap(behind, config, threshold_tokens))
 
 
 @main.command()
@@ -267,8 +257,8 @@ def compact(context: click.Context, /, **options: Any) -> None:
     from mcp_server_compaction.cli.compact import CompactJob, run_compact
 
     job = CompactJob(**options)
-    config = _config(context)
-    _run(lambda: run_compact(job, config))
+    config = config_of(context)
+    run(lambda: run_compact(job, config))
 
 
 @main.command()
@@ -305,8 +295,8 @@ def compare(context: click.Context, /, file: Path, **options: Any) -> None:
     from mcp_server_compaction.cli.compare import CompareFile, run_compare
 
     job = CompareFile(file=file, **options)
-    config = _config(context)
-    _run(lambda: run_compare(job, config))
+    config = config_of(context)
+    run(lambda: run_compare(job, config))
 
 
 @main.command()
@@ -321,8 +311,8 @@ def persist(context: click.Context, /, file: Path, **options: Any) -> None:
     """Store the text of FILE, or of standard input, and print a marker with a preview of it."""
     from mcp_server_compaction.cli.persist import run_persist
 
-    config = _config(context)
-    _run(lambda: run_persist(file, config, **options))
+    config = config_of(context)
+    run(lambda: run_persist(file, config, **options))
 
 
 @main.command()
@@ -345,8 +335,8 @@ def search(
     from mcp_server_compaction.cli.archive import run_search
 
     given = {"query": query, "session_id": session, **filters}
-    config = _config(context)
-    _run(lambda: run_search(given, config, as_json=as_json))
+    config = config_of(context)
+    run(lambda: run_search(given, config, as_json=as_json))
 
 
 @main.command()
@@ -361,8 +351,8 @@ def read(context: click.Context, /, pointer: str, **part: Any) -> None:
     """Print what POINTER names, whole: an output, messages, or a file of a session."""
     from mcp_server_compaction.cli.archive import run_read
 
-    config = _config(context)
-    _run(lambda: run_read(pointer, config, **part))
+    config = config_of(context)
+    run(lambda: run_read(pointer, config, **part))
 
 
 @main.command()
@@ -373,11 +363,11 @@ def sessions(context: click.Context, session: str | None, as_json: bool) -> None
     """List the archived sessions, newest first."""
     from mcp_server_compaction.cli.archive import run_family, run_sessions
 
-    config = _config(context)
+    config = config_of(context)
     if session is not None:
-        _run(lambda: run_family(session, config, as_json=as_json))
+        run(lambda: run_family(session, config, as_json=as_json))
     else:
-        _run(lambda: run_sessions(config, as_json=as_json))
+        run(lambda: run_sessions(config, as_json=as_json))
 
 
 @main.command("import")
@@ -392,8 +382,8 @@ def import_(context: click.Context, paths: tuple[Path, ...], as_json: bool) -> N
     """
     from mcp_server_compaction.cli.import_sessions import run_import
 
-    config = _config(context)
-    _run(lambda: _finish(run_import(paths, config, as_json=as_json)))
+    config = config_of(context)
+    run(lambda: finish(run_import(paths, config, as_json=as_json)))
 
 
 @main.command()
@@ -403,8 +393,8 @@ def usage(context: click.Context, as_json: bool) -> None:
     """Show how much room each archived session takes."""
     from mcp_server_compaction.cli.retention import run_usage
 
-    config = _config(context)
-    _run(lambda: run_usage(config, as_json=as_json))
+    config = config_of(context)
+    run(lambda: run_usage(config, as_json=as_json))
 
 
 @main.command()
@@ -417,8 +407,8 @@ def prune(context: click.Context, /, **bounds: Any) -> None:
     """Delete old sessions with all their bytes. Pinned ones stay."""
     from mcp_server_compaction.cli.retention import run_prune
 
-    config = _config(context)
-    _run(lambda: run_prune(config, **bounds))
+    config = config_of(context)
+    run(lambda: run_prune(config, **bounds))
 
 
 @main.command()
@@ -430,8 +420,8 @@ def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: b
     """Keep SESSIONS, and those that they started, from being pruned."""
     from mcp_server_compaction.cli.retention import run_pin
 
-    config = _config(context)
-    _run(lambda: run_pin(config, sessions, pinned=not off, as_json=as_json))
+    config = config_of(context)
+    run(lambda: run_pin(config, sessions, pinned=not off, as_json=as_json))
 
 
 @main.command()
@@ -443,55 +433,11 @@ def delete(context: click.Context, sessions: tuple[str, ...], as_json: bool) -> 
     """Delete SESSIONS with all their bytes, pinned or not."""
     from mcp_server_compaction.cli.retention import run_delete
 
-    config = _config(context)
-    _run(lambda: run_delete(config, sessions, as_json=as_json))
+    config = config_of(context)
+    run(lambda: run_delete(config, sessions, as_json=as_json))
 
 
-@main.group()
-def token() -> None:
-    """Tokens by which a team's callers come in: create, list, revoke."""
-
-
-@token.command("create")
-@click.option("--tenant", default="default", show_default=True, help="Whose archive it opens.")
-@click.option("--user", required=True, help="Whose it is, for the audit log.")
-@click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice(("read", "write", "admin")),
-    default=("read", "write"),
-    show_default=True,
-)
-@click.option("--days", type=float, help="How long it is good; for ever if left out.")
-@click.pass_context
-def token_create(context: click.Context, /, **wanted: Any) -> None:
-    """Make a token and print it; it is shown only now."""
-    from mcp_server_compaction.cli.token import run_create
-
-    _run(lambda: run_create(_config(context), **wanted))
-
-
-@token.command("list")
-@click.option("--tenant", default="default", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
-    """List a tenant's tokens, without their secrets."""
-    from mcp_server_compaction.cli.token import run_list
-
-    _run(lambda: run_list(_config(context), tenant=tenant, as_json=as_json))
-
-
-@token.command("revoke")
-@click.argument("token_ids", nargs=-1, required=True)
-@click.option("--tenant", default="default", show_default=True)
-@click.pass_context
-def token_revoke(context: click.Context, token_ids: tuple[str, ...], tenant: str) -> None:
-    """Let tokens in no longer, from some seconds on."""
-    from mcp_server_compaction.cli.token import run_revoke
-
-    _run(lambda: run_revoke(_config(context), tenant=tenant, token_ids=token_ids))
+main.add_command(token)
 
 
 @main.command("version")
@@ -525,7 +471,7 @@ def migrate(source: str, target: str, tenant: str | None, as_json: bool) -> None
     """
     from mcp_server_compaction.cli.migrate import run_migrate
 
-    _run(lambda: run_migrate(source, target, tenant=tenant, as_json=as_json))
+    run(lambda: run_migrate(source, target, tenant=tenant, as_json=as_json))
 
 
 @main.command()
@@ -540,11 +486,11 @@ def doctor(context: click.Context, host: str | None, as_json: bool) -> None:
     from mcp_server_compaction.cli.doctor import run_doctor
     from mcp_server_compaction.cli.install import run_doctor_of_host
 
-    config = _config(context)
+    config = config_of(context)
     if host is not None:
-        _run(lambda: _finish(run_doctor_of_host(host, as_json=as_json)))
+        run(lambda: finish(run_doctor_of_host(host, as_json=as_json)))
     else:
-        _run(lambda: _finish(run_doctor(config, as_json=as_json)))
+        run(lambda: finish(run_doctor(config, as_json=as_json)))
 
 
 @main.command()
@@ -569,7 +515,7 @@ def install(context: click.Context, /, **options: Any) -> None:
     """
     from mcp_server_compaction.cli.install import InstallOptions, run_install
 
-    _run(lambda: run_install(InstallOptions(**options), context.obj))
+    run(lambda: run_install(InstallOptions(**options), context.obj))
 
 
 @main.command()
@@ -580,7 +526,7 @@ def uninstall(host: str, scope: "ConfigScope", dry_run: bool) -> None:
     """Take the server and its hooks out of HOST's configuration. The archive stays."""
     from mcp_server_compaction.cli.install import run_uninstall
 
-    _run(lambda: run_uninstall(host, scope, dry_run=dry_run))
+    run(lambda: run_uninstall(host, scope, dry_run=dry_run))
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -598,27 +544,3 @@ def _header(text: str) -> tuple[str, str]:
     if not colon or not name.strip():
         raise click.UsageError("--header has no name. Give it as 'Name: value'.")
     return name.strip(), value.strip()
-
-
-def _config(context: click.Context, *, over_http: bool = False) -> Config:
-    try:
-        return load_config(**context.obj, over_http=over_http)
-    except SettingsError as error:
-        raise click.UsageError(shown(str(error))) from error
-
-
-def _finish(succeeded: bool) -> None:
-    """Exit with code 1 where a command has said what failed."""
-    if not succeeded:
-        raise click.exceptions.Exit(1)
-
-
-def _run(command: Callable[[], None]) -> None:
-    """Run a command; expected failures become a line on standard error."""
-    try:
-        command()
-    except CompactionError as error:
-        kind = _WrongOption if isinstance(error, SettingsError | QueryError) else _Failure
-        raise kind(shown(str(error))) from error
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(130) from None
