@@ -5,8 +5,6 @@ Everything blocks and runs in one thread at a time, which the opener of an archi
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
-from itertools import count
 from math import isfinite
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -34,11 +32,17 @@ from context_compaction.archive.outputs import (
     figures_of,
     info_of,
 )
+from context_compaction.archive.placement import (
+    answer_of,
+    hash_source,
+    placed_in,
+    result_of,
+    shares_too_little,
+)
 from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import (
     ArchiveDamagedError,
-    InvalidMessageError,
     NotFoundError,
     QueryError,
     SettingsError,
@@ -62,10 +66,6 @@ class Sessions(Protocol[S]):
 
     def state(self, session_id: str) -> S:
         """What is kept now of a session, which need not be there."""
-        ...
-
-    def existing(self, session_id: str) -> S:
-        """The same of a session that must be there; raises `NotFoundError`."""
         ...
 
     def writing(self, session_id: str) -> AbstractContextManager[S]:
@@ -100,6 +100,18 @@ class TranscriptStore(Generic[S]):
         self.blobs = blobs
         self._sessions = sessions
 
+    def _existing(self, session_id: str) -> S:
+        """What is kept now of a session that must be there.
+
+        Raises:
+            SettingsError: The id cannot name a session.
+            NotFoundError: The archive holds no such session.
+        """
+        state = self._sessions.state(check_session_id(session_id))
+        if not state.exists:
+            raise no_session(session_id)
+        return state
+
     def append(
         self,
         session_id: str,
@@ -120,7 +132,7 @@ class TranscriptStore(Generic[S]):
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
         # What is recognised is what is kept: a list read back and handed in again is the same one.
         sources = [self._kept(message.source) for message in messages]
-        contents = [_hash_source(index, source) for index, source in enumerate(sources)]
+        contents = [hash_source(index, source) for index, source in enumerate(sources)]
         chain = chain_hashes(contents, after)
         state = self._sessions.state(session_id)
         if not state.tree.holds(after):
@@ -128,19 +140,19 @@ class TranscriptStore(Generic[S]):
                 f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
                 "message list."
             )
-        placed = _placed(state, messages, contents, chain, after)
-        result = _result(state, placed, chain, after)
+        placed = placed_in(state, messages, contents, chain, after)
+        result = result_of(state, placed, chain, after)
         standing = self._standing(state, messages, contents, result)
-        if dry_run or _shares_too_little(result, least_shared):
-            return _answer(state, result, standing)
+        if dry_run or shares_too_little(result, least_shared):
+            return answer_of(state, result, standing)
         if None not in placed.seqs and not placed.repeats:
             self._sessions.secure(state, result.head)
-            return _answer(state, result, standing)
+            return answer_of(state, result, standing)
         with self._sessions.writing(session_id) as state:
-            placed = _placed(state, messages, contents, chain, after)
-            result = _result(state, placed, chain, after)
-            if _shares_too_little(result, least_shared):
-                return _answer(state, result, standing)
+            placed = placed_in(state, messages, contents, chain, after)
+            result = result_of(state, placed, chain, after)
+            if shares_too_little(result, least_shared):
+                return answer_of(state, result, standing)
             self._sync_before(state, placed, chain, after)
             first = placed.seqs.index(None) if None in placed.seqs else len(chain)
             tools = tools_of(messages, first)
@@ -176,7 +188,7 @@ class TranscriptStore(Generic[S]):
                 records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
                 self._sessions.write(state, session_id, parent_session_id, records)
         self._sessions.secure(state, result.head)
-        return _answer(state, result, standing)
+        return answer_of(state, result, standing)
 
     def _standing(
         self,
@@ -263,7 +275,7 @@ class TranscriptStore(Generic[S]):
         self, session_id: str, after: int, limit: int | None
     ) -> tuple[str, list[JsonObject]]:
         """See `Archive.context`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         format = _format_of(state)
         stored = state.newest_context
         if stored is None:
@@ -296,7 +308,7 @@ class TranscriptStore(Generic[S]):
 
     def damaged_messages(self, session_id: str, start: int, stop: int) -> list[int]:
         """See `Archive.damaged_messages`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         within = range(max(0, start), min(stop + 1, state.next_seq))
         return [seq for seq in within if seq not in state.messages]
 
@@ -309,7 +321,7 @@ class TranscriptStore(Generic[S]):
                 f"The message range {start} to {stop} cannot be read. "
                 "Give a start from 0 and a stop that is not smaller."
             )
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         within: Sequence[int] = range(start, min(stop + 1, state.next_seq))
         if head is not None:
             within = [seq for seq in state.history(head) if start <= seq <= stop]
@@ -322,7 +334,7 @@ class TranscriptStore(Generic[S]):
 
     def history(self, session_id: str, head: str) -> History:
         """See `Archive.history`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         seqs = tuple(state.history(head))
         name = state.tree.find(head) or head
         receipts = state.receipts_of([*state.tree.names(name)])
@@ -331,7 +343,7 @@ class TranscriptStore(Generic[S]):
 
     def branches(self, session_id: str, limit: int) -> tuple[list[History], int]:
         """See `Archive.branches`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         names = state.tree.branches()
         found: list[History] = []
         for name in names:
@@ -347,7 +359,7 @@ class TranscriptStore(Generic[S]):
         self, session_id: str, heads: Collection[str] | None, after: int, limit: int | None
     ) -> list[JsonObject]:
         """See `Archive.receipts`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         records = [record for _, record in sorted(state.receipts.items())]
         if heads is not None:
             records = state.receipts_of(heads)
@@ -355,7 +367,7 @@ class TranscriptStore(Generic[S]):
 
     def stored_receipts(self, session_id: str) -> list[StoredReceipt]:
         """See `Archive.stored_receipts`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         records = [record for _, record in sorted(state.receipts.items())]
         bodies = self._sessions.bodies(state, records)
         pairs = zip(records, bodies, strict=True)
@@ -363,7 +375,7 @@ class TranscriptStore(Generic[S]):
 
     def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
         """See `Archive.compacted_lists`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         numbers = sorted(state.receipts)
         if not 0 <= number < len(numbers):
             raise NotFoundError(
@@ -401,7 +413,7 @@ class TranscriptStore(Generic[S]):
 
     def session_info(self, session_id: str) -> SessionInfo:
         """See `Archive.session_info`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         return SessionInfo(
             session_id=session_id,
             parent_session_id=state.parent_session_id,
@@ -414,13 +426,13 @@ class TranscriptStore(Generic[S]):
 
     def outputs(self, session_id: str, limit: int | None) -> list[OutputInfo]:
         """See `Archive.outputs`."""
-        state = self._sessions.existing(session_id)
+        state = self._existing(session_id)
         records = sorted(state.outputs.values(), key=lambda record: -record.head["n"])
         return [info_of(record.head, session_id) for record in records[:limit]]
 
     def retain(self, session_id: str, *, retained: bool) -> None:
         """See `Archive.retain`."""
-        self._sessions.existing(session_id)
+        self._existing(session_id)
         with self._sessions.writing(session_id) as state:
             self._sessions.secure(state)
             if state.is_retained != retained:
@@ -506,74 +518,11 @@ class TranscriptStore(Generic[S]):
         return body
 
 
-def _placed(
-    state: TranscriptState,
-    messages: Sequence[Message],
-    contents: Sequence[str],
-    chain: Sequence[str],
-    after: str,
-) -> Placed:
-    """Where a list belongs that goes on from the history `after`."""
-    lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
-    if after == ROOT:
-        return state.tree.place(contents, chain, lead)
-
-    def is_system(seq: int) -> bool:
-        return seq in state.messages and state.messages[seq].head["role"] == "system"
-
-    return state.tree.place_after(contents, chain, after, is_system)
-
-
-def _result(
-    state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
-) -> AppendResult:
-    """The result for a list placed as in `placed`; what is new gets the next numbers."""
-    numbers = count(state.next_seq)
-    seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
-    return AppendResult(
-        seqs=seqs,
-        written=placed.seqs.count(None),
-        head=chain[-1] if chain else after,
-        heads=tuple(chain),
-        forks_at=placed.forks_at,
-        is_compacted_before=state.is_compacted_before(after),
-        revision_before=state.revision,
+def no_session(session_id: str) -> NotFoundError:
+    """The error for a session that an archive does not hold."""
+    return NotFoundError(
+        f"The archive holds no session {session_id!r}. List the sessions to see its ids."
     )
-
-
-def _answer(
-    state: TranscriptState, result: AppendResult, standing: StandingContext | None
-) -> AppendResult:
-    """`result` with what the session holds beside messages that concerns the list."""
-    heads = (*result.heads, *(standing.heads if standing else ()))
-    own = set(map(id, state.receipts_of(heads) if state.receipts else ()))
-    return replace(
-        result,
-        standing=standing,
-        receipts=tuple(id(record) in own for _, record in sorted(state.receipts.items())),
-        parent_session_id=state.parent_session_id,
-        revision=state.revision,
-    )
-
-
-def _shares_too_little(result: AppendResult, least_shared: int) -> bool:
-    return result.forks_at is not None and result.forks_at < least_shared
-
-
-def _hash_source(index: int, source: JsonObject | None) -> str:
-    if source is None:
-        raise SettingsError(
-            f"Message {index} has no source, so there is nothing of the host's to archive. "
-            "Append messages as they were parsed, before any layer runs."
-        )
-    try:
-        return content_hash(source)
-    except (TypeError, ValueError) as error:
-        problem = f"it cannot be written as JSON ({error})"
-        raise InvalidMessageError(index, problem, "Give plain JSON values only.") from error
-    except RecursionError:
-        problem = "it nests too deeply to be written as JSON"
-        raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
 
 
 def _timestamp(message: Message, now_seconds: float) -> float:

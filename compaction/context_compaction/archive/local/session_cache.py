@@ -27,8 +27,7 @@ from context_compaction.archive.local.retention import LOCK_NAME
 from context_compaction.archive.local.session_state import LocalState, refresh
 from context_compaction.archive.records import LoggedRecord, Record
 from context_compaction.archive.session_state import numbered
-from context_compaction.errors import ArchiveError, NotFoundError
-from context_compaction.request import check_session_id
+from context_compaction.errors import ArchiveError
 
 CACHED_SESSIONS = 32
 
@@ -65,20 +64,6 @@ class OpenSessions:
         self._states[key] = state = refresh(state)
         if len(self._states) > CACHED_SESSIONS:
             self._states.popitem(last=False)
-        return state
-
-    def existing(self, session_id: str) -> LocalState:
-        """The same of a session that must be there.
-
-        Raises:
-            SettingsError: The id cannot name a session.
-            NotFoundError: The archive holds no such session.
-        """
-        state = self.state(check_session_id(session_id))
-        if not state.exists:
-            raise NotFoundError(
-                f"The archive holds no session {session_id!r}. List the sessions to see its ids."
-            )
         return state
 
     @contextmanager

@@ -38,7 +38,7 @@ class LocalTranscripts(TranscriptStore[LocalState]):
 
     def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`; the index is not concerned."""
-        keys = [self._open.existing(session_id).folder.name for session_id in session_ids]
+        keys = [self._existing(session_id).folder.name for session_id in session_ids]
         return delete_sessions(self.root, keys)
 
     def forget(self, session_ids: Sequence[str]) -> None:

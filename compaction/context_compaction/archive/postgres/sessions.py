@@ -24,9 +24,8 @@ from context_compaction.archive.records import (
     ascii_json,
 )
 from context_compaction.archive.session_state import TranscriptState, numbered
-from context_compaction.errors import ArchiveDamagedError, NotFoundError
+from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
-from context_compaction.request import check_session_id
 
 CACHED_SESSIONS = 256
 
@@ -88,20 +87,6 @@ class TenantSessions:
     def state(self, session_id: str) -> RowState:
         """See `Sessions.state`."""
         return self._refreshed(session_id, _READ)
-
-    def existing(self, session_id: str) -> RowState:
-        """See `Sessions.existing`.
-
-        Raises:
-            SettingsError: The id cannot name a session.
-            NotFoundError: The archive holds no such session.
-        """
-        state = self.state(check_session_id(session_id))
-        if not state.exists:
-            raise NotFoundError(
-                f"The archive holds no session {session_id!r}. List the sessions to see its ids."
-            )
-        return state
 
     @contextmanager
     def writing(self, session_id: str) -> Generator[RowState]:

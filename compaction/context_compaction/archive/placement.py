@@ -1,0 +1,89 @@
+"""Where a list of messages belongs in its session's transcript, and the answer that says so."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from context_compaction.archive import AppendResult, StandingContext
+from context_compaction.archive.history_tree import Placed
+from context_compaction.archive.session_state import TranscriptState
+from context_compaction.errors import InvalidMessageError, SettingsError
+from context_compaction.messages.history_hash import ROOT, content_hash
+from context_compaction.messages.model import JsonObject, Message
+
+
+def placed_in(
+    state: TranscriptState,
+    messages: Sequence[Message],
+    contents: Sequence[str],
+    chain: Sequence[str],
+    after: str,
+) -> Placed:
+    """Where a list belongs that goes on from the history `after`."""
+    lead = next((at for at, m in enumerate(messages) if m.role != "system"), 0)
+    if after == ROOT:
+        return state.tree.place(contents, chain, lead)
+
+    def is_system(seq: int) -> bool:
+        return seq in state.messages and state.messages[seq].head["role"] == "system"
+
+    return state.tree.place_after(contents, chain, after, is_system)
+
+
+def result_of(
+    state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
+) -> AppendResult:
+    """The result for a list placed as in `placed`; what is new gets the next numbers."""
+    numbers = count(state.next_seq)
+    seqs = tuple(next(numbers) if seq is None else seq for seq in placed.seqs)
+    return AppendResult(
+        seqs=seqs,
+        written=placed.seqs.count(None),
+        head=chain[-1] if chain else after,
+        heads=tuple(chain),
+        forks_at=placed.forks_at,
+        is_compacted_before=state.is_compacted_before(after),
+        revision_before=state.revision,
+    )
+
+
+def answer_of(
+    state: TranscriptState, result: AppendResult, standing: StandingContext | None
+) -> AppendResult:
+    """`result` with what the session holds beside messages that concerns the list."""
+    heads = (*result.heads, *(standing.heads if standing else ()))
+    own = set(map(id, state.receipts_of(heads) if state.receipts else ()))
+    return replace(
+        result,
+        standing=standing,
+        receipts=tuple(id(record) in own for _, record in sorted(state.receipts.items())),
+        parent_session_id=state.parent_session_id,
+        revision=state.revision,
+    )
+
+
+def shares_too_little(result: AppendResult, least_shared: int) -> bool:
+    """Whether a list is a branch that shares fewer than `least_shared` messages with a history."""
+    return result.forks_at is not None and result.forks_at < least_shared
+
+
+def hash_source(index: int, source: JsonObject | None) -> str:
+    """The content hash of the message at `index`.
+
+    Raises:
+        SettingsError: It has no source.
+        InvalidMessageError: It cannot be written as JSON.
+    """
+    if source is None:
+        raise SettingsError(
+            f"Message {index} has no source, so there is nothing of the host's to archive. "
+            "Append messages as they were parsed, before any layer runs."
+        )
+    try:
+        return content_hash(source)
+    except (TypeError, ValueError) as error:
+        problem = f"it cannot be written as JSON ({error})"
+        raise InvalidMessageError(index, problem, "Give plain JSON values only.") from error
+    except RecursionError:
+        problem = "it nests too deeply to be written as JSON"
+        raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
