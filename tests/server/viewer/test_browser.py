@@ -16,7 +16,7 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from mcp_server_compaction.config import Config
 
-from tests.server.viewer.browser import WAIT_MS, Watch, apart, require_browser, viewer_process
+from tests.server.viewer.browser import WAIT_MS, Watch, apart, viewer_process
 from tests.server.viewer.site import fill
 from tests.server.viewer.test_attacks import fill_attacked, pages_of
 from tests.support.markup_attacks import PAYLOADS
@@ -30,17 +30,6 @@ PAGES = (
     "/archive", "/archive/prune?days=0", "/compare?session=main", "/sessions/main/messages/2/0",
     "/readers", "/sessions/none",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    path = require_browser()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +112,7 @@ def test_search_goes_by_keys_alone(page: Any, watch: Watch) -> None:
     page.keyboard.type("rounded wrongly")
     page.keyboard.press("Enter")
     page.wait_for_selector(".hit-link")
+    page.wait_for_load_state("load")  # the keys work when the scripts have run
     page.keyboard.press("Escape")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("j")
@@ -130,8 +120,8 @@ def test_search_goes_by_keys_alone(page: Any, watch: Watch) -> None:
     page.keyboard.press("j")
     page.keyboard.press("k")
     page.keyboard.press("Enter")
-    page.wait_for_load_state("load")  # the keys work when the scripts have run
     page.wait_for_selector(".message[data-seq]")
+    page.wait_for_load_state("load")
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("j")
     page.wait_for_selector(".message.current")

@@ -2,7 +2,6 @@
 
 import re
 from base64 import b64encode
-from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -12,7 +11,7 @@ from mcp_server_compaction.viewer.host_app import host_app
 from mcp_types import TextResourceContents
 
 from tests.server.helpers import answer_of, connect, conversation, text_of
-from tests.server.viewer.browser import WAIT_MS, Watch, apart, require_browser
+from tests.server.viewer.browser import WAIT_MS, Watch, apart
 from tests.support.markup_attacks import PAYLOADS
 
 APP_TYPE = "text/html;profile=mcp-app"
@@ -41,17 +40,6 @@ def test_the_document_runs_its_own_script_and_loads_nothing() -> None:
     assert "default-src &#39;none&#39;" in page
     assert "innerHTML" not in script
     assert not re.findall(r"\b(?:src|href)=", page)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    path = require_browser()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 HOST = """<!doctype html><iframe id="app" sandbox="allow-scripts" width="800" height="600"></iframe>
