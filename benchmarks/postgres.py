@@ -10,13 +10,12 @@ the machine stretches the first. `--no-local` leaves out the local archive with 
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
@@ -27,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import Archive, formats, open_archive
 
 from benchmarks.search import QUERIES, SESSION_MESSAGES, texts
-from tests.support.postgres import Server, make_role, named_database
+from tests.support.postgres import Server, named_database, server_with_database
 
 SETTINGS = {
     "fsync": "on",
@@ -187,17 +186,11 @@ def main() -> None:
     parser.add_argument("--writers", type=int, default=32)
     parser.add_argument("--no-local", action="store_true")
     options = parser.parse_args()
-    folder = Path(mkdtemp(prefix="bench-", dir="/tmp"))
-    try:
-        (folder / "pg").mkdir()
-        folder.chmod(0o755)
-        with Server(folder / "pg", settings=SETTINGS) as server:
-            make_role(server.address())
-            with psycopg.connect(server.address(), autocommit=True) as connection:
-                connection.execute("CREATE DATABASE bench OWNER app")
-            anyio.run(measure, options, server, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        server_with_database("bench", SETTINGS) as server,
+        TemporaryDirectory() as folder,
+    ):
+        anyio.run(measure, options, server, Path(folder))
 
 
 if __name__ == "__main__":

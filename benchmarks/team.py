@@ -12,7 +12,6 @@ each acknowledged message must be archived once, in its order, and each answer w
 import argparse
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,12 +20,11 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
 import httpx2
-import psycopg
 from anyio import to_thread
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -34,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from context_compaction import open_archive
 
 from benchmarks.http_load import META, VERSION
-from tests.support.postgres import Server, make_role, named_database
+from tests.support.postgres import Server, named_database, server_with_database
 from tests.support.provider_rules import problems
 
 DURABLE = {"fsync": "on", "full_page_writes": "on"}
@@ -282,17 +280,11 @@ def main() -> None:
     parser.add_argument("--agents", type=int, default=32)
     parser.add_argument("--turns", type=int, default=200)
     arguments = parser.parse_args()
-    folder = Path(mkdtemp(prefix="team-", dir="/tmp"))
-    try:
-        (folder / "pg").mkdir()
-        folder.chmod(0o755)
-        with Server(folder / "pg", settings=DURABLE) as server:
-            make_role(server.address())
-            with psycopg.connect(server.address(), autocommit=True) as connection:
-                connection.execute("CREATE DATABASE team OWNER app")
-            anyio.run(rehearse, arguments, server, folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with (
+        server_with_database("team", DURABLE) as server,
+        TemporaryDirectory() as folder,
+    ):
+        anyio.run(rehearse, arguments, server, Path(folder))
 
 
 if __name__ == "__main__":

@@ -33,10 +33,17 @@ def running_server() -> Generator[str]:
     if given:
         yield given
         return
+    with temporary_server() as server:
+        yield server.address()
+
+
+@contextmanager
+def temporary_server(settings: Mapping[str, str] | None = None) -> Generator["Server"]:
+    """A server of the wheel, in a folder that goes with the block."""
     folder = Path(mkdtemp(prefix="pg-", dir="/tmp"))
     try:
-        with Server(folder) as server:
-            yield server.address()
+        with Server(folder, settings=settings) as server:
+            yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -145,6 +152,16 @@ def _installed() -> Path:
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent / "pginstall"
+
+
+@contextmanager
+def server_with_database(name: str, settings: Mapping[str, str]) -> Generator[Server]:
+    """A server of the wheel with these settings, and an empty database of the role `APP`."""
+    with temporary_server(settings) as server:
+        make_role(server.address())
+        with psycopg.connect(server.address(), autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} OWNER {APP}".encode())
+        yield server
 
 
 @contextmanager
