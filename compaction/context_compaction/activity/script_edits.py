@@ -35,11 +35,6 @@ class LineEdit:
     everywhere: bool = False
     until: Address | None = None
 
-    @property
-    def is_of_any_line(self) -> bool:
-        """Whether the edit of a line depends on that line alone."""
-        return self.until is None and (self.where is None or isinstance(self.where, re.Pattern))
-
 
 def sed_edits(script: str) -> tuple[LineEdit, ...] | None:
     """The edits of a script for sed in its basic syntax; None where it does anything else."""

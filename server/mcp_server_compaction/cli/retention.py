@@ -15,6 +15,7 @@ from mcp_server_compaction.cli.short_names import whole_session
 from mcp_server_compaction.cli.terminal import say, short_time
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.sessions import iso_time
+from mcp_server_compaction.viewer.words import size
 
 _AGE = re.compile(r"(\d{1,9})d?\Z")
 _SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*([KMGT]?)i?B?\Z", re.IGNORECASE)
@@ -36,14 +37,14 @@ def run_usage(config: Config, *, as_json: bool) -> None:
         return
     for session in sessions:
         say(
-            f"{_shown(session.log_bytes):>10} + {_shown(session.own_bytes):>10} outputs, last "
+            f"{size(session.log_bytes):>10} + {size(session.own_bytes):>10} outputs, last "
             f"{short_time(iso_time(session.last_seconds))}"
             f"{', pinned' if session.is_retained else ''}"
         )
         say(f"    {session.session_id}")
-    say(f"{_shown(usage.total_bytes)} in {len(sessions)} sessions.")
+    say(f"{size(usage.total_bytes)} in {len(sessions)} sessions.")
     if usage.unnamed_bytes:
-        say(f"{_shown(usage.unnamed_bytes)} of outputs belong to no session; prune removes them.")
+        say(f"{size(usage.unnamed_bytes)} of outputs belong to no session; prune removes them.")
 
 
 def _document(session: SessionUsage) -> JsonObject:
@@ -90,7 +91,7 @@ def run_prune(
     done = "Would delete" if dry_run else "Deleted"
     say(
         f"{done} {len(plan.sessions)} of {plan.session_count} sessions: "
-        f"{_shown(plan.freed_bytes)} freed, {_shown(plan.left_bytes)} left."
+        f"{size(plan.freed_bytes)} freed, {size(plan.left_bytes)} left."
     )
     if max_bytes is not None and plan.left_bytes > max_bytes:
         say("What is left is pinned, or belongs to a pinned session.", err=True)
@@ -119,7 +120,7 @@ def run_delete(config: Config, session_ids: Sequence[str], *, as_json: bool) -> 
     if as_json:
         say(json.dumps({"sessions": list(session_ids), "freed_bytes": freed}))
     else:
-        say(f"Deleted {len(session_ids)} sessions: {_shown(freed)} freed.")
+        say(f"Deleted {len(session_ids)} sessions: {size(freed)} freed.")
 
 
 async def _usage(config: Config) -> Usage:
@@ -157,12 +158,3 @@ def _bytes(text: str) -> int:
     if found is None:
         raise SettingsError(f"--max-size is {text!r}. Give a size, as 500MB or 5GB.")
     return int(float(found.group(1)) * 1024 ** _POWERS[found.group(2).upper()])
-
-
-def _shown(count: float) -> str:
-    """A number of bytes for people; units are powers of 1024."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

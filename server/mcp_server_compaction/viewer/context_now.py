@@ -1,6 +1,7 @@
 """What fills the context now, and what the next compaction would make of it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from anyio import to_thread
@@ -123,15 +124,7 @@ async def _plan(
     due = await compact(raws, request, archive=visit.archive)
     if due.status != "unchanged" or due.tokens.before <= due.tokens.target:
         return due.tokens.trigger, due
-    now = CompactRequest(
-        mode="plan",
-        format=format,
-        session_id=info.session_id,
-        model=model,
-        policy=policy,
-        target_tokens=due.tokens.target,
-        summarizer="extractive",
-    )
+    now = replace(request, context_window=None, target_tokens=due.tokens.target)
     return due.tokens.trigger, await compact(raws, now, archive=visit.archive)
 
 
