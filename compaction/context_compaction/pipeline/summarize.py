@@ -174,9 +174,15 @@ def written(
     roomier = with_more_words(context, told, decision.earlier_calls)
     if roomier.text_tokens > told.text_tokens:
         originals = originals_of(context, plan, decision.archived)
-        words = extracts(context, roomier, originals, words.warnings)
-        plan = replace(roomier, level=plan.level)
+        longer = extracts(context, roomier, originals, words.warnings)
+        # A text that is cut to fit its message may come out shorter than the one before.
+        if _text_tokens(context, longer) > _text_tokens(context, words):
+            plan, words = replace(roomier, level=plan.level), longer
     return _with_more_files(context, plan, words, decision), words
+
+
+def _text_tokens(context: CompactionContext, words: SummaryText) -> int:
+    return context.count.text(words.summary) + context.count.text(words.checkpoint)
 
 
 def _refilled(
