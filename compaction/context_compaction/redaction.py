@@ -13,7 +13,7 @@ from importlib import import_module
 from math import log2
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from context_compaction.messages.cache import RecentCache, json_key, once
+from context_compaction.messages.cache import RecentCache, json_key, once, text_key
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.model import (
     Block,
@@ -105,7 +105,7 @@ _MORE = (
     ("npm token", ("npm_",), r"(?<!\w)npm_[A-Za-z0-9]{36}(?!\w)"),
     ("slack token", ("xapp-", "xoxe"), r"(?:xapp|xoxe(?:\.xox[bp])?)-\d-[A-Za-z0-9-]{20,200}"),
     ("stripe key", ("k_test_", "whsec_"), r"(?:[rs]k_test_|whsec_)[0-9A-Za-z]{24,120}"),
-    ("digitalocean token", ("do", "_v1_"), r"(?<!\w)do[opr]_v1_[a-f0-9]{64}(?!\w)"),
+    ("digitalocean token", ("_v1_",), r"(?<!\w)do[opr]_v1_[a-f0-9]{64}(?!\w)"),
     ("databricks token", ("dapi",), r"(?<!\w)dapi[a-f0-9]{32}(?!\w)"),
     ("shopify token", ("shp",), r"(?<!\w)shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}(?!\w)"),
     ("vault token", ("hvs.", "hvb."), r"(?<!\w)hv[sb]\.[A-Za-z0-9_-]{24,200}"),
@@ -129,6 +129,8 @@ _NO_SECRET = re.compile(
     r"(?i)example|placeholder|change.?me|your[_-]|dummy|redacted|xxxx|\*{3}|\.\.\.|^(?:true|false|null|none)"
     r"|^(?:self|this|os|process|env|config|settings|request|response|ctx|args|options)[._]|^https?:"
 )
+# Letters that a pattern takes for "s" and "i" where case does not matter, and `lower` does not.
+_FOLDED = ("\N{LATIN SMALL LETTER LONG S}", "\N{LATIN SMALL LETTER DOTLESS I}")
 _LEAST_ENTROPY_BITS = 3.0  # a character; words of a language have less, keys 4 and more
 
 
@@ -167,6 +169,7 @@ class _Rule:
         words: In lower case; each find contains one of them.
         pattern: Its group `secret`, the first, is the secret; the whole match where it has none.
         is_bounded: Whether its time is linear in any text, so that it needs no pieces.
+        begins_with_word: Whether each find begins with one of the words.
         is_secret: Whether what was found is one.
     """
 
@@ -174,18 +177,47 @@ class _Rule:
     words: tuple[str, ...]
     pattern: re.Pattern[str]
     is_bounded: bool = True
+    begins_with_word: bool = False
     is_secret: Callable[[str], bool] = lambda _: True
 
     def find(self, text: str, offset: int) -> Iterator[Secret]:
         """The secrets in a text that begins at `offset`."""
         group = 1 if "secret" in self.pattern.groupindex else 0
-        for found in self.pattern.finditer(text):
+        for found in self._matches(text):
             if self.is_secret(found[group]):
                 yield Secret(self.kind, offset + found.start(group), offset + found.end(group))
+
+    def _matches(self, text: str) -> Iterator[re.Match[str]]:
+        """What `finditer` returns, which tries every character where case does not matter."""
+        lowered = text.lower()
+        is_aligned = len(lowered) == len(text) and not any(letter in text for letter in _FOLDED)
+        if not (self.begins_with_word and is_aligned):
+            yield from self.pattern.finditer(text)
+            return
+        stop = 0
+        for start in sorted({at for word in self.words for at in _places(word, lowered)}):
+            if start >= stop and (found := self.pattern.match(text, start)):
+                yield found
+                stop = found.end()
+
+
+def _places(word: str, text: str) -> Iterator[int]:
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + 1)
 
 
 def find_secrets(text: str) -> tuple[Secret, ...]:
     """The secrets in `text`, in order; where two overlap, the one that begins first."""
+    # Each gate looks at the same texts.
+    return _found.get_or_compute(text_key(text), lambda: _find_secrets(text))
+
+
+_found: RecentCache[tuple[Secret, ...]] = RecentCache()
+
+
+def _find_secrets(text: str) -> tuple[Secret, ...]:
     found = sorted({*_private_keys(text), *_by_rules(text)}, key=lambda s: (s.start, -s.stop))
     apart: list[Secret] = []
     for secret in found:
@@ -319,7 +351,8 @@ def _private_keys(text: str) -> Iterator[Secret]:
 
 def _by_rules(text: str) -> Iterator[Secret]:
     lowered = text.lower()
-    rules = [rule for rule in _rules() if any(word in lowered for word in rule.words)]
+    words = {word for word in _words() if word in lowered}
+    rules = [rule for rule in _rules() if not words.isdisjoint(rule.words)]
     for rule in rules:
         if rule.is_bounded:
             yield from rule.find(text, 0)
@@ -342,12 +375,22 @@ def _pieces(text: str) -> Iterator[tuple[int, str]]:
 
 @once
 def _rules() -> tuple[_Rule, ...]:
-    rules = [_Rule(kind, words, re.compile(pattern)) for kind, words, pattern in _MORE]
+    rules = [
+        _Rule(kind, words, re.compile(pattern), begins_with_word="(?i)" in pattern)
+        for kind, words, pattern in _MORE
+    ]
     for module, name, words in _DETECTORS:
         detector: Any = getattr(import_module(f"detect_secrets.plugins.{module}"), name)
         kind = str(detector.secret_type).lower()
         rules += [_Rule(kind, words, pattern, is_bounded=False) for pattern in detector.denylist]
-    return (*rules, _Rule("named secret", _NAMED_WORDS, _NAMED, is_secret=_is_random))
+    named = _Rule("named secret", _NAMED_WORDS, _NAMED, begins_with_word=True, is_secret=_is_random)
+    return (*rules, named)
+
+
+@once
+def _words() -> tuple[str, ...]:
+    """The words of all rules, each once."""
+    return tuple(dict.fromkeys(word for rule in _rules() for word in rule.words))
 
 
 def _is_random(value: str) -> bool:

@@ -99,11 +99,15 @@ def once(make: Callable[[], _T]) -> Callable[[], _T]:
     For what takes long to load, and for packages whose files import each other: two threads that
     import these at once get half of them.
     """
-    lock, made = Lock(), cache(make)
+    lock = Lock()
+    made: list[_T] = []
 
     @wraps(make)
     def get() -> _T:
-        with lock:
-            return made()
+        if not made:
+            with lock:
+                if not made:
+                    made.append(make())
+        return made[0]
 
     return get
