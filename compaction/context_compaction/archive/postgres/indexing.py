@@ -17,9 +17,11 @@ order: it intersects the lists of the word and of the newest block, and reads no
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
+from struct import Struct, pack
 from typing import Any
 from zlib import crc32
 
@@ -46,6 +48,7 @@ from context_compaction.messages.model import JsonObject
 MAX_ROW_WORDS = 15_000
 # A row's words and their places may have 1 MB together; a word has at most 256 bytes.
 _MAX_ROW_BYTES = 400_000
+_MOST_CHAR_BYTES = 4  # in UTF-8
 _MAX_PARTS = 30_000  # they are pieces of at most 300,000 characters
 _MAX_PATH_WORDS = 1_000
 _PARTS_POSITION = 16_383
@@ -66,14 +69,14 @@ class DocRow:
     Attributes:
         head: Its record's head.
         part: Its text, and where that begins.
-        words: The value of the `tsvector` column.
+        words: The lexemes of its `tsvector`, but for its blocks.
         term_count: How long the text counts as.
         title: The title that it gives its session; "" where it has none.
     """
 
     head: JsonObject
     part: IndexedPart
-    words: str
+    words: list[bytes]
     term_count: int
     title: str = ""
 
@@ -110,6 +113,9 @@ def _rows_of(head: JsonObject, part: IndexedPart) -> Iterator[DocRow]:
 
 def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
     """`words` in runs that a row can hold; at least one."""
+    if len(words) <= MAX_ROW_WORDS and sum(map(len, words)) * _MOST_CHAR_BYTES <= _MAX_ROW_BYTES:
+        yield words
+        return
     start = 0
     while True:
         stop = start
@@ -125,18 +131,22 @@ def _overlapping(words: Sequence[str]) -> Iterator[Sequence[str]]:
         start = stop - MAX_QUERY_WORDS
 
 
-def _vector(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> str:
-    """The text form of a `tsvector`; words are letters and digits, so quotes are safe."""
-    places: dict[str, list[str]] = {}
+def _vector(words: Sequence[str], parts: Sequence[str], paths: Sequence[str]) -> list[bytes]:
+    """The lexemes of a row."""
+    places: dict[str, list[int]] = defaultdict(list)
     for position, word in enumerate(words, start=1):
-        found = places.setdefault(word, [])
-        if len(found) < MAX_POSITIONS:
-            found.append(str(position))
+        places[word].append(position)
     for position, word in enumerate(paths, start=1):
-        places.setdefault(f"/{word}", []).append(str(position))
+        places[f"/{word}"].append(position)
     for word in parts:
-        places.setdefault(word, []).append(str(_PARTS_POSITION))
-    return " ".join(f"'{word}':{','.join(found)}" for word, found in places.items())
+        places[word].append(_PARTS_POSITION)
+    return [_lexeme(word, found) for word, found in places.items()]
+
+
+def _lexeme(word: str, positions: Sequence[int]) -> bytes:
+    """A word and its first positions, as they stand in a binary `tsvector`."""
+    positions = positions[:MAX_POSITIONS]
+    return b"%b\0%b" % (word.encode(), pack(f">H{len(positions)}H", len(positions), *positions))
 
 
 def insert_docs(
@@ -150,41 +160,69 @@ def insert_docs(
         "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs),)
     ).fetchall()
     numbered = [(doc_id, doc) for (doc_id,), doc in zip(sorted(ids), in_time, strict=True)]
-    columns = (
-        [doc_id for doc_id, _ in numbered],
-        [doc.head["n"] for doc in in_time],
-        [doc.head.get("seq", NO_SEQ) for doc in in_time],
-        [doc.head["id"] if doc.head["kind"] == "output" else None for doc in in_time],
-        [doc.part.start_byte for doc in in_time],
-        [doc.part.size_bytes for doc in in_time],
-        [doc.part.start_char for doc in in_time],
-        [doc.part.start_line for doc in in_time],
-        [float(doc.head["ts"]) for doc in in_time],
-        [role_in(doc.head) for doc in in_time],
-        [" ".join(map(tool_token, tools_in(doc.head))) for doc in in_time],
-        [doc.part.is_own for doc in in_time],
-        [doc.term_count for doc in in_time],
-        [f"{doc.words} {_block_words(tenant, doc_id)}" for doc_id, doc in numbered],
-    )
-    connection.execute(
-        "INSERT INTO compaction.doc SELECT %s, doc_id, %s, number, seq, output_id, start_byte,"
-        " size_bytes, start_char, start_line, seconds, role, string_to_array(tools, ' '), is_own,"
-        " term_count, words::tsvector FROM unnest(%s::bigint[], %s::bigint[], %s::bigint[],"
-        " %s::text[], %s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[], %s::float8[],"
-        " %s::text[], %s::text[], %s::bool[], %s::int[], %s::text[]) AS new (doc_id, number, seq,"
-        " output_id, start_byte, size_bytes, start_char, start_line, seconds, role, tools, is_own,"
-        " term_count, words)",
-        (tenant, session_id, *columns),
-    )
+    with connection.cursor().copy(_COPY_DOCS) as copy:
+        copy.write(_COPY_HEADER)
+        for doc_id, doc in numbered:
+            copy.write(_copied(tenant, session_id, doc_id, doc))
+        copy.write(_COPY_END)
 
 
-def _block_words(tenant: str, doc_id: int) -> str:
-    return " ".join(_block_word(tenant, bits, doc_id >> bits) for bits in BLOCK_BITS)
+_COPY_DOCS = b"""COPY compaction.doc (tenant, doc_id, session, number, seq, output_id, start_byte,
+size_bytes, start_char, start_line, seconds, role, tools, is_own, term_count, words)
+FROM STDIN (FORMAT binary)"""
+_COPY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_END = b"\xff\xff"
+_COLUMNS = (16).to_bytes(2, "big")
+_TEXT_TYPE = 25
+_LONG, _DOUBLE, _INT, _BOOL = Struct(">iq"), Struct(">id"), Struct(">ii"), Struct(">i?")
+
+
+def _copied(tenant: str, session_id: str, doc_id: int, doc: DocRow) -> bytes:
+    """A row as COPY takes it: no text is made of it that the server would have to parse again."""
+    head, part = doc.head, doc.part
+    words = [*doc.words, *(_lexeme(word, ()) for word in _block_words(tenant, doc_id))]
+    return b"".join((
+        _COLUMNS,
+        _text(tenant),
+        _LONG.pack(8, doc_id),
+        _text(session_id),
+        _LONG.pack(8, head["n"]),
+        _LONG.pack(8, head.get("seq", NO_SEQ)),
+        _text(head["id"] if head["kind"] == "output" else None),
+        _LONG.pack(8, part.start_byte),
+        _LONG.pack(8, part.size_bytes),
+        _LONG.pack(8, part.start_char),
+        _LONG.pack(8, part.start_line),
+        _DOUBLE.pack(8, head["ts"]),
+        _text(role_in(head)),
+        _field(_text_array([tool_token(tool) for tool in tools_in(head)])),
+        _BOOL.pack(1, part.is_own),
+        _INT.pack(4, doc.term_count),
+        _field(len(words).to_bytes(4, "big") + b"".join(words)),  # the server sorts them
+    ))
+
+
+def _field(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def _text(text: str | None) -> bytes:
+    return b"\xff\xff\xff\xff" if text is None else _field(text.encode())
+
+
+def _text_array(texts: Sequence[str]) -> bytes:
+    if not texts:
+        return pack(">iii", 0, 0, _TEXT_TYPE)
+    return pack(">iiiii", 1, 0, _TEXT_TYPE, len(texts), 1) + b"".join(map(_text, texts))
+
+
+def _block_words(tenant: str, doc_id: int) -> list[str]:
+    return [_block_word(tenant, bits, doc_id >> bits) for bits in BLOCK_BITS]
 
 
 def _block_word(tenant: str, bits: int, number: int) -> str:
     # With dots, which no word of a text has.
-    return f"'{crc32(tenant.encode()):x}.{bits}.{number}'"
+    return f"{crc32(tenant.encode()):x}.{bits}.{number}"
 
 
 def block_query(tenant: str, start: int, stop: int) -> str:
@@ -196,7 +234,7 @@ def block_query(tenant: str, start: int, stop: int) -> str:
             for bits in reversed(BLOCK_BITS)
             if start % (1 << bits) == 0 and start + (1 << bits) <= stop
         )
-        words.append(_block_word(tenant, bits, start >> bits))
+        words.append(f"'{_block_word(tenant, bits, start >> bits)}'")
         start += 1 << bits
     return f"({' | '.join(words)})"
 

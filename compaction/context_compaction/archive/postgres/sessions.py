@@ -116,7 +116,7 @@ class TenantSessions:
         heads = [ascii_json(record.head) for record in new]
         self._connection.execute(
             "INSERT INTO compaction.record SELECT %s, %s, * FROM"
-            " unnest(%s::bigint[], %s::text[], %s::text[])",
+            " unnest(%b::bigint[], %b::text[], %b::text[])",  # binary: nothing to be escaped
             (
                 self._tenant,
                 session_id,
