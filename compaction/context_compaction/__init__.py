@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from context_compaction.messages.edits import Blob, Edit
     from context_compaction.messages.model import Message, Messages
     from context_compaction.pipeline.compact import compact
+    from context_compaction.pipeline.losses import read_losses
     from context_compaction.policies import POLICIES, Policy
     from context_compaction.request import CompactRequest
     from context_compaction.result import (
@@ -125,6 +126,7 @@ __all__ = [
     "open_archive",
     "parse",
     "read_conversation",
+    "read_losses",
     "render",
     "roots_of",
 ]
@@ -184,6 +186,7 @@ _NAMES_BY_MODULE = {
         "Messages",
     ),
     "pipeline.compact": ("compact",),
+    "pipeline.losses": ("read_losses",),
     "policies": (
         "POLICIES",
         "Policy",

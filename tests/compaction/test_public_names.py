@@ -84,6 +84,7 @@ def test_the_public_names_are_these() -> None:
         "open_archive",
         "parse",
         "read_conversation",
+        "read_losses",
         "render",
         "roots_of",
     ]

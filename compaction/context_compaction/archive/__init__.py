@@ -176,7 +176,10 @@ class Transcripts(Protocol):
         ...
 
     async def compacted_lists(self, session_id: str, number: int) -> CompactedLists:
-        """The lists before and after the compaction with receipt `number`, from 0, the oldest."""
+        """The lists before and after a compaction.
+
+        `number` is that of its receipt: from 0, the oldest, or back from -1, the newest.
+        """
         ...
 
 

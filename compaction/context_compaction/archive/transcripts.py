@@ -377,14 +377,15 @@ class TranscriptStore(Generic[S]):
         """See `Archive.compacted_lists`."""
         state = self._existing(session_id)
         numbers = sorted(state.receipts)
-        if not 0 <= number < len(numbers):
+        if not -len(numbers) <= number < len(numbers):
             raise NotFoundError(
                 f"Session {session_id} has {len(numbers)} receipts, and none at {number}. They "
-                "count from 0."
+                "count from 0, or back from -1."
             )
+        number = numbers[number]
         made: dict[int, dict[str, ContextEntry]] = {}
         before: list[ContextEntry] = []
-        for name, node in state.walk(state.receipts[numbers[number]].head.get("of", ROOT)):
+        for name, node in state.walk(state.receipts[number].head.get("of", ROOT)):
             if node.place is not None:
                 before.append(ContextEntry(node.seq, {}))
                 continue
@@ -394,7 +395,7 @@ class TranscriptStore(Generic[S]):
                 )
             before.append(made[node.number][name])
         # Both are written by one call, the context last.
-        left = state.context_records.get(numbers[number] + 1)
+        left = state.context_records.get(number + 1)
         after = None if left is None else tuple(entry for _, entry in self._entries_of(state, left))
         return CompactedLists(tuple(reversed(before)), after)
 

@@ -1,8 +1,8 @@
 """Names that a compaction removed from the context, and that may be needed again.
 
 A name is a URL, a path, an identifier, a number, or the line that reports a failure. Each can be
-found by search, since the archive has everything. It must cost next to nothing: texts are compared
-word by word, and only words that are gone are looked at more closely. Pure.
+found by search, since the archive has everything. Texts are compared word by word, and only words
+that are gone are looked at more closely. Pure.
 """
 
 from collections import Counter
@@ -64,7 +64,7 @@ class DroppedNames:
 
 
 def dropped_names(before: Messages, after: Messages) -> DroppedNames:
-    """The names in `before` that `after` does not contain."""
+    """The names in `before` that `after`, which shares messages with it, does not contain."""
     staying = set(map(id, after))
     left = [message for message in before if id(message) not in staying]
     kept_texts = [text for message in after for text in _texts(message)]

@@ -247,8 +247,9 @@ def receipt_of(
         "model": model,
         "memory_used": memory,
         "pins": pins,
-        "losses": losses.as_json() if losses else None,
     }
+    if losses is not None:
+        receipt["losses"] = losses.as_json()
     if replaced:
         receipt["digest"] = digest(replaced).as_json()
     return receipt
@@ -274,6 +275,8 @@ def build_result(
     changed = edited.messages is not parsed
     went_through = validation.status == "compacted" and plan.cut is not None
     replaced = plan.replaced if went_through else ()
+    # A list that becomes nobody's context can be compared here alone; see `read_losses`.
+    is_untold = context.request.mode == "plan" or context.request.prepare
     result = CompactResult(
         session_id=context.session_id,
         format=context.format,
@@ -311,7 +314,7 @@ def build_result(
             memory=words.memory if went_through else None,
             replaced=replaced,
             pins=pins_json(context.pins, edited.messages),
-            losses=dropped_names(parsed, edited.messages) if changed else None,
+            losses=dropped_names(parsed, edited.messages) if changed and is_untold else None,
         )
         | ({"snip": _snip_json(snips, edited.messages)} if snips else {}),
     )

@@ -20,6 +20,7 @@ from context_compaction.errors import NotFoundError, SettingsError
 from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.compact import compact
+from context_compaction.pipeline.losses import with_losses
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import CompactResult
 from context_compaction.summarizers.llm.model import SummaryModel
@@ -113,6 +114,7 @@ async def _compact(job: CompactJob, config: Config) -> _Outcome:
                 model=_model(config),
                 report_progress=awaited(tell),
             )
+            result = await with_losses(result, archive)
             resumable = None
             if job.resume and result.changed and job.mode != "plan":
                 resumable = await resumable_of(result, job.resume, given, archive)

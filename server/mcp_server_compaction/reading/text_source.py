@@ -25,7 +25,7 @@ _MESSAGES = re.compile(
     r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/messages/(\d{1,18})(?:-(\d{1,18}))?"
     r"(?:@([0-9a-f]{12,32}))?\Z"
 )
-_RECEIPTS = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts\Z")
+_RECEIPTS = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts(?:/(\d{1,9}|last))?\Z")
 _CONTEXT = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
 # The path goes up to an @ with the number of a message, if one stands at the end.
 _FILES = re.compile(
@@ -127,7 +127,7 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         text = await to_thread.run_sync(plain_text, said)
         return MemorySource(stripped, text, is_numbered=True, gap=gap)
     if found := _RECEIPTS.match(stripped):
-        return MemorySource(stripped, json_lines(await archive.receipts(found.group(1))))
+        return MemorySource(stripped, json_lines(await _receipts(archive, *found.groups())))
     if found := _CONTEXT.match(stripped):
         format, context = await archive.context(found.group(1))
         if as_json:
@@ -150,8 +150,21 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         "output://o_0123abcd…/lines/1-500, a range of messages as "
         "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after it, "
         "transcript://SESSION/files/PATH, as of message 7 with @7 after it, "
-        "transcript://SESSION/context, or transcript://SESSION/receipts."
+        "transcript://SESSION/context, transcript://SESSION/receipts, or one of them as "
+        "transcript://SESSION/receipts/last."
     )
+
+
+async def _receipts(archive: Archive, session_id: str, number: str | None) -> list[JsonObject]:
+    """All receipts of a session, or one with the names that left the context."""
+    if number is None:
+        return await archive.receipts(session_id)
+    from context_compaction.pipeline.losses import read_losses  # with formats and layers
+
+    at = -1 if number == "last" else int(number)
+    losses = await read_losses(archive, session_id, at)
+    [receipt] = await archive.receipts(session_id, after=at, limit=1)
+    return [receipt | {"losses": losses}]
 
 
 def _gap(damaged: Sequence[int]) -> str:

@@ -16,6 +16,7 @@ from context_compaction.archive import (
 )
 from context_compaction.errors import NotFoundError
 from context_compaction.messages.model import JsonObject, compact_json, is_list, is_object
+from context_compaction.pipeline.losses import read_losses
 
 from mcp_server_compaction.protocol.sessions import iso_time
 from mcp_server_compaction.viewer.blocks import (
@@ -152,7 +153,8 @@ async def compaction(visit: Visit) -> Page:
     number = _asked(visit.path("number"), info, stored)
     lists = await visit.archive.compacted_lists(info.session_id, number)
     rows = await _shown_rows(visit.archive, info, rows_of(lists))
-    receipt = stored[number].receipt
+    losses = await read_losses(visit.archive, info.session_id, number)
+    receipt = stored[number].receipt | {"losses": losses}
     document = {
         "session_id": info.session_id,
         "number": number,

@@ -568,7 +568,8 @@ async def a_receipt_tells_when_and_what_list_became_which(archive: Archive) -> N
     lists = await archive.compacted_lists("s", 2)
     assert lists.before == (*left, ContextEntry(2, {}))
     assert lists.after == (again[0], ContextEntry(2, {}))
-    for number in (-1, 3):
+    assert await archive.compacted_lists("s", -1) == lists
+    for number in (-4, 3):
         with pytest.raises(NotFoundError, match="3 receipts"):
             await archive.compacted_lists("s", number)
 

@@ -2,16 +2,19 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from context_compaction import CompactRequest, compact
+from context_compaction import CompactRequest, compact, read_losses
 from context_compaction.archive import Archive, Query
+from context_compaction.errors import NotFoundError
+from context_compaction.result import CompactResult
 
 from tests.support.corpus import Transcript, all_transcripts, sample_transcripts
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
-from tests.support.small import answered, assistant, call, compacted, lines, result, user
+from tests.support.small import answered, assistant, call, lines, result, user
 
 TARGET_TOKENS = 4_000
 PLACES = "src/app/main.py:17 https://example.org/a?b=1,"
@@ -25,6 +28,21 @@ def long_transcripts() -> list[Transcript]:
 def shown(report: Json) -> list[str]:
     """Every name that a report shows."""
     return [name for kind in report["kinds"].values() for name in kind["shown"]]
+
+
+async def losses_of(archive: Archive, session_id: str = "s") -> Json:
+    """What the newest compaction of a session removed."""
+    report = await read_losses(archive, session_id)
+    assert report is not None
+    return report
+
+
+async def reported(payload: list[Json], **options: Any) -> tuple[Json, CompactResult]:
+    """What compacting `payload` removed, and the result."""
+    async with temporary_archive() as archive:
+        request = CompactRequest(format="anthropic", session_id="s", **options)
+        answer = await compact(payload, request, archive=archive)
+        return await losses_of(archive), answer
 
 
 async def is_found(name: str, archive: Archive) -> bool:
@@ -53,9 +71,7 @@ async def test_each_reported_name_of_a_real_session_is_gone_and_found_by_search(
     )
     async with temporary_archive() as archive:
         answer = await compact(transcript.payload, request, archive=archive)
-        [receipt] = await archive.receipts("s")
-        report = receipt["losses"]
-        assert report == answer.receipt["losses"]
+        report = await losses_of(archive)
         names = shown(report)
         assert names
         context = json.dumps(answer.messages, ensure_ascii=False)
@@ -75,8 +91,8 @@ async def test_names_of_every_kind_are_reported_with_honest_totals() -> None:
         user("And now?"),
         assistant("Nothing more."),
     ]  # fmt: skip
-    answer = await compacted(payload, mode="full", summary="## Goal\nLook.\n## Next step\nWait.")
-    report = answer.receipt["losses"]
+    summary = "## Goal\nLook.\n## Next step\nWait."
+    report, answer = await reported(payload, mode="full", summary=summary)
     context = str(answer.messages)
     # Extracts fill the room that the prose leaves: what they name is not gone.
     expected = {
@@ -99,8 +115,8 @@ async def test_what_is_only_cleared_is_reported_and_what_stays_is_not() -> None:
         *answered("b", "Bash", lines("second"), command="cat two"),
         assistant("value_first_37 is the same as before."),
     ]
-    answer = await compacted(payload, mode="micro", settings={"keep_recent_results": 1})
-    names = shown(answer.receipt["losses"])
+    report, _ = await reported(payload, mode="micro", settings={"keep_recent_results": 1})
+    names = shown(report)
     assert any(name.startswith("value_first_") for name in names)
     assert "value_first_37" not in names
     assert not any("second" in name for name in names)
@@ -108,10 +124,27 @@ async def test_what_is_only_cleared_is_reported_and_what_stays_is_not() -> None:
 
 async def test_a_list_that_stays_as_it_is_has_lost_nothing() -> None:
     for transcript in sample_transcripts():
-        answer = await compacted(transcript.payload, format=transcript.format, mode="record")
-        assert not answer.changed or answer.receipt["losses"] is not None
-        if not answer.changed:
-            assert answer.receipt["losses"] is None
+        async with temporary_archive() as archive:
+            request = CompactRequest(format=transcript.format, session_id="s", mode="record")
+            answer = await compact(transcript.payload, request, archive=archive)
+            if answer.changed:
+                assert await read_losses(archive, "s") is not None
+            else:
+                with pytest.raises(NotFoundError, match="0 receipts"):
+                    await read_losses(archive, "s")
+
+
+async def test_a_plan_tells_the_names_that_its_compaction_then_removes() -> None:
+    for transcript in sample_transcripts():
+        request = CompactRequest(
+            format=transcript.format, session_id="s", mode="plan", target_tokens=TARGET_TOKENS
+        )
+        async with temporary_archive() as archive:
+            planned = await compact(transcript.payload, request, archive=archive)
+            done = await compact(transcript.payload, replace(request, mode="auto"), archive=archive)
+            assert ("losses" in planned.receipt) == done.changed
+            if done.changed:
+                assert planned.receipt["losses"] == await losses_of(archive)
 
 
 async def test_our_own_pointers_are_no_losses() -> None:
@@ -129,6 +162,5 @@ async def test_our_own_pointers_are_no_losses() -> None:
         second = await compact(
             first.messages, CompactRequest(mode="full", format="anthropic"), archive=archive
         )
-    assert not any(
-        name.startswith(("o_", "transcript")) for name in shown(second.receipt["losses"])
-    )
+        names = shown(await losses_of(archive, second.session_id))
+    assert not any(name.startswith(("o_", "transcript")) for name in names)

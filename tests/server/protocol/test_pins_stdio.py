@@ -59,10 +59,18 @@ async def test_pins_outlive_calls_of_a_host_until_it_unpins_them(tmp_path: Path)
             assert origins[0] == {FRENCH: "manual"}
             assert origins[1] == {FRENCH: "manual", f"I note this: {RULE}": "marker"}
             assert FRENCH not in origins[2]
-            assert all(receipt["losses"]["total"] > 0 for receipt in receipts)
 
-            [losses] = [receipt["losses"]["kinds"] for receipt in receipts[:1]]
-            name = losses["identifier"]["shown"][0]
+            async def losses_of(number: int | str) -> Json:
+                resource = await client.read_resource(f"transcript://s/receipts/{number}")
+                [content] = resource.contents
+                assert isinstance(content, TextResourceContents)
+                losses: Json = json.loads(content.text)["losses"]
+                return losses
+
+            losses = [await losses_of(number) for number in range(len(receipts))]
+            assert all(one["total"] > 0 for one in losses)
+            assert await losses_of("last") == losses[-1]
+            name = losses[0]["kinds"]["identifier"]["shown"][0]
             found = answer_of(
                 await client.call_tool("search_transcript", {"query": name, "session_id": "s"})
             )

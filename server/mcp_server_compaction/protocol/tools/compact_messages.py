@@ -51,6 +51,7 @@ async def compact_messages(
     """Compact one conversation and answer with as much of it as was asked for."""
     # The engine loads the tokenizer and SQLite: hosts wait for `initialize`, not for this.
     from context_compaction.pipeline.compact import compact
+    from context_compaction.pipeline.losses import with_losses
 
     from mcp_server_compaction.protocol.sampling import (
         AnswersPendingError,
@@ -96,7 +97,8 @@ async def compact_messages(
     if wrote:
         await deps.changes.updated(f"transcript://{result.session_id}")
         await deps.changes.listed(context.session, result.session_id)
-    answer = answer_of(result, given.notes, wrote=wrote)
+    told = await with_losses(result, archive) if arguments.reply == "receipt" else result
+    answer = answer_of(told, given.notes, wrote=wrote)
     if host and result.changed and wrote:
         roots = deps.config.roots
         resumable = await resumable_of(result, host, given, archive, within=roots)
