@@ -23,6 +23,7 @@ _TOKEN = re.compile(r"mcpc~([A-Za-z0-9._-]+)~([0-9a-f]+)~([A-Za-z0-9_-]+)")
 _ID_BYTES = 8
 _SECRET_BYTES = 32
 _DAY_SECONDS = 86_400
+_MAX_DAYS = 36_500
 MAX_USER_CHARS = 100
 BROWSER = "browser"  # beside the scopes of a token that is a browser's cookie
 BROWSER_DAYS = 0.5
@@ -81,8 +82,11 @@ async def create_token(
         raise SettingsError(f"A token needs scopes of {', '.join(SCOPES)}{wrong}.")
     if not 0 < len(user) <= MAX_USER_CHARS or not user.isprintable():
         raise SettingsError(f"A token's user has 1 to {MAX_USER_CHARS} printable characters.")
-    if days is not None and days <= 0:
-        raise SettingsError(f"A token cannot be good for {days:g} days. Give more than 0.")
+    if days is not None and not 0 < days <= _MAX_DAYS:  # nor is nan, which ends at no time
+        raise SettingsError(
+            f"A token cannot be good for {days:g} days. Give more than 0 and at most "
+            f"{_MAX_DAYS:,}, or nothing where it is to be good for ever."
+        )
     expires_seconds = None if days is None else time.time() + days * _DAY_SECONDS
     named = tuple(scope for scope in SCOPES if scope in scopes)
     return await _keep(archive, user, named, expires_seconds)

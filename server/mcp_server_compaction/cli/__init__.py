@@ -267,7 +267,7 @@ def policies(as_json: bool) -> None:
     """List the policies with their layers, constants and sources."""
     from mcp_server_compaction.cli.policies import run_policies
 
-    run_policies(as_json=as_json)
+    run(lambda: run_policies(as_json=as_json))
 
 
 @main.command()
@@ -316,7 +316,7 @@ def persist(context: click.Context, /, file: Path, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("query")
+@click.argument("query", nargs=-1, required=True)
 @click.option("--session", metavar="S", shell_complete=sessions_for, help="Only in this session.")
 @click.option("--role", type=click.Choice(["system", "user", "assistant", "tool"]))
 @click.option("--tool", metavar="NAME", help="Only results of this tool.")
@@ -329,12 +329,17 @@ def persist(context: click.Context, /, file: Path, **options: Any) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def search(
-    context: click.Context, /, query: str, session: str | None, as_json: bool, **filters: Any
+    context: click.Context,
+    /,
+    query: tuple[str, ...],
+    session: str | None,
+    as_json: bool,
+    **filters: Any,
 ) -> None:
     """Find QUERY in archived messages and outputs."""
     from mcp_server_compaction.cli.archive import run_search
 
-    given = {"query": query, "session_id": session, **filters}
+    given = {"query": " ".join(query), "session_id": session, **filters}
     config = config_of(context)
     run(lambda: run_search(given, config, as_json=as_json))
 
@@ -426,15 +431,15 @@ def pin(context: click.Context, sessions: tuple[str, ...], off: bool, as_json: b
 
 @main.command()
 @click.argument("sessions", nargs=-1, required=True, shell_complete=sessions_for)
-@click.confirmation_option(prompt="Delete these sessions for good?")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def delete(context: click.Context, sessions: tuple[str, ...], as_json: bool) -> None:
+def delete(context: click.Context, sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete SESSIONS with all their bytes, pinned or not."""
     from mcp_server_compaction.cli.retention import run_delete
 
     config = config_of(context)
-    run(lambda: run_delete(config, sessions, as_json=as_json))
+    run(lambda: run_delete(config, sessions, without_asking=yes, as_json=as_json))
 
 
 main.add_command(token)

@@ -147,13 +147,19 @@ async def _source(named: str, archive: Archive) -> Input:
         return replace(await read_input(file), path=Path(await anyio.Path(file).absolute()))
     try:
         session_id = await whole_session(archive, named)
-    except NotFoundError as error:
+    except (NotFoundError, SettingsError) as error:
         raise NotFoundError(
-            f"{named} is no file and no archived session. Name a session file, an id from "
-            f"mcp-server-compaction sessions, or {CURRENT}."
+            f"{named} {await to_thread.run_sync(_what_it_is, file)}. Name a session file, an id "
+            f"from mcp-server-compaction sessions, {CURRENT}, or - for standard input."
         ) from error
     format_name, context = await archive.context(session_id)
     return Input(context, format=format_name, session_id=session_id)
+
+
+def _what_it_is(path: Path) -> str:
+    if path.is_dir():
+        return "is a folder"
+    return "is no regular file" if path.exists() else "is no file and no archived session"
 
 
 def _request(job: CompactJob, given: Input, config: Config) -> CompactRequest:
@@ -254,17 +260,15 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
     given, result = outcome.given, outcome.result
     tokens = result.tokens
     session = short_session(result.session_id)
-    say(
-        f"{result.status.capitalize()}: {len(given.payload)} -> {len(result.messages)} messages, "
-        f"{tokens.before:,} -> {tokens.after:,} tokens."
-    )
-    address = config.archive_address
-    place = config.archive_folder if address is None else shown_address(address)
-    say(f"Kept whole: session {session} in {place}")
-    say(
-        f'Look: mcp-server-compaction search "WORDS", or read {session}/0-9'
-        + ("" if job.out else "; --out FILE writes the messages")
-    )
+    say(_headline(given, result))
+    if result.status != "planned":  # which wrote nothing
+        address = config.archive_address
+        place = config.archive_folder if address is None else shown_address(address)
+        say(f"Kept whole: session {session} in {place}")
+        say(
+            f'Look: mcp-server-compaction search "WORDS", or read {session}/0-9'
+            + ("" if job.out else "; --out FILE writes the messages")
+        )
     say()
     say(
         f"Compaction starts at {tokens.trigger:,} and aims for {tokens.target:,} tokens; the "
@@ -288,6 +292,21 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
         say(f"Messages written to {job.out}")
     if job.resume is not None:
         say(_resume_line(outcome))
+
+
+def _headline(given: Input, result: CompactResult) -> str:
+    """What came of it in one line, and of what: an earlier call may have compacted it before."""
+    before, after = len(given.payload), len(result.messages)
+    tokens = f"{result.tokens.before:,} -> {result.tokens.after:,} tokens"
+    done = f"{result.status.capitalize()}: {before:,} -> {after:,} messages, {tokens}."
+    if result.status == "planned":
+        done = f"Planned, nothing is written: {before:,} messages, {tokens}."
+    if earlier := result.receipt.get("recognised"):
+        done += (
+            f"\nAn earlier call brought the first {earlier['message_count']:,} of them down to "
+            f"{earlier['context_count']:,}; this one began with what that left."
+        )
+    return done
 
 
 def _resume_line(outcome: _Outcome) -> str:
@@ -330,12 +349,14 @@ def _print_layers(result: CompactResult) -> None:
             f"{layer.name:<13}{layer.tokens_before:>10,}{layer.tokens_after:>10,}{saved:>10,}"
             f"  {done}"
         )
+        if result.status == "planned":
+            continue  # what its pointers name was not written
         pointers = list(dict.fromkeys(short_pointer(p) for edit in edits for p in edit.pointers))
         for pointer in pointers[:_POINTERS_SHOWN]:
             say(f"    {pointer}")
         if len(pointers) > _POINTERS_SHOWN:
             say(f"    and {len(pointers) - _POINTERS_SHOWN} more (--json names all)")
-    if any(edit.pointers for edit in result.edits):
+    if result.status != "planned" and any(edit.pointers for edit in result.edits):
         say("Each of these is read by: mcp-server-compaction read POINTER")
     say()
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 
 import anyio
+import click
 from context_compaction.archive import PrunePlan, PruneRules, SessionUsage, Usage
 from context_compaction.archive.opening import open_archive
 from context_compaction.errors import SettingsError
@@ -110,17 +111,26 @@ def run_pin(config: Config, session_ids: Sequence[str], *, pinned: bool, as_json
         say(f"{'Kept' if pinned else 'May be pruned'}: {', '.join(names)}")
 
 
-def run_delete(config: Config, session_ids: Sequence[str], *, as_json: bool) -> None:
-    """Delete sessions, pinned or not.
+def run_delete(
+    config: Config, session_ids: Sequence[str], *, without_asking: bool, as_json: bool
+) -> None:
+    """Delete sessions, pinned or not; a beginning that one session alone has is enough.
 
     Raises:
         NotFoundError: There is no such session; nothing was deleted.
+        QueryError: Several sessions begin so; nothing was deleted.
+        Abort: The person who was asked did not say yes.
     """
-    freed = anyio.run(_delete, config, session_ids)
+    names = anyio.run(_whole_sessions, config, session_ids)
+    if not without_asking:
+        for name in names:
+            say(name, err=True)
+        click.confirm("Delete these sessions for good?", abort=True, err=True)
+    freed = anyio.run(_delete, config, names)
     if as_json:
-        say(json.dumps({"sessions": list(session_ids), "freed_bytes": freed}))
+        say(json.dumps({"sessions": names, "freed_bytes": freed}))
     else:
-        say(f"Deleted {len(session_ids)} sessions: {size(freed)} freed.")
+        say(f"Deleted {len(names)} sessions: {size(freed)} freed.")
 
 
 async def _usage(config: Config) -> Usage:
@@ -131,6 +141,11 @@ async def _usage(config: Config) -> Usage:
 async def _prune(config: Config, rules: PruneRules, dry_run: bool) -> PrunePlan:
     async with open_archive(config.archive) as archive:
         return await archive.prune(rules, dry_run=dry_run)
+
+
+async def _whole_sessions(config: Config, session_ids: Sequence[str]) -> list[str]:
+    async with open_archive(config.archive) as archive:
+        return [await whole_session(archive, session_id) for session_id in session_ids]
 
 
 async def _delete(config: Config, session_ids: Sequence[str]) -> int:

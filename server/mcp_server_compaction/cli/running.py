@@ -1,5 +1,6 @@
 """Running a command: its configuration, its exit code, and expected failures in one line."""
 
+import errno
 from collections.abc import Callable
 
 import click
@@ -44,5 +45,12 @@ def run(command: Callable[[], None]) -> None:
     except CompactionError as error:
         kind = WrongOption if isinstance(error, SettingsError | QueryError) else Failure
         raise kind(shown(str(error))) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:
+            raise  # whoever read has enough: click ends quietly
+        # The archive's failures are errors of its own: what is left are files that were named, and
+        # what was being printed.
+        what = "What was to be printed" if error.filename is None else error.filename
+        raise Failure(shown(f"{what} cannot be read or written: {error.strerror}.")) from error
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None

@@ -7,7 +7,7 @@ printed short is accepted back, as is any beginning that only one session has.
 import re
 
 from context_compaction.archive import Archive
-from context_compaction.errors import NotFoundError, QueryError
+from context_compaction.errors import NotFoundError, QueryError, SettingsError
 
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHOWN_CHARS = 8
@@ -58,14 +58,26 @@ async def whole_pointer(archive: Archive, text: str) -> str:
 
     Raises:
         NotFoundError: No session is named so.
-        QueryError: Several sessions begin so.
+        QueryError: Several sessions begin so, or it is a session alone.
     """
     found = _SHORT_POINTER.match(text)
     if found is None:
+        await _refuse_session(archive, text)
         return text
     session, start, stop, head = found.groups()
     session_id = await whole_session(archive, session)
     return f"transcript://{session_id}/messages/{start}-{stop or start}{head or ''}"
+
+
+async def _refuse_session(archive: Archive, text: str) -> None:
+    try:
+        session_id = await whole_session(archive, text)
+    except (NotFoundError, SettingsError):
+        return
+    raise QueryError(
+        f"{text!r} is a session. Name messages of it, as {short_session(session_id)}/0-9, or what "
+        f"stands in its context now: transcript://{session_id}/context."
+    )
 
 
 async def _session_ids(archive: Archive) -> list[str]:

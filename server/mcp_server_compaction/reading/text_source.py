@@ -13,7 +13,7 @@ from typing import Protocol
 
 from anyio import to_thread
 from context_compaction.archive import Archive, OutputInfo
-from context_compaction.errors import QueryError
+from context_compaction.errors import NotFoundError, QueryError
 from context_compaction.messages.model import JsonObject
 
 from mcp_server_compaction.reading.plain_text import plain_text
@@ -111,21 +111,9 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         )
         return MemorySource(stripped, _decode(part.data))
     if found := _MESSAGES.match(stripped):
-        session_id, start = found.group(1), int(found.group(2))
-        stop = int(found.group(3) or start)
-        messages = await archive.read_messages(session_id, start, stop, head=found.group(4))
-        messages.sort(key=lambda message: message.seq)
-        gap = (
-            "" if found.group(4) else _gap(await archive.damaged_messages(session_id, start, stop))
-        )
-        if as_json:
-            lines = json_lines([message.raw for message in messages])
-            return MemorySource(
-                stripped, lines, seqs=[message.seq for message in messages], gap=gap
-            )
-        said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
-        text = await to_thread.run_sync(plain_text, said)
-        return MemorySource(stripped, text, is_numbered=True, gap=gap)
+        session_id, start, stop, head = found.groups()
+        span = (int(start), int(stop or start))
+        return await _open_messages(archive, stripped, session_id, span, head, as_json=as_json)
     if found := _RECEIPTS.match(stripped):
         return MemorySource(stripped, json_lines(await _receipts(archive, *found.groups())))
     if found := _CONTEXT.match(stripped):
@@ -165,6 +153,30 @@ async def _receipts(archive: Archive, session_id: str, number: str | None) -> li
     losses = await read_losses(archive, session_id, at)
     [receipt] = await archive.receipts(session_id, after=at, limit=1)
     return [receipt | {"losses": losses}]
+
+
+async def _open_messages(
+    archive: Archive,
+    pointer: str,
+    session_id: str,
+    span: tuple[int, int],
+    head: str | None,
+    *,
+    as_json: bool,
+) -> TextSource:
+    messages = await archive.read_messages(session_id, *span, head=head)
+    messages.sort(key=lambda message: message.seq)
+    gap = "" if head else _gap(await archive.damaged_messages(session_id, *span))
+    if not messages and not gap:
+        held = (await archive.session_info(session_id)).message_count
+        numbers = f"has the messages 0 to {held - 1}" if held else "has no messages"
+        raise NotFoundError(f"Session {session_id} {numbers}; {pointer!r} names none of them.")
+    if as_json:
+        lines = json_lines([message.raw for message in messages])
+        return MemorySource(pointer, lines, seqs=[message.seq for message in messages], gap=gap)
+    said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
+    text = await to_thread.run_sync(plain_text, said)
+    return MemorySource(pointer, text, is_numbered=True, gap=gap)
 
 
 def _gap(damaged: Sequence[int]) -> str:

@@ -193,6 +193,9 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
         (["read", "o_0123456789abcdef01234567", "--tail", "1", "--lines", "1"], 2, "at most one"),
         (["search", "x", "--session", "nope"], 1, "no session 'nope'"),
         (["search", "x", "--since", "yesterday"], 2, "ISO 8601"),
+        (["compact", "no/such/file.json"], 1, "no/such/file.json is no file and no archived"),
+        (["compact", "."], 1, ". is a folder"),
+        (["compact", os.devnull], 1, "is no regular file"),
     ],
 )
 def test_a_failed_lookup_is_explained(
@@ -201,6 +204,69 @@ def test_a_failed_lookup_is_explained(
     done = run(*arguments, code=code)
     assert expected in done.stderr
     assert done.stdout == ""
+
+
+def test_what_a_session_does_not_have_is_explained_not_left_blank(
+    run: Run, transcript: Path
+) -> None:
+    session = json.loads(run("compact", transcript, "--json").stdout)["session_id"]
+    count = len(conversation())
+    for numbers in (f"{count}", f"{count}-{count + 5}", "999999"):
+        done = run("read", f"{session}/{numbers}", code=1)
+        assert f"messages 0 to {count - 1}" in done.stderr
+    alone = run("read", session, code=2)
+    assert f"{session}/0-9" in alone.stderr
+    run("read", f"{session}/0-9")
+
+
+def test_the_words_of_a_search_need_no_quotation_marks(run: Run, transcript: Path) -> None:
+    run("compact", transcript)
+    words = str(conversation()[0]["content"]).split()[:3]
+    assert run("search", *words).stdout == run("search", " ".join(words)).stdout != ""
+
+
+@pytest.mark.parametrize("days", ["nan", "inf", "1e300", "0", "-1"])
+def test_a_token_is_good_for_days_that_end(run: Run, days: str) -> None:
+    done = run("token", "create", "--user", "robin", "--days", days, code=2)
+    assert "cannot be good for" in done.stderr
+    assert run("token", "list").stdout == ""
+
+
+def test_a_plan_speaks_of_nothing_that_it_did_not_write(run: Run, transcript: Path) -> None:
+    done = run("compact", transcript, "--target", "25%", "--mode", "plan")
+    assert "nothing is written" in done.stdout
+    assert "Kept whole" not in done.stdout
+    assert "read POINTER" not in done.stdout
+    assert run("sessions").stdout == ""
+
+
+def test_a_second_run_says_that_the_first_compacted_it(run: Run, transcript: Path) -> None:
+    count = len(conversation())
+    first = run("compact", transcript, "--target", "25%")
+    assert "An earlier call" not in first.stdout
+    for options in ((), ("--mode", "plan")):
+        again = run("compact", transcript, *options)
+        assert f"An earlier call brought the first {count} of them down to" in again.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has /dev/full")
+def test_output_that_cannot_be_written_is_one_line_of_complaint(
+    transcript: Path, tmp_path: Path
+) -> None:
+    for arguments in (["doctor"], ["policies"], ["compact", str(transcript)]):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "mcp_server_compaction", *arguments],
+                stdout=full,
+                stderr=subprocess.PIPE,
+                env={**os.environ, "MCP_COMPACTION_ARCHIVE": str(tmp_path / "archive")},
+                timeout=50,
+                check=False,
+            )
+        assert done.returncode == 1
+        assert done.stderr.decode().splitlines() == [
+            "Error: What was to be printed cannot be read or written: No space left on device."
+        ]
 
 
 def test_doctor_speaks_of_every_part(run: Run, transcript: Path) -> None:

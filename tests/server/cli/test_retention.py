@@ -76,6 +76,18 @@ def test_a_deleted_session_is_asked_about_and_then_gone(archive: Path) -> None:
     assert "no session 'old'" in run(archive, "delete", "--yes", "old", exit_code=1)
 
 
+def test_who_is_asked_sees_what_would_go_and_no_script_does(archive: Path) -> None:
+    asked = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="n")
+    assert (asked.exit_code, asked.stdout) == (1, "")
+    assert asked.stderr.startswith("older\nDelete these sessions for good?")
+    nothing = CliRunner().invoke(main, ["--archive", str(archive), "delete", "absent"])
+    assert "no session 'absent'" in nothing.stderr
+    assert "for good" not in nothing.stderr
+    gone = CliRunner().invoke(main, ["--archive", str(archive), "delete", "olde"], input="y")
+    assert gone.stdout.startswith("Deleted 1 sessions")
+    assert names(archive) == ["new", "old"]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
