@@ -185,7 +185,7 @@ class PostgresArchive(SessionArchive):
             return words_page(query, rows, anywhere, within, check)
 
         try:
-            return await self._run(work, seconds=SCAN_SECONDS)
+            return await self._run(work, seconds=SCAN_SECONDS, reads=True)
         except ArchiveBusyError as error:
             if monotonic() > until_seconds:
                 raise _too_slow(query) from error
@@ -203,7 +203,7 @@ class PostgresArchive(SessionArchive):
             return _batch(TenantRows(connection, self._blobs(connection), where), words)
 
         async def read_batch(next_id: int) -> Batch:
-            return await self._run(lambda connection: read(connection, next_id))
+            return await self._run(lambda connection: read(connection, next_id), reads=True)
 
         return await scan(query, last_id, read_batch)
 
@@ -232,7 +232,8 @@ class PostgresArchive(SessionArchive):
                 f" (%(seconds)s, %(generation)s) {family}"
                 " ORDER BY last_seconds DESC, generation DESC LIMIT %(limit)s".encode(),
                 values,
-            ).fetchall()
+            ).fetchall(),
+            reads=True,
         )
         infos = [SessionInfo(*row[1:]) for row in rows[:limit]]
         if len(rows) <= limit:
@@ -245,7 +246,8 @@ class PostgresArchive(SessionArchive):
         row = await self._run(
             lambda connection: connection.execute(
                 f"SELECT {_INFO} AND session = %(session)s".encode(), values
-            ).fetchone()
+            ).fetchone(),
+            reads=True,
         )
         if row is None:
             raise no_session(session_id)
@@ -257,11 +259,15 @@ class PostgresArchive(SessionArchive):
 
     async def token(self, token_id: str) -> AccessToken | None:
         """See `Archive.token`."""
-        return await self._run(lambda connection: tokens.find(connection, self._tenant, token_id))
+        return await self._run(
+            lambda connection: tokens.find(connection, self._tenant, token_id), reads=True
+        )
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""
-        return await self._run(lambda connection: tokens.every(connection, self._tenant))
+        return await self._run(
+            lambda connection: tokens.every(connection, self._tenant), reads=True
+        )
 
     async def revoke_token(self, token_id: str) -> bool:
         """See `Archive.revoke_token`."""
@@ -270,7 +276,7 @@ class PostgresArchive(SessionArchive):
     async def usage(self) -> Usage:
         """See `Archive.usage`."""
         measure = partial(maintenance.measure, tenant=self._tenant)
-        return await self._run(lambda connection: usage_of(measure(connection)))
+        return await self._run(lambda connection: usage_of(measure(connection)), reads=True)
 
     async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
         """See `Archive.prune`; what is chosen and removed is one transaction."""
@@ -301,7 +307,7 @@ class PostgresArchive(SessionArchive):
         """See `Archive.health`."""
         location = self._shared.database.location
         return await self._run(
-            lambda connection: maintenance.examine(connection, self._tenant, location)
+            lambda connection: maintenance.examine(connection, self._tenant, location), reads=True
         )
 
     async def _remove_objects(self, keys: list[str]) -> None:
@@ -342,7 +348,7 @@ class PostgresArchive(SessionArchive):
             info = info_of(parse_body(head, blobs), session_id)
             return (work(StoredOutput(info, parse_body(body, blobs), blobs)),)
 
-        return await self._run(on_rows) if _can_be_id(output_id) else None
+        return await self._run(on_rows, reads=True) if _can_be_id(output_id) else None
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
         return TenantBlobs(connection, self._tenant, self._shared.objects)

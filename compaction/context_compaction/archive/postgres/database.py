@@ -150,8 +150,6 @@ class Database:
             max_size=address.connections,
             timeout=WAIT_SECONDS,
             open=False,
-            # What the server closed meanwhile is found out before it is lent.
-            check=ConnectionPool.check_connection,
         )
 
     def open(self) -> None:
@@ -177,7 +175,12 @@ class Database:
         self._pool.close()
 
     def run(
-        self, tenant: str, work: Callable[[Connection], T], *, seconds: float = STATEMENT_SECONDS
+        self,
+        tenant: str,
+        work: Callable[[Connection], T],
+        *,
+        seconds: float = STATEMENT_SECONDS,
+        reads: bool = False,
     ) -> T:
         """What `work` returns, done in one transaction of `tenant`, again after a conflict.
 
@@ -185,6 +188,7 @@ class Database:
             tenant: Whose rows.
             work: Done once more where the transaction failed; it must have no effect outside.
             seconds: How long one statement may take.
+            reads: Whether it writes nothing, and may not: then its end need not be asked for.
 
         Raises:
             ArchiveBusyError: Others were in the way for too long, or a statement took too long.
@@ -199,27 +203,20 @@ class Database:
         )
         with self._explaining():
             try:
-                result: T = tries(self._once, tenant, work, seconds)
+                result: T = tries(self._once, tenant, work, seconds, reads)
             except _TryAgainError as error:
                 raise error.__cause__ or error from None
             return result
 
-    def _once(self, tenant: str, work: Callable[[Connection], T], seconds: float) -> T:
+    def _once(self, tenant: str, work: Callable[[Connection], T], seconds: float, reads: bool) -> T:
         number: str | None = None
         done: tuple[T] | None = None
         try:
             with self._pool.connection() as connection:
-                # Without parameters, so that it goes out as one; the name was checked.
-                connection.execute(
-                    f"BEGIN; SET LOCAL app.tenant = '{check_tenant(tenant)}';"
-                    f" SET LOCAL statement_timeout = {int(seconds * 1000)}".encode()
-                )
+                self._begin(connection, tenant, seconds, reads)
                 try:
                     result = work(connection)
-                    found = connection.execute(
-                        "SELECT pg_current_xact_id_if_assigned()::text"
-                    ).fetchone()
-                    number = None if found is None else found[0]
+                    number = None if reads else _number(connection)
                     done = (result,)
                     connection.execute("COMMIT")
                 except BaseException:
@@ -235,6 +232,22 @@ class Database:
             if done is not None and (number is None or self._is_committed(number)):
                 return done[0]
             raise _TryAgainError from error
+
+    def _begin(self, connection: Connection, tenant: str, seconds: float, reads: bool) -> None:
+        # Without parameters, so that it goes out as one; the name was checked. One process is
+        # enough for what is bounded, and parts of a statement are done in their order so.
+        begin = "BEGIN READ ONLY" if reads else "BEGIN"
+        try:
+            connection.execute(
+                f"{begin}; SET LOCAL app.tenant = '{check_tenant(tenant)}';"
+                f" SET LOCAL statement_timeout = {int(seconds * 1000)};"
+                " SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off".encode()
+            )
+        except psycopg.OperationalError:
+            # The server closed it meanwhile, and others with it: found out now, since asking each
+            # before it is lent would cost every call a way to the server and back.
+            self._pool.check()
+            raise
 
     def _is_committed(self, number: str) -> bool:
         """Whether a transaction whose COMMIT had no answer was committed.
@@ -294,6 +307,12 @@ class Database:
                 f"The database {self.location} failed: {_first_line(error)}. Check that it runs "
                 "and that its address, name and password are right, and call again."
             ) from error
+
+
+def _number(connection: Connection) -> str | None:
+    """The transaction's, by which its end can be asked for; None where it has written nothing."""
+    found = connection.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchone()
+    return None if found is None else found[0]
 
 
 def _first_line(error: Exception) -> str:

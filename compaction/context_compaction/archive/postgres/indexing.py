@@ -20,7 +20,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
+from itertools import chain, count
 from struct import Struct, pack
 from typing import Any
 from zlib import crc32
@@ -245,8 +245,8 @@ def spans_of(first: int, last: int) -> Iterator[tuple[int, int]]:
     They may have more ids than there are.
     """
     stop = ((last >> BLOCK_BITS[0]) + 1) << BLOCK_BITS[0]
-    for bits in chain(BLOCK_BITS, repeat(BLOCK_BITS[-1])):
-        # A whole block and what is left of the one that the span before began in.
+    for bits in chain(BLOCK_BITS, count(BLOCK_BITS[-1] + 3, 3)):
+        # Whole blocks and what is left of the one that the span before began in.
         start = max(((stop - 1) >> bits) - 1, 0) << bits
         yield start, stop
         stop = start

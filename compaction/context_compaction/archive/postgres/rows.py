@@ -37,6 +37,7 @@ _Row: TypeAlias = tuple[Any, ...]
 _DAY_SECONDS = 86_400
 PHRASE_ROWS = 2_000  # with all words of a phrase, the newest, that are read for their order
 LAST_ID = (1 << 63) - 1
+_END = -1  # in place of a row: there are no more
 
 # A session and all that descend from it, by what they named as their parent.
 FAMILY = """
@@ -170,20 +171,13 @@ class TenantRows:
         self._tenant: str = where.values["tenant"]
         self._blobs = blobs
         self._where = where
+        self._docs: dict[int, Doc] = {}
 
     @property
     def row_count(self) -> int:
         """See `Rows.row_count`."""
-        return self._sizes[0]
-
-    @cached_property
-    def _sizes(self) -> tuple[int, float]:
-        """How many rows the tenant has, and how many words each has on average."""
-        rows, terms = self._all(
-            "SELECT coalesce(sum(doc_count), 0)::bigint, coalesce(sum(term_count), 0)::bigint"
-            " FROM compaction.session WHERE tenant = %(tenant)s"
-        )[0]
-        return rows, terms / max(rows, 1)
+        _, (count, _) = self._figures
+        return count
 
     def candidates(self, term: QueryTerm) -> Candidates:
         """See `Rows.candidates`."""
@@ -192,7 +186,7 @@ class TenantRows:
         found = self._newest(
             query, CANDIDATES, "ts_rank_cd('{1,1,1,1}', words, %(query)s::tsquery), term_count"
         )
-        _, average = self._sizes
+        _, (_, average) = self._figures
         shares = {doc_id: share(count, length, average) for doc_id, count, length in found.rows}
         every = found if self._where.is_open else self._newest(query, CANDIDATES, every_row=True)
         return Candidates(shares, self._count(every), found.is_whole)
@@ -232,45 +226,51 @@ class TenantRows:
         """The last `limit` rows that match a `tsquery`, last first: their ids, and `columns`.
 
         In a session they are few. Else they are looked for in the newest block of rows, and in
-        larger and larger ones before it: so neither a common word reads all its rows, nor a rare
-        one asks often. The index does not know the order of words: of the rows with all words of a
+        larger and larger ones before it until there are enough: so a common word does not read all
+        its rows. The index does not know the order of words: of the rows with all words of a
         phrase, so many are read.
         """
         where = everything(self._tenant).sql if every_row else self._where.sql
         loose = without_order(query)
         is_read = loose != query
-        matches = "words @@ %(query)s::tsquery" if is_read else "true"
-        # Not by `doc_id` itself: its index has no words, and would be walked for them.
-        sql = (
-            f"SELECT CASE WHEN {matches} THEN doc_id END, {columns} FROM"
-            f" (SELECT doc_id, words, term_count FROM compaction.doc WHERE {where}"
-            " AND words @@ %(within)s::tsquery ORDER BY doc_id + 0 DESC LIMIT %(limit)s) AS newest"
-        )
-        most = PHRASE_ROWS if is_read else limit
-        found: list[_Row] = []
         if self._where.is_narrow and not every_row:
-            read = self._all(sql, query=query, within=loose, limit=most)
-            found = [row for row in read if row[0] is not None]
-            return _Newest(found[:limit], len(read) < most and len(found) < limit)
-        first, last = self._ends
-        for start, stop in spans_of(first, min(last, self._where.values["last_id"])):
-            blocks = block_query(self._tenant, start, stop)
-            within = joined([blocks, loose], every=True)
-            read = self._all(sql, query=query, within=within, limit=most)
-            found += [row for row in read if row[0] is not None]
-            most -= len(read)
-            if len(found) >= limit or not most:
-                return _Newest(found[:limit], is_whole=False)
-        return _Newest(found, is_whole=True)
+            within = [loose]
+        else:
+            (first, last), _ = self._figures
+            spans = spans_of(first, min(last, self._where.values["last_id"]))
+            blocks = (block_query(self._tenant, start, stop) for start, stop in spans)
+            within = [joined([block, loose], every=True) for block in blocks]
+        # One part is begun when those before it are done, so what is enough ends the statement. Not
+        # in the order of `doc_id` itself: its index has no words, and would be walked for them.
+        parts = "".join(
+            f"(SELECT doc_id, words, term_count FROM compaction.doc WHERE {where}"
+            f" AND words @@ %(within_{at})s::tsquery ORDER BY doc_id + 0 DESC LIMIT %(most)s)"
+            " UNION ALL "
+            for at in range(len(within))
+        )
+        matches = "words @@ %(query)s::tsquery" if is_read else "true"
+        found = self._all(
+            f"SELECT doc_id, {columns} FROM ({parts} SELECT {_END}, ''::tsvector, 0"
+            f" LIMIT %(most)s) AS newest WHERE doc_id = {_END} OR {matches} LIMIT %(limit)s",
+            query=query,
+            limit=limit,
+            most=PHRASE_ROWS if is_read else limit,
+            **{f"within_{at}": one for at, one in enumerate(within)},
+        )
+        is_whole = bool(found) and found[-1][0] == _END
+        return _Newest(found[:-1] if is_whole else found, is_whole)
 
     @cached_property
-    def _ends(self) -> tuple[int, int]:
-        """The first and the last row id of the tenant."""
-        ((first, last),) = self._all(
-            "SELECT coalesce(min(doc_id), 0), coalesce(max(doc_id), 0) FROM compaction.doc"
-            " WHERE tenant = %(tenant)s"
+    def _figures(self) -> tuple[tuple[int, int], tuple[int, float]]:
+        """The first and the last row id of the tenant; its rows, and how many words each has."""
+        ((first, last, rows, terms),) = self._all(
+            "SELECT (SELECT min(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
+            " (SELECT max(doc_id) FROM compaction.doc WHERE tenant = %(tenant)s),"
+            " sum(doc_count)::bigint, sum(term_count)::bigint"
+            " FROM compaction.session WHERE tenant = %(tenant)s"
         )
-        return first, last
+        rows = rows or 0
+        return (first or 0, last or 0), (rows, (terms or 0) / max(rows, 1))
 
     def by_time(self, ids: Sequence[int]) -> list[int]:
         """See `Rows.by_time`."""
@@ -304,11 +304,14 @@ class TenantRows:
 
     def docs(self, ids: Sequence[int]) -> list[Doc]:
         """See `Rows.docs`; with their records, so that reading them asks no more."""
-        found = self._all(
-            f"SELECT {_DOC} WHERE doc.tenant = %(tenant)s AND doc_id = ANY(%(ids)s)", ids=list(ids)
-        )
-        docs = {row[0]: Doc(*row) for row in found}
-        return [docs[doc_id] for doc_id in ids if doc_id in docs]
+        missing = [doc_id for doc_id in ids if doc_id not in self._docs]
+        if missing:
+            rows = self._all(
+                f"SELECT {_DOC} WHERE doc.tenant = %(tenant)s AND doc_id = ANY(%(ids)s)",
+                ids=missing,
+            )
+            self._docs |= {row[0]: Doc(*row) for row in rows}
+        return [self._docs[doc_id] for doc_id in ids if doc_id in self._docs]
 
     def next_doc(self, doc: Doc) -> Doc | None:
         """See `Rows.next_doc`."""
@@ -357,7 +360,7 @@ class TenantRows:
         count = len(newest.rows)
         if newest.is_whole or not count:
             return count
-        first, last = self._ends
+        (first, last), _ = self._figures
         lowest = min(row[0] for row in newest.rows)
         return float(min(count * (last - first + 1) / (last - lowest + 1), self.row_count))
 
