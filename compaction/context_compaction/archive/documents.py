@@ -176,7 +176,8 @@ def title_of(text: str) -> str:
     text = text.strip()
     if _HOST_COMMAND.match(text):
         return ""
-    return storable(" ".join(text.split("\n", 1)[0].split())[:TITLE_CHARS])
+    line = " ".join(text.split("\n", 1)[0].split())
+    return storable(line if len(line) <= TITLE_CHARS else line[: TITLE_CHARS - 1] + "…")
 
 
 def storable(text: str) -> str:

@@ -165,7 +165,9 @@ def run_sessions(config: Config, *, as_json: bool) -> None:
             say(json.dumps(session_document(session)))
         else:
             # The id on a line of its own: it may be as long as its host likes.
-            say(session.title[:_TITLE_CHARS] or "(no title)")
+            is_long = len(session.title) > _TITLE_CHARS
+            title = session.title[: _TITLE_CHARS - 1] + "…" if is_long else session.title
+            say(title or "(no title)")
             say(f"    {session.session_id}")
             say(
                 f"    {session.message_count:,} messages, last "

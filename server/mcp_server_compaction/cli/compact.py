@@ -260,8 +260,9 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
     given, result = outcome.given, outcome.result
     tokens = result.tokens
     session = short_session(result.session_id)
-    say(_headline(given, result))
-    if result.status != "planned":  # which wrote nothing
+    is_plan = job.mode == "plan"  # which writes nothing
+    say(_headline(given, result, is_plan=is_plan))
+    if not is_plan:
         address = config.archive_address
         place = config.archive_folder if address is None else shown_address(address)
         say(f"Kept whole: session {session} in {place}")
@@ -276,7 +277,7 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
     )
     say(f"Format {result.format}, counted by {tokens.method}.")
     if result.layers:
-        _print_layers(result)
+        _print_layers(result, is_plan=is_plan)
     if not result.fits:
         say(_does_not_fit(result))
     for line in [*given.notes, *_unknown_model(job.model), *result.warnings]:
@@ -291,15 +292,15 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
     if job.out is not None:
         say(f"Messages written to {job.out}")
     if job.resume is not None:
-        say(_resume_line(outcome))
+        say(_resume_line(outcome, is_plan=is_plan))
 
 
-def _headline(given: Input, result: CompactResult) -> str:
+def _headline(given: Input, result: CompactResult, *, is_plan: bool) -> str:
     """What came of it in one line, and of what: an earlier call may have compacted it before."""
     before, after = len(given.payload), len(result.messages)
     tokens = f"{result.tokens.before:,} -> {result.tokens.after:,} tokens"
     done = f"{result.status.capitalize()}: {before:,} -> {after:,} messages, {tokens}."
-    if result.status == "planned":
+    if is_plan:
         done = f"Planned, nothing is written: {before:,} messages, {tokens}."
     if earlier := result.receipt.get("recognised"):
         done += (
@@ -309,8 +310,10 @@ def _headline(given: Input, result: CompactResult) -> str:
     return done
 
 
-def _resume_line(outcome: _Outcome) -> str:
+def _resume_line(outcome: _Outcome, *, is_plan: bool) -> str:
     resumable = outcome.resumable
+    if is_plan:
+        return "No session was written: this was a plan. Leave out --mode plan to have it."
     if resumable is None:
         return f"No session was written, since this one is {outcome.result.status}: go on with it."
     return (
@@ -337,7 +340,7 @@ def _print_files(result: CompactResult) -> None:
         say(f"Named only, their text was not put back: {', '.join(named)}")
 
 
-def _print_layers(result: CompactResult) -> None:
+def _print_layers(result: CompactResult, *, is_plan: bool) -> None:
     """A line for each layer, and below it what went where: nothing is wider than 80 columns."""
     say()
     say(f"{'layer':<13}{'before':>10}{'after':>10}{'saved':>10}  what was done")
@@ -349,14 +352,14 @@ def _print_layers(result: CompactResult) -> None:
             f"{layer.name:<13}{layer.tokens_before:>10,}{layer.tokens_after:>10,}{saved:>10,}"
             f"  {done}"
         )
-        if result.status == "planned":
+        if is_plan:
             continue  # what its pointers name was not written
         pointers = list(dict.fromkeys(short_pointer(p) for edit in edits for p in edit.pointers))
         for pointer in pointers[:_POINTERS_SHOWN]:
             say(f"    {pointer}")
         if len(pointers) > _POINTERS_SHOWN:
             say(f"    and {len(pointers) - _POINTERS_SHOWN} more (--json names all)")
-    if result.status != "planned" and any(edit.pointers for edit in result.edits):
+    if not is_plan and any(edit.pointers for edit in result.edits):
         say("Each of these is read by: mcp-server-compaction read POINTER")
     say()
 

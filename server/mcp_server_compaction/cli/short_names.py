@@ -46,6 +46,10 @@ async def whole_session(archive: Archive, text: str) -> str:
         found = [name for name in await _session_ids(archive) if name.startswith(base)]
         if not found or len(base) < _MIN_CHARS:
             raise
+        # A conversion of a session (`UUID.openai-chat`) begins as it does, and is printed in full.
+        printed_so = [name for name in found if short_session(name) == base]
+        if len(printed_so) == 1:
+            found = printed_so
         if len(found) > 1:
             some = ", ".join(found[:5])
             raise QueryError(f"{len(found)} sessions begin with {base!r}: {some}.") from None

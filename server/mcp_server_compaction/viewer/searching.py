@@ -1,16 +1,18 @@
 """The search page: the tool's search, with passages and filters."""
 
 import re
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from context_compaction.archive import Hit
+from context_compaction.errors import CompactionError
 from markupsafe import Markup, escape
 
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer
-from mcp_server_compaction.viewer.web import Page, Visit
+from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer, unfound
+from mcp_server_compaction.viewer.web import Page, Visit, failure
 
 # Passages are short enough to be shown as they are.
 _SIZES = SnippetSizes(50, 900, 900)
@@ -28,8 +30,14 @@ async def search(visit: Visit) -> Page:
     if not query.get("q", "").strip():
         return Page("search.html", {"hits": [], "note": ""}, {"asked": shown, "hits": None})
     wanted = {_FIELDS[name]: text for name, text in query.items() if name in _FIELDS}
-    arguments = parse_arguments(SearchArguments, wanted | {"limit": HITS})
-    page = await visit.archive.search(query_of(arguments))
+    try:
+        arguments = parse_arguments(SearchArguments, wanted | {"limit": HITS})
+        page = await visit.archive.search(query_of(arguments))
+    except CompactionError as error:
+        # With the form as it was filled in, to be corrected.
+        page_of_failure = failure(error)
+        shown_again = {"asked": shown, "hits": None, "problem": page_of_failure.document["error"]}
+        return replace(page_of_failure, template="search.html", shown=shown_again)
     answer = search_answer(page, _SIZES)
     more = None
     if answer.next_cursor:
@@ -43,7 +51,7 @@ async def search(visit: Visit) -> Page:
     return Page(
         "search.html",
         answer.model_dump(mode="json", exclude_none=True) | {"next_page": more},
-        {"asked": shown, "hits": hits, "more": more},
+        {"asked": shown, "hits": hits, "more": more, "unfound": unfound(page)},
     )
 
 

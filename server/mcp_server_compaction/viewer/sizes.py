@@ -1,5 +1,6 @@
 """What fills a context: the tokens of each block, by kind and by tool."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -122,7 +123,8 @@ def _beginning(block: Block) -> str:
         case Text() | Thinking():
             text = block.text
         case ToolCall():
-            text = str(block.arguments)
+            given = block.arguments
+            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
         case ToolResult():
             text = " ".join(part.text for part in block.content if isinstance(part, Text))
         case _:

@@ -233,11 +233,12 @@ def test_a_token_is_good_for_days_that_end(run: Run, days: str) -> None:
 
 
 def test_a_plan_speaks_of_nothing_that_it_did_not_write(run: Run, transcript: Path) -> None:
-    done = run("compact", transcript, "--target", "25%", "--mode", "plan")
-    assert "nothing is written" in done.stdout
-    assert "Kept whole" not in done.stdout
-    assert "read POINTER" not in done.stdout
-    assert run("sessions").stdout == ""
+    for options in (("--target", "25%"), ()):  # one that would act, and one that would not
+        done = run("compact", transcript, *options, "--mode", "plan")
+        assert "nothing is written" in done.stdout
+        assert "Kept whole" not in done.stdout
+        assert "read POINTER" not in done.stdout
+        assert run("sessions").stdout == ""
 
 
 def test_a_second_run_says_that_the_first_compacted_it(run: Run, transcript: Path) -> None:
@@ -387,6 +388,28 @@ def test_what_is_printed_fits_a_terminal_and_is_accepted_back(run: Run, transcri
     assert found.startswith("0a1b2c3d/")
     assert "27 messages" in run("sessions", "--of", "0a1b2c3d").stdout
     assert session in run("pin", "0a1b2c3d").stdout
+
+
+def test_a_conversion_does_not_take_the_short_name_of_its_session(
+    run: Run, transcript: Path
+) -> None:
+    session = "0a1b2c3d-0000-4000-8000-123456789abc"
+    for name in (session, f"{session}.openai-chat"):
+        run("compact", transcript, "--mode", "record", "--session", name)
+    listed = run("sessions", "--json").stdout.splitlines()
+    assert len(listed) == 2
+    for pointer in ("0a1b2c3d/0-3", f"{session}.openai-chat/0-3"):
+        assert run("read", pointer).stdout
+    hits = run("search", "value_3_17").stdout.splitlines()[::2]
+    assert {hit.split("/")[0] for hit in hits} == {"0a1b2c3d", f"{session}.openai-chat"}
+    for hit in hits:
+        run("read", hit.split()[0])
+    assert run("pin", "0a1b2c3d").stdout == f"Kept: {session}\n"
+
+
+def test_a_plan_with_resume_says_how_to_have_the_session(run: Run, transcript: Path) -> None:
+    done = run("compact", transcript, "--mode", "plan", "--resume", "claude-code")
+    assert "this was a plan" in done.stdout
 
 
 def test_a_beginning_that_two_sessions_share_is_refused_with_both(
