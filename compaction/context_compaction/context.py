@@ -44,6 +44,7 @@ class ReceivedInput:
         format: The name of their format.
         claims: The parts of them that claim to be ours.
         copies: Private copies of the host's objects; None where the list is not to be remembered.
+        counted_by: Names the counter: see `MessageCounter.counted_by`.
     """
 
     payload: Sequence[JsonObject]
@@ -52,6 +53,7 @@ class ReceivedInput:
     format: str
     claims: Claims
     copies: Sequence[JsonObject] | None = None
+    counted_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

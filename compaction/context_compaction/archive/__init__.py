@@ -4,8 +4,8 @@ Two implementations share one conformance suite. Everything here is data and typ
 opens the one that a place names. The line of a compaction needs no more of it than `Store`.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 from context_compaction.archive.values import (
     NO_SEQ,
@@ -90,6 +90,8 @@ class Transcripts(Protocol):
         after: str = "",
         dry_run: bool = False,
         least_shared: int = 0,
+        counted_by: str = "",
+        counts: Sequence[Any] = (),
     ) -> AppendResult:
         """Keep what is new of `messages`; durable (survives power loss) when this returns.
 
@@ -102,6 +104,19 @@ class Transcripts(Protocol):
         earlier result, the messages follow that history, and what precedes them is not given
         again. With `dry_run` nothing is written and the numbers are those that it would get; nor
         where the list shares fewer than `least_shared` messages with the session (`forks_at`).
+
+        With `counted_by`, the counts are reported that were kept under this name for messages of
+        this format; `counts` has those that the caller has made, for each message one or None,
+        which are kept with what is new.
+        """
+        ...
+
+    async def keep_counts(
+        self, session_id: str, *, format: str, counted_by: str, counts: Mapping[bytes, Any]
+    ) -> None:
+        """Keep counts of messages by their fingerprints, as `append` reported them for the session.
+
+        A count is any JSON value. What is lost of them is only counted anew.
         """
         ...
 

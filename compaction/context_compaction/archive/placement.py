@@ -1,13 +1,15 @@
 """Where a list of messages belongs in its session's transcript, and the answer that says so."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
-from context_compaction.archive import AppendResult, StandingContext
+from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, StandingContext
 from context_compaction.archive.history_tree import Placed
 from context_compaction.archive.session_state import TranscriptState
-from context_compaction.errors import InvalidMessageError, SettingsError
+from context_compaction.errors import InvalidMessageError, NotFoundError, SettingsError
+from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, content_hash
 from context_compaction.messages.model import JsonObject, Message
 
@@ -31,7 +33,12 @@ def placed_in(
 
 
 def result_of(
-    state: TranscriptState, placed: Placed, chain: Sequence[str], after: str
+    state: TranscriptState,
+    placed: Placed,
+    chain: Sequence[str],
+    after: str,
+    counts: Mapping[bytes, Any],
+    fingerprints: Sequence[bytes],
 ) -> AppendResult:
     """The result for a list placed as in `placed`; what is new gets the next numbers."""
     numbers = count(state.next_seq)
@@ -44,6 +51,8 @@ def result_of(
         forks_at=placed.forks_at,
         is_compacted_before=state.is_compacted_before(after),
         revision_before=state.revision,
+        fingerprints=tuple(fingerprints),
+        counts=tuple(map(counts.get, fingerprints)),
     )
 
 
@@ -67,8 +76,15 @@ def shares_too_little(result: AppendResult, least_shared: int) -> bool:
     return result.forks_at is not None and result.forks_at < least_shared
 
 
-def hash_source(index: int, source: JsonObject | None) -> str:
-    """The content hash of the message at `index`.
+def hash_source(
+    index: int, source: JsonObject | None, known: Mapping[bytes, str]
+) -> tuple[bytes, str]:
+    """The fingerprint of the message at `index`, and its content hash: of the bytes that came.
+
+    Args:
+        index: For errors.
+        source: The host's object.
+        known: Content hashes by fingerprint.
 
     Raises:
         SettingsError: It has no source.
@@ -80,10 +96,34 @@ def hash_source(index: int, source: JsonObject | None) -> str:
             "Append messages as they were parsed, before any layer runs."
         )
     try:
-        return content_hash(source)
+        key = json_key(source)
+        return key, known.get(key) or content_hash(source, key)
     except (TypeError, ValueError) as error:
         problem = f"it cannot be written as JSON ({error})"
         raise InvalidMessageError(index, problem, "Give plain JSON values only.") from error
     except RecursionError:
         problem = "it nests too deeply to be written as JSON"
         raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
+
+
+def in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> list[ContextEntry]:
+    """`context`, without the number of a message that is no longer what the session holds."""
+    entries: list[ContextEntry] = []
+    for entry in context:
+        if entry.seq != NO_SEQ:
+            record = state.messages.get(entry.seq)
+            if record is None:
+                raise NotFoundError(
+                    f"The context names message {entry.seq}, which the session does not hold. "
+                    "Append the messages before the context is committed."
+                )
+            if content_hash(entry.raw) != record.head["hash"]:
+                entry = ContextEntry(NO_SEQ, entry.raw, source_seq=entry.seq)
+        entries.append(entry)
+    return entries
+
+
+def entry_of(entry: ContextEntry) -> list[Any]:
+    """An entry of a context record, as records.py describes it."""
+    named: list[Any] = [content_hash(entry.raw), entry.seq, entry.source_seq]
+    return [*named, entry.stands_for] if entry.stands_for else named

@@ -10,6 +10,8 @@ Kinds and their heads, beside `n` (the record's number in its session) and `ts` 
   while `ts` is the message's own time. Body: the host's object.
 - output: id, sha256, media, bytes, chars, lines, tool, call. Body: see `outputs.py`.
 - pin: pinned. Body: nothing.
+- counts: by (who counted), format. Body: of messages each [fingerprint, content hash, count]. A
+  message that comes again is known by its fingerprint, and neither hashed nor counted anew.
 - run: head, parent, source, count. The history `head` is `parent` with the last `count` messages of
   the history `source`, which are not written again. Body: nothing.
 - receipt: of (the history that was compacted), left (the one that its context is), outputs (the

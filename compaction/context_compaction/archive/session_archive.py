@@ -6,7 +6,7 @@ thread with locks on files, or in a transaction.
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from context_compaction.archive import (
@@ -60,6 +60,8 @@ class SessionArchive(ABC):
         after: str = "",
         dry_run: bool = False,
         least_shared: int = 0,
+        counted_by: str = "",
+        counts: Sequence[Any] = (),
     ) -> AppendResult:
         """See `Archive.append`.
 
@@ -80,8 +82,18 @@ class SessionArchive(ABC):
                 after=after,
                 dry_run=dry_run,
                 least_shared=least_shared,
+                counted_by=counted_by,
+                counts=counts,
                 now_seconds=time.time(),
             ),
+        )
+
+    async def keep_counts(
+        self, session_id: str, *, format: str, counted_by: str, counts: Mapping[bytes, Any]
+    ) -> None:
+        """See `Archive.keep_counts`; raises what `append` raises."""
+        await self._on_session(
+            session_id, lambda store: store.keep_counts(session_id, format, counted_by, counts)
         )
 
     async def commit(

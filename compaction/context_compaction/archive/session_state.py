@@ -8,6 +8,7 @@ from collections.abc import Collection, Generator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from context_compaction.archive.history_tree import (
     HistoryTree,
@@ -20,7 +21,7 @@ from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
 
 # Kinds of records that no history is made of.
-_APART = ("session", "output", "pin")
+_APART = ("session", "output", "pin", "counts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ class TranscriptState:
         first_seconds: Time of the earliest record; infinite where there is none.
         last_seconds: Time of the latest record.
         archived_seconds: When the latest record was written, by our own clock.
+        contents: By the fingerprint of a message its content hash.
+        counts: By who counted, and in which format: by fingerprint, what was counted.
+        unread_counts: Records of counts of which no more is known than their heads.
     """
 
     session_id: str = ""
@@ -103,6 +107,11 @@ class TranscriptState:
     first_seconds: float = inf
     last_seconds: float = 0.0
     archived_seconds: float = 0.0
+    contents: dict[bytes, str] = field(default_factory=dict[bytes, str])
+    counts: dict[tuple[str, str], dict[bytes, Any]] = field(
+        default_factory=dict[tuple[str, str], dict[bytes, Any]]
+    )
+    unread_counts: list[LoggedRecord] = field(default_factory=list[LoggedRecord])
 
     @property
     def exists(self) -> bool:
@@ -139,10 +148,15 @@ class TranscriptState:
                 self.tree.add_run(head["head"], run)
                 self.ends[number] = head["head"]
             case "pin":
-                if number > self.retained_at:
-                    self.retained_at, self.is_retained = number, head["pinned"]
+                self._learn_pin(number, head["pinned"])
+            case "counts":
+                self.unread_counts.append(record)
             case _:
                 self._learn_context(record, number)
+
+    def _learn_pin(self, number: int, is_retained: bool) -> None:
+        if number > self.retained_at:
+            self.retained_at, self.is_retained = number, is_retained
 
     def _learn_message(self, record: LoggedRecord) -> None:
         seq: int = record.head["seq"]

@@ -3,7 +3,7 @@
 Everything blocks and runs in one thread at a time, which the opener of an archive ensures.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from math import isfinite
 from typing import Any, Generic, Protocol, TypeVar
@@ -22,6 +22,7 @@ from context_compaction.archive import (
     StoredReceipt,
     part_of,
 )
+from context_compaction.archive.counts import counts_in, counts_record
 from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.history_tree import Placed
@@ -34,7 +35,9 @@ from context_compaction.archive.outputs import (
 )
 from context_compaction.archive.placement import (
     answer_of,
+    entry_of,
     hash_source,
+    in_own_words,
     placed_in,
     result_of,
     shares_too_little,
@@ -48,6 +51,7 @@ from context_compaction.errors import (
     SettingsError,
 )
 from context_compaction.formats import FORMATS
+from context_compaction.messages.cache import json_key
 from context_compaction.messages.edits import Blob
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import JsonObject, Message
@@ -56,6 +60,7 @@ from context_compaction.request import check_session_id
 
 _COPIED_BYTES = 16 * 1024 * 1024  # of outputs that are copied by one call
 _DAY_SECONDS = 86_400.0  # clocks may differ by as much
+_NONE = None, None
 
 
 S = TypeVar("S", bound=TranscriptState)
@@ -122,6 +127,8 @@ class TranscriptStore(Generic[S]):
         after: str,
         dry_run: bool,
         least_shared: int = 0,
+        counted_by: str = "",
+        counts: Sequence[Any] = (),
         now_seconds: float,
     ) -> AppendResult:
         """See `Archive.append`."""
@@ -132,25 +139,29 @@ class TranscriptStore(Generic[S]):
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
         # What is recognised is what is kept: a list read back and handed in again is the same one.
         sources = [self._kept(message.source) for message in messages]
-        contents = [hash_source(index, source) for index, source in enumerate(sources)]
-        chain = chain_hashes(contents, after)
         state = self._sessions.state(session_id)
+        counted = self._counts(state, counted_by, format)
+        hashes = [hash_source(at, source, state.contents) for at, source in enumerate(sources)]
+        keys, contents = [key for key, _ in hashes], [content for _, content in hashes]
+        state.contents.update(hashes if counted_by else ())
+        chain = chain_hashes(contents, after)
         if not state.tree.holds(after):
             raise NotFoundError(
                 f"Session {session_id!r} does not hold the history {after!r}. Hand over the whole "
                 "message list."
             )
         placed = placed_in(state, messages, contents, chain, after)
-        result = result_of(state, placed, chain, after)
-        standing = self._standing(state, messages, contents, result)
+        result = result_of(state, placed, chain, after, counted, keys if counted_by else ())
+        standing = self._standing(state, messages, keys, contents, result, counted_by, counted)
         if dry_run or shares_too_little(result, least_shared):
             return answer_of(state, result, standing)
         if None not in placed.seqs and not placed.repeats:
             self._sessions.secure(state, result.head)
             return answer_of(state, result, standing)
         with self._sessions.writing(session_id) as state:
+            state.contents.update(hashes if counted_by else ())  # it may be another one
             placed = placed_in(state, messages, contents, chain, after)
-            result = result_of(state, placed, chain, after)
+            result = result_of(state, placed, chain, after, counted, keys if counted_by else ())
             if shares_too_little(result, least_shared):
                 return answer_of(state, result, standing)
             self._sync_before(state, placed, chain, after)
@@ -186,34 +197,70 @@ class TranscriptStore(Generic[S]):
             }
             if new:
                 records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
+                told = zip(keys, counts, strict=False)  # it may have none
+                made = {key: count for key, count in told if count is not None}
+                seconds = records[-1].head["ts"]
+                record = counts_record(state, counted_by, format, made, seconds)
+                records += [] if record is None else [record]
                 self._sessions.write(state, session_id, parent_session_id, records)
+                if record is not None:
+                    state.unread_counts.pop()
         self._sessions.secure(state, result.head)
         return answer_of(state, result, standing)
+
+    def _counts(self, state: S, counted_by: str, format: str) -> Mapping[bytes, Any]:
+        if not counted_by:
+            return {}
+        return counts_in(state, counted_by, format, lambda record: self._body(state, record))
+
+    def keep_counts(
+        self, session_id: str, format: str, counted_by: str, counts: Mapping[bytes, Any]
+    ) -> None:
+        """See `Archive.keep_counts`."""
+        check_session_id(session_id)
+        with self._sessions.writing(session_id) as state:
+            self._counts(state, counted_by, format)
+            # With the time of the last message: counts do not make a session newer.
+            record = counts_record(state, counted_by, format, counts, state.last_seconds)
+            if record is not None:
+                self._sessions.write(state, session_id, None, [record])
+                state.unread_counts.pop()
 
     def _standing(
         self,
         state: S,
         messages: Sequence[Message],
+        keys: Sequence[bytes],
         contents: Sequence[str],
         appended: AppendResult,
+        counted_by: str,
+        counted: Mapping[bytes, Any],
     ) -> StandingContext | None:
         """What a compaction left of the beginning of a list, with the host's own objects."""
         found = state.standing(contents, appended.heads)
         if found is None or not contents:
             return None
         self._sessions.secure(state)
-        keys = zip(appended.seqs, contents, strict=True)
-        here = {key: message.source for key, message in zip(keys, messages, strict=True)}
+        places = zip(appended.seqs, contents, strict=True)
+        given = zip((message.source for message in messages), keys, strict=True)
+        here = dict(zip(places, given, strict=True))
+        names: list[bytes] = []
         try:
             made = iter(self._body(state, found.stored.record))
             entries: list[ContextEntry] = []
             for content, seq, source_seq, *_ in found.stored.record.head["entries"]:
-                raw = next(made) if seq == NO_SEQ else here.get((seq, content))
+                raw, key = (next(made), None) if seq == NO_SEQ else here.get((seq, content), _NONE)
                 raw = self._raws(state, [seq])[0] if raw is None else raw
                 entries.append(ContextEntry(seq, raw, source_seq))
+                if counted_by:
+                    names.append(key or json_key(raw))
+                    state.contents[names[-1]] = content_hash(raw, names[-1])
         except ArchiveDamagedError:
             return None  # the list itself is at hand, and is compacted anew
-        return StandingContext(found.message_count, tuple(entries), found.heads)
+        counts = tuple(map(counted.get, names))
+        return StandingContext(
+            found.message_count, tuple(entries), found.heads, tuple(names), counts
+        )
 
     def _kept(self, raw: Any) -> Any:
         """`raw` as the log holds it."""
@@ -256,8 +303,8 @@ class TranscriptStore(Generic[S]):
                     held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                     seconds = now_seconds if held_by is None else held_by.head["ts"]
                     records.append(Record({"kind": "output", "ts": seconds} | output, body))
-            context = _in_own_words(state, context)
-            entries = [_entry(entry) for entry in context]
+            context = in_own_words(state, context)
+            entries = [entry_of(entry) for entry in context]
             if receipt is not None:
                 left = (ROOT, *chain_hashes([str(content) for content, *_ in entries]))[-1]
                 named: JsonObject = {"of": head, "left": left, "outputs": output_ids}
@@ -543,29 +590,6 @@ def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
             "Restore the archive from a backup."
         )
     return True
-
-
-def _in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> list[ContextEntry]:
-    """`context`, without the number of a message that is no longer what the session holds."""
-    entries: list[ContextEntry] = []
-    for entry in context:
-        if entry.seq != NO_SEQ:
-            record = state.messages.get(entry.seq)
-            if record is None:
-                raise NotFoundError(
-                    f"The context names message {entry.seq}, which the session does not hold. "
-                    "Append the messages before the context is committed."
-                )
-            if content_hash(entry.raw) != record.head["hash"]:
-                entry = ContextEntry(NO_SEQ, entry.raw, source_seq=entry.seq)
-        entries.append(entry)
-    return entries
-
-
-def _entry(entry: ContextEntry) -> list[Any]:
-    """An entry of a context record, as records.py describes it."""
-    named: list[Any] = [content_hash(entry.raw), entry.seq, entry.source_seq]
-    return [*named, entry.stands_for] if entry.stands_for else named
 
 
 def _format_of(state: TranscriptState) -> str:

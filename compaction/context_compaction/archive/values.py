@@ -78,6 +78,8 @@ class AppendResult:
         revision: Grows with every message, receipt and context of the session, whoever writes it;
             -1 where the archive does not report it.
         revision_before: The same before this call wrote.
+        fingerprints: Where counts were asked for: for each message its fingerprint ...
+        counts: ... and its count, None where the session holds none.
     """
 
     seqs: tuple[int, ...]
@@ -91,6 +93,8 @@ class AppendResult:
     is_compacted_before: bool = False
     revision: int = -1
     revision_before: int = -1
+    fingerprints: tuple[bytes, ...] = ()
+    counts: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +105,15 @@ class StandingContext:
         message_count: How many messages of the list it stands for.
         entries: The messages that replace them. An untouched message is the host's own object.
         heads: For each entry, what names the history that ends with it.
+        fingerprints: As those of an `AppendResult` ...
+        counts: ... and its counts.
     """
 
     message_count: int
     entries: "tuple[ContextEntry, ...]"
     heads: tuple[str, ...]
+    fingerprints: tuple[bytes, ...] = ()
+    counts: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ CountCache: TypeAlias = RecentCache[int]
 
 
 class ObjectCache:
-    """Counts of frozen objects, told apart by identity.
+    """Counts of frozen objects, by identity.
 
     It keeps each object alive, or another could come to stand at its address; so let it live for
     one call.
@@ -63,6 +63,10 @@ class ObjectCache:
         if known is None:
             known = self._known[id(of)] = (of, compute(of))
         return known[1]
+
+    def learn(self, of: object, count: int) -> None:
+        """Take over a count that was made before."""
+        self._known[id(of)] = (of, count)
 
 
 @cache
@@ -80,11 +84,11 @@ def text_key(text: str) -> Key:
     return hash(text) << 32 | len(text)
 
 
-def json_key(value: Any) -> Key:
-    """The key of a JSON value.
+def json_key(value: Any) -> bytes:
+    """The key of a JSON value: 16 bytes.
 
     It hashes marshal's bytes, which are made five times faster than JSON. Version 0 depends on
-    nothing but the value; the bytes are never stored nor read back.
+    nothing but the value; the bytes themselves are never stored nor read back.
     """
     try:
         data = marshal.dumps(value, 0)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from context_compaction.messages.cache import RecentCache, json_key
+from context_compaction.messages.cache import Key, RecentCache, json_key
 from context_compaction.messages.cache_control import canonical_form
 
 _HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
@@ -21,16 +21,17 @@ ROOT = ""  # the chain hash of the empty history
 HEAD_CHARS = 12
 
 
-def content_hash(raw: Any) -> str:
+def content_hash(raw: Any, key: Key | None = None) -> str:
     """Hex hash of a message; equal ones have equal hashes, whatever the order of their keys.
 
-    A message is the same with and without its host's cache markers.
+    A message is the same with and without its host's cache markers. `key` is its `json_key`, where
+    the caller has it.
 
     Raises:
         TypeError, ValueError, RecursionError: The value cannot be written as JSON.
     """
     # A list comes again at every turn, nearly all of it as before, and sorting keys is dear.
-    return _known.get_or_compute(json_key(raw), lambda: _content_hash(raw))
+    return _known.get_or_compute(key or json_key(raw), lambda: _content_hash(raw))
 
 
 def _content_hash(raw: Any) -> str:

@@ -6,9 +6,10 @@ thread; in one call of it, where neither host nor model writes a text.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from anyio import to_thread
 
@@ -52,7 +53,7 @@ from context_compaction.result import CompactResult
 from context_compaction.session.earlier_calls import Decision, KnownFiles, known_files
 from context_compaction.session.known_list import KNOWN_LISTS, KnownList
 from context_compaction.session.load import Session, load, store
-from context_compaction.session.save import save
+from context_compaction.session.save import keep_counts, new_counts, save
 from context_compaction.summarizers.llm.model import SummaryModel
 
 
@@ -118,7 +119,7 @@ async def compact(
     asks_somebody = read_file or model or report_progress or before_compaction
     if not (asks_somebody or brings_text(given.request) or needs_archive(given, stored)):
         at_once = partial(_at_once, given, session, archive.redaction, now_seconds)
-        outcome, known_list = await to_thread.run_sync(at_once)
+        outcome, known_list, counts = await to_thread.run_sync(at_once)
     else:
         context, plan, known = await to_thread.run_sync(_planned, given, session, archive.redaction)
         await tell(0.6, "cleared")
@@ -142,9 +143,10 @@ async def compact(
             tell=chars_teller(tell),
         )
         end = partial(_finished, given, session, context, decision, words, now_seconds)
-        outcome, known_list = await to_thread.run_sync(end)
+        outcome, known_list, counts = await to_thread.run_sync(end)
         await tell(0.8, "written")
     await save(archive, stored.session_id, outcome.commit)
+    await keep_counts(archive, given, stored.session_id, counts)
     if known_list is not None:
         KNOWN_LISTS.keep(archive, known_list, stored.appended)
     await tell_after(after_compaction, outcome.stats, outcome.result)
@@ -170,7 +172,7 @@ def _planned(
 
 def _at_once(
     given: ReceivedInput, session: Session, redaction: RedactionMode, now_seconds: float
-) -> tuple[Outcome, KnownList | None]:
+) -> tuple[Outcome, KnownList | None, Mapping[bytes, Any]]:
     """The outcome where neither host nor model writes a text."""
     context, plan, known = _planned(given, session, redaction)
     decision = decide(context, session, plan, known, {}, {})
@@ -184,7 +186,8 @@ def _finished(
     decision: Decision,
     words: SummaryText | None,
     now_seconds: float,
-) -> tuple[Outcome, KnownList | None]:
-    """The outcome, and the list as it is remembered."""
+) -> tuple[Outcome, KnownList | None, Mapping[bytes, Any]]:
+    """The outcome, the list as it is remembered, and the counts that are to be kept."""
     outcome = finish(given, session, context, decision, words, now_seconds)
-    return outcome, known_of(given, session, context, outcome)
+    known_list = known_of(given, session, context, outcome)
+    return outcome, known_list, new_counts(context, session)

@@ -10,7 +10,8 @@ The stages between the archive's are pure.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate, islice, repeat
+from typing import Any
 
 from context_compaction import formats
 from context_compaction.archive import AppendResult, Store
@@ -50,7 +51,6 @@ from context_compaction.session.recognised import Start, asks_anew
 from context_compaction.settings import Settings, override
 from context_compaction.summarizers.instructions.collect_pins import PIN_MARK
 from context_compaction.tokens.counter import MessageCounter, counter_for
-from context_compaction.tokens.request_bytes import message_bytes
 
 # So many newest messages are looked through for the beginning of the run that is going on.
 _LOOK_BACK = (4, 64)
@@ -76,6 +76,8 @@ class Grown:
         request_bytes: ... and the same in bytes.
         copies: Private copies of the list.
         call_ids: Of all calls.
+        counted_by: Names the counter ...
+        counts: ... and its counts of `end`, None for what is known.
         report: The figures.
         warnings: The warnings about these wishes.
     """
@@ -89,6 +91,8 @@ class Grown:
     request_bytes: Sequence[int]
     copies: Sequence[JsonObject]
     call_ids: frozenset[str]
+    counted_by: str
+    counts: Sequence[Any]
     report: TokenReport
     warnings: tuple[str, ...]
 
@@ -127,7 +131,8 @@ def _grown(
         return None
     at = shared + known.shift
     tokens = _extended(known.tokens, at, map(count.message, new))
-    request_bytes = _extended(known.request_bytes, at, map(message_bytes, new))
+    counts = [count.count_of(message) for message in new]
+    request_bytes = _extended(known.request_bytes, at, (size for size, *_ in counts))
     placed = _placed(request, known)
     budget = counted_budget_of(placed, settings, tokens, request_bytes[-1], count)
     context = _context_of(ends.run, known, placed, settings, budget, count)
@@ -143,6 +148,8 @@ def _grown(
         request_bytes,
         [*known.given[:shared], *map(copied, payload[shared:])],
         ids,
+        count.counted_by,
+        [*repeat(None, len(ends.end) - len(new)), *counts],
         token_report(context, budget.before),
         reserve_warnings(request, context.settings),
     )
@@ -260,6 +267,8 @@ async def append_new(grown: Grown, archive: Store) -> AppendResult | None:
             format=grown.known.format,
             parent_session_id=grown.request.parent_session_id,
             after=grown.known.heads[at - 1] if at else ROOT,
+            counted_by="" if archive.redaction == "on" else grown.counted_by,
+            counts=grown.counts if grown.end else (),
         )
     except NotFoundError:
         return None

@@ -44,11 +44,10 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
     """
     prepared.check(request)
     settings = override(policy_named(request.policy).settings, request.settings)
+    count = counter_for(request.model, estimator=settings.estimator)
     format_name = request.format or (formats.detect(payload) if payload else "anthropic")
     parsed = formats.parse(payload, format=format_name)
-    check_budget(
-        request, settings, parsed, counter_for(request.model, estimator=settings.estimator)
-    )
+    check_budget(request, settings, parsed, count)
     for at in request.snip_messages:
         if not 0 <= at < len(parsed):
             raise SettingsError(
@@ -57,7 +56,13 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
             )
     check_pins(request, parsed)
     return ReceivedInput(
-        payload, request, parsed, format_name, claims_in(parsed), copies_for(payload, request)
+        payload,
+        request,
+        parsed,
+        format_name,
+        claims_in(parsed),
+        copies_for(payload, request),
+        count.counted_by,
     )
 
 
@@ -70,6 +75,8 @@ def context_of(
     settings = override(policy.settings, request.settings)
     parsed = attributed(session.messages, session.ours)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
+    for message, known in zip(parsed, start.counts, strict=False):
+        count.learn(message, known)
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)

@@ -85,6 +85,8 @@ async def store(given: ReceivedInput, archive: Store) -> Stored:
         claims=given.claims,
         parent_session_id=given.request.parent_session_id,
         dry_run=given.request.mode == "plan",
+        # Without its secrets a message counts otherwise than as it came.
+        counted_by="" if archive.redaction == "on" else given.counted_by,
     )
     return Stored(session_id, appended)
 
@@ -168,7 +170,15 @@ def _start(
 ) -> Start:
     """The start of this call: the list itself, or what a compaction left of its beginning."""
     payload, request, standing = given.payload, given.request, appended.standing
-    plain = Start(payload, appended.seqs, appended.heads, request, appended.head)
+    plain = Start(
+        payload,
+        appended.seqs,
+        appended.heads,
+        request,
+        appended.head,
+        fingerprints=appended.fingerprints,
+        counts=appended.counts,
+    )
     if standing is None or request.mode == "record":
         return plain
     if request.apply is not None and prepared.is_prepared_for(all_states, request.apply, payload):
@@ -190,6 +200,8 @@ def _settled(start: Start, messages: Messages, format: str) -> Start:
         payload=start.payload[:count],
         seqs=start.seqs[:count],
         heads=start.heads[:count],
+        fingerprints=start.fingerprints[:count],
+        counts=start.counts[:count],
         history=start.heads[count - 1] if count else "",
         request=prepared.settled_request(start.request, count, format),
         # Positions are kept as those of the list in which this will be found again.
@@ -278,6 +290,7 @@ async def append_to_session(
     claims: Claims | None = None,
     parent_session_id: str | None = None,
     dry_run: bool = False,
+    counted_by: str = "",
 ) -> tuple[str, AppendResult]:
     """Archive `messages` in the session they belong to: its id, and their place in it.
 
@@ -289,7 +302,11 @@ async def append_to_session(
     to there. So the same list, grown, finds its session again by what it holds.
     """
     append = partial(
-        archive.append, format=format, parent_session_id=parent_session_id, dry_run=dry_run
+        archive.append,
+        format=format,
+        parent_session_id=parent_session_id,
+        dry_run=dry_run,
+        counted_by=counted_by,
     )
     if named is None:
         named = await _session_of_summary(claims or claims_in(messages), archive)

@@ -8,6 +8,7 @@ Positions in the request and in the result belong to the list as it came in.
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from context_compaction.archive import AppendResult, StandingContext
 from context_compaction.context import CompactionContext, Places
@@ -33,6 +34,8 @@ class Start:
         places: The places of its messages in the list that came in; None where it is that list.
         recognised: How many messages replace how many; None where it is that list.
         is_repeated: Whether the last call with these very wishes returned all of it for this list.
+        fingerprints: For each of them its fingerprint, where counts are kept ...
+        counts: ... and its count, None where the session has none.
     """
 
     payload: Sequence[JsonObject]
@@ -43,6 +46,8 @@ class Start:
     places: Places | None = None
     recognised: Recognised | None = None
     is_repeated: bool = False
+    fingerprints: tuple[bytes, ...] = ()
+    counts: tuple[Any, ...] = ()
 
 
 def start_of(
@@ -77,6 +82,8 @@ def start_of(
         appended.head,
         places,
         Recognised(count, len(made)),
+        fingerprints=(*standing.fingerprints, *appended.fingerprints[count:]),
+        counts=(*_counts(standing, made), *appended.counts[count:]),
     )
 
 
@@ -161,6 +168,12 @@ def _placed(
             places.index(place) for place in request.snip_messages if place in places
         ),
     )
+
+
+def _counts(standing: StandingContext, made: Sequence[JsonObject]) -> list[Any]:
+    """The counts of the replacing messages, but for those that have lost a cache marker."""
+    entries = zip(standing.entries, standing.counts, made, strict=False)
+    return [count if entry.raw is raw else None for entry, count, raw in entries]
 
 
 def _with_few_markers(standing: StandingContext, given: Sequence[JsonObject]) -> list[JsonObject]:

@@ -3,13 +3,18 @@
 The state is what later calls read; the receipt is a report.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from context_compaction.activity.read_state import refreshed
 from context_compaction.archive import ContextEntry, Store
-from context_compaction.context import CompactionContext, SummaryText, Validation
+from context_compaction.context import (
+    CompactionContext,
+    ReceivedInput,
+    SummaryText,
+    Validation,
+)
 from context_compaction.layers.restore_files import shown_file
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
@@ -34,7 +39,11 @@ from context_compaction.session.state import (
     with_state,
 )
 from context_compaction.summarizers.instructions.collect_pins import pin_blobs
+from context_compaction.tokens.counter import is_count_of
 
+# To keep counts of fewer tokens takes as long as to make them again: some 4 ms, most of it the
+# device's.
+KEPT_FROM_TOKENS = 20_000
 # For each summary in a result where its originals stand made short, and what is new of that.
 CarriedOn: TypeAlias = tuple[Sequence[CarriedOriginals], Sequence[Blob]]
 
@@ -61,6 +70,31 @@ async def save(archive: Store, session_id: str, commit: Commit | None) -> None:
             head=commit.head,
             listed=commit.listed,
         )
+
+
+async def keep_counts(
+    archive: Store, given: ReceivedInput, session_id: str, counts: Mapping[bytes, Any]
+) -> None:
+    """Keep counts that the archive lacks, so that no process makes them again."""
+    if counts and given.request.mode != "plan":
+        await archive.keep_counts(
+            session_id, format=given.format, counted_by=given.counted_by, counts=counts
+        )
+
+
+def new_counts(context: CompactionContext, session: Session) -> Mapping[bytes, Any]:
+    """The counts of the list that the archive lacks; empty where they are soon made again."""
+    start, count = session.start, context.count
+    missing = [
+        (key, message)
+        for key, known, message in zip(
+            start.fingerprints, start.counts, context.parsed, strict=False
+        )
+        if not is_count_of(message, known)
+    ]
+    if sum(count.message(message) for _, message in missing) < KEPT_FROM_TOKENS:
+        return {}
+    return {key: count.count_of(message) for key, message in missing}
 
 
 def placed(result: CompactResult, session: Session) -> CompactResult:

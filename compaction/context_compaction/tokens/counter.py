@@ -26,6 +26,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     compact_json,
+    is_list,
 )
 from context_compaction.tokens.media import (
     ImageRule,
@@ -46,7 +47,7 @@ from context_compaction.tokens.tokenizers import (
     TokenCounter,
 )
 from context_compaction.tokens.usage import UsageAnchor, anchor_from_usage
-from context_compaction.tokens.vocabulary import load_o200k
+from context_compaction.tokens.vocabulary import load_o200k, vocabulary_version
 
 __all__ = [
     "Estimate",
@@ -56,11 +57,14 @@ __all__ = [
     "UsageAnchor",
     "anchor_from_usage",
     "counter_for",
+    "is_count_of",
     "message_bytes",
 ]
 
 
 Estimator: TypeAlias = Literal["auto", "o200k", "chars/4", "chars/3", "heuristic"]
+# It grows whenever any message comes to count otherwise: counts that were kept are made anew then.
+COUNTING_VERSION = 1
 BASE_TOKENS = 10
 MESSAGE_TOKENS = 4
 TOOL_CALL_TOKENS = 20
@@ -101,7 +105,8 @@ class MessageCounter:
         margin: The factor from an estimate to its upper estimate; a provider's count has none.
         cache: Counts of earlier calls, of this same counter.
         message_tokens: Counts of messages seen in this call; see `for_one_call`.
-        message_bytes: The same for their bytes.
+        message_bytes: The same for their bytes ...
+        block_tokens: ... and for the tokens of their blocks.
     """
 
     counter: TokenCounter
@@ -110,6 +115,7 @@ class MessageCounter:
     cache: CountCache = field(default_factory=CountCache)
     message_tokens: ObjectCache | None = None
     message_bytes: ObjectCache | None = None
+    block_tokens: ObjectCache | None = None
 
     @property
     def method(self) -> str:
@@ -117,8 +123,53 @@ class MessageCounter:
         return self.counter.name
 
     def for_one_call(self) -> "MessageCounter":
-        """The same counter, with a memory of whole messages that ends with it."""
-        return replace(self, message_tokens=ObjectCache(), message_bytes=ObjectCache())
+        """The same counter, with a memory of messages and blocks that ends with it."""
+        return replace(
+            self,
+            message_tokens=ObjectCache(),
+            message_bytes=ObjectCache(),
+            block_tokens=ObjectCache(),
+        )
+
+    @property
+    def counted_by(self) -> str:
+        """Names all that its counts come from: another name may count the same text otherwise."""
+        inner = self.counter.inner if isinstance(self.counter, ScaledCounter) else self.counter
+        vocabulary = vocabulary_version() if isinstance(inner, O200kCounter) else ""
+        return f"{COUNTING_VERSION}/{self.method}/{vocabulary}"
+
+    def count_of(self, message: Message) -> list[Any]:
+        """What was counted of a host's message, as JSON: its bytes, then for each block its tokens.
+
+        Of a tool result, instead, a list with the tokens of each of its parts.
+        """
+        counts: list[Any] = [self.request_bytes((message,))]
+        for block in message.blocks:
+            if isinstance(block, ToolResult):
+                counts.append([self.block(part) for part in block.content])
+            else:
+                counts.append(self.block(block))
+        return counts
+
+    def learn(self, message: Message, count: Any) -> bool:
+        """Take over a `count_of` the same message by the same counter, in this call.
+
+        False where it cannot be one: nothing is taken over then.
+        """
+        tokens, messages, sizes = self.block_tokens, self.message_tokens, self.message_bytes
+        if tokens is None or messages is None or sizes is None or not is_count_of(message, count):
+            return False
+        total = MESSAGE_TOKENS
+        for block, counted in zip(message.blocks, count[1:], strict=True):
+            if isinstance(block, ToolResult):
+                for part, part_tokens in zip(block.content, counted, strict=True):
+                    tokens.learn(part, part_tokens)
+                counted = TOOL_RESULT_TOKENS + sum(counted)
+            tokens.learn(block, counted)
+            total += counted
+        messages.learn(message, total)
+        sizes.learn(message, count[0])
+        return True
 
     def text(self, text: str) -> int:
         """Tokens of a text."""
@@ -126,6 +177,11 @@ class MessageCounter:
 
     def block(self, block: Block) -> int:
         """Tokens of a block."""
+        if self.block_tokens is None:
+            return self._block(block)
+        return self.block_tokens.get_or_compute(block, self._block)
+
+    def _block(self, block: Block) -> int:
         match block:
             case Text():
                 return self.text(block.text)
@@ -277,6 +333,24 @@ def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter
         _logger.warning("Counting with the heuristic instead of o200k_base: %s", error)
         return HeuristicCounter()
     return O200kCounter()
+
+
+def is_count_of(message: Message, count: Any) -> bool:
+    """Whether `count` can be what `MessageCounter.count_of` gives for the message."""
+    if not is_list(count) or len(count) != 1 + len(message.blocks) or not _is_count(count[0]):
+        return False
+    return all(
+        _is_count(counted)
+        if not isinstance(block, ToolResult)
+        else is_list(counted)
+        and len(counted) == len(block.content)
+        and all(map(_is_count, counted))
+        for block, counted in zip(message.blocks, count[1:], strict=True)
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _message_bytes(message: Message) -> int:

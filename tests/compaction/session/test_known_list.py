@@ -32,17 +32,18 @@ WIDE = CompactRequest(format="anthropic", session_id="s", context_window=400_000
 TIMES = frozenset({"at_seconds", "created_seconds", "expires_seconds", "ts"})
 
 
+def timeless(value: Any) -> Any:
+    """A JSON value without its times."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return {key: timeless(item) for key, item in fields.items() if key not in TIMES}
+    if isinstance(value, list | tuple):
+        return [timeless(item) for item in cast("Sequence[Any]", value)]
+    return value
+
+
 def told(outcome: Any, is_spelt_otherwise: bool = False) -> str:
     """All that a call answers, to the byte, but for times; or messages by their name alone."""
-
-    def timeless(value: Any) -> Any:
-        if isinstance(value, dict):
-            fields = cast("dict[str, Any]", value)
-            return {key: timeless(item) for key, item in fields.items() if key not in TIMES}
-        if isinstance(value, list | tuple):
-            return [timeless(item) for item in cast("Sequence[Any]", value)]
-        return value
-
     if isinstance(outcome, CompactionError):
         return f"{type(outcome).__name__}: {outcome}"
     if is_spelt_otherwise:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import OrderedDict
+from hashlib import sha256
 
 import pytest
 from context_compaction import formats
@@ -22,7 +23,13 @@ from context_compaction.messages.model import (
     edit_result,
     make_message,
 )
-from context_compaction.tokens.counter import Estimator, MessageCounter, counter_for, message_bytes
+from context_compaction.tokens.counter import (
+    COUNTING_VERSION,
+    Estimator,
+    MessageCounter,
+    counter_for,
+    message_bytes,
+)
 from context_compaction.tokens.media import TileRule
 from context_compaction.tokens.models import profile_for
 from context_compaction.tokens.tokenizers import (
@@ -36,6 +43,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.converted import PROVIDER_FORMATS
+from tests.support.script import TINY_PNG
+from tests.support.synthetic import synthetic_session
 
 O200K = O200kCounter()
 
@@ -365,3 +374,39 @@ def test_media_is_part_of_the_bytes_of_a_request() -> None:
     raw = {"role": "user", "content": [{"type": "image", "source": {"data": data}}]}
 
     assert message_bytes(Message("user", (), source=raw)) > len(data)
+
+
+def test_counts_that_archives_keep_are_named_anew_when_they_change() -> None:
+    picture = {"type": "base64", "media_type": "image/png", "data": TINY_PNG}
+    paper = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQK" * 40}
+    raws = [
+        *synthetic_session(8_000, seed=5),
+        {"role": "user", "content": [{"type": "image", "source": picture}]},
+        {"role": "user", "content": [{"type": "document", "source": paper}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "", "signature": "Rw"}]},
+        {"role": "user", "content": [{"type": "later", "said": ["你好", "été", 1.5, None]}]},
+    ]
+    parsed = formats.parse(raws, format="anthropic")
+    names = [None, "gpt-4o", "claude-3-haiku", "claude-opus-4-8", "gemini-3"]
+    counters = [counter_for(name) for name in names] + [counter_for(estimator="heuristic")]
+    counts = [[counter.count_of(message) for message in parsed] for counter in counters]
+    digest = sha256(json.dumps(counts).encode()).hexdigest()[:16]
+    assert (COUNTING_VERSION, digest) == (1, "7392f6f7b7428321"), (
+        "raise COUNTING_VERSION: archives keep counts"
+    )
+
+
+@settings(deadline=None)
+@given(conversations, models)
+def test_a_count_that_was_kept_is_the_count_that_is_made(
+    messages: tuple[Message, ...], model: str | None
+) -> None:
+    made, learnt = counter_for(model).for_one_call(), counter_for(model).for_one_call()
+    for message in messages:
+        count = json.loads(json.dumps(made.count_of(message)))
+        assert learnt.learn(message, count)
+        assert learnt.message(message) == made.message(message)
+        assert learnt.request_bytes((message,)) == made.request_bytes((message,))
+        for block in message.blocks:
+            assert learnt.block(block) == made.block(block)
+        assert not learnt.learn(message, [*count, 1])

@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     import tiktoken
 
 
-__all__ = ["O200K_PATTERN", "O200K_SHA256", "O200K_SPECIAL_TOKENS", "load_o200k", "read_ranks"]
+__all__ = [
+    "O200K_PATTERN",
+    "O200K_SHA256",
+    "O200K_SPECIAL_TOKENS",
+    "load_o200k",
+    "read_ranks",
+    "vocabulary_version",
+]
 
 O200K_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 O200K_SPECIAL_TOKENS = {"<|endoftext|>": 199_999, "<|endofprompt|>": 200_018}
@@ -61,6 +68,13 @@ def load_o200k() -> "tiktoken.Encoding":
         mergeable_ranks=ranks,
         special_tokens=O200K_SPECIAL_TOKENS,
     )
+
+
+def vocabulary_version() -> str:
+    """Names the vocabulary, and the version of what splits text by it."""
+    import tiktoken
+
+    return f"{O200K_SHA256[:12]}/{tiktoken.__version__}"
 
 
 def read_ranks(path: "Traversable", *, sha256: str = O200K_SHA256) -> dict[bytes, int]:

@@ -1,0 +1,87 @@
+"""Counts of messages, kept in the log so that a process that has just begun counts nothing anew.
+
+A record has, for messages of one format as one counter counts them, by fingerprint (`json_key` of
+the host's object) the content hash and the count. Both follow from the message alone, so that it
+does not matter where in its session a message stands, nor who wrote the record. One that cannot be
+read is passed over: what it held is computed as if it had never been, and kept anew.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from context_compaction.archive.records import LoggedRecord, Record, ascii_json
+from context_compaction.archive.session_state import TranscriptState
+from context_compaction.errors import ArchiveDamagedError
+from context_compaction.messages.model import is_list
+
+_FINGERPRINT_CHARS = _HASH_CHARS = 32
+_ENTRY_PARTS = 3
+
+ReadBody: TypeAlias = Callable[[LoggedRecord], Any]
+
+
+def counts_in(
+    state: TranscriptState, counted_by: str, format: str, body: ReadBody
+) -> Mapping[bytes, Any]:
+    """The counts by one counter that a session holds; what was written since is read first."""
+    by = counted_by, format
+    left: list[LoggedRecord] = []
+    for record in state.unread_counts:
+        if (record.head.get("by"), record.head.get("format")) == by:
+            _learn(state, by, _entries(record, body))
+        else:
+            left.append(record)
+    state.unread_counts = left
+    return state.counts.get(by, {})
+
+
+def counts_record(
+    state: TranscriptState,
+    counted_by: str,
+    format: str,
+    counts: Mapping[bytes, Any],
+    seconds: float,
+) -> Record | None:
+    """The record for those of `counts` that the session does not hold; None where it holds all.
+
+    The state knows them from now on.
+    """
+    by = counted_by, format
+    held = state.counts.get(by, {})
+    new = {
+        key: (state.contents[key], count)
+        for key, count in counts.items()
+        if held.get(key) != count and key in state.contents
+    }
+    if not new:
+        return None
+    _learn(state, by, iter((key, *found) for key, found in new.items()))
+    body = ascii_json([[key.hex(), *found] for key, found in new.items()])
+    head = {"kind": "counts", "ts": seconds, "by": counted_by, "format": format}
+    return Record(head, body)
+
+
+def _learn(
+    state: TranscriptState, by: tuple[str, str], entries: Iterator[tuple[bytes, str, Any]]
+) -> None:
+    counts = state.counts.setdefault(by, {})
+    for key, content, count in entries:
+        state.contents[key] = content
+        counts[key] = count
+
+
+def _entries(record: LoggedRecord, body: ReadBody) -> Iterator[tuple[bytes, str, Any]]:
+    """The undamaged entries of a record."""
+    try:
+        values = body(record)
+    except (ArchiveDamagedError, ValueError):
+        return
+    for value in values if is_list(values) else ():
+        if is_list(value) and len(value) == _ENTRY_PARTS:
+            key, content, count = value
+            if _is_hash(key, _FINGERPRINT_CHARS) and _is_hash(content, _HASH_CHARS):
+                yield bytes.fromhex(key), content, count
+
+
+def _is_hash(value: Any, chars: int) -> bool:
+    return isinstance(value, str) and len(value) == chars and not value.strip("0123456789abcdef")

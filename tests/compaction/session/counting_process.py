@@ -1,0 +1,61 @@
+"""A process that answers lists: `python counting_process.py ROOT [DIES_AT]`.
+
+It reads lists as JSON, one a line, and writes for each how many tokens it had to count and, as
+JSON, its answer. With `DIES_AT` it kills itself in the middle of so many'th write to the archive.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+from context_compaction.archive.local import durable_files
+from context_compaction.archive.local.archive import open_archive
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+from context_compaction.tokens.tokenizers import O200kCounter
+
+REQUEST = CompactRequest(format="anthropic", session_id="s", context_window=400_000)
+counted: list[int] = []
+o200k_count = O200kCounter.count
+
+
+def counting(counter: O200kCounter, text: str) -> int:
+    counted.append(o200k_count(counter, text))
+    return counted[-1]
+
+
+def die_at(write_number: int) -> None:
+    """Half of that write is written, and then the process is gone."""
+    write, numbers = os.write, count()
+
+    def writing(handle: int, data: bytes) -> int:
+        if next(numbers) < write_number:
+            return write(handle, data)
+        write(handle, data[: len(data) // 2])
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("killed")
+
+    durable_files.os.write = writing  # type: ignore[assignment]
+
+
+async def main(root: Path, lists: list[list[Any]]) -> None:
+    async with open_archive(root / "archive", index_root=root / "index") as archive:
+        for messages in lists:
+            counted.clear()
+            result = await compact(messages, REQUEST, archive=archive)
+            sys.stdout.write(json.dumps([sum(counted), asdict(result)]) + "\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    O200kCounter.count = counting  # type: ignore[method-assign]
+    given = [json.loads(line) for line in sys.stdin]
+    if sys.argv[2:]:
+        die_at(int(sys.argv[2]))
+    anyio.run(main, Path(sys.argv[1]), given)
