@@ -32,8 +32,10 @@ from context_compaction.messages.names import kind_of, names_in
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
 from context_compaction.messages.tool_results import result_text
 
+# On a line of its own: prose and code speak of exit codes too.
 _EXIT_STATUS = re.compile(
-    r"\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d+)", re.I
+    r"^.{0,24}\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d+)\W{0,3}$",
+    re.I | re.MULTILINE,
 )
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})
 _PLAN_WORDS = frozenset({"todo", "todos", "plan"})

@@ -1,4 +1,4 @@
-"""The line of a tool's output that names its error."""
+"""The lines of a tool's output that name its errors."""
 
 import re
 
@@ -20,19 +20,37 @@ _ERROR_NAME = re.compile(
 )
 
 
+# "2 failed, 317 passed": how many there are says less than any of them.
+_COUNTS = re.compile(
+    r"\W{0,40}(?:Tests?:? +)?\d{1,6} (?:failed|failures?|errors?)\b", re.IGNORECASE
+)
+
+
 def error_line(text: str) -> str:
     """The most specific line of a failed result: the last that names an error.
 
-    "Traceback" announces an error, and "ValueError: …" names it, in any language's spelling.
+    "Traceback" and a count announce an error, and "ValueError: …" names it, in any language's
+    spelling.
     """
     lines = [line for row in scanned(text).split("\n") if (line := row.strip())]
     announced = ""
     for line in reversed(lines):
         if ERROR.search(line) or _ERROR_NAME.match(line):
-            if not line.startswith("Traceback ("):
+            if not (line.startswith("Traceback (") or _COUNTS.match(line)):
                 return line[:LINE_CHARS]
             announced = announced or line
     return (announced or (lines[-1] if lines else ""))[:LINE_CHARS]
+
+
+def error_lines(text: str) -> str:
+    """The lines of a failed result that name errors, each once, in order; "" where none does."""
+    rows = (row.strip()[:LINE_CHARS] for row in scanned(text).split("\n"))
+    found = (
+        row
+        for row in rows
+        if (ERROR.search(row) or _ERROR_NAME.match(row)) and not row.startswith("Traceback (")
+    )
+    return "\n".join(dict.fromkeys(found))
 
 
 def scanned(text: str) -> str:

@@ -6,7 +6,8 @@ grammars that are kept well fetch them over the network.
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from functools import lru_cache
 from posixpath import splitext
 
 _ROW_CHARS = 160
@@ -32,9 +33,22 @@ _NO_METHOD = re.compile(
     r"^\s*(?:if|for|while|switch|return|await|catch|else|elif|do|try|throw|new|case|super|this|yield"
     r"|assert|print|with|using|lock|when|match)\b"
 )
+_TEST = re.compile(r"(?:^|[/_.-])tests?(?:[/_.-]|\Z)", re.IGNORECASE)
+# What is named as code: `in backquotes`, called(), snake_case or camelCase.
+_NAMED = re.compile(
+    r"`([^`\n]{1,80})`|\b([A-Za-z_]\w{2,60})\("
+    r"|\b(\w{0,40}[A-Za-z]_[A-Za-z]\w{0,40}|[a-z]{1,40}[A-Z]\w{1,40})\b"
+)
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_CALLABLE = re.compile(r"[^(=]*?([A-Za-z_$]\w*)(?:<[^>]*>)?\s*(?:\(|=\s*(?:async\s*)?\()")
 _DONE = "xX-✓"
 _HEADING = re.compile(r"^#{1,6} \S")
 _TASK = re.compile(r"^\s*(?:[-*]|\d{1,4}[.)]) \[([^\]\n])\] ")
+
+
+def is_test(path: str) -> bool:
+    """Whether a file contains tests, as its path tells."""
+    return _TEST.search(path) is not None
 
 
 def outline(text: str, path: str) -> str:
@@ -44,11 +58,40 @@ def outline(text: str, path: str) -> str:
         text: The whole text of a file.
         path: Its path, whose ending determines the language.
     """
+    return "\n".join(f"{number}: {row[:_ROW_CHARS]}" for number, row in _rows(text, path))
+
+
+def names_of_code(said: str) -> frozenset[str]:
+    """The names that `said` uses as code: with a bracket behind them, in backquotes, snake_case."""
+    found = (match[1] or match[2] or match[3] for match in _NAMED.finditer(said))
+    return frozenset(word for text in found for word in _WORD.findall(text))
+
+
+def named_parts(text: str, path: str, names: Set[str]) -> Iterator[tuple[str, int, int]]:
+    """Of the functions in `text` that are among `names` the name, the first and the last line."""
+    if splitext(path)[1].lower() in _PROSE or not names:
+        return
+    rows = _rows(text, path)
+    lines = text.split("\n")
+    for at, (number, row) in enumerate(rows):
+        found = _CALLABLE.match(row)
+        if found is None or found[1] not in names:
+            continue
+        indent = len(row) - len(row.lstrip())
+        after = (n for n, other in rows[at + 1 :] if len(other) - len(other.lstrip()) <= indent)
+        stop = next(after, len(lines) + 1) - 1
+        while stop > number and not lines[stop - 1].strip():
+            stop -= 1
+        yield found[1], number, stop
+
+
+@lru_cache(maxsize=64)  # a compaction asks for the same ones again and again
+def _rows(text: str, path: str) -> list[tuple[int, str]]:
     kind = splitext(path)[1].lower()
     rows = _python(text) if kind in (".py", ".pyi") else None
     if rows is None:
         rows = _prose(text) if kind in _PROSE else _by_lines(text)
-    return "\n".join(f"{number}: {row[:_ROW_CHARS]}" for number, row in rows)
+    return rows
 
 
 def _python(text: str) -> list[tuple[int, str]] | None:

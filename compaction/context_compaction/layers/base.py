@@ -28,7 +28,8 @@ FileUse: TypeAlias = Literal["steering", "work", "read", "earlier", "aside"]
 class FileText:
     """A file to restore: its text, or None for the path alone, and a note on its source.
 
-    `touched` contains first and last line of each latest change, newest first.
+    `touched` contains first and last line of each latest change, newest first; `named` those of
+    the functions that the newest words name.
     """
 
     path: str
@@ -36,6 +37,7 @@ class FileText:
     note: str = ""
     touched: tuple[tuple[int, int], ...] = ()
     use: FileUse = "read"
+    named: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

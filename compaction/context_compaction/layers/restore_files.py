@@ -7,12 +7,12 @@ else takes the last content that the transcript contains.
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from context_compaction.activity.file_replay import UNSURE
 from context_compaction.activity.known_file import ReplayedFile
-from context_compaction.activity.outline import outline
+from context_compaction.activity.outline import is_test, named_parts, names_of_code, outline
 from context_compaction.activity.read_state import FileState
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.file_access import DiskFile, ReadFile
@@ -43,6 +43,8 @@ _SMALL_FILE_TOKENS = 250
 _OUTLINE_TOKENS = 500
 # One that was not made anew comes back whole where that takes no more than this part of the room.
 _WHOLE_PART = 6
+# One in work, where the room is to be filled.
+_LARGE_PART = 3
 _NAMES = 8
 _PLENTY_TOKENS = 5_000
 _STEM_CHARS = 5
@@ -61,6 +63,7 @@ class RecentFile:
         is_sure: Whether nothing in the conversation can have changed it otherwise.
         touched: First and last line of what was changed last, newest first.
         use: What it is to the work.
+        named: First and last line of the functions that the newest words name.
     """
 
     path: str
@@ -71,6 +74,7 @@ class RecentFile:
     is_sure: bool = False
     touched: tuple[tuple[int, int], ...] = ()
     use: FileUse = "read"
+    named: tuple[tuple[int, int], ...] = ()
 
 
 def recent_files(
@@ -102,8 +106,20 @@ def recent_files(
     folder = work_folder([file.path for file in used])
     inside = [file for file in used if _is_inside(file.path, folder)]
     work = _Work.of(messages, inside)
-    found = [_recent(file, use) for file in used if (use := _use_of(file, folder, work))]
-    return sorted(found, key=lambda file: (_WANTED.index(file.use), -file.at))
+    found: list[tuple[ReplayedFile, FileUse]]
+    found = [(file, use) for file in used if (use := _use_of(file, folder, work))]
+    found.sort(key=lambda item: (_WANTED.index(item[1]), *_rank(*item)))
+    return [_recent(file, use, work.named.get(file.path, ())) for file, use in found]
+
+
+def _rank(file: ReplayedFile, use: FileUse) -> tuple[float, int]:
+    """The newest first, tests last.
+
+    Of what was changed earlier first what was changed most often for its size.
+    """
+    if use == "earlier":
+        return -(file.writes - 1) / max(1, len(file.text or "")), -file.used_at
+    return float(is_test(file.path)), -file.used_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +130,16 @@ class _Work:
         since: The request under which anything was changed last, or else used.
         newest: The newest request.
         said: Its text, and the agent's last text.
+        named: By path first and last line of the functions that `said` names. A name is that of
+            the file used last which defines it.
     """
 
     since: int = -1
     newest: int = -1
     said: str = ""
+    named: Mapping[str, Sequence[tuple[int, int]]] = field(
+        default_factory=dict[str, Sequence[tuple[int, int]]]
+    )
 
     @classmethod
     def of(cls, messages: Messages, files: Sequence[ReplayedFile]) -> "_Work":
@@ -132,7 +153,13 @@ class _Work:
         said = [text for at in (requests[-1],) for text in user_texts(messages[at])]
         spoken = [_spoken(message) for message in messages[requests[-1] :]]
         said += [text for text in spoken if text][-1:]
-        return cls(since, requests[-1], "\n".join(said))
+        named: dict[str, list[tuple[int, int]]] = {}
+        names = names_of_code("\n".join(said))
+        for file in sorted(files, key=lambda file: -file.used_at):
+            found = [*named_parts(file.text or "", file.path, names)]
+            names -= {name for name, _, _ in found}
+            named[file.path] = [(start, stop) for _, start, stop in found]
+        return cls(since, requests[-1], "\n".join(said), named)
 
     def names(self, path: str) -> bool:
         """Whether `said` names the file at `path`."""
@@ -156,13 +183,16 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
         return "aside" if is_named or _is_steering(file) else None
     if _is_steering(file):
         return "steering"
-    if is_named or (file.is_changed and file.changed_at > work.since):
+    if is_named or (
+        file.is_changed and (file.changed_at > work.since or work.named.get(file.path))
+    ):
         return "work"
     # Documentation that was looked up for an earlier request has told what it had to.
     is_prose = file.path.lower().endswith(_PROSE)
     if file.read_at > (work.newest if is_prose else work.since):
         return "read"
-    return "earlier" if file.is_changed else None
+    is_known = file.is_changed and file.text is not None and not is_test(file.path)
+    return "earlier" if is_known else None
 
 
 def _is_inside(path: str, folder: str) -> bool:
@@ -170,7 +200,7 @@ def _is_inside(path: str, folder: str) -> bool:
     return path.startswith(folder) if folder else is_relative
 
 
-def _recent(file: ReplayedFile, use: FileUse) -> RecentFile:
+def _recent(file: ReplayedFile, use: FileUse, named: Sequence[tuple[int, int]] = ()) -> RecentFile:
     text, note = file.text, file.lost or NOT_AT_HAND
     if file.text is not None:
         note = f"{UNSURE}{file.doubt}" if file.doubt else ""
@@ -181,8 +211,9 @@ def _recent(file: ReplayedFile, use: FileUse) -> RecentFile:
         note = f"{UNSURE}{file.lost}; {since} not in it"
     shown_at = -1 if file.text is None else file.seen_at
     return RecentFile(
-        file.path, text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched, use
-    )
+        file.path, text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched, use,
+        tuple(named),
+    )  # fmt: skip
 
 
 def _plain(note: str) -> str:
@@ -261,36 +292,37 @@ def _chosen(
     """What is restored of `files`, by priority; those without their text last, by name.
 
     First what steers the work, whole, and the outline of what is in work; then as much more
-    of each as its share of the room allows.
+    of each as its share of the room allows. Where the room is to be filled, what is in work
+    comes back whole before that, and the others after it.
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
     texts_of = [(n, file) for n, file in enumerate(files) if file.text is not None]
     wanted = [(n, file) for n, file in texts_of if file.use not in _BY_NAME]
     wanted = wanted[: settings.restore_files]
+    work = [(n, file) for n, file in wanted if file.use == "work"]
+    # What was changed earlier is seldom asked for: it comes where room is of no account.
+    earlier = [(n, file) for n, file in texts_of if file.use == "earlier"]
+    earlier = earlier[: max(0, settings.restore_files - len(wanted))]
     chosen: dict[int, tuple[str, str]] = {}
-    for forms_of in (_first_forms, _forms):
-        share_tokens = left_tokens // max(_WHOLE_PART, len(wanted))
-        share_tokens = max(_SMALL_FILE_TOKENS, share_tokens)
-        for n, file in wanted:
+    passes = [
+        (_first_forms, wanted),
+        *([(_whole_in_part, work)] if is_filled else []),
+        (_forms, wanted),
+        *([(_whole_in_all, [*wanted, *earlier])] if is_filled else [(_in_plenty, earlier)]),
+    ]
+    for forms_of, some in passes:
+        share_tokens = max(_SMALL_FILE_TOKENS, left_tokens // max(_WHOLE_PART, len(wanted)))
+        for n, file in some:
             held_tokens = count.text(chosen[n][1]) + 1 if n in chosen else 0
-            most_tokens = min(largest_tokens(file, settings), left_tokens + held_tokens)
-            for action, part in forms_of(file, count, most_tokens, share_tokens + held_tokens):
+            room = _Room(left_tokens + held_tokens, share_tokens + held_tokens)
+            most_tokens = min(largest_tokens(file, settings), room.left_tokens)
+            for action, part in forms_of(file, count, most_tokens, room):
                 more_tokens = count.text(part) + 1 - held_tokens
                 if 0 < more_tokens <= left_tokens:
                     chosen[n] = (action, part)
                     left_tokens -= more_tokens
                     break
-    earlier = [(n, file) for n, file in texts_of if file.use == "earlier"]
-    for n, file in earlier[: max(0, settings.restore_files - len(wanted))]:
-        # What was changed earlier is seldom asked for: it comes where room is of no account.
-        if left_tokens < _PLENTY_TOKENS and not is_filled:
-            break
-        most_tokens = min(largest_tokens(file, settings), left_tokens - 1)
-        for action, part in _forms(file, count, most_tokens, left_tokens // _WHOLE_PART):
-            chosen[n] = (action, part)
-            left_tokens -= count.text(part) + 1
-            break
     texts = [(n, action, part) for n, (action, part) in sorted(chosen.items())]
     named: list[_Chosen] = []
     for n, file in enumerate(files):
@@ -320,8 +352,16 @@ def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
     return max(most_tokens, _STEERING_TOKENS) if file.use == "steering" else most_tokens
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The room for one file: all that is left, and its share of that."""
+
+    left_tokens: int
+    share_tokens: int
+
+
 def _first_forms(
-    file: FileText, count: MessageCounter, most_tokens: int, share_tokens: int
+    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
 ) -> Iterator[tuple[str, str]]:
     """The forms of `file` that precede more of any other; none for one that was only read."""
     if file.use == "read":
@@ -331,21 +371,44 @@ def _first_forms(
     if file.use == "steering":
         yield from _outline_of(file, _outlined(file, count, most_tokens))
     else:
-        rows_tokens = min(most_tokens // 2, max(share_tokens, _OUTLINE_TOKENS))
+        rows_tokens = min(most_tokens // 2, max(room.share_tokens, _OUTLINE_TOKENS))
         yield from _outline_of(file, _outline_rows(file, count, rows_tokens))
 
 
 def _forms(
-    file: FileText, count: MessageCounter, most_tokens: int, share_tokens: int
+    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
 ) -> Iterator[tuple[str, str]]:
     """The forms in which `file` may be restored, the fullest first: whole, or as an outline.
 
     Above its share of the room most of it was not touched, and an outline contains enough.
     """
-    outlined = _outlined(file, count, min(most_tokens, max(share_tokens, _SMALL_FILE_TOKENS)))
+    share_tokens = min(most_tokens, max(room.share_tokens, _SMALL_FILE_TOKENS))
+    outlined = _outlined(file, count, share_tokens)
     is_whole = file.use == "steering" or not outlined
-    yield from _whole(file, count, most_tokens if is_whole else min(most_tokens, share_tokens))
+    yield from _whole(file, count, most_tokens if is_whole else share_tokens)
     yield from _outline_of(file, outlined)
+
+
+def _whole_in_part(
+    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
+) -> Iterator[tuple[str, str]]:
+    """`file` whole, where it leaves most of the room to the others."""
+    yield from _whole(file, count, max(most_tokens, room.left_tokens) // _LARGE_PART)
+
+
+def _whole_in_all(
+    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
+) -> Iterator[tuple[str, str]]:
+    """`file` whole, where there is room for it."""
+    yield from _whole(file, count, max(most_tokens, room.left_tokens - 1))
+
+
+def _in_plenty(
+    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
+) -> Iterator[tuple[str, str]]:
+    """The forms of `file` where there is room for much more."""
+    if room.left_tokens >= _PLENTY_TOKENS:
+        yield from _forms(file, count, most_tokens, room)
 
 
 def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
@@ -364,36 +427,39 @@ def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
 
 
 def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
-    """The outline of `file`, at most `max_tokens`."""
+    """The outline of `file`, at most `max_tokens`; none of tests, whose names say little."""
+    if is_test(file.path):
+        return ""
     return _fitting(outline(file.text or "", file.path).split("\n"), count, max_tokens)
 
 
 def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
-    """The outline of `file` and its latest changes, within `max_tokens`.
+    """The outline of `file` and the parts of it that matter, within `max_tokens`.
 
-    For a text that steers the work the latest changes take their room before the headings.
+    Of a text that steers the work these take their room before all headings.
     """
     left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
-    if file.use == "steering":
-        parts = _changed_parts(file, count, left_tokens)
-        left_tokens -= sum(count.text(part) + 1 for part in parts)
-        return "\n".join(filter(None, [_outline_rows(file, count, left_tokens), *parts]))
-    outlined = _outline_rows(file, count, left_tokens // 2)
-    left_tokens -= count.text(outlined) + 1
-    return "\n".join(filter(None, [outlined, *_changed_parts(file, count, left_tokens)]))
+    is_steering = file.use == "steering"
+    parts = _telling_parts(file, count, left_tokens if is_steering else left_tokens * 2 // 3)
+    left_tokens -= sum(count.text(part) + 1 for part in parts)
+    return "\n".join(filter(None, [_outline_rows(file, count, left_tokens), *parts]))
 
 
-def _changed_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:
-    """The parts of `file` that were changed last, as many as fit in `left_tokens`."""
+def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:
+    """The parts of `file` that are spoken of or were changed last, as many as fit."""
     rows = (file.text or "").split("\n")
     parts: list[str] = []
     shown: list[range] = []
-    for start, stop in file.touched[:_TOUCHED_PARTS]:
-        span = range(max(1, start - _LINES_AROUND), min(len(rows), stop + _LINES_AROUND) + 1)
+    touched = [
+        (start - _LINES_AROUND, stop + _LINES_AROUND, ", changed last")
+        for start, stop in file.touched[:_TOUCHED_PARTS]
+    ]
+    for start, stop, why in (*((*span, "") for span in file.named), *touched):
+        span = range(max(1, start), min(len(rows), stop) + 1)
         if any(span.start < other.stop and other.start < span.stop for other in shown):
             continue
         passage = "\n".join(rows[span.start - 1 : span.stop - 1]).rstrip()
-        part = f"Lines {span.start}-{span.stop - 1}, changed last:\n{passage}"
+        part = f"Lines {span.start}-{span.stop - 1}{why}:\n{passage}"
         if (more_tokens := count.text(part) + 1) <= left_tokens:
             parts.append(part)
             shown.append(span)
@@ -438,12 +504,16 @@ def file_texts(
 
 def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
     if on_disk is None:
-        return FileText(file.path, file.seen_text, file.note, file.touched, file.use)
+        return FileText(
+            file.path, file.seen_text, file.note, file.touched, file.use, named=file.named
+        )
     is_changed = state is not None and state.is_changed
     if file.is_sure and file.seen_text is not None:
         is_changed = is_changed or not _same(file.seen_text, on_disk.text)
-    touched = file.touched if _same(file.seen_text or "", on_disk.text) else ()
-    return FileText(file.path, on_disk.text, CHANGED if is_changed else "", touched, file.use)
+    is_known = _same(file.seen_text or "", on_disk.text)
+    touched, named = (file.touched, file.named) if is_known else ((), ())
+    note = CHANGED if is_changed else ""
+    return FileText(file.path, on_disk.text, note, touched, file.use, named=named)
 
 
 def _same(one: str, other: str) -> bool:

@@ -7,6 +7,7 @@ from context_compaction.context import (
     CompactionContext,
     EditedMessages,
     Plan,
+    fills_target,
     layer_context_of,
     span_of,
 )
@@ -125,6 +126,7 @@ def _restored(
             layer_context_of(context, plan.level),
             files=files,
             files_at=files_at,
+            is_filled=fills_target(context),
             limit_tokens=min(
                 context.count.messages(edited.messages)
                 + context.room_tokens(edited.messages)

@@ -143,8 +143,9 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
         return Originals()
     later = tuple(
         _as_it_came(context, message)
-        for message in plan.edited.messages[plan.cut.goes_on_at :]
-        if placeholders.is_request(message)
+        for at, message in enumerate(plan.edited.messages)
+        if at >= plan.cut.first_kept
+        or (at >= plan.cut.goes_on_at and placeholders.is_request(message))
     )
     pinned = tuple(pin.text for pin in plan.pins)
 

@@ -15,6 +15,7 @@ from context_compaction.context import (
     EditedMessages,
     EffortLevel,
     Plan,
+    fills_target,
     layer_context_of,
 )
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
@@ -349,7 +350,7 @@ def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: Earli
     Files are filled last, after messages.
     """
     level = plan.level
-    if plan.cut is None or not _is_filled(context) or not level.settings.restore_files:
+    if plan.cut is None or not fills_target(context) or not level.settings.restore_files:
         return plan
     if not earlier_calls.recent or not has_slack(context, plan, earlier_calls):
         return plan
@@ -366,16 +367,11 @@ def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: Earli
 
 def with_more_words(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with longer texts, where a target that the caller named has room beside its files."""
-    if plan.cut is None or not _is_filled(context) or not has_slack(context, plan, earlier_calls):
+    if plan.cut is None or not fills_target(context) or not has_slack(context, plan, earlier_calls):
         return plan
     reserve_tokens = int(context.limits.tokens * (1 - _FILLED_SHARE))
     more_tokens = _room_beside(context, plan, earlier_calls) - reserve_tokens
     return _with_room(context, plan, plan.text_tokens + more_tokens)
-
-
-def _is_filled(context: CompactionContext) -> bool:
-    """Whether the caller named the target, and wants as much kept as it allows."""
-    return context.request.target_tokens is not None and context.request.mode != "reactive"
 
 
 def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:

@@ -40,7 +40,8 @@ class SummaryInput:
         messages: What the summary replaces, originals where the archive has them.
         digest: The inventory of `messages`.
         max_tokens: Most tokens of the text.
-        later: The messages that stay after `messages`: the user may correct these there.
+        later: The messages that stay after `messages`: the user may correct these there, and what
+            is run again there is known better.
         previous: The text of the previous summary, where its originals are not available.
         instructions: The subjects that the user wants weighed most.
         pinned: Texts that the summary message contains verbatim.

@@ -138,9 +138,9 @@ def test_what_steers_and_what_is_in_work_comes_back_and_scratch_does_not() -> No
     files = recent_files(replay_files(messages), messages=messages)
     assert [(file.path.removeprefix("/home/me/"), file.use) for file in files] == [
         ("app/PLAN.md", "steering"),
-        ("app/tests/y.py", "work"),
         ("app/src/y.py", "work"),
         ("app/src/named.py", "work"),
+        ("app/tests/y.py", "work"),
         ("app/src/v.py", "read"),
         ("app/src/z.py", "read"),
         ("app/src/x.py", "earlier"),

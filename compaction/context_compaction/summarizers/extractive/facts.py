@@ -5,7 +5,7 @@ call by its newest answer; records of one shape share one header.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,19 +14,26 @@ from context_compaction.activity.file_changes import Inserts, Patches, Replaces,
 from context_compaction.activity.file_ledger import FileEntry
 from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_json, table_of
 from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.outline import is_test
+from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import is_steering
 from context_compaction.messages.model import is_list, is_object
-from context_compaction.summarizers.extractive.fit import Line, head_of, versions
-from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
+from context_compaction.summarizers.extractive.fit import Line, Place, head_of, versions
+from context_compaction.summarizers.extractive.turns import Action, Turn
+from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 
-# So much of a file's hash tells two states of it apart.
-HASH_CHARS = 8
 _PATHS_ON_A_LINE = 6
 _ROW_CHARS = (120, 400)
 _RECORD_CHARS = (100, 240, 600, 2_000)
 _RECORD_WANTS = (0.0, 1.0, 2.5, 6.0)
 _OUTPUT_CHARS = 240
 _OUTPUT_LINES = 3
+# Of a longer output so much, a third of it from its beginning.
+_LONG_OUTPUT_CHARS = (300, 1_000, 3_000)
+_LONG_OUTPUT_WANTS = (3.0, 4.0, 7.0)
+_OUTPUT_ROW_CHARS = 240
+# What files contain stands with them, and what was found in them is looked for anew.
+_TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
 _SIGNATURE_CHARS = 140
 _TOLD_FILES = 8
 _MOST_FILES = 40
@@ -34,7 +41,6 @@ _MOST_EDITS = 4
 _EDIT_CHARS = 220
 _MOST_DEFINITIONS = 60
 _PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
-_TEST = re.compile(r"(?:^|[/_.-])tests?(?:[/_.-]|\Z)", re.IGNORECASE)
 
 _DEFINITION = re.compile(
     r"^(?:[ \t]{0,8}(?:export |default |declare |pub(?:\(\w+\))? |public |private |protected "
@@ -67,26 +73,41 @@ _INDENT_AND_BRACE = " \t{:"
 
 
 def fact_lines(
-    turns: Sequence[Turn], digest: Digest, files: Mapping[str, ReplayedFile]
+    turns: Sequence[Turn],
+    digest: Digest,
+    files: Mapping[str, ReplayedFile],
+    keys_later: Set[str] | None,
 ) -> list[Line]:
-    """The lines of the facts: files, then JSON records, then answers of commands and tools."""
+    """The lines of the facts: files, then JSON records, then answers of commands and tools.
+
+    Args:
+        turns: The turns.
+        digest: Their inventory.
+        files: The files as the calls leave them.
+        keys_later: The commands that what stays in full runs again; None where that begins
+            another turn. What came of the commands of a finished turn stands in the log.
+    """
     actions = [action for turn in turns for action in turn.actions]
     lines = list(_file_lines(actions, digest, files))
+    newest = turns[-1:] if keys_later is not None else ()
+    running = {action.number for turn in newest for action in turn.actions}
     records: dict[str, dict[str, tuple[Action, Any]]] = {}
     outputs: dict[str, Action] = {}
     for action in actions:
-        if not action.text or action.failed or action.use.kind in ("read", "write", "edit"):
+        if not action.text or action.use.kind in _TOLD_ELSEWHERE or is_steering(action.name):
             continue
-        if action.is_look or is_steering(action.name) or (action.effect and action.use.command):
+        if action.failed and not (action.is_compound and action.number in running):
+            continue  # it stands with the state
+        if action.is_look or (action.effect and action.use.command):
             continue  # what was committed stands in the log
         value = parsed_json(action.text)
         if value is not None:
             records.setdefault(action.name, {}).pop(action.label, None)
             records[action.name][action.label] = action, value
-        else:
-            key = command_key(action.label)
-            outputs.pop(key, None)
-            outputs[key] = action
+        elif action.use.kind != "execute" or action.number in running:
+            outputs.pop(action.key, None)
+            if action.key not in (keys_later or ()):
+                outputs[action.key] = action
     for at, (name, found) in enumerate(records.items()):
         lines += _record_lines((1, at), name, list(found.values()))
     for age, action in enumerate(reversed(outputs.values())):
@@ -107,9 +128,12 @@ def _file_lines(
         for path, put_in in _put_in(action):
             edits.setdefault(path, []).append(put_in)
     files = list(reversed(digest.files))
-    changed = [file for file in files if not file.is_only_read and _stands(file, replayed)]
-    for at, file in enumerate(changed[:_TOLD_FILES]):
-        place = (0, at, 0)
+    folder = work_folder([file.path for file in files])
+    changed = [file for file in files if not file.is_only_read and _stands(file, replayed, folder)]
+    deleted = [file.path for file in changed if file.states[-1] == "deleted"]
+    others: list[str] = []
+    at = 0
+    for file in (file for file in changed if file.states[-1] != "deleted"):
         known = replayed.get(file.path)
         text = known.text if known is not None and known.is_sure else None
         standing = [
@@ -117,19 +141,28 @@ def _file_lines(
             for age, put_in in enumerate(reversed(edits.get(file.path, [])))
             if ((put_in.text in text) if text is not None else age == 0)
         ]
-        yield Line(place, at * 0.5, f"{file.path} ({_states(file)})")
         is_new = "created" in file.states and text is not None
         built = text if is_new and text else "\n".join(one.added for one in reversed(standing))
+        whole = built if known is None else known.text or known.last_text or built
+        is_code = _is_code(whole, file.path)
+        rows = _definitions(built, file.path) if is_code or is_new else []
+        values = [] if is_code or rows else [*_told(standing[:_MOST_EDITS])]
+        if at == _TOLD_FILES or not (rows or values):
+            others.append(file.path)
+            continue
+        place: Place = (0, at, 0)
+        yield Line(place, at * 0.5, f"{file.path} ({', '.join(file.states)})")
         # What tests are called says less than what they test.
-        later = 4 if _TEST.search(file.path) else 2
-        for number, told in enumerate(_definitions(built, file.path)):
+        later = 4 if is_test(file.path) else 2
+        for number, told in enumerate(rows):
             yield Line((0, at, 1, number), later + at + number * 0.2, f"  {told}", place)
-        for number, told in enumerate(_told(standing[:_MOST_EDITS], file.path)):
+        for number, told in enumerate(values):
             yield Line((0, at, 2, -number), 1.5 + at + number * 2, told, place)
-    others = [file.path for file in changed[_TOLD_FILES:][:_MOST_FILES]]
-    yield from _path_lines("changed too: ", others, (0, _MOST_FILES), 4.0)
+        at += 1
     read = [file.path for file in files if file.is_only_read]
-    yield from _path_lines("only read: ", read[:_MOST_FILES], (0, _MOST_FILES + 1), 5.0)
+    lists = ("changed: ", others, 4.0), ("deleted: ", deleted, 4.5), ("only read: ", read, 5.0)
+    for number, (label, paths, want) in enumerate(lists, _TOLD_FILES):
+        yield from _path_lines(label, paths[:_MOST_FILES], (0, number), want)
 
 
 def _path_lines(
@@ -140,13 +173,17 @@ def _path_lines(
         yield Line((*place, start), want + start * 0.5, f"{label}{some}")
 
 
-def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile]) -> bool:
-    """Whether the change of `file` still exists under its name; True where that is not known."""
+def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile], folder: str) -> bool:
+    """Whether the change of `file` is still one of the work; True where that is not known."""
     known = replayed.get(file.path)
+    if file.path.startswith("../") or is_scratch(file.path, folder):
+        return False
     if known is None:
         return True
-    is_moved = known.is_deleted and file.states[-1] != "deleted"
-    return not is_moved and (known.is_deleted or known.is_changed)
+    if not known.is_deleted:
+        return known.is_changed
+    # What the conversation itself made, or moved away, has left nothing behind.
+    return file.states[-1] == "deleted" and known.writes == 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,18 +217,18 @@ def _put_in(action: Action) -> Iterator[tuple[str, _PutIn]]:
                 yield path, _PutIn(action.number, text, added)
 
 
-def _told(edits: Sequence[_PutIn], path: str) -> Iterator[str]:
-    """The texts that edits added, newest first, without those that are mostly definitions."""
+def _told(edits: Sequence[_PutIn]) -> Iterator[str]:
+    """The texts that edits added, newest first."""
     for put_in in edits:
-        defined = len(_definitions(put_in.added, path))
-        if not defined or put_in.added.count("\n") > 2 * defined + _MOST_EDITS:
-            shown = head_of(" ".join(put_in.added.split()), _EDIT_CHARS)
-            yield f"  put in at [{put_in.number}]: {shown}"
+        shown = head_of(" ".join(put_in.added.split()), _EDIT_CHARS)
+        yield f"  put in at [{put_in.number}]: {shown}"
 
 
-def _states(file: FileEntry) -> str:
-    known = f"; sha256 {file.sha256[:HASH_CHARS]}" if file.sha256 else ""
-    return f"{', '.join(file.states)}{known}"
+def _is_code(text: str, path: str) -> bool:
+    """Whether `text` defines something: a line of it says little without those around it."""
+    if path.lower().endswith(_PROSE) or text.lstrip()[:1] in ("{", "["):
+        return False
+    return any(_DEFINITION.match(line) for line in text.splitlines() if line[:1] != "#")
 
 
 def _definitions(text: str, path: str) -> list[str]:
@@ -285,20 +322,25 @@ def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str
 
 
 def _output_lines(action: Action, age: int) -> Iterator[Line]:
-    """The answer of a command or a tool: all where it is short, else its first and last line."""
-    told = (line.strip() for line in action.text.splitlines())
-    lines = [line for line in told if line and not _CHATTER.match(line)]
-    if not lines:
+    """The answer of a command or a tool: on one line where it is short, else its two ends."""
+    rows = (row.rstrip()[:_OUTPUT_ROW_CHARS] for row in action.text.splitlines())
+    lines = [row for row in rows if row.strip() and not _CHATTER.match(row)]
+    shown = " / ".join(map(str.strip, lines))
+    if shown.strip("(). ").lower() in ("", "no output"):
         return
-    shown = " / ".join(lines)
-    is_short = len(lines) <= _OUTPUT_LINES and len(shown) <= _OUTPUT_CHARS
-    if shown.strip("(). ").lower() == "no output":
-        return
-    if not is_short:
-        if action.use.kind == "execute" and not _OUTCOME.search(lines[-1]):
-            return  # the chatter of a build
-        half = _OUTPUT_CHARS // 2
-        last = lines[-1] if len(lines) > 1 else ""
-        shown = f"{head_of(lines[0], half)} … {head_of(last, half)}".strip(" …")
-    want = 3 + age * 0.5 + (0 if is_short else 12)
-    yield Line((2, action.number, -age), want, f"{action.label} [{action.number}] -> {shown}")
+    place, label = (2, action.number, -age), f"{action.label} [{action.number}] ->"
+    if len(lines) <= _OUTPUT_LINES and len(shown) <= _OUTPUT_CHARS:
+        yield Line(place, _LONG_OUTPUT_WANTS[0] + age * 0.5, f"{label} {shown}")
+    elif action.use.kind != "execute" or _OUTCOME.search(lines[-1]):  # no chatter of a build
+        wants = [want + age for want in _LONG_OUTPUT_WANTS]
+        text = "\n".join(lines)
+        yield from versions(place, f"{label}\n", text, _LONG_OUTPUT_CHARS, wants, shorten=_ends)
+
+
+def _ends(text: str, chars: int) -> str:
+    """`text`, or whole lines from its beginning and its end, of about `chars`."""
+    if len(text) <= chars:
+        return text
+    head = text.rfind("\n", 0, chars // 3) + 1
+    tail = text.find("\n", len(text) - 2 * chars // 3) + 1
+    return f"{text[:head]}{LEFT_OUT}\n{text[tail:]}"

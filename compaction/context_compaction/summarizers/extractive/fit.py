@@ -169,7 +169,7 @@ def head_of(text: str, chars: int) -> str:
     """`text`, or its beginning of about `chars` where it is longer, cut where a sentence ends."""
     if len(text) <= chars:
         return text
-    cut = max(text.rfind(mark, 0, chars) + 1 for mark in (". ", "! ", "? ", "。", "; "))
+    cut = max(text.rfind(mark, 0, chars) + 1 for mark in (". ", "! ", "? ", "。", "; ", "\n"))
     head = text[:cut] if cut > chars // 2 else _to_last_space(text[: chars + 1])[:chars]
     return f"{head} {LEFT_OUT}"
 

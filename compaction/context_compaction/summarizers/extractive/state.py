@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from context_compaction.activity.digest import Digest
+from context_compaction.activity.digest import Digest, plan_of
+from context_compaction.activity.error_line import error_lines
 from context_compaction.summarizers.extractive.fit import Line, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn
 from context_compaction.summarizers.extractive.work_log import Failure, plain
 
 _LAST_CHARS = (160, 500, 1_200)
 _MOST_OPEN = 4
-# Who fails so many turns ago and is not tried again is no open problem any more.
-_RECENT_TURNS = 2
+_ERRORS_CHARS = (200, 700, 1_600)
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
 
 
@@ -20,15 +20,27 @@ def state_lines(
     digest: Digest,
     failures: Sequence[Failure],
     earlier_plan: Sequence[str] = (),
+    *,
+    is_running: bool = True,
 ) -> list[Line]:
-    """The lines, the agent's last words first; `earlier_plan` where `digest` has no plan."""
-    lines = list(_lines(turns, digest, failures))
+    """The lines, the agent's last words first; `earlier_plan` where `digest` has no plan.
+
+    Args:
+        turns: The turns.
+        digest: Their inventory.
+        failures: Those that may still be open.
+        earlier_plan: The lines of the plan before.
+        is_running: Whether the newest turn is the newest of all.
+    """
+    lines = list(_lines(turns, digest, failures, is_running=is_running))
     if not digest.plan:
         lines += [Line((5, at), 0.0, text) for at, text in enumerate(earlier_plan)]
     return lines
 
 
-def _lines(turns: Sequence[Turn], digest: Digest, failures: Sequence[Failure]) -> Iterator[Line]:
+def _lines(
+    turns: Sequence[Turn], digest: Digest, failures: Sequence[Failure], *, is_running: bool
+) -> Iterator[Line]:
     said = (
         (step.number, plain(step.said)) for turn in reversed(turns) for step in turn.steps[::-1]
     )
@@ -38,13 +50,27 @@ def _lines(turns: Sequence[Turn], digest: Digest, failures: Sequence[Failure]) -
     waits = [action.label for action in _last_actions(turns) if action.failed is None]
     if waits:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")
-    recent = (failure for failure in failures if failure.last_turn >= len(turns) - _RECENT_TURNS)
-    problems = [failure for failure in recent if failure.passed is None]
-    for at, failure in enumerate(reversed(problems[-_MOST_OPEN:])):
-        yield Line((2, at), 1.0 + at, f"open: {failure.told}")
-    done = [_DONE.sub("", item) for item in digest.plan if _DONE.match(item)]
-    for at, item in enumerate(item for item in digest.plan if not _DONE.match(item)):
-        yield Line((3, at), 0.0, f"plan: {item}")
+    for at, failure in enumerate(reversed(failures[-_MOST_OPEN:])):
+        yield from versions(
+            (2, at), f"open: failed: {failure.action.label} [{failure.action.number}] -> ",
+            error_lines(failure.action.text) or failure.action.error,
+            _ERRORS_CHARS, (1.0 + at, 1.5 + at, 3.0 + at),
+        )  # fmt: skip
+    yield from _plan_lines(turns, digest.plan, is_running=is_running)
+
+
+def _plan_lines(turns: Sequence[Turn], plan: Sequence[str], *, is_running: bool) -> Iterator[Line]:
+    """The items of the plan; on one line, as of when, where it may be overtaken."""
+    done = [_DONE.sub("", item) for item in plan if _DONE.match(item)]
+    left = [item for item in plan if not _DONE.match(item)]
+    turn, number = next(
+        ((turn, action.number) for turn in reversed(turns) for action in turn.actions
+         if action.call is not None and plan_of(action.call)), (None, 0),
+    )  # fmt: skip
+    if left and turn is not None and not (is_running and turn is turns[-1]):
+        yield Line((3,), 2.0, f"the plan as written at [{number}]: {head_of('; '.join(left), 600)}")
+    else:
+        yield from (Line((3, at), 0.0, f"plan: {item}") for at, item in enumerate(left))
     if done:
         yield Line((4,), 2.0, f"plan, finished: {head_of('; '.join(done), 600)}")
 

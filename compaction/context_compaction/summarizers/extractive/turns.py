@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import has_effect, is_failed
 from context_compaction.activity.error_line import error_line
@@ -16,6 +16,7 @@ from context_compaction.messages.model import (
     ToolResult,
     is_stand_in,
     named_arguments,
+    tool_calls,
 )
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
@@ -24,8 +25,12 @@ from context_compaction.settings import ToolKind
 
 _LABEL_CHARS = 120
 _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
-# Parts of a command line that tell nothing of what it is for, and the texts in it.
-_PARTS = re.compile(r"&&|\|\||;|\n")
+# The parts of a command line; what stands in quotes is never parted.
+_PARTS = re.compile(
+    r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^'\"\\;&|\n]|(?<!&)&(?!&)|(?<!\|)\|(?!\|)|['\"\\])++",
+    re.DOTALL,
+)
+# Parts that tell nothing of what it is for, and the texts in it.
 _SCRIPT = re.compile(
     r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|set |do |done|fi\b|git add|python3? -\s*\Z"
 )
@@ -63,12 +68,14 @@ class Action:
         number: Number of the message that makes it.
         name: The tool's name.
         use: Its kind, path and command.
-        label: The call on one line: the command, or name and arguments.
+        label: The call on one line: the parts of its command that do something, or name and
+            arguments.
         text: The answer; "" where it is missing or was cleared.
         failed: Whether it failed; None where the answer is missing.
         error: The line that names the error; "" where none does.
         effect: Whether it changed something that must not be changed twice.
         call: The call itself.
+        keys: These parts without pipes and redirections: the same for each run.
     """
 
     number: int
@@ -80,6 +87,17 @@ class Action:
     error: str = ""
     effect: bool = False
     call: ToolCall | None = None
+    keys: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """The last part of its command, without pipes and redirections."""
+        return self.keys[-1] if self.keys else ""
+
+    @property
+    def is_compound(self) -> bool:
+        """Whether several parts of its command do something: nobody knows whose an error is."""
+        return len(self.keys) > 1
 
     @property
     def is_look(self) -> bool:
@@ -141,9 +159,15 @@ def turns_of(
     return turns
 
 
-def command_key(label: str) -> str:
-    """The command without its pipes and redirections: the key of its runs."""
-    return re.split(r"\s*(?:2>|\||>|;)", label, maxsplit=1)[0].strip()
+def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]:
+    """The keys of the commands that `messages` run."""
+    uses = (classify(call, kinds) for message in messages for call in tool_calls(message))
+    parts = (_told_parts(use.command)[0] for use in uses if use.command)
+    return frozenset(_key_of(part) for told in parts for part in told)
+
+
+def _key_of(part: str) -> str:
+    return _one_line(re.split(r"\s*(?:2>|\||>)", part, maxsplit=1)[0].strip())
 
 
 def _said_by_agent(message: Message) -> Iterator[str]:
@@ -173,7 +197,7 @@ def _observe(turn: Turn, number: int, author: str, text: str) -> None:
     failed = author == "tool" and is_trouble(label, text)
     action = Action(
         number, author, ToolUse(kind, None, label), label, text, failed,
-        error_line(text) if failed else "",
+        error_line(text) if failed else "", keys=(_key_of(label),),
     )  # fmt: skip
     turn.steps[-1].actions.append(action)
 
@@ -190,16 +214,25 @@ def _action(
     number: int, call: ToolCall, result: ToolResult | None, kinds: Mapping[str, str]
 ) -> Action:
     use = classify(call, kinds)
-    label = _command_label(use.command) if use.command else _call_label(call, use)
+    has_look = False
+    parts = [_call_label(call, use)]
+    if use.command:
+        parts, has_look = _told_parts(use.command)
+    label = _one_line("; ".join(parts))
+    action = Action(
+        number, call.name, use, label, failed=None, call=call,
+        keys=tuple(map(_key_of, parts)),
+    )  # fmt: skip
     if result is None or is_stand_in(result):
-        return Action(number, call.name, use, _one_line(label), failed=None, call=call)
+        return action
     text = "" if placeholders.is_placeholder(result) else result_text(result)
-    failed = is_failed(result) or (use.kind == "execute" and is_trouble(label, text))
+    # What a look prints beside it may speak of errors too.
+    is_told = use.kind == "execute" and not has_look
+    failed = is_failed(result) or (is_told and is_trouble(label, text))
     error = error_line(text) if failed else ""
     if _ONLY_STATUS.fullmatch(error):
         error = ""
-    effect = has_effect(call.name, use)
-    return Action(number, call.name, use, _one_line(label), text, failed, error, effect, call)
+    return replace(action, text=text, failed=failed, error=error, effect=has_effect(call.name, use))
 
 
 def without_heredocs(command: str) -> str:
@@ -207,13 +240,16 @@ def without_heredocs(command: str) -> str:
     return _HEREDOC.sub("", command[:_COMMAND_CHARS])
 
 
-def _command_label(command: str) -> str:
-    """The last part of a command line that is no script, no change of folder, no look."""
+def _told_parts(command: str) -> tuple[list[str], bool]:
+    """The parts of a command line that are no script, no change of folder, no look.
+
+    And whether it looks at something beside them.
+    """
     bare = without_heredocs(command)
-    parts = [part.strip() for part in _PARTS.split(bare) if part.strip()]
+    parts = [part.strip() for part in _PARTS.findall(bare) if part.strip()]
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts
-    told = [part for part in parts if not _LOOK.match(part)] or parts
-    return _flat(told[-1]) if told else ""
+    told = [_flat(part) for part in parts if not _LOOK.match(part)]
+    return told or [*map(_flat, parts[-1:])], 0 < len(told) < len(parts)
 
 
 def _call_label(call: ToolCall, use: ToolUse) -> str:

@@ -32,7 +32,7 @@ from context_compaction.summarizers.instructions.typed_text import (
 # A part of a message is about so long; a longer paragraph makes several.
 _PART_CHARS = 320
 # Of a pasted part so much is told at first, and so much where there is room.
-_PASTED_CHARS = (200, 1_200)
+_PASTED_CHARS = (200, 600)
 _FLOOR_CHARS = 160
 # How much less what was asked one request earlier is wanted.
 _AGE_WANT = 0.2
@@ -92,6 +92,8 @@ def user_lines(
     last = {_flat(found): at for at, found in parts.items()}  # said again: it counts as said last
     parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
     requests = [at for at in parts if not _is_small_talk(_flat(parts[at]))] or list(parts)
+    if len(requests) < len(parts):
+        parts = {at: found for at, found in parts.items() if not _COMMAND.fullmatch(_flat(found))}
     floors: list[tuple[int, float]] = [(requests[0], -2.0)] if requests else []
     if requests and not has_later:
         floors.append((requests[-1], -3.0))

@@ -8,18 +8,19 @@ changed when it passed.
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from context_compaction.activity.digest import effects_in
+from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers import Tally
-from context_compaction.summarizers.extractive.fit import SMALL_TALK_WANT, Line, head_of, versions
-from context_compaction.summarizers.extractive.turns import Action, Turn, command_key
+from context_compaction.summarizers.extractive.fit import Line, head_of, versions
+from context_compaction.summarizers.extractive.turns import Action, Turn
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _SHORT_CHARS = (50, 70)
-_ENTRY_CHARS = ((160, 200), (400, 600), (400, 1_500))
-_STEP_CHARS = 240
+_ENTRY_CHARS = ((160, 200), (400, 600), (400, 1_500), (400, 3_000))
+_STEP_CHARS = (240, 700, 1_500)
 # What is shorter and announces a call says nothing of what came of it; what is longer says why.
 _ANNOUNCED_CHARS = 160
 _TALK_CHARS = 60  # "You are welcome."
@@ -38,6 +39,7 @@ _MOST_FAILURES = 4
 AGE_WANT = 0.2
 _VERB_OF = {"write": "wrote", "edit": "edited", "notebook": "edited", "read": "read"}
 _VERBS = ("wrote", "edited", "ran", "read")
+_CHANGES = ("edit", "write", "notebook")
 # Of work that is told no more turn by turn: so many names and effects are counted, so much is told.
 _MOST_NAMES = 24
 _MOST_EFFECTS = 12
@@ -50,7 +52,7 @@ _MESSAGE = re.compile(r"\Agit commit\b.{0,40}? -\w*m ?(['\"])(.{1,120}?)(?:\1.*|
 _COMMIT_LABEL = "commit "
 _EFFECT_CHARS = 120
 _TIMEOUT = re.compile(r"\Atimeout \S+ ")
-_PROGRAM_WORDS = 3
+_PROGRAM_WORDS = 2
 _MARKUP = re.compile(r"\*\*|^\s{0,3}#{1,6} |^```\w*$", re.MULTILINE)
 # How agents begin before they say anything.
 _OPENING = re.compile(
@@ -63,35 +65,38 @@ _OPENING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A command that failed, once or again and again.
+    """A command or a call that failed, once or again and again.
 
     Attributes:
-        turn: Position of the turn in which it failed first.
-        last_turn: Position of the turn in which it failed last.
-        command: The command.
-        error: Its last error line.
+        turn: Position of the turn in which it failed last.
+        action: Its last failure.
         times: How often.
         passed: Number of the message in which it passed; None where it did not.
         changed: The files that were changed in between.
     """
 
     turn: int
-    last_turn: int
-    command: str
-    error: str
-    times: int
-    passed: int | None
-    changed: tuple[str, ...]
+    action: Action
+    times: int = 1
+    passed: int | None = None
+    changed: tuple[str, ...] = ()
 
     @property
     def told(self) -> str:
         """The failure on one line, and what passed it."""
         again = f" ({self.times} times)" if self.times > 1 else ""
-        line = f"failed{again}: {self.command[:_COMMAND_CHARS]} -> {self.error[:_ERROR_CHARS]}"
+        command, error = self.action.label[:_COMMAND_CHARS], self.action.error[:_ERROR_CHARS]
+        line = f"failed{again}: {command} -> {error}"
         if self.passed is None:
             return line
-        cure = f" after edits of {', '.join(self.changed[-4:])}" if self.changed else ""
-        return f"{line}; passed [{self.passed}]{cure}"
+        return f"{line}; passed [{self.passed}] after edits of {', '.join(self.changed[-4:])}"
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether it says later what broke and what mended it, or what was not done."""
+        if self.passed is None:
+            return self.action.effect or self.action.use.kind != "execute"
+        return bool(self.changed) and not self.action.is_compound
 
 
 def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tally:
@@ -149,13 +154,20 @@ def _most(done: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     yield from ((name, times) for name, times in done.items() if name in most)
 
 
-def log_lines(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Line]:
-    """The lines of the log, newest turn first; `names` maps each path to its short name."""
-    failures = failures_of(turns, names)
+def log_lines(
+    turns: Sequence[Turn], names: Mapping[str, str], failures: Sequence[Failure]
+) -> list[Line]:
+    """The lines of the log, newest turn first.
+
+    Args:
+        turns: The turns.
+        names: For each path its short name; none for files that are not worth a word.
+        failures: Those that are told with their turns.
+    """
     lines: list[Line] = []
     told: set[str] = set()
     for at in range(len(turns) - 1, -1, -1):
-        mine = [failure for failure in failures if failure.last_turn == at][-_MOST_FAILURES:]
+        mine = [failure for failure in failures if failure.turn == at][-_MOST_FAILURES:]
         lines += _turn_lines(turns[at], at, len(turns) - 1 - at, mine, names, told)
     return lines
 
@@ -166,43 +178,70 @@ def commits_in(text: str) -> list[str]:
 
 
 def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:
-    """The failures, oldest first, each command with all its failures until it passed."""
+    """The failures, oldest first, each command with all its failures until it passed.
+
+    What passed in a later turn says nothing of its cure.
+    """
     found: list[Failure] = []
     failing: dict[str, Failure] = {}
     for at, turn in enumerate(turns):
         for action in turn.actions:
-            if action.use.kind == "execute":
-                key = _program(action.label)
+            kind, name = action.use.kind, names.get(action.use.path or "")
+            if kind == "execute" and action.failed and action.error:
+                key = _program_of(action.key)
                 before = failing.get(key)
-                if action.failed and action.error:
-                    first, times = (before.turn, before.times) if before else (at, 0)
-                    changed = before.changed if before else ()
-                    command = command_key(action.label)
-                    failing[key] = Failure(
-                        first, at, command, action.error, times + 1, None, changed
-                    )
-                elif before and action.failed is False:
-                    passed = action.number
-                    found.append(replace(failing.pop(key), passed=passed))
-            elif action.use.kind in ("edit", "write", "notebook") and action.use.path:
-                name = names.get(action.use.path, action.use.path)
-                if not action.failed:
-                    for key, failure in failing.items():
-                        kept = tuple(path for path in failure.changed if path != name)
-                        failing[key] = replace(failure, changed=(*kept, name))
-            elif action.failed and action.error:
-                found.append(Failure(at, at, action.label, action.error, 1, None, ()))
-    return sorted((*found, *failing.values()), key=lambda failure: failure.last_turn)
+                times, changed = (before.times, before.changed) if before else (0, ())
+                failing[key] = Failure(at, action, times + 1, changed=changed)
+            elif kind == "execute" and action.failed is False:
+                passed = [failing.pop(key, None) for key in map(_program_of, action.keys)]
+                found += [
+                    replace(one, passed=action.number)
+                    for one in passed
+                    if one is not None and one.turn == at
+                ]
+            elif kind in _CHANGES and name and not action.failed:
+                for key, failure in failing.items():
+                    kept = tuple(path for path in failure.changed if path != name)
+                    failing[key] = replace(failure, changed=(*kept, name))
+            elif kind == "other" and action.failed and action.error:
+                found.append(Failure(at, action))
+    return sorted((*found, *failing.values()), key=lambda failure: failure.turn)
 
 
-def _program(label: str) -> str:
+def open_failures(
+    failures: Sequence[Failure], turns: Sequence[Turn], keys_later: Set[str]
+) -> list[Failure]:
+    """Those of the newest turn that nothing passed, and that are not tried again later.
+
+    What was committed after them was fit for it.
+    """
+    tried = set(map(_program_of, keys_later))
+    done = (one.number for turn in turns[-1:] for one in turn.actions if one.effect and one.text)
+    done_at = max(done, default=-1)
+    return [
+        failure
+        for failure in failures
+        if failure.turn == len(turns) - 1
+        and failure.passed is None
+        and failure.action.number >= done_at
+        and tried.isdisjoint(map(_program_of, failure.action.keys))
+    ]
+
+
+def _program_of(key: str) -> str:
     """The program of a command: a run that passes ends its failure, whatever the arguments."""
-    return " ".join(_TIMEOUT.sub("", command_key(label)).split()[:_PROGRAM_WORDS])
+    words = _TIMEOUT.sub("", key).split()
+    return " ".join([word for word in words if not word.startswith("-")][:_PROGRAM_WORDS])
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
-    """For each path its last part; its last two parts where several paths share the last."""
+    """For each path its last part; its last two parts where several paths share the last.
+
+    Files in temporary folders have none, where others have.
+    """
     paths = {action.use.path for turn in turns for action in turn.actions if action.use.path}
+    folder = work_folder(sorted(paths))
+    paths = {path for path in paths if not is_scratch(path, folder)} or paths
     last = Counter(posixpath.basename(path) for path in paths)
     return {
         path: posixpath.basename(path)
@@ -250,7 +289,7 @@ def _turn_lines(
     head = (at, 0, 0)
     done = "; ".join((*commits, *_done(turn, names, told)))
     if not done and not closing:
-        done = "tried" if failures else _looked(turn)
+        done = "tried" if failures or effects else _looked(turn)
     short = head_of("; ".join(commits), _SHORT_CHARS[0]) or " → ".join(
         head_of(text, chars)
         for text, chars in zip((done, closing), _SHORT_CHARS, strict=True)
@@ -260,12 +299,12 @@ def _turn_lines(
         _entry(head_of(done, did_chars), head_of(closing, said_chars))
         for did_chars, said_chars in _ENTRY_CHARS
     ]
-    wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7
+    wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age
     before = ""
-    is_talk = not done and len(closing) < _TALK_CHARS and not _FIGURE.search(closing)
+    if not done and len(closing) < _TALK_CHARS and not _FIGURE.search(closing):
+        return  # talk
     for text, want in zip(shown, wants, strict=True):
         if text != before:
-            want = SMALL_TALK_WANT if is_talk else want
             yield Line(head, want, f"[{turn.number}] {text}", is_fuller=bool(before))
         before = text
     if others:
@@ -303,8 +342,9 @@ def _earlier_words(
             told.add(text)
             is_why = longest is not None and number == longest[0] and len(text) > _WHY_CHARS
             want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
-            line = f"  agent [{number}]: {head_of(text, _STEP_CHARS)}"
-            yield Line((at, 1, -back), want, line, (at, 0, 0))
+            wants = want, want + 3 + age / 2, want + 6 + age
+            label, place = f"  agent [{number}]: ", (at, 1, -back)
+            yield from versions(place, label, text, _STEP_CHARS, wants, (at, 0, 0))
 
 
 def _effect_told(action: Action) -> str:
@@ -317,23 +357,26 @@ def _effect_told(action: Action) -> str:
 
 
 def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]:
-    """The work of a turn by verb, each name once; a command only in the turn where it ran last."""
-    done: dict[str, Counter[str]] = {}
+    """The files that a turn changed, each once; where none, its commands, and what it read.
+
+    A command is told only in the turn where it ran last.
+    """
+    done: dict[str, dict[str, None]] = {}
     for action in turn.actions:
         verb, name = _deed(action, names)
         if verb and (verb != "ran" or name not in told):
-            done.setdefault(verb, Counter())[name] += 1
+            done.setdefault(verb, {})[name] = None
     told.update(done.get("ran", ()))
-    for verb in _VERBS:
+    verbs = [verb for verb in _VERBS[:2] if verb in done] or _VERBS[2:]
+    for verb in verbs:
         if verb in done:
-            yield f"{verb} {', '.join(map(_times, done[verb].items()))}"
+            yield f"{verb} {', '.join(done[verb])}"
 
 
 def _looked(turn: Turn) -> str:
     """The calls of a turn that only looked; "" where it has none."""
-    labels = (command_key(action.label)[:_COMMAND_CHARS] for action in turn.actions)
-    looked = Counter(label for label in labels if label)
-    return f"looked: {', '.join(map(_times, looked.items()))}" if looked else ""
+    looked = dict.fromkeys(action.key[:_COMMAND_CHARS] for action in turn.actions if action.key)
+    return f"looked: {', '.join(looked)}" if looked else ""
 
 
 def _deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
@@ -342,10 +385,10 @@ def _deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
     if action.effect or (action.call is None and action.name == "host"):
         return "", ""
     if verb and action.use.path:
-        name = names.get(action.use.path, action.use.path)
-        return (verb, name) if verb == "read" or not action.failed else ("", "")
+        name = names.get(action.use.path, "")
+        return (verb, name) if name and (verb == "read" or not action.failed) else ("", "")
     if action.use.kind == "execute":
-        key = command_key(action.label)[:_COMMAND_CHARS]
+        key = action.key[:_COMMAND_CHARS]
         return ("", "") if action.is_look or not key else ("ran", key)
     return "", ""  # what tools told stands with the facts
 

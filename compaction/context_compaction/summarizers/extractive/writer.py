@@ -6,10 +6,11 @@ Which of them fit is decided by one order that does not depend on the room (fit.
 in the text.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from posixpath import basename
 
 from context_compaction.activity.file_replay import replay_files
+from context_compaction.messages.placeholders import is_request
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.facts import fact_lines
 from context_compaction.summarizers.extractive.fit import SMALL_TOKENS, Chosen, Line, chosen_lines
@@ -28,12 +29,13 @@ from context_compaction.summarizers.extractive.parse import (
     read_previous,
 )
 from context_compaction.summarizers.extractive.state import state_lines
-from context_compaction.summarizers.extractive.turns import turns_of
+from context_compaction.summarizers.extractive.turns import command_keys, turns_of
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
 from context_compaction.summarizers.extractive.work_log import (
     AGE_WANT,
     failures_of,
     log_lines,
+    open_failures,
     short_names,
     tally_lines,
 )
@@ -57,17 +59,25 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     files = request.files
     if files is None:
         files = replay_files(request.messages, request.tool_kinds)
+    failures = failures_of(turns, names)
+    has_later = any(map(is_request, request.later))
+    is_running = request.is_turn_prefix or not has_later
+    keys_later: Set[str] = frozenset()
+    if is_running:
+        keys_later = command_keys(request.later, request.tool_kinds)
+    still_open = open_failures(failures, turns, keys_later) if is_running else []
+    telling = [one for one in failures if one.is_telling and one not in still_open]
     sections: dict[str, Sequence[Line]] = {
         LOG: [
-            *log_lines(turns, names),
+            *log_lines(turns, names, telling),
             *_entry_lines(earlier, LOG, len(turns)),
             *tally_lines(request.tally),
         ],
         FACTS: _current([
-            *fact_lines(turns, request.digest, files),
+            *fact_lines(turns, request.digest, files, keys_later if is_running else None),
             *_entry_lines(earlier, FACTS, 8),
         ]),
-        STATE: state_lines(turns, request.digest, failures_of(turns, names), earlier.plan),
+        STATE: state_lines(turns, request.digest, still_open, earlier.plan, is_running=is_running),
         PREVIOUS: [Line((at,), float(at), row) for at, row in enumerate(earlier.rest)],
     }
     if request.beside:
@@ -76,7 +86,7 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     if not request.is_turn_prefix:
         found = find_instructions(messages, later=request.later)
         pinned = _sentences(request.pinned)
-        sections[USER] = user_lines(messages, found, pinned, numbers, has_later=bool(request.later))
+        sections[USER] = user_lines(messages, found, pinned, numbers, has_later=has_later)
     wanted = focused(sections, request.instructions)
     room_tokens = request.max_tokens
     if room_tokens > SMALL_TOKENS:
