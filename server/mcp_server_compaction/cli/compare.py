@@ -1,6 +1,7 @@
 """`compare FILE`: the policies side by side, as a table, as JSON, or as a page with charts."""
 
 import json
+import math
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,8 +37,11 @@ def run_compare(job: CompareFile, config: Config) -> None:
     """Replay the file under each policy and show what came of it.
 
     Raises:
-        CompactionError: The file holds no conversation, or a policy does not exist.
+        CompactionError: The file holds no conversation, a policy does not exist, or the price is
+            no number.
     """
+    if not math.isfinite(job.price):
+        raise SettingsError(f"--price is {job.price}. Give dollars for a million tokens, as 3.0.")
     names = [name.strip() for name in (job.names or ",".join(POLICIES)).split(",") if name.strip()]
     for name in names:
         policy_named(name)

@@ -93,8 +93,8 @@ def plan_install(
     path = config_file(host, scope, places)
     if installation.with_hooks and not host.hooks:
         raise SettingsError(
-            f"{host.title} has no hooks. Install without --hooks: its sessions are archived where "
-            "it keeps them in a known folder, when the server starts and before each search."
+            f"{host.title} has no hooks. Install without --hooks: its model can then search and "
+            "read the archive, and store outputs in it, but nothing is archived by itself."
         )
     texts: dict[Path, _Text] = {}
     server = _text_at(texts, path, host.format)

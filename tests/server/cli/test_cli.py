@@ -349,6 +349,12 @@ def test_compare_shows_policies_side_by_side_and_leaves_the_archive_alone(
     assert not (tmp_path / "archive").exists()
 
 
+@pytest.mark.parametrize("price", ["nan", "inf"])
+def test_compare_refuses_a_price_that_is_no_number(run: Run, transcript: Path, price: str) -> None:
+    done = run("compare", transcript, "--price", price, "--json", code=2)
+    assert f"--price is {price}" in done.stderr
+
+
 def test_compare_answers_in_json(run: Run, transcript: Path) -> None:
     done = run("compare", transcript, "--policies", "default", "--window", 8_000, "--json")
     report = json.loads(done.stdout)

@@ -262,7 +262,9 @@ def test_a_project_has_a_file_of_its_own(case: Case, home: Path, run: Run) -> No
 
 def test_a_host_without_a_project_file_or_hooks_says_so(run: Run, home: Path) -> None:
     assert "none for a project" in run("install", "goose", "--scope", "project", code=2)
-    assert "has no hooks" in run("install", "zed", "--hooks", code=2)
+    refused = run("install", "zed", "--hooks", code=2)
+    assert "has no hooks" in refused
+    assert "nothing is archived by itself" in refused
     assert files_below(home) == {}
 
 
