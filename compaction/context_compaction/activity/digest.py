@@ -385,7 +385,11 @@ def is_failed(result: ToolResult | None) -> bool | None:
         return None
     if result.is_error:
         return True
-    found = _EXIT_STATUS.search(result_text(result)[-400:])
+    end = result_text(result)[-400:]
+    said = end.lower()
+    if "exit" not in said and "return" not in said:  # mostly, and a pattern takes its time
+        return False
+    found = _EXIT_STATUS.search(end)
     return found is not None and found.group(1) != "0"
 
 

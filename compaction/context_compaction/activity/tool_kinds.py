@@ -82,6 +82,15 @@ def words_of(name: str) -> frozenset[str]:
 
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
     """What `call` does; `extra_kinds` (tool name to kind) takes precedence."""
+    # Every layer and every writer asks it of the same call: it is worked out once.
+    known = cast("tuple[Mapping[str, str] | None, ToolUse] | None", call.known_use)
+    if known is None or known[0] is not extra_kinds:
+        known = extra_kinds, _use_of(call, extra_kinds)
+        object.__setattr__(call, "known_use", known)
+    return known[1]
+
+
+def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
     arguments = arguments_by_name(call.arguments)
     path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments, arguments)
     command = _command(call.arguments, arguments)

@@ -13,7 +13,7 @@ from context_compaction.archive import OutputInfo, OutputSlice
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.records import INLINE_LIMIT_BYTES
 from context_compaction.errors import ArchiveDamagedError, QueryError, SettingsError
-from context_compaction.messages.edits import Blob, output_id_of
+from context_compaction.messages.edits import OUTPUT_ID_HEX_DIGITS, OUTPUT_ID_PREFIX, Blob
 from context_compaction.messages.model import JsonObject
 
 
@@ -23,7 +23,8 @@ def describe_blob(blob: Blob) -> JsonObject:
     Raises:
         SettingsError: The blob's id is not that of its bytes.
     """
-    if output_id_of(blob.data) != blob.output_id:
+    figures = figures_of(blob)
+    if blob.output_id != OUTPUT_ID_PREFIX + figures["sha256"][:OUTPUT_ID_HEX_DIGITS]:
         raise SettingsError(
             f"The output id {blob.output_id!r} does not belong to these bytes. "
             "Make blobs with make_blob, which computes the id."
@@ -33,13 +34,13 @@ def describe_blob(blob: Blob) -> JsonObject:
         "media": blob.media_type,
         "tool": blob.tool_name,
         "call": blob.call_id,
-        **figures_of(blob),
+        **figures,
     }
 
 
 def figures_of(blob: Blob) -> JsonObject:
     """The part of a record's head that describes the bytes themselves."""
-    text = decode_text(blob.data)
+    text = None if blob.data.isascii() else decode_text(blob.data)
     return {
         "sha256": sha256(blob.data).hexdigest(),
         "bytes": len(blob.data),

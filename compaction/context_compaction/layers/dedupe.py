@@ -115,13 +115,16 @@ class _Newer:
         texts: By path and range ("" is the whole) the text of the newest read.
         contents: Path and text of every read, whatever its range was called.
         changed: Paths that were edited or written.
-        outputs: Tool, arguments and text of every answer.
+        outputs: By tool and text of an answer, the calls that got it: as they came, and then the
+            JSON of their arguments, which is made only where an answer comes again.
     """
 
     texts: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     contents: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     changed: set[str] = field(default_factory=set[str])
-    outputs: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    outputs: dict[tuple[str, str], tuple[list[ToolCall], set[str]]] = field(
+        default_factory=dict[tuple[str, str], tuple[list[ToolCall], set[str]]]
+    )
 
     def learn(self, item: _Seen) -> None:
         path, text = item.use.path, result_text(item.result)
@@ -132,7 +135,15 @@ class _Newer:
         elif path and item.use.kind == "read":
             self.texts.setdefault((path, item.use.range), text)
             self.contents.add((path, text))
-        self.outputs.add(_signature(item))
+        calls, _ = self.outputs.setdefault((item.call.name, text), ([], set()))
+        calls.append(item.call)
+
+    def repeats(self, item: _Seen) -> bool:
+        """Whether a call like that of `item` gave the same answer."""
+        calls, known = self.outputs.get((item.call.name, result_text(item.result)), ([], set()))
+        known.update(map(_arguments, calls))
+        calls.clear()
+        return bool(known) and _arguments(item.call) in known
 
 
 def _superseded(seen: list[_Seen]) -> list[tuple[_Seen, str]]:
@@ -181,12 +192,11 @@ def _reason(item: _Seen, newer: _Newer) -> str:
             return f"superseded by a later read of {path}"
         if path in newer.changed:
             return f"superseded by a later edit of {path}"
-    return REPEATED if _signature(item) in newer.outputs else ""
+    return REPEATED if newer.repeats(item) else ""
 
 
-def _signature(item: _Seen) -> tuple[str, str, str]:
-    arguments = json.dumps(item.call.arguments, sort_keys=True, default=str)
-    return item.call.name, arguments, result_text(item.result)
+def _arguments(call: ToolCall) -> str:
+    return json.dumps(call.arguments, sort_keys=True, default=str)
 
 
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)

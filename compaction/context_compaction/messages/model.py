@@ -97,7 +97,7 @@ class ToolCall:
     """The model's wish to run a tool.
 
     `arguments` is the parsed JSON value (an object in nearly every case), or the text itself where
-    it does not parse or the tool takes free text.
+    it does not parse or the tool takes free text. `known_use` is for `classify` alone.
     """
 
     call_id: str
@@ -105,6 +105,7 @@ class ToolCall:
     arguments: Any
     source: JsonObject | None = field(default=None, compare=False, repr=False)
     edited: bool = field(default=False, compare=False)
+    known_use: Any = field(default=None, init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

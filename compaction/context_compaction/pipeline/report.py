@@ -256,10 +256,8 @@ def receipt_of(
 
 
 def _edit_json(edit: Edit) -> JsonObject:
-    return {
-        **asdict(edit),
-        "pointers": list(edit.pointers),
-    }
+    named = {name: getattr(edit, name) for name in Edit.__slots__}
+    return named | {"pointers": list(edit.pointers)}
 
 
 def build_result(
