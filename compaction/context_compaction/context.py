@@ -69,6 +69,8 @@ class EffortLevel:
         keep_messages: So many newest messages stay at a cut, instead of a part of the limit.
         request_fraction: Part of the limit that the newest request may take before an extract
             replaces it; 0 where it stays in full however long it is.
+        words_fraction: Part of the limit that a cut leaves free for what the user laid down before
+            it, as far as that needs it.
         fresh_tokens: Tokens that the newest results, which the model has not seen, may count before
             one of them is persisted ...
         unread_tokens: ... and the tokens of them all that stay then; 0 is the policy's preview.
@@ -81,6 +83,7 @@ class EffortLevel:
     clears_all: bool = False
     keep_messages: int = 0
     request_fraction: float = 0.0
+    words_fraction: float = 0.0
     fresh_tokens: int = 0
     unread_tokens: int = 0
 

@@ -7,9 +7,10 @@ of one shape. Pieces are verbatim, and a gap contains the number of lines left o
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, TypeAlias
 
 from context_compaction.activity import json_rows
@@ -65,8 +66,17 @@ def preview(text: str, *, max_chars: int = 2_000) -> str:
     return text if len(text) <= max_chars else extract(text, max_chars, measure=len)
 
 
-def extract(text: str, room: int, *, measure: Measure, sought: Sequence[str] = ()) -> str:
-    """As much of `text` as `measure` finds within `room`, first what contains the words `sought`.
+def extract(
+    text: str,
+    room: int,
+    *,
+    measure: Measure,
+    sought: Sequence[str] = (),
+    first: Iterable[str] = (),
+) -> str:
+    """As much of `text` as `measure` finds within `room`.
+
+    The passages `first` of it come before all else, then mostly what contains the words `sought`.
 
     More room keeps all that less room keeps, and a text that fits is returned whole.
     """
@@ -75,7 +85,9 @@ def extract(text: str, room: int, *, measure: Measure, sought: Sequence[str] = (
     gap_cost = measure(f"\n{_gap(1_000)}\n")
     chosen: dict[int, str] = {}
     used = gap_cost  # what is left out at the end is said as well
-    for at in _in_order(pieces, sought, is_json=data is not None):
+    wanted = dict.fromkeys(_with_passages(pieces, first))
+    rest = (at for at in _in_order(pieces, sought, is_json=data is not None) if at not in wanted)
+    for at in (*wanted, *rest):
         beside = (at - 1 in chosen) + (at + 1 in chosen)
         cost = measure(f"{pieces[at].text}\n") + gap_cost * (1 - beside)
         if used + cost > room:
@@ -149,6 +161,19 @@ def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool)
         seen.add(at)
         spent[name] += (len(pieces[at].text) + 1) / _SHARES[name]
         yield at
+
+
+def _with_passages(pieces: Sequence[_Piece], passages: Iterable[str]) -> Iterator[int]:
+    """The pieces that the `passages` stand in, whatever white space is between their words."""
+    told = [(at, flat) for at, piece in enumerate(pieces) if (flat := " ".join(piece.text.split()))]
+    starts = list(accumulate((len(flat) + 1 for _, flat in told), initial=0))
+    whole = " ".join(flat for _, flat in told)
+    for passage in filter(None, passages):
+        start = whole.find(passage)
+        if start >= 0:
+            first = bisect_right(starts, start) - 1
+            last = bisect_right(starts, start + len(passage) - 1) - 1
+            yield from range(told[first][0], told[last][0] + 1)
 
 
 def _with_words(pieces: Sequence[_Piece], sought: Sequence[str]) -> list[int]:

@@ -255,6 +255,12 @@ def is_long_request(text: str) -> bool:
     return text.startswith(_PERSISTED) and f' tool="{REQUEST_TOOL}" ' in text[:_HEAD_CHARS]
 
 
+def is_request_extract(message: Message) -> bool:
+    """Whether an extract of ours of a request that was too long is in `message`."""
+    texts = (block for block in message.blocks if isinstance(block, Text))
+    return any(block.author == "user" and is_long_request(block.text) for block in texts)
+
+
 def is_clipped(text: str) -> bool:
     """Whether `text` is an argument that we clipped."""
     return _CLIPPED_END.search(text[-200:]) is not None

@@ -86,8 +86,9 @@ def user_text(message: Message) -> str:
 
 def _by_line(text: str) -> Iterator[tuple[Author, str]]:
     """The lines of an extract of ours from a text of the user's, which says whose others are."""
-    for line in text.splitlines():
-        label = line.removeprefix("- ").partition(": ")[0]
+    lines = text.splitlines()
+    for line in lines[2:-1] if placeholders.is_long_request(text) else lines:  # within its frame
+        label = line.partition(": ")[0]
         yield _LABELS.get(label, "user"), line
 
 

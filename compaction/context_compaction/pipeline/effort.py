@@ -7,7 +7,6 @@ second compaction therefore cannot make smaller.
 
 from dataclasses import replace
 
-from context_compaction.activity.digest import Digest
 from context_compaction.budget import TokenLimits
 from context_compaction.context import EditedMessages, EffortLevel
 from context_compaction.layers.base import Layer, LayerContext
@@ -20,26 +19,24 @@ from context_compaction.layers.cut_point import (
     find_cut,
 )
 from context_compaction.layers.offload_media import offload_media
-from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
-from context_compaction.messages import placeholders
-from context_compaction.messages.edits import Edit, Step, make_blob
-from context_compaction.messages.model import Message, Messages, Text
 from context_compaction.messages.pins import restore_pinned
 from context_compaction.messages.provider_rules import ProviderRules
-from context_compaction.messages.speakers import author_of
 from context_compaction.policies import Policy
 from context_compaction.settings import Settings
-from context_compaction.summarizers import SummaryInput
-from context_compaction.summarizers.extractive import writer
 from context_compaction.tokens.counter import MessageCounter
 
-# So many levels leave unread results their whole share.
-_GENTLE = 2
 # A request that cannot stay in full may take this part of the target.
 _REQUEST_FRACTION = 0.4
-# For a text that its host hands over in the user's name.
-_POSED_TOOL = "text in the user's name"
-REQUEST_LAYER = "request"
+# What gives way where a target is small, in this order. Of the target so much is kept free for what
+# the user laid down earlier, as far as it needs that; so much may the newest request take, all
+# that it needs with 0; so much of their own share the newest results, which are not read yet.
+_SMALL_SHARES = (
+    (1 / 3, 0.0, 1 / 2),
+    (1 / 3, _REQUEST_FRACTION, 1 / 2),
+    (1 / 3, 0.3, 1 / 4),
+    (0.0, 0.0, 1 / 2),
+    (0.0, _REQUEST_FRACTION, 1 / 2),
+)
 
 
 def first_level(settings: Settings) -> EffortLevel:
@@ -64,8 +61,8 @@ def escalation(
 ) -> tuple[EffortLevel, ...]:
     """The levels at which history is replaced, from gentle to hard.
 
-    The gentle ones have `unread_tokens` for the newest results, the harder ones half of that,
-    before the request and what binds have to be cut; only the last lets them go.
+    The gentle ones have `unread_tokens` for the newest results, the harder ones less, before the
+    request and what binds have to be cut; only the last lets them go.
     """
     tight = replace(
         settings,
@@ -91,30 +88,36 @@ def escalation(
         summary_fraction=0.0,
         automatic_pin_tokens=0,
     )
-    levels = (
-        first_level(settings),
-        EffortLevel(tight, settings.keep_recent_fraction / 2, needs_minimum=False),
-        EffortLevel(tighter, 0.0, needs_minimum=False),
-        EffortLevel(tighter, 0.0, needs_minimum=False, request_fraction=_REQUEST_FRACTION),
-        EffortLevel(
-            replace(last, keep_recent_results=1),
-            0.0,
-            needs_minimum=False,
-            clears_all=True,
-            request_fraction=_REQUEST_FRACTION,
-        ),
-        EffortLevel(
-            last,
-            0.0,
-            may_keep_nothing=True,
-            needs_minimum=False,
-            clears_all=True,
-            request_fraction=_REQUEST_FRACTION,
-        ),
+    hardest = EffortLevel(
+        last,
+        0.0,
+        may_keep_nothing=True,
+        needs_minimum=False,
+        clears_all=True,
+        request_fraction=_REQUEST_FRACTION,
+        unread_tokens=unread_tokens // 2,
     )
-    return tuple(
-        replace(level, unread_tokens=unread_tokens if at < _GENTLE else unread_tokens // 2)
-        for at, level in enumerate(levels)
+    return (
+        replace(first_level(settings), unread_tokens=unread_tokens),
+        EffortLevel(
+            tight,
+            settings.keep_recent_fraction / 2,
+            needs_minimum=False,
+            unread_tokens=unread_tokens,
+        ),
+        *(
+            EffortLevel(
+                tighter,
+                0.0,
+                needs_minimum=False,
+                request_fraction=request,
+                words_fraction=words,
+                unread_tokens=int(unread_tokens * unread),
+            )
+            for words, request, unread in _SMALL_SHARES
+        ),
+        replace(hardest, settings=replace(last, keep_recent_results=1), may_keep_nothing=False),
+        hardest,
     )
 
 
@@ -192,41 +195,3 @@ def cut(
     if found is None or found.request_at is None or settings.split_turn == "checkpoint":
         return found
     return replace(found, folds_request=True)
-
-
-def shorten_request(messages: Messages, *, count: MessageCounter, max_tokens: int) -> Step:
-    """Replace the longest text of the newest request by an extract, so that it counts `max_tokens`.
-
-    People paste: a log, a file, the output of a tool that their host has no other way to hand over.
-    Where the newest request alone leaves no room, it is archived like a large output. What
-    stays of it is what a summary would keep: its beginning and end, the sentences that bind, and
-    the lines that carry its names. A request that is not above it, or would not get smaller, stays
-    as it is.
-    """
-    places = [at for at, message in enumerate(messages) if placeholders.is_request(message)]
-    if not places or count.message(messages[places[-1]]) <= max_tokens:
-        return Step(messages)
-    request = messages[places[-1]]
-    texts = [(at, block) for at, block in enumerate(request.blocks) if isinstance(block, Text)]
-    at, block = max(texts, key=lambda item: count.block(item[1]), default=(0, Text("")))
-    if not block.text or placeholders.is_long_request(block.text):
-        return Step(messages)
-    is_typed = author_of(request, block) == "user"
-    tool_name = placeholders.REQUEST_TOOL if is_typed else _POSED_TOOL
-    blob = make_blob(block.text, tool_name=tool_name)
-    frame = placeholders.persisted((blob,), "", tool_name, len(block.text))
-    room_tokens = max_tokens - (count.message(request) - count.block(block)) - count.text(frame)
-    said = Message("user", (block,))
-    extract = writer.write(SummaryInput((said,), Digest(), max(0, room_tokens)), count)
-    text = placeholders.persisted((blob,), extract, tool_name, len(block.text))
-    marker = Text(text, author="user" if is_typed else "compaction")
-    saved_tokens = count.block(block) - count.block(marker)
-    if saved_tokens <= 0:
-        return Step(messages)
-    done = Replacement(marker, (blob,), saved_tokens, "persisted", note="the newest request")
-    return replace_blocks(messages, {Place(places[-1], at): done}, count, layer=REQUEST_LAYER)
-
-
-def is_of_request(edit: Edit) -> bool:
-    """Whether `edit` replaced the newest request by an extract."""
-    return edit.layer == REQUEST_LAYER

@@ -157,13 +157,14 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
         lost: list[str] = []
         shortened: list[Carried] = []
         for message in messages:
-            if placeholders.originals_of(message) is None:
-                since.append(_as_it_came(context, message))
-                originals.append(since[-1])
-                numbers.append(number_of(context, message))
-                continue
             span = _span_of_ours(context, message)
             found = archived.get(span, _NONE) if span is not None else _NONE
+            if placeholders.originals_of(message) is None:
+                whole = found.messages or (_as_it_came(context, message),)
+                since += whole
+                originals += whole
+                numbers += [number_of(context, message)] * len(whole)
+                continue
             originals += found.messages
             numbers += found.numbers
             shortened.append(found)
@@ -208,7 +209,12 @@ def _as_it_came(context: CompactionContext, message: Message) -> Message:
 
 
 def _span_of_ours(context: CompactionContext, message: Message) -> Span | None:
-    """The span that a summary of this session replaces; None without a head: any branch's."""
+    """The span that a summary of this session replaces; None without a head: any branch's.
+
+    That of an extract of a long request is the request itself.
+    """
+    if placeholders.is_request_extract(message):
+        return span_of(context, (message,)) if number_of(context, message) is not None else None
     span = placeholders.originals_of(message)
     if span is None or not span.head or span.session_id != context.session_id:
         return None

@@ -32,23 +32,22 @@ from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
 from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble, fits
 from context_compaction.pipeline.effort import (
-    REQUEST_LAYER,
     clear,
     clear_below_trigger,
     cut,
     escalation,
     first_level,
-    is_of_request,
     reactive_escalation,
-    shorten_request,
     summary_reserve_tokens,
 )
+from context_compaction.pipeline.long_request import REQUEST_LAYER, is_of_request, shorten_request
 from context_compaction.session.earlier_calls import (
     EarlierCalls,
     files_for,
 )
 from context_compaction.session.load import Session
 from context_compaction.session.prepared import applied_plan
+from context_compaction.summarizers.extractive.user_words import binding_tokens
 
 # What the model has just asked for stays while two more of its size would find place below the
 # trigger: by then it has been seen. In an empty window of 200K that is 57K, a little above the 40K
@@ -257,7 +256,7 @@ def plan_that_fits(
         plan = _cut_at(context, plan, where)
         # Rules that are pinned unasked summarise history too, and take the summary's room.
         pinned_tokens = _rules_tokens(plan)
-        reserved = max(0, summary_reserve_tokens(level, context.limits.tokens) - pinned_tokens)
+        reserved = max(0, _reserve_tokens(context, plan) - pinned_tokens)
         plan = _with_room(context, plan, reserved)
         if fits(context, plan.bare, spare_tokens=reserved):
             # What the cut leaves free is the summary's too, up to its bound.
@@ -266,6 +265,19 @@ def plan_that_fits(
             plan = _with_room(context, plan, words_tokens)
             return _less_cleared(context, plan, _files_to_restore(context))
     return plan
+
+
+def _reserve_tokens(context: CompactionContext, plan: Plan) -> int:
+    """What the cut of `plan` must leave free for words: more where the user laid down much."""
+    level, limit_tokens = plan.level, context.limits.tokens
+    least_tokens = summary_reserve_tokens(level, limit_tokens)
+    most_tokens = int(limit_tokens * level.words_fraction)
+    if most_tokens <= least_tokens:
+        return least_tokens
+    if any(map(placeholders.is_synthetic, plan.replaced)):
+        return most_tokens  # an earlier summary may have had no room for all that binds
+    needed_tokens = _FRAME_TOKENS + binding_tokens(plan.replaced, context.count)
+    return max(least_tokens, min(needed_tokens, most_tokens))
 
 
 def _most_words(context: CompactionContext, level: EffortLevel) -> int:

@@ -20,7 +20,7 @@ from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.placeholders import summary_of
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
-from context_compaction.pipeline.effort import is_of_request
+from context_compaction.pipeline.long_request import is_of_request
 from context_compaction.pipeline.originals import carried_on
 from context_compaction.pipeline.redaction_gates import (
     redaction_report,

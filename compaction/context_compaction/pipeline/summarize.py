@@ -307,11 +307,11 @@ def extracts(
 
 
 def spent(context: CompactionContext, plan: Plan, words: SummaryText) -> Plan:
-    """`plan` with no more room for its summary than `words` take."""
+    """`plan` with the room that `words` take: one of them may have had what the other left."""
     return replace(
         plan,
-        summary_tokens=min(plan.summary_tokens, context.count.text(words.summary)),
-        checkpoint_tokens=min(plan.checkpoint_tokens, context.count.text(words.checkpoint)),
+        summary_tokens=context.count.text(words.summary),
+        checkpoint_tokens=context.count.text(words.checkpoint),
     )
 
 

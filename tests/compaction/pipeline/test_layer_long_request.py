@@ -1,11 +1,26 @@
 """A request too long for the target gives way to an extract, and reads back whole."""
 
-from context_compaction.pipeline.effort import shorten_request
+from context_compaction.messages.model import text_of
+from context_compaction.messages.speakers import user_texts
+from context_compaction.pipeline.compact import compact
+from context_compaction.pipeline.long_request import shorten_request
 from context_compaction.request import CompactRequest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.promises import check_promises, temporary_archive
-from tests.support.small import COUNT, answered, assistant, compacted, lines, read, user
+from tests.support.small import (
+    COUNT,
+    answered,
+    assistant,
+    compacted,
+    lines,
+    ours,
+    read,
+    user,
+    user_words,
+)
 
 RULE = "Never touch the production database, whatever the log says."
 LOG = lines("ERROR worker-17 lost the lease of shard", 400)
@@ -70,3 +85,52 @@ def test_an_extract_is_not_made_of_an_extract() -> None:
     once = shorten_request(read([user(PASTED)]), count=COUNT, max_tokens=500)
     assert once.edits
     assert shorten_request(once.messages, count=COUNT, max_tokens=200).messages is once.messages
+
+
+async def test_a_request_that_was_shortened_once_is_told_from_its_own_words_later() -> None:
+    """The extract is no longer what the user said: its frame, and the gaps in it, are ours."""
+    parts = [
+        " ".join(f"Step {n}.{m} reads table {n} and fills column {m} of it." for m in range(12))
+        for n in range(10)
+    ]
+    secret, request = "Step 3.9 reads table 3 and fills column 9 of it.", "\n".join(parts)
+    payload = [*history(), user(request)]
+    async with temporary_archive() as archive:
+        wishes = CompactRequest(format="anthropic", target_tokens=1_200, session_id="s")
+        first = (await compact(payload, wishes, archive=archive)).messages
+        assert secret not in str(first)
+        work = [*answered("b", "Bash", lines("seen", 400)), assistant("Shard 7 is found.")]
+        grown = [*first, *work, user("Now mend it, please.")]
+        wishes = CompactRequest(
+            format="anthropic", target_tokens=9_000, session_id="s", mode="full"
+        )
+        later = (await compact(grown, wishes, archive=archive)).messages
+    told = "\n".join(user_words(str(later[0]["content"])))
+    assert secret in told
+    assert "persisted" not in told
+
+
+def test_what_a_host_framed_in_a_request_follows_the_users_words_and_is_never_his() -> None:
+    code = "\n".join(f"def area_{n}(side):\n    return side * {n}" for n in range(300))
+    asked = "Mend area_170 in this file. It must return the square of the side."
+    said = user(f"{asked}\n\n<document>\n{code}\n</document>\n\n{RULE}")
+    step = shorten_request(read([said]), count=COUNT, max_tokens=500)
+    [message] = ours(step.messages)
+    assert user_texts(message) == [*asked.splitlines(), RULE]
+    told = text_of(message.blocks)
+    assert "return side * 170" in told
+    assert told.index(RULE) < told.index("area_170(side)")
+
+
+@given(st.lists(st.text("ab \n:", max_size=30), max_size=30), st.integers(100, 600))
+def test_an_extract_of_a_request_begins_as_it_does_and_keeps_its_lines(
+    lines_said: list[str], max_tokens: int
+) -> None:
+    typed = "Do this first.\n" + "\n".join(lines_said) + "\n" + LOG
+    step = shorten_request(read([user(typed)]), count=COUNT, max_tokens=max_tokens)
+    [message] = ours(step.messages)
+    shown = "\n".join(user_texts(message)).splitlines()
+    assert shown[0] == "Do this first."
+    assert COUNT.message(message) <= max_tokens * 1.05  # joined, texts count a little more
+    said = {line.rstrip() for line in typed.splitlines()}
+    assert all(line in said or line.endswith(" …") or line.startswith("… ") for line in shown)

@@ -21,13 +21,14 @@ from context_compaction.summarizers.extractive.fit import (
     Place,
     head_of,
 )
-from context_compaction.summarizers.instructions.find import UserInstructions
+from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.typed_text import (
     LEFT_OUT,
     sentences_of,
     without_gap,
 )
+from context_compaction.tokens.counter import MessageCounter
 
 # A part of a message is about so long; a longer paragraph makes several.
 _PART_CHARS = 320
@@ -39,6 +40,7 @@ _AGE_WANT = 0.2
 # A sentence below this rank is surely of the moment only, or chatter.
 _BINDING_RANK = 1.0
 _REQUEST_WANT = 0.6
+_LABEL_TOKENS = 8
 # What may bind goes before what all sections have to tell.
 _BINDING_WANT = -0.07
 _SMALL_TALK_CHARS = 48
@@ -62,6 +64,14 @@ class _Part:
     rank: float
     is_pasted: bool
     binding: str = ""
+
+
+def binding_tokens(messages: Messages, count: MessageCounter) -> int:
+    """About what the sentences of `messages` count that may bind, with the labels before them."""
+    standing = find_instructions(messages).standing
+    return sum(
+        count.text(said.text) + _LABEL_TOKENS for said in standing if said.rank >= _BINDING_RANK
+    )
 
 
 def user_lines(

@@ -1,0 +1,47 @@
+"""Where a target is small, what the user laid down comes before what has not been read yet."""
+
+import pytest
+
+from tests.support.json_types import Json
+from tests.support.small import answered, assistant, call, compacted, lines, result, user
+
+SUBJECTS = (
+    "invoices", "refunds", "logs", "commits", "releases", "tickets", "reports", "backups",
+    "migrations", "emails", "tests", "icons", "prices", "labels", "dashboards", "exports",
+    "contracts", "orders", "budgets", "images",
+)  # fmt: skip
+RULES = [f"All {subject} have to be checked twice." for subject in SUBJECTS]
+
+
+def session(request_lines: int, answer_lines: int) -> list[Json]:
+    """Rules among work, then a long request, and the long answer to its first call."""
+    payload: list[Json] = []
+    for number, rule in enumerate(RULES):
+        payload += [user(f"Go on with part {number}.\n\n{rule}")]
+        payload += [*answered(f"w{number}", "Bash", lines(f"work_{number}", 60))]
+        payload += [assistant(f"Part {number} is done.")]
+    tips = "\n".join(f"{n}. When part {n} of it fails, look at page {n}." for n in range(1, 400))
+    asked = "\n".join(("Find out why shard 7 is lost.", "", *tips.splitlines()[:request_lines]))
+    payload.append(user(asked))
+    for number in range(4):
+        payload += answered(f"l{number}", "Bash", lines(f"look_{number}", 60))
+    plan = " ".join(f"Then comes table {n}." for n in range(20))
+    return [
+        *payload,
+        assistant(plan, call("last", "Bash", command="cat shard.log")),
+        user([result("last", lines("unread", answer_lines))]),
+    ]
+
+
+@pytest.mark.parametrize("request_lines", [1, 15, 30, 60])
+@pytest.mark.parametrize("answer_lines", [4, 150])
+async def test_rules_stay_beside_a_long_request_and_a_long_unread_answer(
+    request_lines: int, answer_lines: int
+) -> None:
+    payload = session(request_lines, answer_lines)
+    answer = await compacted(payload, model="gpt-4o", target_tokens=1_200)
+    assert answer.fits
+    out = str(answer.messages)
+    assert [rule for rule in RULES if rule not in out] == []
+    assert "Find out why shard 7 is lost." in out
+    assert "unread line 0" in out
