@@ -361,7 +361,9 @@ def read(context: click.Context, /, pointer: str, **part: Any) -> None:
 
 
 @main.command()
-@click.option("--of", "session", help="Only this session and its sub-agents, with their tokens.")
+@click.option(
+    "--of", "session", metavar="S", help="Only this session and its sub-agents, with their tokens."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.pass_context
 def sessions(context: click.Context, session: str | None, as_json: bool) -> None:

@@ -9,8 +9,10 @@ import re
 from context_compaction.archive import Archive
 from context_compaction.errors import NotFoundError, QueryError, SettingsError
 
-_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _SHOWN_CHARS = 8
+# A UUID of version 7 begins with its time in milliseconds, which eight digits tell to a minute.
+_SHOWN_CHARS_OF_TIMED = len("019a1b2c-3d4e")
 _MIN_CHARS = 4
 _POINTER = re.compile(r"transcript://(.+)/messages/(\d+)(?:-(\d+))?(@\w+)?\Z")
 _SHORT_POINTER = re.compile(r"([^/\s]+)/(\d+)(?:-(\d+))?(@\w+)?\Z")
@@ -18,8 +20,11 @@ _PAGE_SIZE = 500
 
 
 def short_session(session_id: str) -> str:
-    """The first eight characters of a UUID; any other id as it is."""
-    return session_id[:_SHOWN_CHARS] if _UUID.fullmatch(session_id) else session_id
+    """The first eight characters of a UUID, thirteen of a timed one; any other id as it is."""
+    found = _UUID.fullmatch(session_id)
+    if found is None:
+        return session_id
+    return session_id[: _SHOWN_CHARS_OF_TIMED if found[1] == "7" else _SHOWN_CHARS]
 
 
 def short_pointer(pointer: str) -> str:

@@ -13,8 +13,10 @@ def token() -> None:
 
 
 @token.command("create")
-@click.option("--tenant", default="default", show_default=True, help="Whose archive it opens.")
-@click.option("--user", required=True, help="Whose it is, for the audit log.")
+@click.option(
+    "--tenant", metavar="NAME", default="default", show_default=True, help="Whose archive it opens."
+)
+@click.option("--user", metavar="NAME", required=True, help="Whose it is, for the audit log.")
 @click.option(
     "--scope",
     "scopes",
@@ -22,8 +24,9 @@ def token() -> None:
     type=click.Choice(("read", "write", "admin")),
     default=("read", "write"),
     show_default=True,
+    help="What it allows; may be given again.",
 )
-@click.option("--days", type=float, help="How long it is good; for ever if left out.")
+@click.option("--days", type=float, metavar="N", help="How long it is good; for ever if left out.")
 @click.pass_context
 def token_create(context: click.Context, /, **wanted: Any) -> None:
     """Make a token and print it; it is shown only now."""
@@ -33,7 +36,7 @@ def token_create(context: click.Context, /, **wanted: Any) -> None:
 
 
 @token.command("list")
-@click.option("--tenant", default="default", show_default=True)
+@click.option("--tenant", metavar="NAME", default="default", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
@@ -45,7 +48,7 @@ def token_list(context: click.Context, tenant: str, as_json: bool) -> None:
 
 @token.command("revoke")
 @click.argument("token_ids", nargs=-1, required=True)
-@click.option("--tenant", default="default", show_default=True)
+@click.option("--tenant", metavar="NAME", default="default", show_default=True)
 @click.pass_context
 def token_revoke(context: click.Context, token_ids: tuple[str, ...], tenant: str) -> None:
     """Let tokens in no longer, from some seconds on."""

@@ -413,6 +413,18 @@ def test_a_conversion_does_not_take_the_short_name_of_its_session(
     assert run("pin", "0a1b2c3d").stdout == f"Kept: {session}\n"
 
 
+def test_timed_sessions_of_one_minute_are_told_apart_when_printed_short(
+    run: Run, transcript: Path
+) -> None:
+    for at in ("3d4e", "9f00"):
+        session = f"019a1b2c-{at}-7000-8000-123456789abc"
+        run("compact", transcript, "--mode", "record", "--session", session)
+    hits = run("search", "value_3_17").stdout.splitlines()[::2]
+    assert {hit.split("/")[0] for hit in hits} == {"019a1b2c-3d4e", "019a1b2c-9f00"}
+    for hit in hits:
+        assert run("read", hit.split()[0]).stdout
+
+
 def test_a_plan_with_resume_says_how_to_have_the_session(run: Run, transcript: Path) -> None:
     done = run("compact", transcript, "--mode", "plan", "--resume", "claude-code")
     assert "this was a plan" in done.stdout
