@@ -6,20 +6,17 @@ a call its layers weigh the same messages again and again.
 
 import hashlib
 import marshal
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, wraps
 from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from cachetools import LRUCache
-
 from context_compaction.messages.model import compact_json
 
-MAX_ENTRIES = 50_000  # about 8 MB
-# A shorter text is its own key; of a longer one the cache keeps a hash, not the text.
-HASH_FROM_CHARS = 200
+MAX_ENTRIES = 50_000  # about 8 MB: no key is longer than a hash
 
-Key: TypeAlias = str | bytes | int
+Key: TypeAlias = bytes | int
 _T = TypeVar("_T")
 
 
@@ -30,17 +27,23 @@ class RecentCache(Generic[_T]):
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
-        self._values: LRUCache[Key, _T] = LRUCache(max_entries)
+        self._max_entries = max_entries
+        self._values: OrderedDict[Key, _T] = OrderedDict()
         self._lock = Lock()
 
     def get_or_compute(self, key: Key, compute: Callable[[], _T]) -> _T:
         """The value under `key`, computed where it is not known (or no longer)."""
+        values = self._values
         with self._lock:
-            value = self._values.get(key)
-        if value is None:
-            value = compute()
-            with self._lock:
-                self._values[key] = value
+            value = values.get(key)
+            if value is not None:
+                values.move_to_end(key)
+                return value
+        value = compute()
+        with self._lock:
+            values[key] = value
+            if len(values) > self._max_entries:
+                values.popitem(last=False)
         return value
 
 
@@ -76,9 +79,7 @@ def cache_for(method: str) -> CountCache:  # noqa: ARG001 - the key of the cache
 
 
 def text_key(text: str) -> Key:
-    """The key of `text`."""
-    if len(text) <= HASH_FROM_CHARS:
-        return text
+    """The key of `text`: its hash, so that a cache keeps no texts."""
     # Python keeps it with the text, so a text is hashed once however often it is asked for. Who
     # does not know this process's secret can make no two texts alike.
     return hash(text) << 32 | len(text)
