@@ -3,15 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from math import isfinite
 from typing import Any
 
 from context_compaction.archive import NO_SEQ, AppendResult, ContextEntry, StandingContext
+from context_compaction.archive.documents import role_of, tools_of
 from context_compaction.archive.history_tree import Placed
+from context_compaction.archive.records import Record
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import InvalidMessageError, NotFoundError, SettingsError
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, content_hash
 from context_compaction.messages.model import JsonObject, Message
+
+_DAY_SECONDS = 86_400.0  # clocks may differ by as much
 
 
 def placed_in(
@@ -104,6 +109,61 @@ def hash_source(
     except RecursionError:
         problem = "it nests too deeply to be written as JSON"
         raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
+
+
+def new_records(
+    placed: Placed,
+    seqs: Sequence[int],
+    messages: Sequence[Message],
+    bodies: Mapping[int, str],
+    contents: Sequence[str],
+    chain: Sequence[str],
+    after: str,
+    *,
+    format: str,
+    now_seconds: float,
+) -> dict[int, Record]:
+    """The records of what is new of a list placed as in `placed`, by the position of each.
+
+    `bodies` has those of the new messages, by position too.
+    """
+    first = min(bodies, default=len(messages))
+    tools = tools_of(messages, first)
+    written = {
+        at: Record(
+            {
+                "kind": "message",
+                "ts": _timestamp(messages[at], now_seconds),
+                "at": now_seconds,
+                "seq": seqs[at],
+                "hash": contents[at],
+                "parent": chain[at - 1] if at else after,
+                "format": format,
+                "role": role_of(messages[at]),
+                "tools": tools[at - first],
+            },
+            body,
+        )
+        for at, body in bodies.items()
+    }
+    return written | {
+        repeat.start: Record({
+            "kind": "run",
+            "ts": now_seconds,
+            "head": chain[repeat.stop - 1],
+            "parent": chain[repeat.start - 1] if repeat.start else after,
+            "source": repeat.source,
+            "count": repeat.stop - repeat.start,
+        })
+        for repeat in placed.repeats
+    }
+
+
+def _timestamp(message: Message, now_seconds: float) -> float:
+    """The time of a message: its own timestamp, unless that lies in the future."""
+    seconds = message.timestamp_seconds
+    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + _DAY_SECONDS
+    return seconds if seconds is not None and is_sane else now_seconds
 
 
 def in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> list[ContextEntry]:

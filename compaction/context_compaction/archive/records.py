@@ -82,10 +82,34 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
     lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
     gets one more "$", which `internalise` removes.
     """
+    return measured(value, put)[0]
+
+
+def measured(value: Any, put: Callable[[bytes], str]) -> tuple[str, int | None]:
+    """What `externalise` returns, and the UTF-8 bytes of the value's own JSON without white space.
+
+    None where there are other characters than ASCII in it: these are escaped here.
+    """
     text = ascii_json(value)
+    size_bytes = len(text) if _is_ascii(value) else None
     if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
-        return text
-    return ascii_json(_externalise(value, put))
+        return text, size_bytes
+    return ascii_json(_externalise(value, put)), size_bytes
+
+
+def _is_ascii(value: Any) -> bool:
+    waiting = [value]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, str):
+            if not inner.isascii():
+                return False
+        elif is_object(inner):
+            waiting += inner
+            waiting += inner.values()
+        elif is_list(inner):
+            waiting += inner
+    return True
 
 
 def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:

@@ -5,7 +5,7 @@ Everything blocks and runs in one thread at a time, which the opener of an archi
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from math import isfinite
+from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from context_compaction.archive import (
@@ -23,7 +23,7 @@ from context_compaction.archive import (
     part_of,
 )
 from context_compaction.archive.counts import counts_in, counts_record
-from context_compaction.archive.documents import message_text, role_of, title_of, tools_of
+from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.history_tree import Placed
 from context_compaction.archive.outputs import (
@@ -38,11 +38,18 @@ from context_compaction.archive.placement import (
     entry_of,
     hash_source,
     in_own_words,
+    new_records,
     placed_in,
     result_of,
     shares_too_little,
 )
-from context_compaction.archive.records import LoggedRecord, Record, ascii_json, externalise
+from context_compaction.archive.records import (
+    LoggedRecord,
+    Record,
+    ascii_json,
+    externalise,
+    measured,
+)
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import (
     ArchiveDamagedError,
@@ -59,7 +66,6 @@ from context_compaction.redaction import redact_blob, redact_json
 from context_compaction.request import check_session_id
 
 _COPIED_BYTES = 16 * 1024 * 1024  # of outputs that are copied by one call
-_DAY_SECONDS = 86_400.0  # clocks may differ by as much
 _NONE = None, None
 
 
@@ -165,41 +171,30 @@ class TranscriptStore(Generic[S]):
             if shares_too_little(result, least_shared):
                 return answer_of(state, result, standing)
             self._sync_before(state, placed, chain, after)
-            first = placed.seqs.index(None) if None in placed.seqs else len(chain)
-            tools = tools_of(messages, first)
-            new = {
-                index: Record(
-                    {
-                        "kind": "message",
-                        "ts": _timestamp(messages[index], now_seconds),
-                        "at": now_seconds,
-                        "seq": result.seqs[index],
-                        "hash": contents[index],
-                        "parent": chain[index - 1] if index else after,
-                        "format": format,
-                        "role": role_of(messages[index]),
-                        "tools": tools[index - first],
-                    },
-                    externalise(sources[index], self.blobs.put),
-                )
-                for index, seq in enumerate(placed.seqs)
+            bodies = {
+                at: measured(sources[at], self.blobs.put)
+                for at, seq in enumerate(placed.seqs)
                 if seq is None
-            } | {
-                repeat.start: Record({
-                    "kind": "run",
-                    "ts": now_seconds,
-                    "head": chain[repeat.stop - 1],
-                    "parent": chain[repeat.start - 1] if repeat.start else after,
-                    "source": repeat.source,
-                    "count": repeat.stop - repeat.start,
-                })
-                for repeat in placed.repeats
             }
+            new = new_records(
+                placed,
+                result.seqs,
+                messages,
+                {at: body for at, (body, _) in bodies.items()},
+                contents,
+                chain,
+                after,
+                format=format,
+                now_seconds=now_seconds,
+            )
             if new:
                 records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
-                told = zip(keys, counts, strict=False)  # it may have none
-                made = {key: count for key, count in told if count is not None}
+                counted_now = zip(keys, counts, strict=False)  # it may have none
+                made = {key: count for key, count in counted_now if count is not None}
                 seconds = records[-1].head["ts"]
+                if not self._redacts:
+                    sizes = {at: size_bytes for at, (_, size_bytes) in bodies.items()}
+                    result = replace(result, request_bytes=sizes)
                 record = counts_record(state, counted_by, format, made, seconds)
                 records += [] if record is None else [record]
                 self._sessions.write(state, session_id, parent_session_id, records)
@@ -571,13 +566,6 @@ def no_session(session_id: str) -> NotFoundError:
     return NotFoundError(
         f"The archive holds no session {session_id!r}. List the sessions to see its ids."
     )
-
-
-def _timestamp(message: Message, now_seconds: float) -> float:
-    """The time of a message: its own timestamp, unless that lies in the future."""
-    seconds = message.timestamp_seconds
-    is_sane = seconds is not None and isfinite(seconds) and seconds < now_seconds + _DAY_SECONDS
-    return seconds if seconds is not None and is_sane else now_seconds
 
 
 def _is_stored(state: TranscriptState, head: JsonObject) -> bool:

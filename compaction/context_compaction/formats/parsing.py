@@ -60,14 +60,10 @@ def nests_deeper(value: object, max_levels: int) -> bool:
         for holder in level:
             fields, items = object_or_none(holder), list_or_none(holder)
             inner += fields.values() if fields is not None else items or ()
-        level = list(filter(_is_holder, inner))
+        level = [value for value in inner if isinstance(value, (dict, list))]
         if not level:
             return False
     return True
-
-
-def _is_holder(value: object) -> bool:
-    return isinstance(value, dict | list)
 
 
 def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:

@@ -175,6 +175,11 @@ class MessageCounter:
         """Tokens of a text."""
         return self.cache.get_or_compute(text_key(text), lambda: self.counter.count(text))
 
+    def learn_bytes(self, message: Message, size_bytes: int) -> None:
+        """Take over the bytes of a host's message in a request, in this call."""
+        if self.message_bytes is not None:
+            self.message_bytes.learn(message, size_bytes)
+
     def block(self, block: Block) -> int:
         """Tokens of a block."""
         if self.block_tokens is None:

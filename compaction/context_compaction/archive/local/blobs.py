@@ -10,7 +10,6 @@ from context_compaction.archive.local.durable_files import (
     put_file,
     read_at,
     sync_folder,
-    sync_folders,
 )
 from context_compaction.errors import NotFoundError
 
@@ -40,11 +39,12 @@ class BlobStore(Blobs):
                 put_file(path, pack(data))
             # Another process may have written it, or made the folder, a moment ago, and the name
             # not be durable yet. A folder's own name needs that once, as it is never removed.
-            if path.parent not in self._durable:
-                sync_folders(path.parent, self._folder.parent)
-                self._durable.add(path.parent)
-            elif not is_new:
+            if not is_new:
                 sync_folder(path.parent)
+            for folder in (path.parent, self._folder):
+                if folder not in self._durable:
+                    sync_folder(folder.parent)
+                    self._durable.add(folder)
         if is_new:
             return digest
         if self.table(digest).size_bytes != len(data):
