@@ -89,9 +89,10 @@ class Services:
             process.terminate()
             process.communicate(timeout=60)
 
-    def token(self) -> str:
+    def token(self, tenant: str = "default") -> str:
+        named = ["--tenant", tenant, "--user", "agents"]
         done = subprocess.run(
-            [*COMMAND, "--archive", self.address, "token", "create", "--user", "agents"],
+            [*COMMAND, "--archive", self.address, "token", "create", *named],
             capture_output=True,
             text=True,
             check=True,

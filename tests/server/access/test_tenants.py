@@ -1,0 +1,388 @@
+"""Nothing of one tenant shows to another: what is somebody else's answers as what never was.
+
+A real service on a real PostgreSQL is asked by a thief, once for what the owner has and once for
+what nobody has. Both answers must be the same to the byte, but for the name that was asked for, and
+cost the database the same statements. So there is nothing to be learnt from an answer, nor from how
+long it takes; benchmarks/foreign.py measures that time.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from context_compaction import open_archive
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from tests.support.counting_proxy import Statements, counted
+from tests.support.postgres import database
+
+pytestmark = pytest.mark.slow
+
+COMMAND = [sys.executable, "-m", "mcp_server_compaction"]
+HOST = "compaction.example.org"
+VERSION = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+MARKS = ("treasure", "beneath the oak", "captains_log")
+_numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What something is asked for by."""
+
+    session: str
+    output: str
+    head: str
+
+    def put_into(self, value: Any) -> Any:
+        """`value`, with these for {session}, {output} and {head}, and a long text for {long}."""
+        match value:
+            case str():
+                for name in ("session", "output", "head"):
+                    value = value.replace(f"{{{name}}}", getattr(self, name))
+                return value.replace("{long}", "line of the treasure map\n" * 3_000)
+            case [*items]:
+                return [self.put_into(item) for item in items]
+            case {**fields}:
+                return {key: self.put_into(item) for key, item in fields.items()}
+            case _:
+                return value
+
+    def taken_out_of(self, text: str) -> str:
+        """`text` as it would be for any names."""
+        for name in astuple(self):
+            for form in (name, name.replace("-", " ").replace("_", " ")):  # or as a query's words
+                text = text.replace(form, "NAME")
+        return text
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request: of MCP where it has a `body` and a `method`, of plain HTTP else."""
+
+    path: str
+    method: str = ""
+    body: Any = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether the session that it names may be one's own afterwards."""
+        return self.path.startswith("/upload") or (
+            self.method == "tools/call"
+            and self.body["name"] in ("compact_messages", "persist_large_output")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A service, what its database is asked, and the tokens of an owner and of a thief."""
+
+    base: str
+    statements: Statements
+    owner: str
+    thief: str
+    known: Names
+    cursor: str
+
+    def answer(self, token: str, ask: Ask) -> httpx2.Response:
+        headers = {"Host": HOST, "Authorization": f"Bearer {token}"}
+        if ask.method:
+            params = {**ask.body, "_meta": META}
+            named = ask.body.get("name") or ask.body.get("uri")
+            headers |= {
+                "Accept": "application/json, text/event-stream",
+                "MCP-Protocol-Version": VERSION,
+                "Mcp-Method": ask.method,
+                **({"Mcp-Name": named} if named else {}),
+            }
+            request = {"jsonrpc": "2.0", "id": 1, "method": ask.method, "params": params}
+            return httpx2.post(f"{self.base}/mcp", json=request, headers=headers, timeout=60)
+        if ask.body is None:
+            return httpx2.get(f"{self.base}{ask.path}", headers=headers, timeout=60)
+        return httpx2.post(f"{self.base}{ask.path}", content=ask.body, headers=headers, timeout=60)
+
+    def call(self, token: str, tool: str, **arguments: Any) -> dict[str, Any]:
+        done = self.answer(token, Ask("", "tools/call", {"name": tool, "arguments": arguments}))
+        assert done.status_code == 200, done.text
+        data = [line[6:] for line in done.text.splitlines() if line.startswith("data: ")]
+        result: dict[str, Any] = json.loads(data[0] if data else done.text)["result"]
+        assert not result.get("isError"), result
+        return result
+
+    def seen(self, names: Names, ask: Ask) -> tuple[Any, ...]:
+        """What the thief sees of a request, without the names; and what the database was asked."""
+        filled = Ask(*names.put_into([ask.path, ask.method, ask.body]))
+        self.statements.take()
+        done = self.answer(self.thief, filled)
+        # A token is looked up every five seconds, which is no part of it.
+        told = "\n".join(self.statements.take()).split("BEGIN")
+        asked = [one for one in told if "access_token" not in one]
+        text = names.taken_out_of(done.text)
+        shown = {name: done.headers.get(name) for name in ("content-type", "location", "link")}
+        return done.status_code, shown, text, asked
+
+
+def _says(text: str) -> list[dict[str, Any]]:
+    call = {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "captains_log"}}
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": f"{text}\n" * 400}
+    return [
+        {"role": "user", "content": f"{text} " * 40},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": f"I have read it: {text}. " * 30},
+        {"role": "user", "content": "And now?"},
+    ]
+
+
+@contextmanager
+def _service(address: str, folder: Path) -> Generator[str]:
+    environment = {**os.environ, "MCP_COMPACTION_ARCHIVE": address, "XDG_DATA_HOME": str(folder)}
+    where = ["--host", "0.0.0.0", "--port", "0", "--public-url", f"https://{HOST}"]
+    process = subprocess.Popen(
+        [*COMMAND, "serve", "--http", *where], stderr=subprocess.PIPE, env=environment, text=True
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line.startswith("Serving on "), line + process.stderr.read()
+    try:
+        yield f"http://127.0.0.1:{line.split(' as ')[0].rsplit(':', 1)[-1]}"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+async def _head_of(address: str, session: str) -> str:
+    async with open_archive(address) as archive:
+        (history, *_), _ = await archive.branches(session)
+        return history.head
+
+
+@pytest.fixture(scope="module")
+def served(
+    postgres_server: str, postgres_template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Generator[Served]:
+    folder = tmp_path_factory.mktemp("tenants")
+    with (
+        database(postgres_server, f"tenants_{os.getpid()}", postgres_template) as address,
+        counted(address) as statements,
+        _service(statements.address, folder) as base,
+    ):
+
+        def token(tenant: str) -> str:
+            named = ("--tenant", tenant, "--user", "robin")
+            scopes = [word for scope in ("read", "write", "admin") for word in ("--scope", scope)]
+            made = subprocess.run(
+                [*COMMAND, "--archive", address, "token", "create", *named, *scopes],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert made.returncode == 0, made.stderr
+            return made.stdout.strip()
+
+        owner, thief = token("owner"), token("thief")
+        asks = Served(base, statements, owner, thief, Names("", "", ""), "")
+        session = "vault-70000002"
+        for name in ("vault-70000000", "vault-70000001", session):
+            told = [*_says("the treasure lies beneath the oak"), *_says("the treasure is gold")]
+            for mode in ("record", "full"):
+                asks.call(owner, "compact_messages", session_id=name, messages=told, mode=mode)
+        long = "\n".join(f"line {at} of the treasure map" for at in range(4_000))
+        kept = asks.call(owner, "persist_large_output", output=long, session_id=session)
+        page = asks.call(owner, "search_transcript", query="treasure", limit=1)
+        found = page["structuredContent"]
+        head = anyio.run(_head_of, f"{address}&tenant=owner", session)
+        asks.call(thief, "compact_messages", session_id="mine", messages=_says("a crow bar"))
+        known = Names(session, kept["structuredContent"]["output_id"], head)
+        yield Served(base, statements, owner, thief, known, found["next_cursor"])
+
+
+POINTERS = [
+    "{output}",
+    "output://{output}",
+    "output://{output}/lines/1-5",
+    "transcript://{session}/messages/0-3",
+    "transcript://{session}/messages/1",
+    "transcript://{session}/messages/0-3@{head}",
+    "transcript://{session}/files",
+    "transcript://{session}/files/captains_log",
+    "transcript://{session}/files/captains_log@2",
+    "transcript://{session}@{head}/files/captains_log",
+    "transcript://{session}/receipts",
+    "transcript://{session}/receipts/0",
+    "transcript://{session}/receipts/last",
+    "transcript://{session}/context",
+]
+PAGES = [
+    "/sessions/{session}",
+    "/sessions/{session}?head={head}",
+    "/sessions/{session}/figures",
+    "/sessions/{session}/messages/0-3",
+    "/sessions/{session}/messages/2",
+    "/sessions/{session}/messages/2/0",
+    "/sessions/{session}/compactions",
+    "/sessions/{session}/compactions/1",
+    "/sessions/{session}/branches",
+    "/sessions/{session}/branches/{head}-{head}",
+    "/sessions/{session}/timeline",
+    "/sessions/{session}/context",
+    "/sessions/{session}/keep",
+    "/sessions/{session}/export?as=jsonl",
+    "/sessions/{session}/export?as=html",
+    "/sessions/{session}/delete",
+    "/outputs/{output}",
+    "/search?q=treasure&session_id={session}",
+    "/search?q={session}",
+    "/search?q={output}",
+    "/archive/prune?days=1",
+]
+QUERIES = ["treasure", "beneath the oak", "captains_log", "{session}", "{output}", "treas*"]
+NUMBERS = st.integers(-3, 5_000)
+
+
+def _of_tool(tool: str, **arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[Ask]:
+    """Calls of a tool, with some of the arguments that may be left out."""
+    needed = {key: value for key, value in arguments.items() if not key.startswith("_")}
+    others = {key[1:]: value for key, value in arguments.items() if key.startswith("_")}
+    given = st.fixed_dictionaries(needed, optional=others)
+    return given.map(lambda some: Ask("", "tools/call", {"name": tool, "arguments": some}))
+
+
+reads = _of_tool(
+    "read_persisted_output",
+    output_id=st.sampled_from(POINTERS),
+    _start_line=NUMBERS,
+    _limit=st.integers(1, 400),
+    _pattern=st.sampled_from(["treasure", "o.k", "line \\d+"]),
+    _tail=st.integers(1, 50),
+)
+searches = _of_tool(
+    "search_transcript",
+    query=st.sampled_from(QUERIES),
+    _session_id=st.just("{session}"),
+    _kind=st.sampled_from(["words", "phrase", "regex"]),
+    _order=st.sampled_from(["relevance", "recent"]),
+    _role=st.sampled_from(["user", "assistant", "tool"]),
+    _limit=st.integers(1, 20),
+)
+compactions = _of_tool(
+    "compact_messages",
+    session_id=st.just("{session}"),
+    _mode=st.sampled_from(["auto", "plan", "micro", "full", "record"]),
+    _new_messages=st.just([{"role": "user", "content": "go on"}]),
+    _messages=st.sampled_from([_says("the treasure is gold"), _says("a crow bar")]),
+    _options=st.sampled_from([{}, {"parent_session_id": "{session}"}]),
+)
+persists = _of_tool(
+    "persist_large_output",
+    output=st.sampled_from(["{long}", "short"]),
+    session_id=st.just("{session}"),
+)
+resources = st.sampled_from([
+    *POINTERS,
+    "transcript://{session}",
+]).map(lambda uri: Ask("", "resources/read", {"uri": uri}))
+
+
+def _completion(name: str, typed: str) -> Ask:
+    body = {
+        "ref": {"type": "ref/resource", "uri": "transcript://{session_id}"},
+        "argument": {"name": name, "value": typed},
+        "context": {"arguments": {"session_id": "{session}"}},
+    }
+    return Ask("", "completion/complete", body)
+
+
+def _page(path: str, suffix: str) -> Ask:
+    return Ask(path + (("&" if "?" in path else "?") + suffix if suffix else ""))
+
+
+completions = st.builds(
+    _completion,
+    st.sampled_from(["session_id", "output_id", "start", "stop"]),
+    st.sampled_from(["{session}", "{output}", ""]),
+)
+pages = st.builds(_page, st.sampled_from(PAGES), st.sampled_from(["", "format=json", "part=1"]))
+DELETE = Ask("/sessions/{session}/delete", body="session={session}")
+posts = st.sampled_from([DELETE, Ask("/sessions/{session}/retain", body="keep=yes")])
+uploads = st.sampled_from([
+    Ask("/upload/outputs?session_id={session}", body="{long}"),
+    Ask("/upload/transcripts?session_id={session}", body=json.dumps(_says("a crow bar"))),
+    Ask(
+        "/upload/transcripts?session_id={session}&parent_session_id={session}",
+        body=json.dumps(_says("a crow bar")),
+    ),
+])
+
+
+@given(
+    ask=st.one_of(
+        reads, searches, compactions, persists, resources, completions, pages, posts, uploads
+    )
+)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+def test_what_is_somebody_elses_answers_as_what_never_was(served: Served, ask: Ask) -> None:
+    number = next(_numbers)
+    digest = sha256(b"%d" % number).hexdigest()
+    # Of the same shape as the real ones, and never there.
+    missing = Names(
+        f"vault-{number + 90_000_000}",
+        f"o_{digest[: len(served.known.output) - 2]}",
+        digest[-len(served.known.head) :],
+    )
+    note(str(ask))
+    seen: list[list[tuple[Any, ...]]] = []
+    for names in (served.known, missing):
+        # What was written made a session of the thief's own, which goes again.
+        asks = [ask, DELETE] if ask.writes else [ask]
+        seen.append([served.seen(names, one) for one in asks])
+    foreign, never = seen
+    assert foreign == never
+    assert ask.writes or not any(mark in foreign[0][2] for mark in MARKS if mark not in str(ask))
+
+
+def test_the_owner_has_all_that_the_thief_asked_for(served: Served) -> None:
+    """Else the same answers would say nothing; after the thief has written and deleted as well."""
+    for pointer in POINTERS:
+        asked = served.known.put_into(pointer)
+        text = json.dumps(served.call(served.owner, "read_persisted_output", output_id=asked))
+        assert any(mark in text for mark in (*MARKS, "vault")), pointer
+    for path in PAGES:
+        ask = Ask(served.known.put_into(path))
+        page = served.answer(served.owner, ask)
+        assert page.status_code in (200, 303), (path, page.text)
+    for ask in (
+        Ask("", "resources/list", {}),
+        _completion("session_id", "vault"),
+        Ask("/"),
+        Ask("/archive"),
+        Ask("/archive/prune?days=0&format=json"),
+        Ask(
+            "",
+            "tools/call",
+            {
+                "name": "search_transcript",
+                "arguments": {"query": "treasure", "limit": 1, "cursor": served.cursor},
+            },
+        ),
+    ):
+        assert "vault" in served.answer(served.owner, ask).text, ask
+        stolen = served.answer(served.thief, ask)
+        assert stolen.status_code in (200, 202, 303), stolen.text
+        assert not any(mark in stolen.text for mark in ("vault", *MARKS[1:])), ask

@@ -1,0 +1,114 @@
+"""A way to a PostgreSQL server that notes each statement which goes over it."""
+
+import socket
+import struct
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from psycopg.conninfo import conninfo_to_dict
+
+_END_SECONDS = 30.0
+
+
+class Statements:
+    """What was asked, in its order, whichever connection it came over.
+
+    Attributes:
+        address: How to connect over this way.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._asked: list[str] = []
+
+    def add(self, statement: str) -> None:
+        with self._lock:
+            self._asked.append(statement)
+
+    def take(self) -> list[str]:
+        """What was asked since the last time."""
+        with self._lock:
+            taken, self._asked = self._asked, []
+        return taken
+
+
+@contextmanager
+def counted(address: str) -> Generator[Statements]:
+    """A socket in a folder of its own that passes everything on to the server at `address`."""
+    known = conninfo_to_dict(address)
+    host, port = str(known.get("host") or "localhost"), int(known.get("port") or 5432)
+    with TemporaryDirectory(prefix="way-", dir="/tmp") as folder:
+        parts = urlsplit(address)
+        name = parts.netloc.rpartition("@")[0]
+        query = f"host={quote(folder, safe='')}&port=5432&sslmode=disable"
+        way = urlunsplit(parts._replace(netloc=f"{name}@", query=query))
+        statements = Statements(way)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(Path(folder) / ".s.PGSQL.5432"))
+        listener.listen()
+        ways: list[threading.Thread] = []
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    ways.append(threading.Thread(target=serve, args=(client,)))
+                    ways[-1].start()
+
+        def serve(client: socket.socket) -> None:
+            with client, _connected(host, port) as server:
+                back = threading.Thread(target=_pass, args=(server, client))
+                back.start()
+                _ask(client, server, statements)
+                back.join()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield statements
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for one in (accepting, *ways):
+                one.join(_END_SECONDS)
+            listener.close()
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    if not host.startswith("/"):
+        return socket.create_connection((host, port), timeout=None)
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(f"{host}/.s.PGSQL.{port}")
+    return server
+
+
+def _pass(source: socket.socket, target: socket.socket) -> None:
+    with suppress(OSError):
+        while data := source.recv(65_536):
+            target.sendall(data)
+    _close(source, target)
+
+
+def _ask(client: socket.socket, server: socket.socket, statements: Statements) -> None:
+    """Pass on what a client sends, message by message: a type, a length, and what it says."""
+    with client.makefile("rb") as stream, suppress(OSError, struct.error):
+        (size,) = struct.unpack(">I", start := stream.read(4))  # the first message has no type
+        server.sendall(start + stream.read(size - 4))
+        while head := stream.read(5):
+            kind, size = struct.unpack(">cI", head)
+            body = stream.read(size - 4)
+            if kind in (b"Q", b"P"):  # a simple query; or a name, its end, and a query
+                text = body if kind == b"Q" else body.split(b"\0", 1)[1]
+                statements.add(text.split(b"\0", 1)[0].decode())
+            server.sendall(head + body)
+    _close(client, server)
+
+
+def _close(*sockets: socket.socket) -> None:
+    for one in sockets:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
