@@ -1,7 +1,9 @@
 """The server as hosts run it: a process of its own over stdio, and HTTP on loopback."""
 
+import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ import anyio
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
+from mcp_server_compaction.protocol.http_listening import bind
 
 from tests.server.helpers import (
     Era,
@@ -278,6 +281,25 @@ async def test_http_takes_bodies_above_the_default_limit_and_reads_no_files(
     assert stored["persisted"]
     assert refused.is_error
     assert "none" in text_of(refused)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+async def test_answers_are_sent_at_once(is_shared: bool) -> None:
+    """Else each waits for the client's delayed acknowledgement, 40 ms and more."""
+    found: list[int] = []
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        served = writer.get_extra_info("socket")
+        found.append(served.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    listener = bind("127.0.0.1", 0, is_shared=is_shared)
+    async with await asyncio.start_server(answer, sock=listener):
+        reader, writer = await asyncio.open_connection(*listener.getsockname())
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+    assert found == [1]
 
 
 def test_only_loopback_addresses_are_served(environment: dict[str, str]) -> None:
