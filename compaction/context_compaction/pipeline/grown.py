@@ -20,7 +20,7 @@ from context_compaction.context import CompactionContext, Originals, ReceivedInp
 from context_compaction.errors import CompactionError, NotFoundError
 from context_compaction.formats.tool_call_ids import is_made_up
 from context_compaction.messages.attribution import claims_in
-from context_compaction.messages.history_hash import ROOT
+from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import (
     JsonObject,
     Messages,
@@ -278,6 +278,10 @@ def remember(grown: Grown, appended: AppendResult, archive: Store) -> None:
     """Keep the list as known, for later calls."""
     known = grown.known
     heads = [*known.heads[: grown.end_at], *appended.heads]
+    names: Sequence[str] = heads
+    if known.stand_in is not None:
+        at = max(grown.end_at, known.stands_for)
+        names = _extended_names(known.names[: at + known.shift], grown.copies[at:])
     goes_on = heads[: len(known.heads)][-1] == known.heads[-1]
     is_all_new = appended.written == len(heads) - len(known.heads)
     KNOWN_LISTS.keep(
@@ -286,6 +290,7 @@ def remember(grown: Grown, appended: AppendResult, archive: Store) -> None:
             known,
             given=grown.copies,
             heads=heads,
+            names=names,
             tokens=grown.tokens,
             request_bytes=grown.request_bytes,
             call_ids=grown.call_ids,
@@ -404,6 +409,7 @@ def known_of(
         given=given.copies,
         heads=appended.heads,
         stand_in=_stand_in(start, given),
+        names=_names_of(appended, given),
         method=count.method,
         tokens=_extended((0,), 0, map(count.message, messages)),
         request_bytes=_extended((0,), 0, (count.request_bytes((m,)) for m in messages)),
@@ -436,6 +442,21 @@ def _stand_in(start: Start, given: ReceivedInput) -> StandIn | None:
     made = start.payload[: start.recognised.context_count]
     entries = [place_of[id(raw)] if id(raw) in place_of else copied(raw) for raw in made]
     return StandIn(count, tuple(entries))
+
+
+def _names_of(appended: AppendResult, given: ReceivedInput) -> Sequence[str]:
+    """For each message of the list as it is sent, what names the list up to it."""
+    standing = appended.standing
+    if standing is None:
+        return appended.heads
+    return _extended_names(standing.heads, given.payload[standing.message_count :])
+
+
+def _extended_names(names: Sequence[str], raws: Sequence[JsonObject]) -> list[str]:
+    return [
+        *names,
+        *chain_hashes([content_hash(raw) for raw in raws], names[-1] if names else ROOT),
+    ]
 
 
 def _plain_from(messages: Messages) -> int:

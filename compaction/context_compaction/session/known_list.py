@@ -63,6 +63,7 @@ class KnownList:
         given: Private copies of its messages. Nobody may write into them.
         heads: For each of them the hash of the history that ends with it.
         stand_in: What replaces its beginning; None where nothing does.
+        names: For each message of `context` the hash of the list that ends with it.
         method: By which its tokens were counted.
         tokens: Of the first n messages of `context`, for n from 0.
         request_bytes: The same in bytes of a request.
@@ -82,6 +83,7 @@ class KnownList:
     given: Sequence[JsonObject]
     heads: Sequence[str]
     stand_in: StandIn | None
+    names: Sequence[str]
     method: str
     tokens: Sequence[int]
     request_bytes: Sequence[int]
@@ -150,6 +152,13 @@ class KnownLists:
             self._expected[self._number(archive), session_id] = (revision, name)
             while len(self._expected) > _MOST_EXPECTED:
                 self._expected.popitem(last=False)
+
+    def confirm(self, archive: Store, session_id: str, revision: int, name: str) -> None:
+        """Record that the session's own context is the list of this name; see `expect`."""
+        with self._lock:
+            known = self._lists.get((self._number(archive), session_id))
+            if known is not None and (known.revision, known.names[-1]) == (revision, name):
+                self._lists[self._number(archive), session_id] = replace(known, is_current=True)
 
     def of_session(self, archive: Store, session_id: str) -> KnownList | None:
         """The newest known list of a session."""

@@ -394,11 +394,12 @@ async def current_context(session_id: str, archive: Store) -> CurrentContext:
     """
     known = await _known_current(session_id, archive)
     if known is not None:
-        return CurrentContext(known.format, known.given, known.heads[-1])
+        return CurrentContext(known.format, known.context(known.given), known.names[-1])
     revision = await _revision(session_id, archive)
     format_name, messages = await archive.context(session_id)
     name = await to_thread.run_sync(history_hash, messages)
     KNOWN_LISTS.expect(archive, session_id, revision, name)
+    KNOWN_LISTS.confirm(archive, session_id, revision, name)
     return CurrentContext(format_name, messages, name)
 
 
@@ -406,7 +407,7 @@ async def name_of(messages: Sequence[JsonObject], session_id: str, archive: Stor
     """The hash of a list of a session, as `history_hash` makes it."""
     known = KNOWN_LISTS.of_session(archive, session_id)
     # With secrets taken out, the archive's names are those of another list.
-    if known is None or known.stand_in is not None or archive.redaction == "on":
+    if known is None or archive.redaction == "on":
         return await to_thread.run_sync(history_hash, messages)
     return await to_thread.run_sync(_name_behind, messages, known)
 
@@ -437,5 +438,5 @@ async def _revision(session_id: str, archive: Store) -> int:
 
 
 def _name_behind(messages: Sequence[JsonObject], known: KnownList) -> str:
-    shared = shared_count(known.given, messages)
-    return history_hash(messages[shared:], (ROOT, *known.heads[:shared])[-1])
+    shared = shared_count(known.context(known.given), messages)
+    return history_hash(messages[shared:], (ROOT, *known.names[:shared])[-1])
