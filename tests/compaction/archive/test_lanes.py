@@ -1,10 +1,13 @@
 """What takes long in one session holds up no other, and each session keeps its order."""
 
+import gc
 from pathlib import Path
 
 import anyio
 import pytest
-from context_compaction.archive.local.archive import open_archive
+from context_compaction.archive.local import session_cache
+from context_compaction.archive.local.archive import LANES, open_archive
+from context_compaction.archive.local.session_state import LocalState
 from context_compaction.messages.edits import make_blob
 
 from tests.compaction.archive.archive_contract import add, transcript, user
@@ -55,3 +58,18 @@ async def test_calls_that_overlap_keep_the_order_of_their_session(
         for name, raws in lists.items():
             await add(archive, name, *raws[:2])
             assert await transcript(archive, name) == raws[:2]
+
+
+async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_cache, "CACHED_RECORDS", 100)
+    said = [user(f"word {at}") for at in range(30)]
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        for number in range(60):
+            await add(archive, f"s_{number}", *said)
+        known = [state for state in gc.get_objects() if isinstance(state, LocalState)]
+        records = sum(state.next_number for state in known if tmp_path in state.folder.parents)
+        assert records <= LANES * (100 + 31)
+        for number in range(60):
+            assert await transcript(archive, f"s_{number}") == said

@@ -30,10 +30,12 @@ from context_compaction.archive.session_state import numbered
 from context_compaction.errors import ArchiveError
 
 CACHED_SESSIONS = 32
+# Of all of them together: 2.3 KB each (measured), so some 32 MB in each lane.
+CACHED_RECORDS = 14_000
 
 
 class OpenSessions:
-    """The sessions under one root; the newest used are kept in memory."""
+    """The sessions under one root; the newest used are kept in memory, bounded in their records."""
 
     def __init__(self, root: Path, blobs: BlobStore) -> None:
         self.root = root
@@ -62,9 +64,13 @@ class OpenSessions:
         """The same, given the hash that names the session's folder."""
         state = self._states.pop(key, None) or LocalState(folder=session_folder(self.root, key))
         self._states[key] = state = refresh(state)
-        if len(self._states) > CACHED_SESSIONS:
+        while len(self._states) > 1 and self._is_full():
             self._states.popitem(last=False)
         return state
+
+    def _is_full(self) -> bool:
+        records = sum(state.next_number for state in self._states.values())
+        return len(self._states) > CACHED_SESSIONS or records > CACHED_RECORDS
 
     @contextmanager
     def writing(self, session_id: str) -> Generator[LocalState]:
