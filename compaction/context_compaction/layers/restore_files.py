@@ -32,6 +32,8 @@ _TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[[^\]\n]\] ", re.MULTILINE)
 _STEERING_USES = 3
 _LINES_AROUND = 3
 _TOUCHED_PARTS = 3
+# What a line of a plan or a specification says stands at its beginning, the reasons behind it.
+_CUT_ROWS_CHARS = (300, 200, 140, 100, 70)
 # A plan is wanted whole, where code has an outline: so much of it comes back at any target.
 _STEERING_TOKENS = 3_000
 _STEERING_CHARS = 4 * _STEERING_TOKENS
@@ -436,13 +438,24 @@ def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str
 def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     """The outline of `file` and the parts of it that matter, within `max_tokens`.
 
-    Of a text that steers the work these take their room before all headings.
+    Of a text that steers the work every line is told in short, where that is enough for it.
     """
     left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
-    is_steering = file.use == "steering"
-    parts = _telling_parts(file, count, left_tokens if is_steering else left_tokens * 2 // 3)
+    if file.use == "steering" and (rows := _cut_rows(file.text or "", count, left_tokens)):
+        return rows
+    parts = _telling_parts(file, count, left_tokens * 2 // 3)
     left_tokens -= sum(count.text(part) + 1 for part in parts)
     return "\n".join(filter(None, [_outline_rows(file, count, left_tokens), *parts]))
+
+
+def _cut_rows(text: str, count: MessageCounter, max_tokens: int) -> str:
+    """All lines of `text`, each cut at so many characters that they fit; "" where none do."""
+    rows = [row.rstrip() for row in text.split("\n") if row.strip()]
+    for chars in _CUT_ROWS_CHARS:
+        cut = "\n".join(row if len(row) <= chars else f"{row[:chars]}…" for row in rows)
+        if count.text(cut) <= max_tokens:
+            return cut
+    return ""
 
 
 def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:

@@ -192,6 +192,9 @@ _FRAME_TOKENS = 32
 _LEAST_SHARE = 0.25
 # Of a target that the caller names so much may be words.
 _WORDS_SHARE = 0.65
+# So much of it may be texts that steer the work, where that is enough for one.
+_STEERING_SHARE = 0.3
+_LEAST_STEERING_TOKENS = 1_000
 # Words may come to this part of what they stand for: a list that was to be made smaller must come
 # out smaller, however short it was; more where the caller says what it is to come to.
 _SUMMARY_SHARE = 0.2
@@ -260,10 +263,11 @@ def plan_that_fits(
         plan = _with_room(context, plan, reserved)
         if fits(context, plan.bare, spare_tokens=reserved):
             # What the cut leaves free is the summary's too, up to its bound.
-            free_tokens = context.room_tokens(plan.bare)
+            files = _files_to_restore(context)
+            free_tokens = context.room_tokens(plan.bare) - _steering_tokens(context, files, where)
             words_tokens = min(max(0, _most_words(context, level) - pinned_tokens), free_tokens)
             plan = _with_room(context, plan, words_tokens)
-            return _less_cleared(context, plan, _files_to_restore(context))
+            return _less_cleared(context, plan, files)
     return plan
 
 
@@ -278,6 +282,18 @@ def _reserve_tokens(context: CompactionContext, plan: Plan) -> int:
         return most_tokens  # an earlier summary may have had no room for all that binds
     needed_tokens = _FRAME_TOKENS + binding_tokens(plan.replaced, context.count)
     return max(least_tokens, min(needed_tokens, most_tokens))
+
+
+def _steering_tokens(
+    context: CompactionContext, files: Sequence[RecentFile], where: CutPoint
+) -> int:
+    """The room of a named target that texts which steer the work have before all words."""
+    most_tokens = int(context.limits.tokens * _STEERING_SHARE)
+    if not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
+        return 0
+    steering = (file for file in files if file.use == "steering")
+    texts = (file.seen_text or "" for file in not_shown([*steering], where.first_kept))
+    return min(most_tokens, sum(map(context.count.text, texts)))
 
 
 def _most_words(context: CompactionContext, level: EffortLevel) -> int:

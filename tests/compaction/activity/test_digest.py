@@ -72,6 +72,11 @@ def test_runs_say_how_they_ended() -> None:
     assert found.in_flight == ("Bash(sleep 9)",)
 
 
+def test_an_exit_status_that_a_text_speaks_of_is_no_failure() -> None:
+    text = "| D25 | No page above 100 KB; `port` ends with exit code 6. Of several the smallest. |"
+    assert of(answered("a", "Bash", text, command="x")).runs[0].failed is False
+
+
 def test_a_zero_exit_status_is_no_failure() -> None:
     assert of(answered("a", "Bash", "done\nexit code 0", command="x")).runs[0].failed is False
 

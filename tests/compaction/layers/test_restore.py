@@ -104,6 +104,43 @@ def test_a_plan_comes_back_whole_where_code_comes_back_as_its_outline() -> None:
     assert plan in text_of(step)
 
 
+def test_a_plan_that_is_too_long_tells_each_of_its_lines_in_short() -> None:
+    plan = "\n".join(
+        f"- D{n}: decision {n}, " + "because of this and of that " * 6 for n in range(90)
+    )
+    step = restored([FileText("PLAN.md", plan, use="steering")], restore_total_tokens=2_500)
+    assert [edit.action for edit in step.edits] == ["outlined"]
+    assert all(f"\n- D{n}: decision {n}, because" in text_of(step) for n in range(90))
+
+
+def test_what_the_newest_words_name_comes_back_with_its_body() -> None:
+    body = "".join(f"def f{n}(a: int) -> str:\n    return {n} * a\n\n" for n in range(300))
+    messages = read([
+        user("go"),
+        *answered("a", "Write", "ok", file_path="big.py", content=body),
+        user("Now f7 is done, and mend f200() please."),
+        assistant("I look."),
+    ])
+    [file] = recent_files(replay_files(messages), messages=messages)
+    text = FileText(file.path, file.seen_text, "", file.touched, file.use, file.named)
+    said = text_of(restored([text], restore_file_tokens=600))
+    assert "Lines 601-602:\ndef f200(a: int) -> str:\n    return 200 * a\n" in said
+    assert "return 7 * a" not in said
+
+
+def test_a_named_room_is_filled_with_what_is_in_work_and_then_with_what_was_changed_most() -> None:
+    code = "".join(f"def f{n}(a: int) -> str:\n    return {n} * a\n" for n in range(90))
+    files = [FileText("x.py", code, use="work"), FileText("y.json", "{}\n" * 99, use="earlier")]
+    messages = read([user("the summary"), assistant("answer")])
+    for is_filled in (False, True):
+        step = restore_files(
+            messages, count=COUNT, settings=Settings(restore_file_tokens=600), files=files, at=1,
+            limit_tokens=4_000, is_filled=is_filled,
+        )  # fmt: skip
+        wanted = ["restored", "restored"] if is_filled else ["outlined", "named"]
+        assert [edit.action for edit in step.edits] == wanted
+
+
 def test_every_changed_file_is_outlined_before_any_comes_back_in_more_detail() -> None:
     body = "".join(f"    a = {n} * a + {n}\n" for n in range(9))
     code = "".join(f"def f{n}(a: int) -> str:\n{body}" for n in range(20))

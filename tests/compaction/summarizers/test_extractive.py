@@ -353,6 +353,56 @@ def test_a_command_that_failed_stands_with_its_error_and_with_what_cured_it() ->
     assert "open: " not in text
 
 
+def test_an_error_whose_command_nobody_knows_is_told_of_none() -> None:
+    edit = {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}
+    both = "git stash pop && make check"
+    talk = [
+        user("Mend the parser."),
+        *ran("a", both, "Error: parse() takes 1 argument"),
+        *answered("b", "Edit", "ok", **edit),
+        *ran("c", both, "14 checks, all fine"),
+        assistant("The parser is mended."),
+        user("Go on."),
+        assistant("I go on."),
+    ]
+    assert "failed: " not in written(talk, 1_000)
+
+
+def test_what_a_look_prints_is_no_failure_of_the_command_beside_it() -> None:
+    shown = "+    raise ValueError('no')\nError: shown in a diff"
+    talk = [user("Show it."), *ran("a", "make list; git diff", shown)]
+    assert "failed: " not in written(talk, 1_000)
+
+
+def test_a_command_is_parted_outside_of_its_quotes_alone() -> None:
+    command = "cd x && python tool.py --say 'one; two && three' | tail -3"
+    text = written([user("Run it."), *ran("a", command, "it says 3")], 700)
+    assert "python tool.py --say 'one; two && three' | tail -3 [1] -> it says 3" in text
+
+
+def test_the_errors_of_a_run_that_still_fails_are_told_until_it_is_tried_again() -> None:
+    errors = [f"src/part{n}.ts({n},7): error TS2305: no member 'm{n}'" for n in range(6)]
+    output = "\n".join(["> build", *errors, "npm error code 2"])
+    talk = [user("Build it."), *ran("a", "npm run build", output), assistant("I look.")]
+    text = written(talk, 1_000)
+    assert all(error in text for error in errors)
+    assert errors[2] not in written(talk, 1_000, later=ran("b", "npm run build -w x", "fine"))
+    assert "open:" not in written([*talk, *ran("c", "git commit -am x", "[main 1234567] x")], 1_000)
+
+
+def test_what_came_of_a_finished_turn_is_told_by_the_agent_and_not_by_its_outputs() -> None:
+    talk = [*item(1), *item(2)]
+    assert "12 passed" not in written(talk, 3_000, later=[user("And item 3, please.")])
+
+
+def test_a_plan_that_another_request_has_overtaken_says_when_it_was_written() -> None:
+    todos = [{"content": "Write the parser", "status": "in_progress"}]
+    talk = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos), assistant("It is done.")]
+    text = written(talk, 500, later=[user("Now the lexer.")])
+    assert "the plan as written at [1]: [in_progress] Write the parser" in text
+    assert "\nplan: " not in text
+
+
 def test_a_file_is_told_by_its_last_state_alone() -> None:
     talk = [
         user("Set the port."),

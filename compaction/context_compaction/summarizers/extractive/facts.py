@@ -151,13 +151,13 @@ def _file_lines(
             others.append(file.path)
             continue
         place: Place = (0, at, 0)
-        yield Line(place, at * 0.5, f"{file.path} ({', '.join(file.states)})")
         # What tests are called says less than what they test.
-        later = 4 if is_test(file.path) else 2
-        for number, told in enumerate(rows):
-            yield Line((0, at, 1, number), later + at + number * 0.2, f"  {told}", place)
-        for number, told in enumerate(values):
-            yield Line((0, at, 2, -number), 1.5 + at + number * 2, told, place)
+        want = at + (4.0 if is_test(file.path) else 2.0)
+        first, *others_of = rows or values
+        yield Line(place, want, f"{file.path} ({', '.join(file.states)})\n{first}")
+        step = 0.2 if rows else 2.0
+        for number, told in enumerate(others_of, 1):
+            yield Line((0, at, 1, number), want + number * step, f"  {told}", place)
         at += 1
     read = [file.path for file in files if file.is_only_read]
     lists = ("changed: ", others, 4.0), ("deleted: ", deleted, 4.5), ("only read: ", read, 5.0)
@@ -221,7 +221,7 @@ def _told(edits: Sequence[_PutIn]) -> Iterator[str]:
     """The texts that edits added, newest first."""
     for put_in in edits:
         shown = head_of(" ".join(put_in.added.split()), _EDIT_CHARS)
-        yield f"  put in at [{put_in.number}]: {shown}"
+        yield f"put in at [{put_in.number}]: {shown}"
 
 
 def _is_code(text: str, path: str) -> bool:

@@ -54,7 +54,7 @@ def _lines(
         yield from versions(
             (2, at), f"open: failed: {failure.action.label} [{failure.action.number}] -> ",
             error_lines(failure.action.text) or failure.action.error,
-            _ERRORS_CHARS, (1.0 + at, 1.5 + at, 3.0 + at),
+            _ERRORS_CHARS, (1.0 + at, 2.5 + at, 4.0 + at),
         )  # fmt: skip
     yield from _plan_lines(turns, digest.plan, is_running=is_running)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import has_effect, is_failed
-from context_compaction.activity.error_line import error_line
+from context_compaction.activity.error_line import error_line, error_lines
 from context_compaction.activity.tool_kinds import ToolUse, classify
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -231,7 +231,8 @@ def _action(
     failed = is_failed(result) or (is_told and is_trouble(label, text))
     error = error_line(text) if failed else ""
     if _ONLY_STATUS.fullmatch(error):
-        error = ""
+        told = error_lines(text).split("\n")
+        error = next((line for line in told if not _ONLY_STATUS.fullmatch(line)), "")
     return replace(action, text=text, failed=failed, error=error, effect=has_effect(call.name, use))
 
 
