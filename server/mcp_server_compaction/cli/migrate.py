@@ -31,8 +31,9 @@ def run_migrate(source: str, target: str, *, tenant: str | None, as_json: bool) 
         raise SettingsError(f"There is no archive in {folder}. Name the one to copy from.")
     if archive_place(source) == archive_place(target):
         raise SettingsError("Source and target are the same archive. Name two.")
-    copied = anyio.run(_copy, source, target, tenant)
+    copied, copied_tenant = anyio.run(_copy, source, target, tenant)
     figures = {
+        "tenant": copied_tenant,
         "sessions": copied.session_count,
         "records": copied.record_count,
         "new_records": copied.new_count,
@@ -42,11 +43,12 @@ def run_migrate(source: str, target: str, *, tenant: str | None, as_json: bool) 
     else:
         say(
             f"{copied.session_count} sessions with {copied.record_count:,} records are the same in "
-            f"both; {copied.new_count:,} of these were new there."
+            f"both; {copied.new_count:,} of these were new there. These are all of the tenant "
+            f"{copied_tenant!r}; each other one, and its tokens, is a matter of its own (--tenant)."
         )
 
 
-async def _copy(source: str, target: str, tenant: str | None) -> Copied:
+async def _copy(source: str, target: str, tenant: str | None) -> tuple[Copied, str]:
     # As it stands: what was kept with secrets is copied with them.
     async with _opened(source) as first, _opened(target) as second:
         one, other = first, second
@@ -62,7 +64,7 @@ async def _copy(source: str, target: str, tenant: str | None) -> Copied:
                 done += 1
                 tell(done / max(health.session_count, 1), session.session_id)
 
-            return await copy_archive(one, other, report=report)
+            return await copy_archive(one, other, report=report), one.tenant
 
 
 def _opened(named: str) -> AbstractAsyncContextManager[Archive]:

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from anyio import to_thread
 from context_compaction import ArchiveBusyError, ArchiveError, open_archive
-from context_compaction.archive import Archive, Query, SessionInfo
+from context_compaction.archive import Archive, PruneRules, Query, SessionInfo
 from context_compaction.archive.copying import copy_archive
 from context_compaction.archive.postgres import indexing, schema
 from context_compaction.archive.postgres.blobs import open_objects
@@ -428,6 +428,33 @@ async def test_both_archives_rank_alike(postgres_address: str, tmp_path: Path) -
                 assert scores[0] == pytest.approx(scores[1], rel=0.02)
 
 
+async def test_words_of_another_version_are_noted_and_made_anew(postgres_address: str) -> None:
+    async with open_archive(postgres_address) as archive:
+        for name in ("old", "new"):
+            await add(archive, name, user("the needle"), assistant("in a haystack " * 20_000))
+            await archive.commit(name, blobs=[make_blob(f"a log of {name} with needles\n" * 900)])
+        health = await archive.health()
+        assert health.problems == ()
+        as_made = [await found(archive, word) for word in ("needle", "haystack")]
+        with psycopg.connect(postgres_address, autocommit=True) as connection:
+            connection.execute("SET app.tenant = 'default'")
+            ids = "SELECT doc_id, number, start_byte FROM compaction.doc ORDER BY 1"
+            before = connection.execute(ids.encode()).fetchall()
+            connection.execute(
+                "UPDATE compaction.session SET terms_version = '5' WHERE session = 'old'"
+            )
+            connection.execute("UPDATE compaction.doc SET words = '' WHERE session = 'old'")
+            assert await found(archive, "needle") != as_made[0]
+            assert any("1 sessions" in note for note in (await archive.health()).problems)
+            # What is added now does not make the rest of the session's words current.
+            await add(archive, "old", user("the needle"), user("more"))
+            assert (await archive.health()).problems
+            await archive.prune(PruneRules())
+            assert (await archive.health()).problems == ()
+            assert [await found(archive, word) for word in ("needle", "haystack")] == as_made
+            assert connection.execute(ids.encode()).fetchall()[: len(before)] == before
+
+
 # Objects
 
 
@@ -498,6 +525,31 @@ async def test_objects_are_read_in_parts_and_go_with_the_last_session_that_names
         await archive.delete(["b"])
         assert (await archive.usage()).total_bytes == 0
         assert await to_thread.run_sync(keys_in, bucket) == []
+
+
+async def test_objects_that_nothing_names_go_with_prune_once_they_are_a_day_old(
+    postgres_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("context_compaction.archive.postgres.blobs.LEAST_OBJECT_BYTES", 1)
+    bucket = bucket.replace("team", "orphans")
+    store = open_objects(bucket)
+    orphan, foreign = "default/ab/orphan.zst", "other/ab/orphan.zst"
+    async with open_archive(f"{postgres_address}&objects={quote(bucket, safe='')}") as archive:
+        blob = make_blob("line of a log\n" * 9_000)
+        await archive.commit("s", blobs=[blob])
+        for key in (orphan, foreign):
+            await to_thread.run_sync(store.put, key, b"left behind")
+        every = await to_thread.run_sync(keys_in, bucket)
+        assert (await archive.prune(PruneRules())).freed_bytes == 0  # it may be named yet
+        # A day later, by a clock that is a day and a minute fast.
+        monkeypatch.setattr("context_compaction.archive.postgres.archive.ORPHAN_SECONDS", -60.0)
+        plan = await archive.prune(PruneRules(), dry_run=True)
+        assert plan.freed_bytes == len(b"left behind")
+        assert await to_thread.run_sync(keys_in, bucket) == every
+        assert await archive.prune(PruneRules()) == plan
+        left = await to_thread.run_sync(keys_in, bucket)
+        assert sorted(left) == sorted({*every} - {f"orphans/{orphan}"})
+        assert (await archive.read_output(blob.output_id)).data == blob.data
 
 
 def keys_in(bucket: str) -> list[str]:

@@ -36,6 +36,8 @@ def test_migrate_copies_once_and_then_what_is_new(postgres_address: str, tmp_pat
     there = run("migrate", postgres_address, back)
     assert there.returncode == 0, there.stderr
     assert "1 sessions" in there.stdout
+    assert "the tenant 'default'" in there.stdout
+    assert "--tenant" in there.stdout
     usage = [
         json.loads(run("--archive", place, "usage", "--json").stdout) for place in (folder, back)
     ]
@@ -65,6 +67,7 @@ def test_migrate_copies_the_tenant_that_is_named_and_no_other(tmp_path: Path) ->
     done = run("migrate", source, target, "--tenant", "acme", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["sessions"] == 1
+    assert json.loads(done.stdout)["tenant"] == "acme"
     assert anyio.run(sessions, "acme") == ["of-acme"]
     assert anyio.run(sessions, "other") == anyio.run(sessions, "default") == []
     wrong = run("migrate", source, target, "--tenant", "a b")

@@ -57,6 +57,7 @@ from context_compaction.request import check_session_id
 
 T = TypeVar("T")
 _DOCS_A_READ = 200
+ORPHAN_SECONDS = 86_400.0
 
 
 @asynccontextmanager
@@ -279,7 +280,11 @@ class PostgresArchive(SessionArchive):
         return await self._run(lambda connection: usage_of(measure(connection)), reads=True)
 
     async def prune(self, rules: PruneRules, *, dry_run: bool = False) -> PrunePlan:
-        """See `Archive.prune`; what is chosen and removed is one transaction."""
+        """See `Archive.prune`; what is chosen and removed is one transaction.
+
+        Objects that no row names go as well: their upload's transaction failed, or what was to
+        remove them did. And words that another version made are made anew.
+        """
 
         def work(connection: Connection) -> tuple[PrunePlan, list[str]]:
             stored = maintenance.measure(connection, self._tenant)
@@ -293,7 +298,39 @@ class PostgresArchive(SessionArchive):
 
         plan, keys = await self._run(work)
         await self._remove_objects(keys)
-        return plan
+        orphans = await self._orphaned_objects()
+        if not dry_run:
+            await self._remove_objects([*orphans])
+            await self._index_anew()
+        return replace(plan, freed_bytes=plan.freed_bytes + sum(orphans.values()))
+
+    async def _orphaned_objects(self) -> dict[str, int]:
+        """The objects of this tenant that no row names, with their sizes.
+
+        Only those of a day ago: one that is younger may be named by a transaction that has not
+        ended. Each upload has a name of its own, so none is named later.
+        """
+        if not self._shared.objects:
+            return {}
+        store = open_objects(self._shared.objects)
+        old = await to_thread.run_sync(
+            store.older, f"{self._tenant}/", ORPHAN_SECONDS, limiter=self._shared.limiter
+        )
+        kept = await self._run(
+            lambda connection: maintenance.kept_objects(connection, self._tenant, [*old]),
+            reads=True,
+        )
+        return {key: size for key, size in old.items() if key not in kept}
+
+    async def _index_anew(self) -> None:
+        """Make the words that another version made as this one does, a session at a time."""
+
+        def index(session_id: str, connection: Connection) -> None:
+            maintenance.index_anew(connection, self._tenant, session_id, self._blobs(connection))
+
+        stale = partial(maintenance.stale_sessions, tenant=self._tenant)
+        for session_id in await self._run(stale, reads=True):
+            await self._run(partial(index, session_id))
 
     async def delete(self, session_ids: Sequence[str]) -> int:
         """See `Archive.delete`."""

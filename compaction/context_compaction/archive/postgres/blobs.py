@@ -6,6 +6,7 @@ that a new row names.
 """
 
 import secrets
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
@@ -61,6 +62,16 @@ class ObjectStore:
                 self._do("Deleting", key, lambda key=key: self._obstore.delete(self._store, key))
             except NotFoundError:
                 continue
+
+    def older(self, prefix: str, age_seconds: float) -> dict[str, int]:
+        """The keys below a prefix that were written so long ago or longer, with their sizes."""
+        before = datetime.now(UTC) - timedelta(seconds=age_seconds)
+        listed = self._do(
+            "Listing",
+            prefix,
+            lambda: [one for part in self._obstore.list(self._store, prefix) for one in part],
+        )
+        return {one["path"]: one["size"] for one in listed if one["last_modified"] <= before}
 
     def _do(self, what: str, key: str, work: Any) -> Any:
         try:

@@ -150,16 +150,21 @@ def _lexeme(word: str, positions: Sequence[int]) -> bytes:
 
 
 def insert_docs(
-    connection: Connection, tenant: str, session_id: str, docs: Sequence[DocRow]
+    connection: Connection,
+    tenant: str,
+    session_id: str,
+    docs: Sequence[DocRow],
+    ids: Sequence[int] = (),
 ) -> None:
-    """Make rows findable; the latest gets the largest id."""
+    """Make rows findable; the latest gets the largest id. `ids` are free, and used first."""
     if not docs:
         return
     in_time = sorted(docs, key=lambda doc: (doc.head["ts"], doc.head["n"]))
-    ids = connection.execute(
-        "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs),)
-    ).fetchall()
-    numbered = [(doc_id, doc) for (doc_id,), doc in zip(sorted(ids), in_time, strict=True)]
+    new = connection.execute(
+        "SELECT nextval('compaction.doc_id') FROM generate_series(1, %s)", (len(docs) - len(ids),)
+    )
+    every = sorted([*ids, *(doc_id for (doc_id,) in new)])
+    numbered = zip(every[-len(docs) :], in_time, strict=True)
     with connection.cursor().copy(_COPY_DOCS) as copy:
         copy.write(_COPY_HEADER)
         for doc_id, doc in numbered:

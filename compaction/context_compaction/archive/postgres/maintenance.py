@@ -1,11 +1,16 @@
 """Sizes and deletion of a tenant's sessions, within one transaction."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from context_compaction.archive import Health
+from context_compaction.archive.frames import Blobs
+from context_compaction.archive.postgres.indexing import docs_of, insert_docs
 from context_compaction.archive.postgres.schema import Connection
+from context_compaction.archive.records import Record
 from context_compaction.archive.retention import Stored, StoredSession
+from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import NotFoundError
 
 
@@ -78,6 +83,48 @@ def delete(connection: Connection, tenant: str, session_ids: Sequence[str]) -> D
     return Deleted(freed, [key for _, key in gone if key is not None])
 
 
+def stale_sessions(connection: Connection, tenant: str) -> list[str]:
+    """The sessions whose words another version of the tokenizer made."""
+    rows = connection.execute(
+        "SELECT session FROM compaction.session WHERE tenant = %s AND terms_version != %s"
+        " AND next_number > 0 ORDER BY session",
+        (tenant, TERMS_VERSION),
+    )
+    return [session for (session,) in rows]
+
+
+def index_anew(connection: Connection, tenant: str, session_id: str, blobs: Blobs) -> None:
+    """Make the words of a session as this version does; in the places of the old ones."""
+    whose = (tenant, session_id)
+    connection.execute(
+        "SELECT FROM compaction.session WHERE tenant = %s AND session = %s FOR UPDATE", whose
+    )
+    rows = connection.execute(
+        "SELECT head, body FROM compaction.record WHERE tenant = %s AND session = %s"
+        " ORDER BY number",
+        whose,
+    ).fetchall()
+    gone = connection.execute(
+        "DELETE FROM compaction.doc WHERE tenant = %s AND session = %s RETURNING doc_id", whose
+    ).fetchall()
+    docs = list(docs_of([Record(json.loads(head), body) for head, body in rows], blobs))
+    insert_docs(connection, tenant, session_id, docs, [doc_id for (doc_id,) in gone])
+    connection.execute(
+        "UPDATE compaction.session SET doc_count = %s, term_count = %s, terms_version = %s"
+        " WHERE tenant = %s AND session = %s",
+        (len(docs), sum(doc.term_count for doc in docs), TERMS_VERSION, *whose),
+    )
+
+
+def kept_objects(connection: Connection, tenant: str, keys: Sequence[str]) -> set[str]:
+    """Those of some objects that a row names."""
+    rows = connection.execute(
+        "SELECT object_key FROM compaction.blob WHERE tenant = %s AND object_key = ANY(%s)",
+        (tenant, list(keys)),
+    )
+    return {key for (key,) in rows}
+
+
 def examine(connection: Connection, tenant: str, location: str) -> Health:
     """Figures of a tenant, and what is to be known of its database."""
     (sessions, messages, log_bytes), outputs, blob_bytes, index_bytes = (
@@ -100,8 +147,18 @@ def examine(connection: Connection, tenant: str, location: str) -> Health:
         log_bytes=log_bytes,
         blob_bytes=blob_bytes[0],
         index_bytes=index_bytes[0],
-        problems=tuple(_problems(connection)),
+        problems=(*_problems(connection), *_stale(connection, tenant)),
     )
+
+
+def _stale(connection: Connection, tenant: str) -> list[str]:
+    count = len(stale_sessions(connection, tenant))
+    if not count:
+        return []
+    return [
+        f"Note: the words of {count} sessions were made by another version, and some searches miss "
+        "what is in them. `prune` makes them anew."
+    ]
 
 
 def _problems(connection: Connection) -> list[str]:

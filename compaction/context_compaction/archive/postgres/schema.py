@@ -183,11 +183,20 @@ def _pending_words(connection: Connection) -> None:
         )
 
 
+def _terms_versions(connection: Connection) -> None:
+    # By which version of the tokenizer all words of a session were made; "" where by several, or
+    # by one that did not say so.
+    connection.execute(
+        "ALTER TABLE compaction.session ADD COLUMN terms_version text NOT NULL DEFAULT ''"
+    )
+
+
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _tables,
     _row_security,
     _tokens,
     _pending_words,
+    _terms_versions,
 )
 """What was changed, in order. Whatever was released stays as it is: add to the end."""
 

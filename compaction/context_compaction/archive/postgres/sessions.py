@@ -24,6 +24,7 @@ from context_compaction.archive.records import (
     ascii_json,
 )
 from context_compaction.archive.session_state import TranscriptState, numbered
+from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 
@@ -164,7 +165,9 @@ class TenantSessions:
             "UPDATE compaction.session SET parent = %s, format = %s,"
             " title = CASE WHEN title = '' THEN %s ELSE title END,"
             " next_number = %s, message_count = %s, doc_count = doc_count + %s,"
-            " term_count = term_count + %s, log_bytes = log_bytes + %s, is_retained = %s,"
+            " term_count = term_count + %s,"
+            " terms_version = CASE WHEN doc_count = 0 OR terms_version = %s THEN %s ELSE '' END,"
+            " log_bytes = log_bytes + %s, is_retained = %s,"
             " first_seconds = %s, last_seconds = %s, archived_seconds = %s"
             " WHERE tenant = %s AND session = %s",
             (
@@ -175,6 +178,8 @@ class TenantSessions:
                 len(state.messages),
                 len(docs),
                 sum(doc.term_count for doc in docs),
+                TERMS_VERSION,
+                TERMS_VERSION,
                 size_bytes,
                 state.is_retained,
                 state.first_seconds,
