@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.records import LinePlace
@@ -36,7 +36,6 @@ class Node:
         parent: Chain hash of the history without its last message.
         content: Content hash of the message.
         number: That of its record.
-        place: Where the message's record is; None for an entry of a context.
         stands_for: Of a message of ours, the head of the history that it replaced.
     """
 
@@ -44,8 +43,26 @@ class Node:
     parent: str
     content: str
     number: int
-    place: LinePlace | None = None
     stands_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageNode(Node):
+    """The same of a message's own record, rather than of an entry of a context.
+
+    It is all that is known of a message without reading it: an old session has tens of thousands.
+
+    Attributes:
+        place: Where the record is.
+        seconds: The message's time.
+        format: Its format ...
+        role: ... and who speaks.
+    """
+
+    place: LinePlace = field(kw_only=True)
+    seconds: float = field(kw_only=True)
+    format: str = field(kw_only=True)
+    role: str = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +100,11 @@ class Placed:
     forks_at: int | None = None
 
 
+def is_message(node: Node) -> TypeGuard[MessageNode]:
+    """Whether it is that of a message's own record."""
+    return isinstance(node, MessageNode)
+
+
 class MissingHistoryError(LookupError):
     """What a history builds upon is not known: its record is damaged."""
 
@@ -101,14 +123,15 @@ class HistoryTree:
         runs: By the chain hash after their last message.
         continued: Histories that a message or a run continues.
         contexts_of: For a history, the contexts that compactions made of it.
-        by_content: By content hash, the nodes that end with such a message, as they were learnt.
+        by_content: By content hash, the nodes that end with such a message, as they were learnt;
+            the newest few.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     continued: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    by_content: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    by_content: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     _within: dict[str, MessageRun] = field(
         default_factory=dict[str, MessageRun]
     )  # parts of runs asked for
@@ -136,7 +159,7 @@ class HistoryTree:
             if known is None or known.seq == NO_SEQ:
                 original = int(seq) if seq != NO_SEQ else int(source_seq)
                 head = str(stands_for[0]) if stands_for else ""
-                self._add(name, Node(original, parent, str(content), number, None, head))
+                self._add(name, Node(original, parent, str(content), number, head))
             parent = name
         if of:
             self.contexts_of.setdefault(of, []).append(parent)
@@ -144,7 +167,8 @@ class HistoryTree:
 
     def _add(self, name: str, node: Node) -> None:
         if name not in self.nodes:
-            self.by_content.setdefault(node.content, []).append(name)
+            known = self.by_content.get(node.content, ())
+            self.by_content[node.content] = (*known[1 - _CANDIDATES :], name)
         self.nodes[name] = node
 
     def holds(self, name: str) -> bool:
@@ -371,7 +395,7 @@ class HistoryTree:
     ) -> tuple[Repeat | None, list[int]]:
         """The longest part of a list that ends with the message `at` and ends a known history."""
         best: tuple[Repeat | None, list[int]] = None, []
-        for source in reversed(self.by_content.get(contents[at], ())[-_CANDIDATES:]):
+        for source in reversed(self.by_content.get(contents[at], ())):
             seqs = self._common(contents, start, at, source, is_used)
             first = at + 1 - len(seqs)
             is_newest = source not in self.continued
@@ -404,14 +428,15 @@ class HistoryTree:
                 seqs.append(node.seq)
         return seqs
 
+    def ends(self) -> list[str]:
+        """The histories that end with a message or a run, by their records, the newest first."""
+        numbers = {n: node.number for n, node in self.nodes.items() if is_message(node)}
+        numbers |= {name: run.number for name, run in self.runs.items()}
+        return sorted(numbers, key=numbers.__getitem__, reverse=True)
+
     def branches(self) -> list[str]:
         """The histories that nothing continues, the newest first."""
-        ends: dict[str, int] = {
-            name: node.number for name, node in self.nodes.items() if node.place is not None
-        }
-        ends |= {name: run.number for name, run in self.runs.items()}
-        left = [name for name in ends if not self._goes_on(name)]
-        return sorted(left, key=lambda name: -ends[name])
+        return [name for name in self.ends() if not self._goes_on(name)]
 
     def _goes_on(self, name: str) -> bool:
         contexts = self.contexts_of.get(name, ())

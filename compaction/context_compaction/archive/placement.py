@@ -32,7 +32,7 @@ def placed_in(
         return state.tree.place(contents, chain, lead)
 
     def is_system(seq: int) -> bool:
-        return seq in state.messages and state.messages[seq].head["role"] == "system"
+        return seq in state.messages and state.messages[seq].role == "system"
 
     return state.tree.place_after(contents, chain, after, is_system)
 
@@ -177,7 +177,7 @@ def in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> lis
                     f"The context names message {entry.seq}, which the session does not hold. "
                     "Append the messages before the context is committed."
                 )
-            if content_hash(entry.raw) != record.head["hash"]:
+            if content_hash(entry.raw) != record.content:
                 entry = ContextEntry(NO_SEQ, entry.raw, source_seq=entry.seq)
         entries.append(entry)
     return entries

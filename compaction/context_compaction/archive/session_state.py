@@ -8,10 +8,12 @@ from collections.abc import Collection, Generator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
+from sys import intern
 from typing import Any
 
 from context_compaction.archive.history_tree import (
     HistoryTree,
+    MessageNode,
     MessageRun,
     MissingHistoryError,
     Node,
@@ -66,11 +68,10 @@ class TranscriptState:
 
     Attributes:
         tree: Known histories.
-        messages: Message records by number.
+        messages: Messages by number.
         outputs: Output records by id.
         receipts: Receipt records by record number.
         context_records: Records of stored contexts, by record number.
-        ends: By number of a message's or run's record, the history that ends there.
         newest_context: The last stored context.
         contexts: The newest stored context of each history.
         context_ends: The histories that stored contexts are themselves.
@@ -90,12 +91,12 @@ class TranscriptState:
     session_id: str = ""
     parent_session_id: str | None = None
     tree: HistoryTree = field(default_factory=HistoryTree)
-    messages: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    messages: dict[int, MessageNode] = field(default_factory=dict[int, MessageNode])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     _older_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     context_records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
-    ends: dict[int, str] = field(default_factory=dict[int, str])
+    _newest: str = ROOT  # the history that the message learnt last ends
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
     context_ends: set[str] = field(default_factory=set[str])
@@ -146,7 +147,6 @@ class TranscriptState:
             case "run":
                 run = MessageRun(head["parent"], head["source"], head["count"], number)
                 self.tree.add_run(head["head"], run)
-                self.ends[number] = head["head"]
             case "pin":
                 self._learn_pin(number, head["pinned"])
             case "counts":
@@ -159,14 +159,24 @@ class TranscriptState:
             self.retained_at, self.is_retained = number, is_retained
 
     def _learn_message(self, record: LoggedRecord) -> None:
-        seq: int = record.head["seq"]
-        parent: str = record.head["parent"]
-        content: str = record.head["hash"]
-        number: int = record.head["n"]
-        name = chain_hash(parent, content)
-        self.tree.add_message(name, Node(seq, parent, content, number, record.place))
-        self.ends[number] = name
-        self.messages[seq] = record
+        head = record.head
+        seq: int = head["seq"]
+        content: str = head["hash"]
+        # Mostly it goes on from there: the name is kept once then.
+        parent: str = self._newest if head["parent"] == self._newest else head["parent"]
+        node = MessageNode(
+            seq,
+            parent,
+            content,
+            head["n"],
+            place=record.place,
+            seconds=head["ts"],
+            format=intern(head["format"]),
+            role=intern(head["role"]),
+        )
+        self._newest = chain_hash(parent, content)
+        self.tree.add_message(self._newest, node)
+        self.messages[seq] = node
         self.next_seq = max(self.next_seq, seq + 1)
 
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
@@ -235,8 +245,7 @@ class TranscriptState:
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
         """
-        ends = (name for _, name in sorted(self.ends.items(), reverse=True))
-        leaves = (name for name in ends if name not in self.tree.continued)
+        leaves = (name for name in self.tree.ends() if name not in self.tree.continued)
         found = (
             name for name in leaves if not starts or not {*starts}.isdisjoint(self.tree.names(name))
         )

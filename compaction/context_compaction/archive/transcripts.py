@@ -25,7 +25,7 @@ from context_compaction.archive import (
 from context_compaction.archive.counts import counts_in, counts_record
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.history_tree import Placed
+from context_compaction.archive.history_tree import MessageNode, Placed, is_message
 from context_compaction.archive.outputs import (
     StoredOutput,
     describe_blob,
@@ -93,7 +93,7 @@ class Sessions(Protocol[S]):
         """Make durable what is known of the history `head`, or without it of the session."""
         ...
 
-    def bodies(self, state: S, records: Sequence[LoggedRecord]) -> list[Any]:
+    def bodies(self, state: S, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """The bodies of records; raises `ArchiveDamagedError`."""
         ...
 
@@ -296,7 +296,7 @@ class TranscriptStore(Generic[S]):
                 if output is not None and not _is_stored(state, output):
                     body = ascii_json(encode_content(blob.data, self.blobs))
                     held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
-                    seconds = now_seconds if held_by is None else held_by.head["ts"]
+                    seconds = now_seconds if held_by is None else held_by.seconds
                     records.append(Record({"kind": "output", "ts": seconds} | output, body))
             context = in_own_words(state, context)
             entries = [entry_of(entry) for entry in context]
@@ -369,9 +369,9 @@ class TranscriptStore(Generic[S]):
             within = [seq for seq in state.history(head) if start <= seq <= stop]
         seqs = [seq for seq in within if seq in state.messages]
         return [
-            ArchivedMessage(session_id, seq, record.head["format"], raw, float(record.head["ts"]))
+            ArchivedMessage(session_id, seq, node.format, raw, float(node.seconds))
             for seq, raw in zip(seqs, self._raws(state, seqs), strict=True)
-            for record in [state.messages[seq]]
+            for node in [state.messages[seq]]
         ]
 
     def history(self, session_id: str, head: str) -> History:
@@ -428,7 +428,7 @@ class TranscriptStore(Generic[S]):
         made: dict[int, dict[str, ContextEntry]] = {}
         before: list[ContextEntry] = []
         for name, node in state.walk(state.receipts[number].head.get("of", ROOT)):
-            if node.place is not None:
+            if is_message(node):
                 before.append(ContextEntry(node.seq, {}))
                 continue
             if node.number not in made:
@@ -487,10 +487,10 @@ class TranscriptStore(Generic[S]):
     def _title(self, state: S) -> str:
         # In their order without sorting them all: a session may have a hundred thousand.
         for seq in range(state.next_seq):
-            record = state.messages.get(seq)
-            if record is not None and record.head["role"] == "user":
+            node = state.messages.get(seq)
+            if node is not None and node.role == "user":
                 (raw,) = self._raws(state, [seq])
-                if title := title_of(message_text(raw, record.head["format"])):
+                if title := title_of(message_text(raw, node.format)):
                     return title
         return ""
 
@@ -545,16 +545,16 @@ class TranscriptStore(Generic[S]):
         return externalise(record.content, self.blobs.put)
 
     def _raws(self, state: S, seqs: Sequence[int]) -> list[JsonObject]:
-        records: list[LoggedRecord] = []
+        nodes: list[MessageNode] = []
         for seq in seqs:
-            record = state.messages.get(seq)
-            if record is None:
+            node = state.messages.get(seq)
+            if node is None:
                 raise ArchiveDamagedError(
                     f"Message {seq} of session {state.session_id} is damaged. "
                     "Hand over the whole message list again, which stores it anew."
                 )
-            records.append(record)
-        return self._sessions.bodies(state, records)
+            nodes.append(node)
+        return self._sessions.bodies(state, nodes)
 
     def _body(self, state: S, record: LoggedRecord) -> Any:
         (body,) = self._sessions.bodies(state, [record])
@@ -585,4 +585,4 @@ def _format_of(state: TranscriptState) -> str:
     newest = state.messages.get(state.next_seq - 1)
     if newest is None:  # it is damaged
         newest = state.messages.get(max(state.messages, default=NO_SEQ))
-    return newest.head["format"] if newest else ""
+    return newest.format if newest else ""

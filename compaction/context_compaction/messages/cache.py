@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from context_compaction.messages.model import compact_json
 
-MAX_ENTRIES = 50_000  # about 8 MB: no key is longer than a hash
+MAX_ENTRIES = 30_000  # about 5 MB: no key is longer than a hash
 
 Key: TypeAlias = bytes | int
 _T = TypeVar("_T")

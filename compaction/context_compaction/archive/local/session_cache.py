@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from context_compaction.archive.history_tree import MessageNode
 from context_compaction.archive.local.blobs import BlobStore
 from context_compaction.archive.local.durable_files import explaining, locked, make_folder
 from context_compaction.archive.local.log import (
@@ -123,7 +124,7 @@ class OpenSessions:
         self.sync(state, state.unsynced_under(head))
         state.durable.add(head)
 
-    def bodies(self, state: LocalState, records: Sequence[LoggedRecord]) -> list[Any]:
+    def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """The bodies of records."""
         get = self._blobs.read_whole
         return [read_body(state.folder, record.place, get) for record in records]

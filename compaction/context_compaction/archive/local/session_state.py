@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from context_compaction.archive.history_tree import is_message
 from context_compaction.archive.local.log import read_segment, segment_sizes
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.messages.history_hash import ROOT
@@ -36,7 +37,7 @@ class LocalState(TranscriptState):
         while head != ROOT and head not in self.durable:
             node = self.tree.nodes.get(head)
             # A context names messages of any segment, and so does a run.
-            if node is None or node.place is None:
+            if node is None or not is_message(node):
                 return self.unsynced()
             if self.synced_to.get(node.place.segment, 0) < node.place.offset + node.place.length:
                 found.add(node.place.segment)

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import Any
 
 from context_compaction.archive import NO_SEQ
+from context_compaction.archive.history_tree import MessageNode
 from context_compaction.archive.postgres.blobs import TenantBlobs
 from context_compaction.archive.postgres.indexing import DocRow, docs_of, insert_docs, parse_body
 from context_compaction.archive.postgres.schema import Connection
@@ -172,7 +173,7 @@ class TenantSessions:
             " WHERE tenant = %s AND session = %s",
             (
                 state.parent_session_id,
-                "" if newest is None else newest.head["format"],
+                "" if newest is None else newest.format,
                 next((doc.title for doc in docs if doc.title), ""),
                 state.next_number,
                 len(state.messages),
@@ -193,15 +194,15 @@ class TenantSessions:
     def secure(self, state: RowState, head: str | None = None) -> None:
         """See `Sessions.secure`: what can be read here was committed, and so is durable."""
 
-    def bodies(self, state: RowState, records: Sequence[LoggedRecord]) -> list[Any]:
+    def bodies(self, state: RowState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """See `Sessions.bodies`."""
         rows = self._connection.execute(
             "SELECT number, body FROM compaction.record"
             " WHERE tenant = %s AND session = %s AND number = ANY(%s)",
-            (self._tenant, state.session_id, [record.head["n"] for record in records]),
+            (self._tenant, state.session_id, [record.place.offset for record in records]),
         ).fetchall()
         found: dict[int, str] = dict(rows)
-        return [self._body(state, found.get(record.head["n"])) for record in records]
+        return [self._body(state, found.get(record.place.offset)) for record in records]
 
     def all_records(self, state: RowState) -> list[LoggedRecord]:
         """See `Sessions.all_records`."""
