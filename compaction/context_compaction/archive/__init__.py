@@ -148,6 +148,14 @@ class Transcripts(Protocol):
         """
         ...
 
+    async def context_name(self, session_id: str) -> str:
+        """The hash of all messages that `context` returns, as `history_hash` makes it.
+
+        From what is known of them: none is read. Where secrets are removed from what is written, it
+        names the list that came in.
+        """
+        ...
+
     async def read_messages(
         self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:

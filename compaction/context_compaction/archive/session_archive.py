@@ -136,6 +136,10 @@ class SessionArchive(ABC):
             session_id, lambda store: store.context(session_id, after, limit)
         )
 
+    async def context_name(self, session_id: str) -> str:
+        """See `Archive.context_name`; raises what `read_messages` raises."""
+        return await self._on_session(session_id, lambda store: store.context_name(session_id))
+
     async def read_messages(
         self, session_id: str, start: int, stop: int, *, head: str | None = None
     ) -> list[ArchivedMessage]:

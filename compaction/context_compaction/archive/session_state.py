@@ -258,6 +258,15 @@ class TranscriptState:
                 path.append(node)
         return path[::-1]
 
+    def context_places(self, stored: StoredContext) -> list[tuple[str, int]]:
+        """Of a stored context, and what followed it, each message's content hash and number.
+
+        Raises what `newest_nodes` raises.
+        """
+        made = [(str(content), int(seq)) for content, seq, *_ in stored.record.head["entries"]]
+        since = self.newest_nodes(stored.end, *stored.histories)
+        return made + [(node.content, node.seq) for node in since]
+
     def history(self, head: str) -> list[int]:
         """Numbers of the messages of history `head`, oldest first; see `Archive.history`.
 

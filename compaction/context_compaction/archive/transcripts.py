@@ -322,13 +322,20 @@ class TranscriptStore(Generic[S]):
         stored = state.newest_context
         if stored is None:
             return format, self._raws(state, part_of(state.newest_history(), after, limit))
-        places = [(content, seq) for content, seq, *_ in stored.record.head["entries"]]
-        since = state.newest_nodes(stored.end, *stored.histories)
-        places += [(node.content, node.seq) for node in since]
-        places = [*part_of(places, after, limit)]
+        places = [*part_of(state.context_places(stored), after, limit)]
         made = self._own_words(state, {content for content, seq in places if seq == NO_SEQ})
         originals = iter(self._raws(state, [seq for _, seq in places if seq != NO_SEQ]))
         return format, [made[name] if seq == NO_SEQ else next(originals) for name, seq in places]
+
+    def context_name(self, session_id: str) -> str:
+        """See `Archive.context_name`."""
+        state = self._existing(session_id)
+        stored = state.newest_context
+        if stored is None:
+            contents = [node.content for node in state.newest_nodes()]
+        else:
+            contents = [content for content, _ in state.context_places(stored)]
+        return (ROOT, *chain_hashes(contents))[-1]
 
     def _own_words(self, state: S, contents: Collection[str]) -> dict[str, JsonObject]:
         """By content hash, what compactions wrote: mostly the newest one.

@@ -418,10 +418,20 @@ async def name_where_current(
     """The same where `Store.context` returns that very list; else None."""
     name = await name_of(messages, session_id, archive)
     try:
-        context = await current_context(session_id, archive)
+        return name if name == await _current_name(session_id, archive) else None
     except NotFoundError:
         return None
-    return name if name == context.name else None
+
+
+async def _current_name(session_id: str, archive: Store) -> str:
+    """The name of what `current_context` returns."""
+    known = await _known_current(session_id, archive)
+    if known is not None or archive.redaction == "on":
+        return (await current_context(session_id, archive)).name
+    revision = await _revision(session_id, archive)
+    name = await archive.context_name(session_id)
+    KNOWN_LISTS.confirm(archive, session_id, revision, name)
+    return name
 
 
 async def _known_current(session_id: str, archive: Store) -> KnownList | None:

@@ -20,6 +20,7 @@ from context_compaction.archive import (
 )
 from context_compaction.errors import InvalidMessageError, NotFoundError, QueryError, SettingsError
 from context_compaction.messages.edits import Blob, make_blob, output_id_of
+from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import Message, make_message
 
 Check = Callable[[Archive], Awaitable[None]]
@@ -116,6 +117,28 @@ async def counts_are_reported_to_whoever_counts_alike(archive: Archive) -> None:
     assert await transcript(archive, "s") == [message.source for message in grown]
     assert (await archive.session_info("s")).message_count == 3
     assert await found(archive, "three") == pointers("s", 2)
+
+
+@promise
+async def a_context_is_named_without_being_read(archive: Archive) -> None:
+    async def check() -> None:
+        _, context = await archive.context("s")
+        assert await archive.context_name("s") == history_hash(context)
+
+    with pytest.raises(NotFoundError):
+        await archive.context_name("s")
+    said = [user("one"), assistant("two"), user("three")]
+    first = await archive.append("s", parsed(*said), format=FORMAT)
+    await check()
+    summary = ContextEntry(-1, user("summary"))
+    await archive.commit(
+        "s", receipt={}, context=[summary, ContextEntry(2, said[2])], head=first.head
+    )
+    await check()
+    await add(archive, "s", *said, assistant("four"))
+    await check()
+    await add(archive, "s", summary.raw, said[2], assistant("five"))
+    await check()
 
 
 @promise

@@ -88,6 +88,8 @@ class Host:
             return self.payload
         context = await current_context(self._session_id, archive)
         assert context.name == history_hash((await archive.context(self._session_id))[1])
+        if archive.redaction != "on":
+            assert context.name == await archive.context_name(self._session_id)
         assert context.name == history_hash(context.messages)
         new, self._rest = self._rest[:3], self._rest[3:]
         self.payload = [*self.last, *copy.deepcopy(new)]
