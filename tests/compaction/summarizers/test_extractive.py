@@ -512,3 +512,16 @@ def test_records_within_a_record_share_their_keys_too() -> None:
     text = written([*talk, assistant("Four."), user("Go on.")], 900)
     assert text.count("front") <= 1
     assert "AA3" in text
+
+
+@pytest.mark.parametrize("max_tokens", [120, 200, 400])
+def test_a_short_message_that_binds_is_told_whole_or_not_at_all(max_tokens: int) -> None:
+    """Its first sentence ranks low, but the second means nothing without it."""
+    asked = [
+        f"Could you keep file {n} small? Nobody here reads above {n}00 lines." for n in range(30)
+    ]
+    talk = [one for text in asked for one in (user(text), assistant("Understood."))]
+    text = written(talk, max_tokens)
+    told = [one for one in asked if one.partition("? ")[2] in text]
+    assert len(told) >= max_tokens // 40
+    assert all(one in text for one in told)

@@ -40,7 +40,10 @@ _AGE_WANT = 0.2
 # A sentence below this rank is surely of the moment only, or chatter.
 _BINDING_RANK = 1.0
 _REQUEST_WANT = 0.6
+# The number of a message, and what joins its parts, counts about so much.
 _LABEL_TOKENS = 8
+# A part no longer than a line is told whole: a sentence in it that points back has its neighbour.
+_LINE_CHARS = 120
 # What may bind goes before what all sections have to tell.
 _BINDING_WANT = -0.07
 _SMALL_TALK_CHARS = 48
@@ -184,7 +187,7 @@ def _parts(
     def end() -> None:
         nonlocal shown, rank, is_empty
         if not is_empty:
-            binding = _binding(said_here)
+            binding = shown.strip() if len(shown) <= _LINE_CHARS else _binding(said_here)
             parts.append(_Part(shown.strip(), rank, is_pasted, binding))
         elif shown.strip() and parts and not parts[-1].text.endswith(LEFT_OUT):
             parts[-1] = _Part(f"{parts[-1].text} {LEFT_OUT}", parts[-1].rank, parts[-1].is_pasted)
