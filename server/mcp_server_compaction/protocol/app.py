@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from mcp_server_compaction.access.scopes import allow
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.completions import complete
-from mcp_server_compaction.protocol.deps import Deps, open_deps
+from mcp_server_compaction.protocol.deps import Deps, GetArchive, open_deps
 from mcp_server_compaction.protocol.notifications import Changes
 from mcp_server_compaction.protocol.prompts import get_prompt, list_prompts
 from mcp_server_compaction.protocol.resources import (
@@ -34,7 +34,7 @@ from mcp_server_compaction.protocol.resources import (
     subscribe,
     unsubscribe,
 )
-from mcp_server_compaction.protocol.tools import call_tool, list_tools
+from mcp_server_compaction.protocol.tools import call_tool, input_schema, list_tools
 
 _logger = logging.getLogger(__name__)
 
@@ -107,12 +107,12 @@ async def _load_when_greeted(deps: Deps) -> None:
     """Load the engine ahead. A server that is to stop meanwhile stops when that is done."""
     await deps.greeted.wait()
     try:
-        await to_thread.run_sync(_load_engine, deps.config)
+        await to_thread.run_sync(load_engine, deps.config)
     except Exception:
         _logger.exception("The engine could not be loaded ahead; calls will say what they lack")
 
 
-def _load_engine(config: Config) -> None:
+def load_engine(config: Config) -> None:
     """Load what the first call of a tool would wait for: half a second of CPU."""
     for module in _ENGINE:
         import_module(module)
@@ -123,13 +123,21 @@ def _load_engine(config: Config) -> None:
     counter_for(config.model).text("word")  # the vocabulary
 
 
-def build_server(config: Config) -> CompactionServer:
-    """The server for `config`. It touches no file before it runs."""
+def build_server(config: Config, archives: GetArchive | None = None) -> CompactionServer:
+    """The server for `config`, which touches no file before it runs.
+
+    Args:
+        config: The configuration of the process.
+        archives: Returns an archive that others open and close; without it the server opens one.
+    """
     changes = Changes()
 
     @asynccontextmanager
     async def lifespan(_: Server[Deps]) -> AsyncGenerator[Deps]:
-        async with open_deps(config, changes) as deps, anyio.create_task_group() as background:
+        async with (
+            open_deps(config, changes, archives) as deps,
+            anyio.create_task_group() as background,
+        ):
             background.start_soon(_load_when_greeted, deps)
             yield deps
             background.cancel_scope.cancel()
@@ -151,6 +159,8 @@ def build_server(config: Config) -> CompactionServer:
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
         on_completion=complete,
+        # Over HTTP the SDK looks at a tool's schema at each call, and would list all of them.
+        get_tool_input_schema=input_schema,
     )
     server.middleware += [note_greeting, hide_faults, allow]
     return server

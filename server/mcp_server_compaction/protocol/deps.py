@@ -1,7 +1,7 @@
 """What the handlers work with: made once by the lifespan, closed by it."""
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,6 +18,12 @@ from mcp_server_compaction.protocol.notifications import Changes
 
 if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
     from context_compaction.archive import Archive
+
+GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
+
+# Enough to wait for disks and databases. Of more at once each only takes longer: 40 cost a fifth
+# more CPU a call, and all of them end when the last one does.
+MAX_COMPACTIONS = 8
 
 
 class LazyArchive:
@@ -77,17 +83,19 @@ class Deps:
 
     Attributes:
         config: The configuration of the process.
-        archives: Where the archive comes from.
+        archives: Returns the archive that holds every tenant's.
         changes: Who is notified when resources change.
         greeted: Set once a host has its answer to `initialize`, or to a request without one.
         imports: The sessions that hosts keep on disk.
+        compactions: Lets so many be worked on at once, but for those that wait for a model.
     """
 
     config: Config
-    archives: LazyArchive
+    archives: GetArchive
     changes: Changes
     imports: SessionImports
     greeted: anyio.Event
+    compactions: anyio.CapacityLimiter
 
     async def archive(self) -> "Archive":
         """The archive of the tenant that is asking.
@@ -95,22 +103,27 @@ class Deps:
         Raises:
             ArchiveError: It cannot be opened.
         """
-        return await (await self.archives.get()).for_tenant(caller.get().tenant)
+        return await (await self.archives()).for_tenant(caller.get().tenant)
 
 
 RequestContext: TypeAlias = ServerRequestContext[Deps, Any]
 
 
 @asynccontextmanager
-async def open_deps(config: Config, changes: Changes) -> AsyncGenerator[Deps]:
-    """What one run of the server works with."""
-    async with lazy_archive(config) as archives:
+async def open_deps(
+    config: Config, changes: Changes, archives: GetArchive | None = None
+) -> AsyncGenerator[Deps]:
+    """What one run of the server works with: an archive that others opened, else one of its own."""
+    async with AsyncExitStack() as stack:
+        if archives is None:
+            archives = (await stack.enter_async_context(lazy_archive(config))).get
         folders = host_folders(Path.home()) if config.imports_sessions else ()
-        imports = SessionImports(config.archive_folder, folders, archives.get)
+        imports = SessionImports(config.archive_folder, folders, archives)
         greeted = anyio.Event()
         async with anyio.create_task_group() as background:
             background.start_soon(_after_greeting, greeted, imports)
-            yield Deps(config, archives, changes, imports, greeted)
+            compactions = anyio.CapacityLimiter(MAX_COMPACTIONS)
+            yield Deps(config, archives, changes, imports, greeted, compactions)
             background.cancel_scope.cancel()
 
 

@@ -1,9 +1,10 @@
 """The bodies of requests: unpacked, bounded, and clean of what no JSON may hold."""
 
 import zlib
+from contextlib import nullcontext
 
 import zstandard
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -12,17 +13,23 @@ from mcp_server_compaction.protocol.stdio import without_halves
 
 # A conversation of a million tokens is about 5 MB of JSON; the SDK's default is 4 MiB.
 MAX_BODY_BYTES = 64 * 1024 * 1024
+# Up to here a body is looked through faster than a thread begins to.
+SMALL_BODY_BYTES = 256 * 1024
+# Some two million tokens, which take seconds: one such request at a time.
+LARGE_BODY_BYTES = 8 * 1024 * 1024
 
 
 class CleanBodies:
     """Hands on a request's body in one piece, unpacked (gzip, deflate, zstd).
 
     Halves of surrogate pairs become what they become on stdio. What is larger than a body may be,
-    or packed in another way, is refused.
+    or packed in another way, is refused. Large
+    bodies are answered one after the other, beside the rest.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._large_lane = CapacityLimiter(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take the body in, then pass the request on."""
@@ -34,7 +41,10 @@ class CleanBodies:
         if message["type"] != "http.request":
             return  # the caller has gone
         try:
-            body = await to_thread.run_sync(_clean, body, packing)
+            if packing == "identity" and len(body) <= SMALL_BODY_BYTES:
+                body = _clean(body, packing)
+            else:
+                body = await to_thread.run_sync(_clean, body, packing)
         except RefusedBodyError as error:
             answer = PlainTextResponse(str(error), status_code=error.status)
             await answer(scope, receive, send)
@@ -54,7 +64,8 @@ class CleanBodies:
             is_given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._app({**scope, "headers": plain}, given, send)
+        async with self._large_lane if len(body) > LARGE_BODY_BYTES else nullcontext():
+            await self._app({**scope, "headers": plain}, given, send)
 
 
 class RefusedBodyError(Exception):
@@ -89,6 +100,8 @@ def _clean(body: bytes, packing: str) -> bytes:
             f"The request has more than {MAX_BODY_BYTES // 1024**2} MiB. Hand in fewer messages at "
             "a time, as new_messages, or upload what is large.",
         )
+    if b"\\ud" not in body and b"\\uD" not in body:
+        return body
     text = without_halves(body.decode("utf-8", "surrogateescape"))
     return text.encode("utf-8", "surrogateescape")
 

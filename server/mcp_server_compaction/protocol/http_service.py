@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from anyio import to_thread
 from context_compaction.errors import CompactionError, SettingsError
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
@@ -32,10 +33,16 @@ from mcp_server_compaction.access.verifying import AnyOf, LocalToken, StoredToke
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_route
 from mcp_server_compaction.operations.telemetry import measured
-from mcp_server_compaction.protocol.app import build_server
+from mcp_server_compaction.protocol.app import build_server, load_engine
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, CleanBodies
 from mcp_server_compaction.protocol.http_gate import Gate, Names
-from mcp_server_compaction.protocol.http_listening import bind, is_loopback, listen_on, serve
+from mcp_server_compaction.protocol.http_listening import (
+    bind,
+    is_loopback,
+    listen_on,
+    serve,
+    share_fairly,
+)
 from mcp_server_compaction.protocol.logs import log_to_stderr
 from mcp_server_compaction.protocol.uploads import UPLOAD_PATH, upload_routes
 from mcp_server_compaction.viewer.access import Access
@@ -156,7 +163,7 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         own = [LocalToken(token)] if token is not None else []
         others = [JwtVerifier(oauth)] if oauth is not None else []
         verifier = AnyOf([*own, StoredTokens(archives.get), *others])
-    server = build_server(config)
+    server = build_server(config, archives.get)
     server.middleware.append(measured)
     protocol = server.streamable_http_app(
         # The gate checks Host and Origin, exactly: the SDK compares beginnings.
@@ -175,6 +182,8 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
             viewer.router.lifespan_context(viewer),
             protocol.router.lifespan_context(protocol),
         ):
+            await to_thread.run_sync(load_engine, config)
+            share_fairly()
             yield
 
     async def ready(_: Request) -> PlainTextResponse:

@@ -26,6 +26,7 @@ from starlette.routing import Route
 
 from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.principal import caller
+from mcp_server_compaction.protocol.deps import GetArchive
 from mcp_server_compaction.protocol.http_bodies import RefusedBodyError
 from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION
 
@@ -35,8 +36,6 @@ _MEMORY_BYTES = 8 * 1024 * 1024  # what is larger waits in a file until it is wh
 _DIGEST = re.compile(r"sha-256=:([A-Za-z0-9+/=]+):")
 _OUTPUT_PARAMETERS = frozenset({"session_id", "tool_name", "tool_call_id"})
 _TRANSCRIPT_PARAMETERS = frozenset({"session_id", "parent_session_id", "format", "name"})
-
-GetArchive = Callable[[], Awaitable[Archive]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-LANES = 4  # threads for the log; a long append holds up only its own
+LANES = 16  # threads for the log; a long append holds up only its own
 
 # What this package puts into an archive's folder.
 _OURS = frozenset({

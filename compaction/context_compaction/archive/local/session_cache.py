@@ -30,9 +30,9 @@ from context_compaction.archive.records import LoggedRecord, Record
 from context_compaction.archive.session_state import numbered
 from context_compaction.errors import ArchiveError
 
-CACHED_SESSIONS = 32
-# Of all of them together: 2.3 KB each (measured), so some 32 MB in each lane.
-CACHED_RECORDS = 14_000
+CACHED_SESSIONS = 8
+# Of all of them together: 2.3 KB each (measured), so some 8 MB in each lane.
+CACHED_RECORDS = 3_500
 
 
 class OpenSessions:

@@ -1,5 +1,6 @@
 """Tool: hand in a conversation, get back one that fits."""
 
+from contextlib import nullcontext
 from typing import Any
 
 from anyio import to_thread
@@ -83,14 +84,15 @@ async def compact_messages(
         may_refuse=is_modern(context.session),
     )
     try:
-        result = await compact(
-            given.payload,
-            request,
-            archive=archive,
-            read_file=deps.config.roots.reader(given.folder),
-            model=model,
-            report_progress=report_progress,
-        )
+        async with deps.compactions if model is None else nullcontext():
+            result = await compact(
+                given.payload,
+                request,
+                archive=archive,
+                read_file=deps.config.roots.reader(given.folder),
+                model=model,
+                report_progress=report_progress,
+            )
     except AnswersPendingError as pending:
         return pending.result
     wrote = arguments.mode != "plan"
