@@ -256,6 +256,8 @@ def report(calls: Sequence[tuple[float, float, int]], marks: dict[str, float]) -
         if taken:
             p50, p99 = (taken[int(share * (len(taken) - 1))] for share in (0.5, 0.99))
             print(f"| {name} | {len(taken)} | {p50:.0f} | {p99:.0f} | {taken[-1]:.0f} | {again} |")
+        else:
+            print(f"| {name} | 0 | | | | |")  # the next thing happened before any call began
 
 
 async def check(address: str, agents: Sequence[Agent]) -> None:
