@@ -58,7 +58,7 @@ class Server:
 
         A folder that held a server before goes on with its data.
         """
-        self._folder = folder
+        self.folder = folder
         self._settings = dict(settings or {})
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
@@ -68,15 +68,16 @@ class Server:
     def __enter__(self) -> "Server":
         if self._user is not None:
             # That user may not get to where the wheel is, as below root's own folder.
-            wheel, copy = _installed().parent, self._folder / "program"
+            wheel, copy = _installed().parent, self.folder / "program"
             for name in (wheel.name, f"{wheel.name}.libs"):
                 shutil.copytree(wheel.parent / name, copy / name, symlinks=True, dirs_exist_ok=True)
             self._programs = copy / wheel.name / "pginstall"
-            os.chown(self._folder, self._user, self._user)
-        self._folder.chmod(0o700)
+            os.chown(self.folder, self._user, self._user)
+        self.folder.chmod(0o700)
         if not self._data.exists():
             options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]
-            self._run("initdb", "-D", str(self._data), *options)
+            made = self.run("initdb", "-D", str(self._data), *options)
+            assert made.returncode == 0, made.stderr
         self.start()
         return self
 
@@ -85,11 +86,11 @@ class Server:
 
     @property
     def _data(self) -> Path:
-        return self._folder / "data"
+        return self.folder / "data"
 
     def address(self, role: str = "postgres", database: str = "postgres") -> str:
         """How to connect."""
-        host = quote(str(self._folder), safe="")
+        host = quote(str(self.folder), safe="")
         return f"postgresql://{role}@/{database}?host={host}&port={self._port}"
 
     def start(self) -> None:
@@ -97,12 +98,12 @@ class Server:
         settings = {
             "listen_addresses": "",
             "port": str(self._port),
-            "unix_socket_directories": str(self._folder),
+            "unix_socket_directories": str(self.folder),
             "fsync": "off",
             "full_page_writes": "off",
             "max_connections": "100",
         } | self._settings
-        log = (self._folder / "log").open("ab")
+        log = (self.folder / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
                 [self._program("postgres"), "-D", str(self._data)]
@@ -118,7 +119,7 @@ class Server:
                 psycopg.connect(self.address()).close()
             except psycopg.OperationalError:
                 if time.monotonic() > deadline or self._process.poll() is not None:
-                    pytest.fail((self._folder / "log").read_text("utf-8", "replace")[-2000:])
+                    pytest.fail((self.folder / "log").read_text("utf-8", "replace")[-2000:])
                 time.sleep(0.05)
             else:
                 return
@@ -136,18 +137,19 @@ class Server:
             self._process.wait(_START_SECONDS)
             self._process = None
 
-    def _program(self, name: str) -> str:
-        return str(self._programs / "bin" / name)
-
-    def _run(self, name: str, *arguments: str) -> None:
-        subprocess.run(
+    def run(self, name: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        """Run one of PostgreSQL's programs as the server's own user, who may write to `folder`."""
+        return subprocess.run(
             [self._program(name), *arguments],
-            check=True,
+            check=False,
             capture_output=True,
             user=self._user,
             cwd="/",
             timeout=_START_SECONDS,
         )
+
+    def _program(self, name: str) -> str:
+        return str(self._programs / "bin" / name)
 
 
 def _installed() -> Path:

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from anyio import to_thread
 from context_compaction import ArchiveBusyError, ArchiveError, open_archive
-from context_compaction.archive import Archive, PruneRules, Query, SessionInfo
+from context_compaction.archive import AccessToken, Archive, PruneRules, Query, SessionInfo
 from context_compaction.archive.copying import copy_archive
 from context_compaction.archive.postgres import indexing, schema
 from context_compaction.archive.postgres.blobs import open_objects
@@ -533,23 +533,36 @@ async def test_objects_that_nothing_names_go_with_prune_once_they_are_a_day_old(
     monkeypatch.setattr("context_compaction.archive.postgres.blobs.LEAST_OBJECT_BYTES", 1)
     bucket = bucket.replace("team", "orphans")
     store = open_objects(bucket)
-    orphan, foreign = "default/ab/orphan.zst", "other/ab/orphan.zst"
+    await to_thread.run_sync(store.put, "default/ab/of-another-database.zst", b"kept")
     async with open_archive(f"{postgres_address}&objects={quote(bucket, safe='')}") as archive:
         blob = make_blob("line of a log\n" * 9_000)
         await archive.commit("s", blobs=[blob])
-        for key in (orphan, foreign):
-            await to_thread.run_sync(store.put, key, b"left behind")
+        wanted = sorted(await to_thread.run_sync(keys_in, bucket))
+        # An upload whose transaction fails, since a receipt cannot be written as JSON.
+        with pytest.raises(TypeError):
+            await archive.commit("t", blobs=[make_blob("lost\n" * 9_000)], receipt={"a": object()})
+        # A deletion whose objects could not be removed.
+        await archive.commit("u", blobs=[make_blob("deleted\n" * 9_000)])
+        with monkeypatch.context() as broken:
+            broken.setattr(type(store), "delete", _fail)
+            with pytest.raises(ArchiveError):
+                await archive.delete(["u"])
         every = await to_thread.run_sync(keys_in, bucket)
-        assert (await archive.prune(PruneRules())).freed_bytes == 0  # it may be named yet
+        assert len(every) == len(wanted) + 2
+        assert (await archive.prune(PruneRules())).freed_bytes == 0  # a row may name them yet
         # A day later, by a clock that is a day and a minute fast.
         monkeypatch.setattr("context_compaction.archive.postgres.archive.ORPHAN_SECONDS", -60.0)
         plan = await archive.prune(PruneRules(), dry_run=True)
-        assert plan.freed_bytes == len(b"left behind")
+        assert plan.freed_bytes > 0
         assert await to_thread.run_sync(keys_in, bucket) == every
         assert await archive.prune(PruneRules()) == plan
-        left = await to_thread.run_sync(keys_in, bucket)
-        assert sorted(left) == sorted({*every} - {f"orphans/{orphan}"})
+        assert sorted(await to_thread.run_sync(keys_in, bucket)) == wanted
+        assert (await archive.prune(PruneRules())).freed_bytes == 0
         assert (await archive.read_output(blob.output_id)).data == blob.data
+
+
+def _fail(*_: object) -> None:
+    raise ArchiveError("The store is away.")
 
 
 def keys_in(bucket: str) -> list[str]:
@@ -605,6 +618,48 @@ async def test_an_archive_moves_to_postgresql_and_back_byte_for_byte(
             await add(local, "s2", user("one more"))
             with pytest.raises(ArchiveError, match="holds another session 's2'"):
                 await copy_archive(local, remote)
+
+
+@pytest.mark.slow
+async def test_a_dump_restored_into_another_database_is_the_same_archive(
+    own_server: Server,
+) -> None:
+    """As docs/how-to/postgresql.md says it."""
+    address = named_database(own_server.address(), "archive")
+    blob = make_blob("line of a log\n" * 90_000)
+    token = AccessToken("id", "robin", ("read",), "hash", 1.0)
+
+    async def held(archive: Archive) -> list[object]:
+        return [
+            await archive.sessions(),
+            await transcript(archive, "s"),
+            await archive.receipts("s"),
+            (await archive.read_output(blob.output_id)).data,
+            await found(archive, "needle"),
+            await archive.tokens(),
+            await archive.usage(),
+        ]
+
+    async with open_archive(address) as archive:
+        said = await archive.append("s", parsed(user("a needle"), assistant("x")), format=FORMAT)
+        await archive.commit("s", blobs=[blob], receipt={"n": 1}, head=said.head)
+        await archive.keep_token(token)
+        before = await held(archive)
+    dump = str(own_server.folder / "archive.dump")
+    dumped = own_server.run("pg_dump", "--format=custom", f"--file={dump}", address)
+    assert dumped.returncode == 0, dumped.stderr
+    with psycopg.connect(own_server.address(), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE again OWNER {APP}".encode())
+    again = named_database(own_server.address(), "again")
+    restored = own_server.run("pg_restore", f"--dbname={again}", dump)
+    assert restored.returncode == 0, restored.stderr
+    async with open_archive(again) as archive:
+        assert await held(archive) == before
+        assert (await archive.health()).problems == ()
+        more = await archive.append("s", parsed(user("go on")), format=FORMAT, after=said.head)
+        assert more.written == 1
+        assert await found(archive, "go on") == pointers("s", 2)
+        assert (await (await archive.for_tenant("other")).sessions())[0] == []
 
 
 def test_an_address_keeps_what_is_postgresqls_own() -> None:

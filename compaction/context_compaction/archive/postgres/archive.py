@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from math import inf
-from time import monotonic
+from time import monotonic, time
 from typing import Any, TypeVar
 
 from anyio import CancelScope, CapacityLimiter, Lock, from_thread, to_thread
@@ -312,15 +312,13 @@ class PostgresArchive(SessionArchive):
         """
         if not self._shared.objects:
             return {}
-        store = open_objects(self._shared.objects)
-        old = await to_thread.run_sync(
-            store.older, f"{self._tenant}/", ORPHAN_SECONDS, limiter=self._shared.limiter
-        )
-        kept = await self._run(
-            lambda connection: maintenance.kept_objects(connection, self._tenant, [*old]),
+        before_seconds = time() - ORPHAN_SECONDS
+        return await self._run(
+            lambda connection: maintenance.unnamed_objects(
+                connection, self._tenant, before_seconds
+            ),
             reads=True,
         )
-        return {key: size for key, size in old.items() if key not in kept}
 
     async def _index_anew(self) -> None:
         """Make the words that another version made as this one does, a session at a time."""
@@ -348,10 +346,13 @@ class PostgresArchive(SessionArchive):
         )
 
     async def _remove_objects(self, keys: list[str]) -> None:
-        """Remove what no row names any more; what a failure leaves is never named again."""
+        """Remove what no row names any more; what a failure leaves, `prune` removes."""
         if keys:
             store = open_objects(self._shared.objects)
             await to_thread.run_sync(store.delete, keys, limiter=self._shared.limiter)
+            await self._run(
+                lambda connection: maintenance.forget_objects(connection, self._tenant, keys)
+            )
 
     async def _on_session(
         self, session_id: str, work: Callable[[TranscriptStore[RowState]], T]
@@ -388,7 +389,8 @@ class PostgresArchive(SessionArchive):
         return await self._run(on_rows, reads=True) if _can_be_id(output_id) else None
 
     def _blobs(self, connection: Connection) -> TenantBlobs:
-        return TenantBlobs(connection, self._tenant, self._shared.objects)
+        apart = partial(self._shared.database.apart, self._tenant)
+        return TenantBlobs(connection, self._tenant, self._shared.objects, apart)
 
     async def _run(self, work: Callable[[Connection], T], **settings: Any) -> T:
         run = partial(self._shared.database.run, self._tenant, work, **settings)

@@ -6,14 +6,17 @@ that a new row names.
 """
 
 import secrets
-from datetime import UTC, datetime, timedelta
+import time
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeAlias
 
 from context_compaction.archive.frames import Blobs, pack
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.errors import ArchiveError, NotFoundError
+
+Apart: TypeAlias = Callable[[Callable[[Connection], None]], None]
 
 # A row is read sooner than an object, and a store counts each request.
 LEAST_OBJECT_BYTES = 1024 * 1024
@@ -63,16 +66,6 @@ class ObjectStore:
             except NotFoundError:
                 continue
 
-    def older(self, prefix: str, age_seconds: float) -> dict[str, int]:
-        """The keys below a prefix that were written so long ago or longer, with their sizes."""
-        before = datetime.now(UTC) - timedelta(seconds=age_seconds)
-        listed = self._do(
-            "Listing",
-            prefix,
-            lambda: [one for part in self._obstore.list(self._store, prefix) for one in part],
-        )
-        return {one["path"]: one["size"] for one in listed if one["last_modified"] <= before}
-
     def _do(self, what: str, key: str, work: Any) -> Any:
         try:
             return work()
@@ -94,6 +87,19 @@ def open_objects(address: str) -> ObjectStore:
     return ObjectStore(address)
 
 
+def note_unnamed(connection: Connection, tenant: str, objects: Sequence[tuple[str, int]]) -> None:
+    """Note objects, by key and size, that no row names: not yet, or no more.
+
+    What is noted a day later, and still is not named, is removed by `prune`. So it removes nothing
+    that this database did not write itself, whatever else lies in the store.
+    """
+    for key, size_bytes in objects:
+        connection.execute(
+            "INSERT INTO compaction.unnamed_object VALUES (%s, %s, %s, %s)",
+            (tenant, key, size_bytes, time.time()),
+        )
+
+
 class TenantBlobs(Blobs):
     """The large contents of one tenant, within one transaction.
 
@@ -101,8 +107,10 @@ class TenantBlobs(Blobs):
         put_here: What was put so far, by digest: what a session is to be noted for.
     """
 
-    def __init__(self, connection: Connection, tenant: str, objects: str) -> None:
+    def __init__(self, connection: Connection, tenant: str, objects: str, apart: Apart) -> None:
+        """`apart` does work in a transaction of its own, and so whatever becomes of this one."""
         super().__init__()
+        self._apart = apart
         self._connection = connection
         self._tenant = tenant
         self._objects = objects
@@ -126,7 +134,13 @@ class TenantBlobs(Blobs):
         key: str | None = None
         if self._objects and len(packed) >= LEAST_OBJECT_BYTES:
             key = f"{self._tenant}/{digest[:2]}/{digest}-{secrets.token_hex(8)}.zst"
+            noted = [(key, len(packed))]
+            self._apart(lambda connection: note_unnamed(connection, self._tenant, noted))
             open_objects(self._objects).put(key, packed)
+            self._connection.execute(
+                "DELETE FROM compaction.unnamed_object WHERE tenant = %s AND object_key = %s",
+                (self._tenant, key),
+            )
         done = self._connection.execute(
             "INSERT INTO compaction.blob VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
             (self._tenant, digest, len(packed), None if key else packed, key),

@@ -152,6 +152,16 @@ class Database:
             open=False,
         )
 
+    def apart(self, tenant: str, work: Callable[[Connection], None]) -> None:
+        """Do `work` in a transaction of its own, while this thread may be in another.
+
+        Over a connection that is no part of the pool: waiting for one of those while holding
+        another, threads would wait for each other.
+        """
+        with psycopg.connect(self._dsn, client_encoding="utf8") as connection:
+            connection.execute(f"SET LOCAL app.tenant = '{check_tenant(tenant)}'".encode())
+            work(connection)
+
     def open(self) -> None:
         """Connect, and make the tables where they are missing.
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from context_compaction.archive import Health
 from context_compaction.archive.frames import Blobs
+from context_compaction.archive.postgres.blobs import note_unnamed
 from context_compaction.archive.postgres.indexing import docs_of, insert_docs
 from context_compaction.archive.postgres.schema import Connection
 from context_compaction.archive.records import Record
@@ -80,7 +81,9 @@ def delete(connection: Connection, tenant: str, session_ids: Sequence[str]) -> D
         (tenant,),
     ).fetchall()
     freed = sum(size for _, size in found) + sum(size for size, _ in gone)
-    return Deleted(freed, [key for _, key in gone if key is not None])
+    objects = [(key, size) for size, key in gone if key is not None]
+    note_unnamed(connection, tenant, objects)
+    return Deleted(freed, [key for key, _ in objects])
 
 
 def stale_sessions(connection: Connection, tenant: str) -> list[str]:
@@ -116,13 +119,23 @@ def index_anew(connection: Connection, tenant: str, session_id: str, blobs: Blob
     )
 
 
-def kept_objects(connection: Connection, tenant: str, keys: Sequence[str]) -> set[str]:
-    """Those of some objects that a row names."""
+def unnamed_objects(connection: Connection, tenant: str, before_seconds: float) -> dict[str, int]:
+    """The objects that were noted before a time and no row names, with their sizes."""
     rows = connection.execute(
-        "SELECT object_key FROM compaction.blob WHERE tenant = %s AND object_key = ANY(%s)",
+        "SELECT object_key, size_bytes FROM compaction.unnamed_object AS noted WHERE tenant = %s"
+        " AND noted_seconds < %s AND NOT EXISTS (SELECT FROM compaction.blob"
+        " WHERE blob.tenant = noted.tenant AND blob.object_key = noted.object_key)",
+        (tenant, before_seconds),
+    )
+    return dict(rows.fetchall())
+
+
+def forget_objects(connection: Connection, tenant: str, keys: Sequence[str]) -> None:
+    """Take note that objects are gone."""
+    connection.execute(
+        "DELETE FROM compaction.unnamed_object WHERE tenant = %s AND object_key = ANY(%s)",
         (tenant, list(keys)),
     )
-    return {key for (key,) in rows}
 
 
 def examine(connection: Connection, tenant: str, location: str) -> Health:

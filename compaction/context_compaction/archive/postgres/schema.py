@@ -21,7 +21,7 @@ PARTITIONS = 16
 # is found there is only a number; its text is read from `record`, behind the lock.
 _FIRST_LOCKED = ("session", "record", "output", "blob", "blob_use")
 _FIRST = (*_FIRST_LOCKED, "doc")
-LOCKED_TABLES = (*_FIRST_LOCKED, "access_token")
+LOCKED_TABLES = (*_FIRST_LOCKED, "access_token", "unnamed_object")
 TABLES = (*LOCKED_TABLES, "doc")
 
 # Any number, the same for all processes: one of them migrates, the others wait.
@@ -191,12 +191,30 @@ def _terms_versions(connection: Connection) -> None:
     )
 
 
+_UNNAMED_OBJECTS = """
+CREATE TABLE compaction.unnamed_object (
+    tenant text NOT NULL,
+    object_key text NOT NULL,
+    size_bytes bigint NOT NULL,
+    noted_seconds double precision NOT NULL,
+    PRIMARY KEY (tenant, object_key)
+) PARTITION BY HASH (tenant);
+"""
+
+
+def _unnamed_objects(connection: Connection) -> None:
+    connection.execute(_UNNAMED_OBJECTS.encode())
+    connection.execute(partitions_of("unnamed_object").encode())
+    _lock("unnamed_object", connection)
+
+
 MIGRATIONS: Sequence[Callable[[Connection], None]] = (
     _tables,
     _row_security,
     _tokens,
     _pending_words,
     _terms_versions,
+    _unnamed_objects,
 )
 """What was changed, in order. Whatever was released stays as it is: add to the end."""
 
