@@ -8,7 +8,7 @@ of one shape. Pieces are verbatim, and a gap contains the number of lines left o
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Any, TypeAlias
@@ -38,6 +38,7 @@ _MOST_WORDS = 24
 _COMMON_SHARE = 0.3
 _FEW_PIECES = 3
 _NAME_WEIGHT = 3.0
+_TITLES = re.compile(r"(?:\S+: )?\d+ records: ")
 _WORD = re.compile(r"[^\W_](?:[\w./-]*\w)?")
 
 _EXIT = re.compile(r"\b(exit(ed)?( with)?( code| status)?|return ?code)\b\D{0,4}\d+", re.IGNORECASE)
@@ -143,9 +144,13 @@ def _parts(line: str, size_chars: int) -> Iterator[str]:
 def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool) -> Iterator[int]:
     """The positions of all pieces, each once, the most wanted first."""
     last = len(pieces) - 1
-    head = sorted(range(last + 1), key=lambda at: pieces[at].part) if is_json else range(last + 1)
+    titles = _titles(pieces) if is_json else frozenset[int]()
+    head: Iterable[int] = range(last + 1)
+    if is_json:  # a row tells more than the titles of its columns
+        places = ((p.part, p.line + 1.5 * (p.line in titles)) for p in pieces)
+        head = [at for _, at in sorted((place, at) for at, place in enumerate(places))]
     queues = {
-        "sought": iter(_with_words(pieces, sought)),
+        "sought": iter(_with_words(pieces, sought, titles)),
         "matter": iter(_that_matter(pieces)),
         "head": iter(head),
         "end": iter(() if is_json else range(last, max(-1, last - _END_PIECES), -1)),
@@ -176,10 +181,18 @@ def _with_passages(pieces: Sequence[_Piece], passages: Iterable[str]) -> Iterato
             yield from range(told[first][0], told[last][0] + 1)
 
 
-def _with_words(pieces: Sequence[_Piece], sought: Sequence[str]) -> list[int]:
+def _titles(pieces: Sequence[_Piece]) -> frozenset[int]:
+    """The numbers of the lines that name the columns of records."""
+    return frozenset(p.line for p in pieces if p.part == 0 and _TITLES.match(p.text))
+
+
+def _with_words(
+    pieces: Sequence[_Piece], sought: Sequence[str], titles: Collection[int]
+) -> list[int]:
     """Pieces with the words, those with most and rarest first, each with its neighbours."""
     weights: dict[int, float] = {}
-    low = [piece.text.lower() for piece in pieces]
+    # The names of columns are words of many requests, and tell nothing without a row.
+    low = ["" if piece.line in titles else piece.text.lower() for piece in pieces]
     most = max(_FEW_PIECES, int(len(pieces) * _COMMON_SHARE))
     for word in sought:
         stem = word.lower()

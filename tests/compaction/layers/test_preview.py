@@ -89,3 +89,16 @@ def test_a_gap_counts_the_lines_of_a_text_too_long_to_look_through() -> None:
     left_out = sum(int(line.split(" ")[1]) for line in shown if line.endswith("left out …"))
     told = sum(1 for line in shown if not line.startswith("…"))
     assert told + left_out == 40_000
+
+
+@given(st.integers(30, 400))
+def test_of_records_a_row_is_shown_before_the_names_of_all_columns(room: int) -> None:
+    """A request has the words of column names in it; without a row these tell nothing."""
+    flights = [
+        {"flight_number": f"HAT{n}", "departure_time_in_the_zone_of_the_airport": f"{n % 24}:00"}
+        | {f"available_seats_in_class_{kind}": n * 7 % 30 for kind in ("economy", "business")}
+        for n in range(100, 140)
+    ]
+    asked = "Do you have any available flight with a later departure, in economy class?"
+    shown = extract(json.dumps(flights), room, measure=COUNT.text, sought=words_sought(asked))
+    assert "HAT100" in shown or "records" not in shown
