@@ -356,3 +356,16 @@ def test_of_a_text_too_long_to_be_read_the_sentences_at_the_cut_say_so() -> None
     cut = [sentence.text for sentence in sentences_of(text)]
     assert all(GAP in sentence for sentence in cut)
     assert re.fullmatch(r"The word goes on (and on )*and( on)? \[…\]", cut[0])
+
+
+@pytest.mark.parametrize("said", ["don't touch {}", "leave {} as it is", "keep {} public, please"])
+@pytest.mark.parametrize("name", ["parse()", "`Config.load()`", "self.run()"])
+def test_who_names_a_function_is_not_taken_for_code(said: str, name: str) -> None:
+    assert not any(one.is_pasted for one in sentences_of(said.format(name)))
+
+
+@pytest.mark.parametrize(
+    "code", ["return parse()", "x = parse()", "while not queue.empty():", "await client.close()"]
+)
+def test_code_that_calls_a_function_is_no_speech(code: str) -> None:
+    assert all(one.is_pasted for one in sentences_of(code))

@@ -46,6 +46,9 @@ _MACHINE = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:\d\d|(INFO|DEBUG|WARN\w*|ERROR)\b"
 )
 _MACHINE_END = re.compile(r"[{};\\$|]\Z|->\Z|\)\]\Z|=>|::|\w\(\)|==|\S\{|\]\(")
+# Who types may name a function: "don't touch parse()" is no code.
+_FUNCTION = re.compile(r"`?\b[\w.]{1,80}\(\)`?")
+_TWO_WORDS = re.compile(r"(?<!\S)[A-Za-z'’]{2,}\s+[A-Za-z'’]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,9 @@ def _is_machine(line: str) -> bool:
     if line.startswith(("    ", "\t")):
         return True
     stripped = without_list_mark(line.strip())
+    if "()" in stripped and not stripped.endswith(":"):
+        unnamed = _FUNCTION.sub("", stripped)
+        stripped = unnamed if _TWO_WORDS.search(unnamed) else stripped
     if " " not in stripped or _MACHINE.match(stripped) or _MACHINE_END.search(stripped):
         return True
     letters = sum(char.isalpha() or char == " " for char in stripped)
