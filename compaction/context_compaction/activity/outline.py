@@ -33,7 +33,9 @@ _NO_METHOD = re.compile(
     r"^\s*(?:if|for|while|switch|return|await|catch|else|elif|do|try|throw|new|case|super|this|yield"
     r"|assert|print|with|using|lock|when|match)\b"
 )
-_TEST = re.compile(r"(?:^|[/_.-])tests?(?:[/_.-]|\Z)", re.IGNORECASE)
+_TEST = re.compile(
+    r"(?:^|/)(?:__)?tests?(?:__)?/|(?:^|/)(?:tests?[_.-][^/]*|[^/]*[_.-]tests?\.[^/]+)\Z", re.I
+)
 # What is named as code: `in backquotes`, called(), snake_case or camelCase.
 _NAMED = re.compile(
     r"`([^`\n]{1,80})`|\b([A-Za-z_]\w{2,60})\("
@@ -41,6 +43,8 @@ _NAMED = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _CALLABLE = re.compile(r"[^(=]*?([A-Za-z_$]\w*)(?:<[^>]*>)?\s*(?:\(|=\s*(?:async\s*)?\()")
+_VALUE = re.compile(r"\s*(?:\[|[\"']?[\w$.-]+[\"']?\s*[:=]\s*[\"'\d\[{tfn-])")
+_DATA_SHARE = 0.8
 _DONE = "xX-✓"
 _HEADING = re.compile(r"^#{1,6} \S")
 _TASK = re.compile(r"^\s*(?:[-*]|\d{1,4}[.)]) \[([^\]\n])\] ")
@@ -59,6 +63,13 @@ def outline(text: str, path: str) -> str:
         path: Its path, whose ending determines the language.
     """
     return "\n".join(f"{number}: {row[:_ROW_CHARS]}" for number, row in _rows(text, path))
+
+
+def is_data(text: str) -> bool:
+    """Whether most lines of a text give something a value, as in a configuration."""
+    rows = [row for row in text.splitlines() if any(map(str.isalnum, row))]
+    values = sum(1 for row in rows if _VALUE.match(row))
+    return values > len(rows) * _DATA_SHARE
 
 
 def names_of_code(said: str) -> frozenset[str]:

@@ -12,14 +12,21 @@ from typing import TypeAlias
 
 from context_compaction.activity.file_replay import UNSURE
 from context_compaction.activity.known_file import ReplayedFile
-from context_compaction.activity.outline import is_test, named_parts, names_of_code, outline
+from context_compaction.activity.outline import (
+    is_data,
+    is_test,
+    named_parts,
+    names_of_code,
+    outline,
+)
 from context_compaction.activity.read_state import FileState
 from context_compaction.activity.shell_folder import is_scratch, work_folder
+from context_compaction.activity.tool_kinds import classify
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, FileUse
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, Text, make_message
+from context_compaction.messages.model import Message, Messages, Text, make_message, tool_calls
 from context_compaction.messages.speakers import user_texts
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
@@ -29,7 +36,13 @@ NOT_AT_HAND = "not known as a whole"
 
 _PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
 _TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[[^\]\n]\] ", re.MULTILINE)
+_OPEN_TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[ \] .*(?:\n[ \t]+\S.*)*", re.MULTILINE)
+_COMMIT = re.compile(r"\bgit\b[^\n;|&]{0,80}\bcommit\b")
+# Under these names projects tell agents how to work in them.
+_GUIDES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
 _STEERING_USES = 3
+# The user may have said so many requests ago what is to be read for the work.
+_TELLING_REQUESTS = 3
 _LINES_AROUND = 3
 _TOUCHED_PARTS = 3
 # What a line of a plan or a specification says stands at its beginning, the reasons behind it.
@@ -47,7 +60,8 @@ _OUTLINE_TOKENS = 500
 _WHOLE_PART = 6
 # One in work, where the room is to be filled.
 _LARGE_PART = 3
-_NAMES = 8
+_NAMES = 4
+_PART = "Lines "
 _PLENTY_TOKENS = 5_000
 _STEM_CHARS = 5
 
@@ -131,14 +145,19 @@ class _Work:
     Attributes:
         since: The request under which anything was changed last, or else used.
         newest: The newest request.
-        said: Its text, and the agent's last text.
+        committed: The last commit: what was changed before it is settled.
+        said: What is next: the newest request, how the agent's last text ends, and the open items
+            of the plan.
+        told: The newest requests, which may tell the agent what to read.
         named: By path first and last line of the functions that `said` names. A name is that of
             the file used last which defines it.
     """
 
     since: int = -1
     newest: int = -1
+    committed: int = -1
     said: str = ""
+    told: str = ""
     named: Mapping[str, Sequence[tuple[int, int]]] = field(
         default_factory=dict[str, Sequence[tuple[int, int]]]
     )
@@ -152,25 +171,28 @@ class _Work:
         changed_at = max((file.changed_at for file in files if file.is_changed), default=-1)
         last_at = changed_at if changed_at >= 0 else max((f.used_at for f in files), default=-1)
         since = max((at for at in requests if at < last_at), default=-1)
-        said = [text for at in (requests[-1],) for text in user_texts(messages[at])]
-        spoken = [_spoken(message) for message in messages[requests[-1] :]]
-        said += [text for text in spoken if text][-1:]
+        asked = [text for at in requests[-_TELLING_REQUESTS:] for text in user_texts(messages[at])]
+        spoken = [text for text in map(_spoken, messages[requests[-1] :]) if text.strip()]
+        open_items = (
+            match[0]
+            for file in files
+            if _is_steering(file)
+            for match in _OPEN_TASK.finditer(_text_of_last(file))
+        )
+        said = "\n".join((
+            *user_texts(messages[requests[-1]]),
+            *(text.rstrip().rpartition("\n\n")[2] for text in spoken[-1:]),
+            *open_items,
+        ))
         named: dict[str, list[tuple[int, int]]] = {}
-        names = names_of_code("\n".join(said))
+        names = names_of_code(said)
         for file in sorted(files, key=lambda file: -file.used_at):
-            found = [*named_parts(file.text or "", file.path, names)]
+            is_code = file.text is not None and not is_test(file.path)
+            found = [*named_parts(file.text or "", file.path, names)] if is_code else []
             names -= {name for name, _, _ in found}
             named[file.path] = [(start, stop) for _, start, stop in found]
-        return cls(since, requests[-1], "\n".join(said), named)
-
-    def names(self, path: str) -> bool:
-        """Whether `said` names the file at `path`."""
-        name = posixpath.basename(path)
-        stem = posixpath.splitext(name)[0]
-        if "." in name.strip(".") and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", self.said):
-            return True
-        is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)
-        return is_telling and re.search(rf"\b{re.escape(stem)}\b", self.said) is not None
+        told = "\n".join(asked)
+        return cls(since, requests[-1], _committed_at(messages), said, told, named)
 
 
 def _spoken(message: Message) -> str:
@@ -178,23 +200,46 @@ def _spoken(message: Message) -> str:
     return "\n".join(texts) if message.role == "assistant" else ""
 
 
+def _committed_at(messages: Messages) -> int:
+    """Position of the last call that commits; -1 where there is none."""
+    return next(
+        (
+            at
+            for at in range(len(messages) - 1, -1, -1)
+            for call in tool_calls(messages[at])
+            if (command := classify(call).command) and _COMMIT.search(command)
+        ),
+        -1,
+    )
+
+
+def _names(said: str, path: str) -> bool:
+    """Whether `said` names the file at `path`."""
+    name = posixpath.basename(path)
+    stem = posixpath.splitext(name)[0]
+    if "." in name.strip(".") and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said):
+        return True
+    is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)
+    return is_telling and re.search(rf"\b{re.escape(stem)}\b", said) is not None
+
+
 def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
     """The role of `file` in the work; None for one that is not restored."""
-    is_named = work.names(file.path)
+    is_named = _names(work.said, file.path)
     if is_scratch(file.path, folder) or not _is_inside(file.path, folder):
         return "aside" if is_named or _is_steering(file) else None
-    if _is_steering(file):
+    # What the user tells the agent to read steers the work, too.
+    is_prose = file.path.lower().endswith(_PROSE)
+    if _is_steering(file) or (is_prose and file.reads and _names(work.told, file.path)):
         return "steering"
-    if is_named or (
-        file.is_changed and (file.changed_at > work.since or work.named.get(file.path))
-    ):
+    is_spoken_of = file.is_changed and bool(work.named.get(file.path))
+    if is_named or is_spoken_of or file.changed_at > max(work.since, work.committed):
         return "work"
     # Documentation that was looked up for an earlier request has told what it had to.
-    is_prose = file.path.lower().endswith(_PROSE)
-    if file.read_at > (work.newest if is_prose else work.since):
+    used_at = file.read_at if is_prose else max(file.read_at, file.changed_at)
+    if used_at > (work.newest if is_prose else work.since) and not is_test(file.path):
         return "read"
-    is_known = file.is_changed and file.text is not None and not is_test(file.path)
-    return "earlier" if is_known else None
+    return "earlier" if file.is_changed and file.text is not None else None
 
 
 def _is_inside(path: str, folder: str) -> bool:
@@ -223,11 +268,17 @@ def _plain(note: str) -> str:
     return " ".join(note.split()).translate({ord("("): "[", ord(")"): "]"})
 
 
+def _text_of_last(file: ReplayedFile) -> str:
+    return (file.last_text if file.text is None else file.text) or ""
+
+
 def _is_steering(file: ReplayedFile) -> bool:
     """Whether the agent wrote or repeatedly used the text: a plan, a specification, notes."""
-    text = file.last_text if file.text is None else file.text
-    if not file.path.lower().endswith(_PROSE) or text is None or len(text) > _STEERING_CHARS:
+    text = _text_of_last(file)
+    if not file.path.lower().endswith(_PROSE) or not text or len(text) > _STEERING_CHARS:
         return False
+    if posixpath.basename(file.path) in _GUIDES:
+        return True
     is_checklist = _TASK.search(text) is not None
     return (is_checklist and file.is_changed) or file.reads + file.writes >= _STEERING_USES
 
@@ -268,6 +319,7 @@ def restore_files(
     while chosen:
         texts = [part for _, action, part in chosen if action != "named"]
         names = [part for _, action, part in chosen if action == "named"]
+        texts = _noted_once(texts, [files[n].note for n, _, _ in chosen])
         message = make_message("user", placeholders.restored_files(texts, names))
         if count.message(message) <= room_tokens:
             edits = tuple(
@@ -277,6 +329,17 @@ def restore_files(
             return Step((*messages[:at], message, *messages[at:]), edits)
         chosen.pop()
     return Step(messages)
+
+
+def _noted_once(texts: Sequence[str], notes: Sequence[str]) -> list[str]:
+    """`texts`, in which a reason for doubt stands once, and is only named where it holds again."""
+    told: set[str] = set()
+    shown: list[str] = []
+    for text, note in zip(texts, notes, strict=False):
+        again = bool(note) and note in told
+        shown.append(text.replace(note, UNSURE.split(":")[0], 1) if again else text)
+        told.add(note)
+    return shown
 
 
 # Which file, how it comes back, and its text.
@@ -311,7 +374,7 @@ def _chosen(
         (_first_forms, wanted),
         *([(_whole_in_part, work)] if is_filled else []),
         (_forms, wanted),
-        *([(_whole_in_all, [*wanted, *earlier])] if is_filled else [(_in_plenty, earlier)]),
+        *([(_whole_in_all, [*work, *earlier])] if is_filled else [(_in_plenty, earlier)]),
     ]
     for forms_of, some in passes:
         share_tokens = max(_SMALL_FILE_TOKENS, left_tokens // max(_WHOLE_PART, len(wanted)))
@@ -372,6 +435,8 @@ def _first_forms(
         yield from _whole(file, count, most_tokens)
     if file.use == "steering":
         yield from _outline_of(file, _outlined(file, count, most_tokens))
+    elif file.named:
+        yield from _outline_of(file, _outlined(file, count, most_tokens // 2))
     else:
         rows_tokens = min(most_tokens // 2, max(room.share_tokens, _OUTLINE_TOKENS))
         yield from _outline_of(file, _outline_rows(file, count, rows_tokens))
@@ -395,14 +460,21 @@ def _whole_in_part(
     file: FileText, count: MessageCounter, most_tokens: int, room: _Room
 ) -> Iterator[tuple[str, str]]:
     """`file` whole, where it leaves most of the room to the others."""
-    yield from _whole(file, count, max(most_tokens, room.left_tokens) // _LARGE_PART)
+    if not file.named:
+        yield from _whole(file, count, max(most_tokens, room.left_tokens) // _LARGE_PART)
 
 
 def _whole_in_all(
     file: FileText, count: MessageCounter, most_tokens: int, room: _Room
 ) -> Iterator[tuple[str, str]]:
-    """`file` whole, where there is room for it."""
-    yield from _whole(file, count, max(most_tokens, room.left_tokens - 1))
+    """`file` whole, where there is room for it, or more of what the newest words name in it.
+
+    Code that was changed earlier is not asked for, values that were changed are.
+    """
+    if file.named:
+        yield from _outline_of(file, _outlined(file, count, room.left_tokens // 2))
+    elif file.use != "earlier" or is_data(file.text or ""):
+        yield from _whole(file, count, max(most_tokens, room.left_tokens - 1))
 
 
 def _in_plenty(
@@ -425,7 +497,8 @@ def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
     if not body:
         return
     notes = "; ".join(filter(None, (f"{_lines_in(file.text or '')} lines", file.note)))
-    yield "outlined", placeholders.quoted(f"Outline of: {file.path} ({notes})\n{body}")
+    label = "Parts" if body.startswith(_PART) else "Outline"
+    yield "outlined", placeholders.quoted(f"{label} of: {file.path} ({notes})\n{body}")
 
 
 def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
@@ -443,6 +516,8 @@ def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
     if file.use == "steering" and (rows := _cut_rows(file.text or "", count, left_tokens)):
         return rows
+    if file.named and (parts := _telling_parts(file, count, left_tokens)):
+        return "\n".join(parts)
     parts = _telling_parts(file, count, left_tokens * 2 // 3)
     left_tokens -= sum(count.text(part) + 1 for part in parts)
     return "\n".join(filter(None, [_outline_rows(file, count, left_tokens), *parts]))
@@ -472,7 +547,7 @@ def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> l
         if any(span.start < other.stop and other.start < span.stop for other in shown):
             continue
         passage = "\n".join(rows[span.start - 1 : span.stop - 1]).rstrip()
-        part = f"Lines {span.start}-{span.stop - 1}{why}:\n{passage}"
+        part = f"{_PART}{span.start}-{span.stop - 1}{why}:\n{passage}"
         if (more_tokens := count.text(part) + 1) <= left_tokens:
             parts.append(part)
             shown.append(span)

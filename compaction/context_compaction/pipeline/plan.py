@@ -266,6 +266,7 @@ def plan_that_fits(
             files = _files_to_restore(context)
             free_tokens = context.room_tokens(plan.bare) - _steering_tokens(context, files, where)
             words_tokens = min(max(0, _most_words(context, level) - pinned_tokens), free_tokens)
+            words_tokens = max(words_tokens, reserved)
             plan = _with_room(context, plan, words_tokens)
             return _less_cleared(context, plan, files)
     return plan

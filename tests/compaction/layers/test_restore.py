@@ -128,9 +128,35 @@ def test_what_the_newest_words_name_comes_back_with_its_body() -> None:
     assert "return 7 * a" not in said
 
 
+def test_what_was_committed_is_settled_and_what_the_user_told_to_read_is_not() -> None:
+    def write(call_id: str, path: str) -> list[Json]:
+        return answered(call_id, "Write", "ok", file_path=path, content="x = 1\n")
+
+    messages = read([
+        user("Read README.md, that has it all."),
+        *answered("r", "Read", "# How to release", file_path="README.md"),
+        *answered("g", "Read", "# How to work here", file_path="AGENTS.md"),
+        *write("a", "done.py"),
+        *answered("c", "Bash", "[main 1234567] x", command="git commit -am x"),
+        *write("b", "open.py"),
+        user("yes"),
+        assistant("I go on."),
+    ])
+    files = recent_files(replay_files(messages), messages=messages)
+    assert {file.path: file.use for file in files} == {
+        "README.md": "steering",
+        "AGENTS.md": "steering",
+        "open.py": "work",
+        "done.py": "read",
+    }
+
+
 def test_a_named_room_is_filled_with_what_is_in_work_and_then_with_what_was_changed_most() -> None:
     code = "".join(f"def f{n}(a: int) -> str:\n    return {n} * a\n" for n in range(90))
-    files = [FileText("x.py", code, use="work"), FileText("y.json", "{}\n" * 99, use="earlier")]
+    files = [
+        FileText("x.py", code, use="work"),
+        FileText("y.json", '"a": 1,\n' * 99, use="earlier"),
+    ]
     messages = read([user("the summary"), assistant("answer")])
     for is_filled in (False, True):
         step = restore_files(

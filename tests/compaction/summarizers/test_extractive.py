@@ -11,7 +11,10 @@ from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
+from context_compaction.summarizers.extractive.fit import telling_of
 from context_compaction.tokens.counter import counter_for
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.small import answered, holds_as_said_last
@@ -193,7 +196,7 @@ def test_what_was_not_done_is_told_with_its_turn_once_another_runs() -> None:
 
 def test_each_file_has_a_line_with_what_was_done_to_it() -> None:
     create = {"file_path": "new.py", "content": "def new(): ...\n"}
-    edit = {"file_path": "old.py", "old_string": "a", "new_string": "b"}
+    edit = {"file_path": "old.py", "old_string": "port = 1", "new_string": "port = 2"}
     talk = [
         user("Go."),
         *answered("a", "Edit", "ok", **edit),
@@ -206,7 +209,7 @@ def test_each_file_has_a_line_with_what_was_done_to_it() -> None:
 
 
 def test_a_short_summary_names_what_was_done_and_the_files_that_changed() -> None:
-    edit = {"file_path": "old.py", "old_string": "a", "new_string": "b"}
+    edit = {"file_path": "old.py", "old_string": "port = 1", "new_string": "port = 2"}
     talk = [
         user("Go."),
         *ran("a", "git push origin main", "ok"),
@@ -504,6 +507,41 @@ def test_why_something_was_changed_stands_beside_what_came_of_it() -> None:
     text = written(talk, 1_500)
     assert "The cause is in part 0: the value was kept as text" in text
     assert "Now let me run the tests" not in text
+
+
+SENTENCES = st.lists(
+    st.tuples(
+        st.text("abcdefgh ", min_size=14, max_size=60).filter(str.strip),
+        st.sampled_from(["", " 42", " `a.py`", " was 3.5 s"]),
+        st.sampled_from([".", "!", ":", "?"]),
+    ).map(lambda parts: " ".join("".join(parts).split()).capitalize()),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(sentences=SENTENCES, chars=st.integers(20, 400))
+def test_of_a_long_statement_whole_sentences_are_told_and_those_with_values_first(
+    sentences: list[str], chars: int
+) -> None:
+    text = " ".join(sentences)
+    told = telling_of(text, chars)
+    if len(text) <= chars:
+        assert told == text
+        return
+    assert len(told) <= chars + 3 * len(sentences)
+    left = text
+    for part in told.split(" … ") if told else ():
+        before, found, left = left.partition(part)
+        assert found
+        assert not before or before[-1] in ".!:? "
+        assert part[-1] in ".!:?"
+
+
+def test_quoted_stars_stay_and_markup_goes() -> None:
+    said = '**Item 6** masks each secret as "***" and `**kwargs` passes 2 values.'
+    text = written([user("Mask it."), *ran("a", "make", "1 ok"), assistant(said), user("Go on.")])
+    assert 'Item 6 masks each secret as "***" and `**kwargs` passes 2 values.' in text
 
 
 def test_records_within_a_record_share_their_keys_too() -> None:

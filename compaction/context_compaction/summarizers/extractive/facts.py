@@ -70,6 +70,7 @@ _FIRST_WANT = -0.05
 _SHORT_FIRST_WANT = -0.4
 _FIRST_CHARS = 160
 _INDENT_AND_BRACE = " \t{:"
+_WORD = re.compile(r"[\w#.%-]*\w")
 
 
 def fact_lines(
@@ -146,7 +147,7 @@ def _file_lines(
         whole = built if known is None else known.text or known.last_text or built
         is_code = _is_code(whole, file.path)
         rows = _definitions(built, file.path) if is_code or is_new else []
-        values = [] if is_code or rows else [*_told(standing[:_MOST_EDITS])]
+        values = [] if is_code or rows else [*_told(standing[:_MOST_EDITS], whole)]
         if at == _TOLD_FILES or not (rows or values):
             others.append(file.path)
             continue
@@ -159,18 +160,24 @@ def _file_lines(
         for number, told in enumerate(others_of, 1):
             yield Line((0, at, 1, number), want + number * step, f"  {told}", place)
         at += 1
+    below = f" (in {folder})" if folder else ""
     read = [file.path for file in files if file.is_only_read]
-    lists = ("changed: ", others, 4.0), ("deleted: ", deleted, 4.5), ("only read: ", read, 5.0)
+    lists = ("changed too", others, 4.0), ("deleted", deleted, 4.5), ("only read", read, 9.0)
     for number, (label, paths, want) in enumerate(lists, _TOLD_FILES):
-        yield from _path_lines(label, paths[:_MOST_FILES], (0, number), want)
+        names = [path.removeprefix(folder) for path in paths[:_MOST_FILES]]
+        yield from _path_lines(f"{label}{below}: ", names, (0, number), want)
 
 
 def _path_lines(
     label: str, paths: Sequence[str], place: tuple[int, ...], want: float
 ) -> Iterator[Line]:
-    for start in range(0, len(paths), _PATHS_ON_A_LINE):
-        some = ", ".join(paths[start : start + _PATHS_ON_A_LINE])
-        yield Line((*place, start), want + start * 0.5, f"{label}{some}")
+    """The paths on one line, the first of them where there is no room for all."""
+    for number in dict.fromkeys((min(_PATHS_ON_A_LINE, len(paths)), len(paths))):
+        if number:
+            some = ", ".join(paths[:number])
+            more = f" and {len(paths) - number} more" if number < len(paths) else ""
+            is_fuller = number > _PATHS_ON_A_LINE
+            yield Line(place, want + 2 * is_fuller, f"{label}{some}{more}", is_fuller=is_fuller)
 
 
 def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile], folder: str) -> bool:
@@ -217,11 +224,16 @@ def _put_in(action: Action) -> Iterator[tuple[str, _PutIn]]:
                 yield path, _PutIn(action.number, text, added)
 
 
-def _told(edits: Sequence[_PutIn]) -> Iterator[str]:
-    """The texts that edits added, newest first."""
+def _told(edits: Sequence[_PutIn], text: str) -> Iterator[str]:
+    """The lines of `text` that edits changed, newest first, where they have a name and a value."""
     for put_in in edits:
-        shown = head_of(" ".join(put_in.added.split()), _EDIT_CHARS)
-        yield f"put in at [{put_in.number}]: {shown}"
+        at = text.find(put_in.added)
+        start = text.rfind("\n", 0, max(at, 0)) + 1
+        stop = text.find("\n", at + len(put_in.added))
+        lines = put_in.added if at < 0 else text[start : stop if stop >= 0 else None]
+        shown = head_of(" ".join(lines.split()), _EDIT_CHARS)
+        if len(_WORD.findall(shown)) > 1:
+            yield f"[{put_in.number}] {shown}"
 
 
 def _is_code(text: str, path: str) -> bool:

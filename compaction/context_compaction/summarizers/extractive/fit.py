@@ -5,8 +5,10 @@ never keeps less.
 """
 
 import heapq
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 from context_compaction.messages import placeholders
@@ -26,6 +28,15 @@ SMALL_TOKENS = 600
 _RULE_WANTS = (-0.3, -0.069)
 _TURNS_SHARE = 0.15
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
+
+# Where a sentence or a line ends; a line may begin with a number that has a dot behind it.
+_PIECE_END = re.compile(
+    r"(?<!\A\d\.)(?<!\n\d\.)(?<!\A\d\d\.)(?<!\n\d\d\.)(?<=[.!?。！？])[ \t]+|\n"
+)
+# Code, values, names of files and the like.
+_TELLING = re.compile(r"`[^`]+`|\d[\d.,:%]*|\w+(?:[_/.]\w+)+|\"[^\"]+\"|→")
+_MOST_TELLING = 3
+_LEAST_PIECE_CHARS = 12
 
 Place: TypeAlias = tuple[int, ...]
 
@@ -174,6 +185,48 @@ def head_of(text: str, chars: int) -> str:
     return f"{head} {LEFT_OUT}"
 
 
+def telling_of(text: str, chars: int) -> str:
+    """`text`, or those of its sentences that say most in about `chars`, whole, on one line.
+
+    Names, values and code say what came of something; an announcement says nothing. "" where no
+    sentence is short enough.
+    """
+    if len(text) <= chars:
+        return " ".join(text.split())
+    pieces = [piece.strip() for piece in _PIECE_END.split(text)]
+    telling = [
+        -1
+        if piece.endswith((":", "?")) or len(piece) < _LEAST_PIECE_CHARS
+        else len(_TELLING.findall(piece))
+        for piece in pieces
+    ]
+    chosen: list[int] = []
+    left = chars
+    for at in sorted(range(len(pieces)), key=lambda at: (-min(telling[at], _MOST_TELLING), at)):
+        if telling[at] >= 0 and len(pieces[at]) < left:
+            chosen.append(at)
+            left -= len(pieces[at]) + 2
+    chosen.sort()
+    told = "".join(
+        f"{pieces[at]}{' … ' if after - at > 1 else ' '}"
+        for at, after in pairwise((*chosen, len(pieces)))
+    )
+    return told.removesuffix(" … ").rstrip()
+
+
+def is_telling(text: str) -> bool:
+    """Whether `text` names anything: code, a value, a file."""
+    return _TELLING.search(text) is not None
+
+
+def items_of(text: str, chars: int) -> str:
+    """`text`, or as many of its first items as fit in about `chars`, but one."""
+    if len(text) <= chars:
+        return text
+    cut = max(text.rfind(", ", 0, chars), text.rfind("; ", 0, chars))
+    return f"{text[:cut] if cut > 0 else text.partition(', ')[0]} …"
+
+
 def versions(
     place: Place,
     label: str,
@@ -188,9 +241,9 @@ def versions(
     before = ""
     for chars, want in zip(sizes_chars, wants, strict=True):
         shown = shorten(text, chars)
-        if shown != before:
+        if shown and shown != before:
             yield Line(place, want, f"{label}{shown}", under, is_fuller=bool(before))
-        before = shown
+        before = shown or before
 
 
 def _to_last_space(text: str) -> str:

@@ -42,10 +42,13 @@ def _lines(
     turns: Sequence[Turn], digest: Digest, failures: Sequence[Failure], *, is_running: bool
 ) -> Iterator[Line]:
     said = (
-        (step.number, plain(step.said)) for turn in reversed(turns) for step in turn.steps[::-1]
+        (step.number, " ".join(plain(step.said).split()))
+        for turn in reversed(turns)
+        for step in turn.steps[::-1]
     )
     number, last = next((item for item in said if item[1]), (0, ""))
-    label = f"agent, last [{number}]: "
+    # What has been answered since is not the last word.
+    label = f"agent, {'last' if is_running else 'before the newest request'} [{number}]: "
     yield from versions((0,), label, last, _LAST_CHARS, (-1.0, -0.06, 0.5), shorten=_middle_out)
     waits = [action.label for action in _last_actions(turns) if action.failed is None]
     if waits:

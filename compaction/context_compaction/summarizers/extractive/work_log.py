@@ -14,11 +14,17 @@ from dataclasses import dataclass, replace
 from context_compaction.activity.digest import effects_in
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers import Tally
-from context_compaction.summarizers.extractive.fit import Line, head_of, versions
+from context_compaction.summarizers.extractive.fit import (
+    Line,
+    is_telling,
+    items_of,
+    telling_of,
+    versions,
+)
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
-_SHORT_CHARS = (50, 70)
+_SHORT_CHARS = (50, 120)
 _ENTRY_CHARS = ((160, 200), (400, 600), (400, 1_500), (400, 3_000))
 _STEP_CHARS = (240, 700, 1_500)
 # What is shorter and announces a call says nothing of what came of it; what is longer says why.
@@ -53,7 +59,10 @@ _COMMIT_LABEL = "commit "
 _EFFECT_CHARS = 120
 _TIMEOUT = re.compile(r"\Atimeout \S+ ")
 _PROGRAM_WORDS = 2
-_MARKUP = re.compile(r"\*\*|^\s{0,3}#{1,6} |^```\w*$", re.MULTILINE)
+_MARKUP = re.compile(
+    r"(?<![*\w\"'`])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![*\w\"'`])|^\s{0,3}#{1,6} |^```\w*$",
+    re.MULTILINE,
+)
 # How agents begin before they say anything.
 _OPENING = re.compile(
     r"\A(?:(?:perfect|great|excellent|done|ok(?:ay)?|good|alright|now|wonderful|absolutely)\b"
@@ -252,8 +261,9 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """`text` on one line, without markup and without its opening phrases."""
-    flat = " ".join(_MARKUP.sub("", text).split())
+    """`text` without markup, empty lines and its opening phrases."""
+    rows = (" ".join(row.split()) for row in _MARKUP.sub("", text).splitlines())
+    flat = "\n".join(filter(None, rows))
     for _ in range(3):
         opening = _OPENING.match(flat)
         if opening is None or opening.end() >= len(flat) - _SHORT_SAID_CHARS // 2:
@@ -289,24 +299,22 @@ def _turn_lines(
     head = (at, 0, 0)
     done = "; ".join((*commits, *_done(turn, names, told)))
     if not done and not closing:
-        done = "tried" if failures or effects else _looked(turn)
-    short = head_of("; ".join(commits), _SHORT_CHARS[0]) or " → ".join(
-        head_of(text, chars)
-        for text, chars in zip((done, closing), _SHORT_CHARS, strict=True)
-        if text
+        done = "" if others else "tried" if failures else _looked(turn)
+    did_chars, said_chars = _SHORT_CHARS
+    short = "; ".join(commits[:1]) or " → ".join(
+        filter(None, (items_of(done, did_chars), telling_of(closing, said_chars)))
     )
     shown = [short] + [
-        _entry(head_of(done, did_chars), head_of(closing, said_chars))
+        _entry(items_of(done, did_chars), telling_of(closing, said_chars))
         for did_chars, said_chars in _ENTRY_CHARS
     ]
     wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age
     before = ""
-    if not done and len(closing) < _TALK_CHARS and not _FIGURE.search(closing):
-        return  # talk
+    is_talk = not done and len(closing) < _TALK_CHARS and not _FIGURE.search(closing)
     for text, want in zip(shown, wants, strict=True):
-        if text != before:
+        if text and text != before and not is_talk:
             yield Line(head, want, f"[{turn.number}] {text}", is_fuller=bool(before))
-        before = text
+        before = text or before
     if others:
         line = f"[{turn.number}] done, do not repeat: {'; '.join(others)}"
         yield Line((at, 0, 2), age * AGE_WANT / 2, line)
@@ -322,13 +330,12 @@ def _entry(done: str, closing: str) -> str:
 
 def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
     """The agent's words in a turn with their messages' numbers, without announcements of calls."""
-    last = len(turn.steps) - 1
-    said = ((at, step, plain(step.said)) for at, step in enumerate(turn.steps))
+    said = ((step.number, plain(step.said)) for step in turn.steps)
     return [
-        (step.number, text)
-        for at, step, text in said
+        (number, text)
+        for number, text in said
         if len(text) >= _LEAST_SAID_CHARS
-        and not (at < last and len(text) < _ANNOUNCED_CHARS and text[-1] in ":…：")
+        and not (len(text) < _ANNOUNCED_CHARS and text[-1] in ":…：")
     ]
 
 
@@ -338,13 +345,15 @@ def _earlier_words(
     """The agent's words before the last: the longest, which gives reasons, is wanted soonest."""
     longest = max(said, key=lambda item: len(item[1]), default=None)
     for back, (number, text) in enumerate(reversed(said)):
-        if text not in told and len(text) >= _SHORT_SAID_CHARS:
+        if text not in told and len(text) >= _SHORT_SAID_CHARS and is_telling(text):
             told.add(text)
             is_why = longest is not None and number == longest[0] and len(text) > _WHY_CHARS
             want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
             wants = want, want + 3 + age / 2, want + 6 + age
             label, place = f"  agent [{number}]: ", (at, 1, -back)
-            yield from versions(place, label, text, _STEP_CHARS, wants, (at, 0, 0))
+            yield from versions(
+                place, label, text, _STEP_CHARS, wants, (at, 0, 0), shorten=telling_of
+            )
 
 
 def _effect_told(action: Action) -> str:
