@@ -35,6 +35,7 @@ from context_compaction.session.load import current_context
 from context_compaction.tokens.vocabulary import load_o200k
 
 from tests.support.json_types import is_list, is_object
+from tests.support.script import TINY_PNG
 from tests.support.synthetic import synthetic_session
 
 SIZES = (200_000, 1_000_000)
@@ -101,6 +102,7 @@ async def measured(root: Path, tokens: int) -> dict[str, float]:
     row["tokens of a turn"] = floor(new)
     row["floor of a turn"] = await median(lambda _: _sync(lambda: floor(new)))
     async with open_archive(root / "archive", index_root=root / "index") as archive:
+        await warm_up(archive)
         given = decoded(payload)
         row["cold, nothing to do"] = await cpu_ms(partial(compact, given, WIDE, archive=archive))
         row["same again"] = await median(lambda _: _called(archive, payload))
@@ -123,6 +125,14 @@ async def measured(root: Path, tokens: int) -> dict[str, float]:
         again = await compact(decoded(payload), small, archive=archive)
         assert json.dumps(again.messages) == json.dumps(compacted[0].messages)
     return row
+
+
+async def warm_up(archive: LocalArchive) -> None:
+    """What a process loads once is loaded by another session's call, with a picture."""
+    source = {"type": "base64", "media_type": "image/png", "data": TINY_PNG}
+    picture = {"role": "user", "content": [{"type": "image", "source": source}]}
+    other = replace(WIDE, session_id="other")
+    await compact([*synthetic_session(5_000, seed=9), picture], other, archive=archive)
 
 
 def _counted(payload: list[Json]) -> None:
@@ -169,10 +179,8 @@ def restarted(root: Path, payload: list[Json]) -> float:
 
 async def after_restart(root: Path) -> None:
     load_o200k()
-    # What a process loads once is loaded by another session's call.
     async with open_archive(root / "archive", index_root=root / "index") as archive:
-        other = replace(WIDE, session_id="other")
-        await compact(synthetic_session(5_000, seed=9), other, archive=archive)
+        await warm_up(archive)
         payload = json.loads((root / "payload.json").read_text(encoding="utf-8"))
         print(await cpu_ms(partial(compact, payload, WIDE, archive=archive)))
 
