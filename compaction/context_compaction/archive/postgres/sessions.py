@@ -93,12 +93,14 @@ class TenantSessions:
     @contextmanager
     def writing(self, session_id: str) -> Generator[RowState]:
         """See `Sessions.writing`: until the end of the transaction."""
-        self._connection.execute(
-            "INSERT INTO compaction.session VALUES (%s, %s, nextval('compaction.generation'), NULL,"
-            " '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0) ON CONFLICT DO NOTHING",
-            (self._tenant, session_id),
-        )
         state = self._refreshed(session_id, _HOLD)
+        if not state.generation:  # there is no row, or none yet that others can see
+            self._connection.execute(
+                "INSERT INTO compaction.session VALUES (%s, %s, nextval('compaction.generation'),"
+                " NULL, '', '', 0, 0, 0, 0, 0, false, 'infinity', 0, 0) ON CONFLICT DO NOTHING",
+                (self._tenant, session_id),
+            )
+            state = self._refreshed(session_id, _HOLD)
         yield state
         if not state.exists:  # nothing was written after all
             self._connection.execute(
