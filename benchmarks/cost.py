@@ -40,6 +40,7 @@ from tests.support.synthetic import synthetic_session
 
 SIZES = (200_000, 1_000_000)
 ROUNDS = 5
+KNOWN, COLD = "a compaction, counts known", "a compaction, cold"
 TURN_STEPS = 6  # of two messages, between a request and an answer
 STEP_CHARS = 2_300
 # Below its trigger throughout.
@@ -96,8 +97,8 @@ async def measured(root: Path, tokens: int) -> dict[str, float]:
     payload = synthetic_session(tokens, seed=7)
     data = json.dumps(payload, ensure_ascii=False)
     row: dict[str, float] = {"messages": len(payload), "MB of JSON": len(data) / 1e6}
-    row["tiktoken"] = await cpu_ms(_sync(lambda: _counted(payload)))
-    row["floor"] = await cpu_ms(_sync(lambda: floor(data)))
+    row["tiktoken"] = await median(lambda _: _sync(lambda: _counted(payload)))
+    row["floor"] = await median(lambda _: _sync(lambda: floor(data)))
     new = json.dumps(turn(0), ensure_ascii=False)
     row["tokens of a turn"] = floor(new)
     row["floor of a turn"] = await median(lambda _: _sync(lambda: floor(new)))
@@ -116,14 +117,23 @@ async def measured(root: Path, tokens: int) -> dict[str, float]:
         small = replace(WIDE, context_window=tokens, session_id="small")
         compacted: list[CompactResult] = []
 
-        async def once() -> None:
-            compacted.append(await compact(decoded(payload), small, archive=archive))
+        given = decoded(payload)
 
-        row["a compaction, counts known"] = await cpu_ms(once)
+        async def once() -> None:
+            compacted.append(await compact(given, small, archive=archive))
+
+        await once()
         row["whole list right after it"] = await cpu_ms(_called(archive, payload, small))
         row["whole list, then again"] = await median(lambda _: _called(archive, payload, small))
         again = await compact(decoded(payload), small, archive=archive)
         assert json.dumps(again.messages) == json.dumps(compacted[0].messages)
+
+        def new(name: str, texts: list[Json]) -> Callable[[], Awaitable[Any]]:
+            return _called(archive, texts, replace(small, session_id=name))
+
+        row[KNOWN] = await median(lambda at: new(f"known-{at}", payload))
+        others = [synthetic_session(tokens, seed=100 + at) for at in range(ROUNDS)]
+        row[COLD] = await median(lambda at: new(f"cold-{at}", others[at]))
     return row
 
 
@@ -215,7 +225,8 @@ async def main(sizes: list[int]) -> None:
         row = rows[size]
         print(
             f"{size // 1000}K: cold {row[cold] / row[part]:.2f} times the floor, "
-            f"{row[cold] / row['tiktoken']:.2f} times tiktoken alone"
+            f"{row[cold] / row['tiktoken']:.2f} times tiktoken alone; a compaction "
+            f"{row[COLD] / row[part]:.2f} cold, {row[KNOWN] / row[part]:.2f} with counts known"
         )
 
 
