@@ -6,6 +6,7 @@ does not matter where in its session a message stands, nor who wrote the record.
 read is passed over: what it held is computed as if it had never been, and kept anew.
 """
 
+import marshal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -18,11 +19,11 @@ _FINGERPRINT_CHARS = _HASH_CHARS = 32
 _ENTRY_PARTS = 3
 
 ReadBody: TypeAlias = Callable[[LoggedRecord], Any]
+# From a fingerprint to what was counted, None where that is not known.
+CountOf: TypeAlias = Callable[[bytes], Any]
 
 
-def counts_in(
-    state: TranscriptState, counted_by: str, format: str, body: ReadBody
-) -> Mapping[bytes, Any]:
+def counts_in(state: TranscriptState, counted_by: str, format: str, body: ReadBody) -> CountOf:
     """The counts by one counter that a session holds; what was written since is read first."""
     by = counted_by, format
     left: list[LoggedRecord] = []
@@ -32,7 +33,18 @@ def counts_in(
         else:
             left.append(record)
     state.unread_counts = left
-    return state.counts.get(by, {})
+    counts = state.counts.get(by, {})
+
+    def count_of(key: bytes) -> Any:
+        packed = counts.get(key)
+        return None if packed is None else marshal.loads(packed)  # noqa: S302 - made by `_packed`
+
+    return count_of
+
+
+def _packed(count: Any) -> bytes:
+    """`count` as it stays in memory: a tenth of its lists. Equal ones have equal bytes."""
+    return marshal.dumps(count, 0)
 
 
 def counts_record(
@@ -51,7 +63,7 @@ def counts_record(
     new = {
         key: (state.contents[key], count)
         for key, count in counts.items()
-        if held.get(key) != count and key in state.contents
+        if held.get(key) != _packed(count) and key in state.contents
     }
     if not new:
         return None
@@ -67,7 +79,7 @@ def _learn(
     counts = state.counts.setdefault(by, {})
     for key, content, count in entries:
         state.contents[key] = content
-        counts[key] = count
+        counts[key] = _packed(count)
 
 
 def _entries(record: LoggedRecord, body: ReadBody) -> Iterator[tuple[bytes, str, Any]]:

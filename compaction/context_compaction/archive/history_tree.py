@@ -53,16 +53,25 @@ class MessageNode(Node):
     It is all that is known of a message without reading it: an old session has tens of thousands.
 
     Attributes:
-        place: Where the record is.
+        segment: The file that the record is in (see `LinePlace`) ...
+        offset: ... where in it ...
+        length: ... and how long.
         seconds: The message's time.
         format: Its format ...
         role: ... and who speaks.
     """
 
-    place: LinePlace = field(kw_only=True)
+    segment: str = field(kw_only=True)
+    offset: int = field(kw_only=True)
+    length: int = field(kw_only=True)
     seconds: float = field(kw_only=True)
     format: str = field(kw_only=True)
     role: str = field(kw_only=True)
+
+    @property
+    def place(self) -> LinePlace:
+        """Where the record is."""
+        return LinePlace(self.segment, self.offset, self.length)
 
 
 @dataclass(frozen=True, slots=True)

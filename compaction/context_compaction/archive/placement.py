@@ -1,6 +1,6 @@
 """Where a list of messages belongs in its session's transcript, and the answer that says so."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from math import isfinite
@@ -42,7 +42,7 @@ def result_of(
     placed: Placed,
     chain: Sequence[str],
     after: str,
-    counts: Mapping[bytes, Any],
+    count_of: Callable[[bytes], Any],
     fingerprints: Sequence[bytes],
 ) -> AppendResult:
     """The result for a list placed as in `placed`; what is new gets the next numbers."""
@@ -57,7 +57,7 @@ def result_of(
         is_compacted_before=state.is_compacted_before(after),
         revision_before=state.revision,
         fingerprints=tuple(fingerprints),
-        counts=tuple(map(counts.get, fingerprints)),
+        counts=tuple(map(count_of, fingerprints)),
     )
 
 

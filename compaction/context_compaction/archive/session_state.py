@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from sys import intern
-from typing import Any
 
 from context_compaction.archive.history_tree import (
     HistoryTree,
@@ -84,7 +83,7 @@ class TranscriptState:
         last_seconds: Time of the latest record.
         archived_seconds: When the latest record was written, by our own clock.
         contents: By the fingerprint of a message its content hash.
-        counts: By who counted, and in which format: by fingerprint, what was counted.
+        counts: By who counted, and in which format: by fingerprint, what was counted, packed.
         unread_counts: Records of counts of which no more is known than their heads.
     """
 
@@ -109,8 +108,8 @@ class TranscriptState:
     last_seconds: float = 0.0
     archived_seconds: float = 0.0
     contents: dict[bytes, str] = field(default_factory=dict[bytes, str])
-    counts: dict[tuple[str, str], dict[bytes, Any]] = field(
-        default_factory=dict[tuple[str, str], dict[bytes, Any]]
+    counts: dict[tuple[str, str], dict[bytes, bytes]] = field(
+        default_factory=dict[tuple[str, str], dict[bytes, bytes]]
     )
     unread_counts: list[LoggedRecord] = field(default_factory=list[LoggedRecord])
 
@@ -169,7 +168,9 @@ class TranscriptState:
             parent,
             content,
             head["n"],
-            place=record.place,
+            segment=record.place.segment,
+            offset=record.place.offset,
+            length=record.place.length,
             seconds=head["ts"],
             format=intern(head["format"]),
             role=intern(head["role"]),

@@ -22,7 +22,7 @@ from context_compaction.archive import (
     StoredReceipt,
     part_of,
 )
-from context_compaction.archive.counts import counts_in, counts_record
+from context_compaction.archive.counts import CountOf, counts_in, counts_record
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.history_tree import MessageNode, Placed, is_message
@@ -203,9 +203,9 @@ class TranscriptStore(Generic[S]):
         self._sessions.secure(state, result.head)
         return answer_of(state, result, standing)
 
-    def _counts(self, state: S, counted_by: str, format: str) -> Mapping[bytes, Any]:
+    def _counts(self, state: S, counted_by: str, format: str) -> CountOf:
         if not counted_by:
-            return {}
+            return lambda _: None
         return counts_in(state, counted_by, format, lambda record: self._body(state, record))
 
     def keep_counts(
@@ -229,7 +229,7 @@ class TranscriptStore(Generic[S]):
         contents: Sequence[str],
         appended: AppendResult,
         counted_by: str,
-        counted: Mapping[bytes, Any],
+        counted: CountOf,
     ) -> StandingContext | None:
         """What a compaction left of the beginning of a list, with the host's own objects."""
         found = state.standing(contents, appended.heads)
@@ -252,7 +252,7 @@ class TranscriptStore(Generic[S]):
                     state.contents[names[-1]] = content_hash(raw, names[-1])
         except ArchiveDamagedError:
             return None  # the list itself is at hand, and is compacted anew
-        counts = tuple(map(counted.get, names))
+        counts = tuple(map(counted, names))
         return StandingContext(
             found.message_count, tuple(entries), found.heads, tuple(names), counts
         )

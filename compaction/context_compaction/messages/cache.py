@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from context_compaction.messages.model import compact_json
 
-MAX_ENTRIES = 30_000  # about 5 MB: no key is longer than a hash
+MAX_ENTRIES = 12_000  # about 2 MB, no key being longer than a hash: a list of 2M tokens
 
 Key: TypeAlias = bytes | int
 _T = TypeVar("_T")
