@@ -128,12 +128,12 @@ async def measured(root: Path, tokens: int) -> dict[str, float]:
         again = await compact(decoded(payload), small, archive=archive)
         assert json.dumps(again.messages) == json.dumps(compacted[0].messages)
 
-        def new(name: str, texts: list[Json]) -> Callable[[], Awaitable[Any]]:
+        def compacted_in(name: str, texts: list[Json]) -> Callable[[], Awaitable[Any]]:
             return _called(archive, texts, replace(small, session_id=name))
 
-        row[KNOWN] = await median(lambda at: new(f"known-{at}", payload))
+        row[KNOWN] = await median(lambda at: compacted_in(f"known-{at}", payload))
         others = [synthetic_session(tokens, seed=100 + at) for at in range(ROUNDS)]
-        row[COLD] = await median(lambda at: new(f"cold-{at}", others[at]))
+        row[COLD] = await median(lambda at: compacted_in(f"cold-{at}", others[at]))
     return row
 
 
