@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
@@ -88,6 +89,7 @@ _QUOTED_OPERATOR = re.compile(r"(['\"])([;&|<>]+)\1")
 _QUOTE = "\ue000"
 _MOVES_OTHERWISE = re.compile(r"-\w*[tnuiTSb]|--\w")
 _GLOB = re.compile(r"[*?\[{$`]")
+_VISITS = re.compile(r"git (?:checkout|switch)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,10 +255,30 @@ def _effects(
         found += [shown] if shown else []
         found += made if is_certain else [other for effect in made for other in _doubts(effect)]
         folder = _left(outer, folder, closed)
+    found = _without_round_trip(found)
     # The output belongs to one file only where nothing else prints.
     if shows != 1 or any("&" in word and word != "&&" for word in words if word.startswith("&")):
         found = [effect for effect in found if not isinstance(effect, Shows)]
     return [*found, GoesTo(folder)] if folder != start else found
+
+
+def _without_round_trip(found: list[CommandEffect]) -> list[CommandEffect]:
+    """`found` without what git checked out between a stash and its pop, which take it back.
+
+    Without these too, where nothing else was done in between.
+    """
+    verbs = [effect.verb if isinstance(effect, Git) else "" for effect in found]
+    if "stash" not in verbs or "pop" not in verbs:
+        return found
+    start, stop = verbs.index("stash"), len(verbs) - 1 - verbs[::-1].index("pop")
+    inside = found[start + 1 : stop]
+    visits = [one for one in inside if isinstance(one, MayChange) and _VISITS.match(one.by)]
+    if start > stop or len(visits) < 2:  # there and back
+        return found
+    kept = [one for one in inside if one not in visits and one != Git("forget")]
+    if all(isinstance(one, Shows) for one in kept):
+        return [*found[:start], *kept, *found[stop + 1 :]]
+    return [*found[: start + 1], *kept, *found[stop:]]
 
 
 def _entered(folder: str | None, arguments: Sequence[str]) -> str | None:
@@ -356,8 +378,23 @@ def _changed(
             yield RunsPython(code, folder)
         else:
             yield from _run(names, code, folder)
+    elif program == "curl":
+        # All else are addresses, headers and forms of output.
+        yield from _fetched(arguments)
     else:
         yield from _changed_by_name(program, names)
+
+
+def _fetched(arguments: Sequence[str]) -> Iterator[CommandEffect]:
+    """The files that curl writes; with -O it names them itself."""
+    if any(re.match(r"-\w*O|--remote-name", word) for word in arguments):
+        yield MayChange()
+        return
+    named = [
+        target for flag, target in pairwise(arguments) if re.fullmatch(r"-\w*o|--output", flag)
+    ]
+    if files := [target for target in named if not target.startswith("/dev/")]:
+        yield MayChange(tuple(files))
 
 
 def _changed_by_name(program: str, names: Sequence[str]) -> Iterator[CommandEffect]:

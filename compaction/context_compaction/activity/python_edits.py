@@ -76,6 +76,7 @@ class _Run:
     text_of: Callable[[str], str | None]
     names: dict[str, object] = field(default_factory=dict[str, object])
     functions: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    helpers: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
     written: PythonWrites = field(default_factory=PythonWrites)
 
 
@@ -127,12 +128,14 @@ def _follow(run: _Run, statement: ast.stmt) -> None:
 
 def _follow_block(run: _Run, statement: ast.stmt) -> None:
     match statement:
-        case ast.For(target=target, iter=ast.Tuple() | ast.List() as items, orelse=[]):
-            _loop(run, statement, target, items.elts)
+        case ast.For(target=target, iter=items, orelse=[]):
+            _loop(run, statement, target, _items(run, items))
         case ast.With(items=[ast.withitem(context_expr=made, optional_vars=ast.Name() as target)]):
             _bind(run, target, _value(run, made))
             for inner in statement.body:
                 _do(run, inner)
+        case ast.FunctionDef(name=name) if _is_helper(statement):
+            run.helpers[name] = statement
         case ast.FunctionDef(name=name):
             globals_ = [node for node in ast.walk(statement) if isinstance(node, ast.Global)]
             run.functions[name] = {shared for node in globals_ for shared in node.names}
@@ -152,15 +155,57 @@ def _evaluate(run: _Run, value: ast.expr) -> None:
         if any(True for _ in _writes(value)) or _called_here(run, value) or value.keywords:
             raise _Unknown
         return
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        helper = run.helpers.get(value.func.id)
+        if helper is not None:
+            _help(run, helper, value)
+            return
     _value(run, value)
 
 
-def _loop(run: _Run, loop: ast.For, target: ast.expr, items: list[ast.expr]) -> None:
+def _is_helper(made: ast.FunctionDef) -> bool:
+    """Whether a function only does something to what it is given: no result, no defaults."""
+    args = made.args
+    if made.decorator_list or args.kwonlyargs or args.kwarg or args.defaults or args.posonlyargs:
+        return False
+    leaves = ast.Return | ast.Global | ast.Nonlocal | ast.FunctionDef | ast.Yield | ast.YieldFrom
+    return not any(isinstance(node, leaves) for one in made.body for node in ast.walk(one))
+
+
+def _help(run: _Run, helper: ast.FunctionDef, call: ast.Call) -> None:
+    """Follow a call of a function that the script itself defines."""
+    names = [arg.arg for arg in helper.args.args]
+    given = [_value(run, arg) for arg in call.args]
+    rest = helper.args.vararg
+    if call.keywords or len(given) < len(names) or (rest is None and len(given) > len(names)):
+        raise _Unknown
+    outer = run.names
+    run.names = {**outer, **dict(zip(names, given, strict=False))}
+    if rest is not None:
+        run.names[rest.arg] = tuple(given[len(names) :])
+    try:
+        for inner in helper.body:
+            _do(run, inner)
+    finally:
+        run.names = outer
+
+
+def _items(run: _Run, items: ast.expr) -> tuple[object, ...]:
+    """The values that a loop goes through."""
+    if isinstance(items, ast.Tuple | ast.List):
+        return tuple(_value(run, item) for item in items.elts)
+    value = _value(run, items)
+    if isinstance(value, tuple):
+        return cast("tuple[object, ...]", value)
+    raise _Unknown
+
+
+def _loop(run: _Run, loop: ast.For, target: ast.expr, items: tuple[object, ...]) -> None:
     leaves = ast.Break | ast.Continue | ast.Return
     if len(items) > _MOST_TURNS or any(isinstance(node, leaves) for node in ast.walk(loop)):
         raise _Unknown
     for item in items:
-        _bind(run, target, _value(run, item))
+        _bind(run, target, item)
         for inner in loop.body:
             _do(run, inner)
 
@@ -191,8 +236,7 @@ def _pass_over(run: _Run, statement: ast.stmt) -> None:
                 # What follows may not have run.
                 raise _Unknown
             case ast.Call():
-                for shared in _called_here(run, node):
-                    run.names[shared] = _UNCLEAR
+                _pass_over_call(run, node)
             case ast.Global(names=names):
                 run.names.update(dict.fromkeys(names, _UNCLEAR))
             case _:
@@ -203,6 +247,14 @@ def _pass_over(run: _Run, statement: ast.stmt) -> None:
             run.written.may_write |= _names_in(run.tree)
         else:
             run.written.unclear.add(path)
+
+
+def _pass_over_call(run: _Run, call: ast.Call) -> None:
+    """What a function of the script may have done."""
+    for shared in _called_here(run, call):
+        run.names[shared] = _UNCLEAR
+    if isinstance(call.func, ast.Name) and call.func.id in run.helpers:
+        _pass_over(run, run.helpers.pop(call.func.id))
 
 
 def _called_here(run: _Run, node: ast.AST) -> set[str]:

@@ -204,6 +204,8 @@ def test_what_a_command_may_have_changed_is_given_with_a_doubt(command: str, out
         "sed -i 's/two/see b.py./' PLAN.md && git add -A && git commit -qm 'fix: format'",
         "git worktree list; git stash list; git checkout -b next",
         "for i in 1 2; do timeout 9 python -m pytest -q b.py; done",
+        "for i in a b; do curl -s -S -w '%{http_code}' -o /dev/null \"$U/$i\"; done",
+        "git stash -q; git checkout -q 0cfd5b3; wc -l *; git checkout -q fork; git stash pop -q",
     ],
 )
 def test_what_only_looks_leaves_no_doubt(command: str) -> None:
@@ -224,6 +226,11 @@ PLAN = "# Plan\n\n1. [ ] Atomic writes, opt-in.\n2. [ ] Backups (keep=5)\n"
         ("python - <<'E'\np='P.md'; s=open(p).read()\ns=s.replace('1. [ ]','1. [x]')\n"
          "open(p,'w').write(s)\nE\ngit add -A && git commit -qm done",
          PLAN.replace("1. [ ]", "1. [x]")),
+        ("python - <<'E'\ndef sub(p, *pairs):\n    t = open(p).read()\n    for a, b in pairs:\n"
+         "        assert t.count(a) == 1, (p, a)\n        t = t.replace(a, b)\n"
+         "    open(p, 'w').write(t)\nsub('P.md', ('1. [ ]', '1. [x]'), ('keep=5', 'keep=8'))\n"
+         "E\ngit commit -qam done",
+         PLAN.replace("1. [ ]", "1. [x]").replace("keep=5", "keep=8")),
         ("python - <<'E'\nimport pathlib\np = pathlib.Path('P.md'); t = p.read_text()\n"
          "i = t.index('2. ')\np.write_text(t[:i] + '''1b. new\n''' + t[i:])\nE",
          PLAN.replace("2. [", "1b. new\n2. [")),

@@ -14,7 +14,7 @@ from context_compaction.activity.file_changes import Inserts, Patches, Replaces,
 from context_compaction.activity.file_ledger import FileEntry
 from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_json, table_of
 from context_compaction.activity.known_file import ReplayedFile
-from context_compaction.activity.outline import is_test
+from context_compaction.activity.outline import is_data, is_test
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import is_steering
 from context_compaction.messages.model import is_list, is_object
@@ -50,6 +50,8 @@ _DEFINITION = re.compile(
     r"(?!if|for|while|switch|catch|return|function)\w+\([^()\n]*\)(?:: [^{;\n]+)? \{$"
     r"|#{1,3} \S)"
 )
+# A script from the input: nothing tells what its output means.
+_NAMELESS = re.compile(r"\S+ -")
 # A last line that tells what came of a run.
 _OUTCOME = re.compile(r"\d")
 # What hosts put around the output of a command.
@@ -105,7 +107,9 @@ def fact_lines(
         if value is not None:
             records.setdefault(action.name, {}).pop(action.label, None)
             records[action.name][action.label] = action, value
-        elif action.use.kind != "execute" or action.number in running:
+        elif action.use.kind != "execute" or (
+            action.number in running and not _NAMELESS.fullmatch(action.key)
+        ):
             outputs.pop(action.key, None)
             if action.key not in (keys_later or ()):
                 outputs[action.key] = action
@@ -145,15 +149,16 @@ def _file_lines(
         is_new = "created" in file.states and text is not None
         built = text if is_new and text else "\n".join(one.added for one in reversed(standing))
         whole = built if known is None else known.text or known.last_text or built
-        is_code = _is_code(whole, file.path)
-        rows = _definitions(built, file.path) if is_code or is_new else []
-        values = [] if is_code or rows else [*_told(standing[:_MOST_EDITS], whole)]
+        has_values = text is None if file.path.lower().endswith(_PROSE) else is_data(whole)
+        # What tests are called says less than what they test.
+        is_untold = is_test(file.path) or (has_values and not is_new)
+        rows = [] if is_untold else _definitions(built, file.path)
+        values = [*_told(standing[:_MOST_EDITS], whole)] if has_values and not rows else []
         if at == _TOLD_FILES or not (rows or values):
             others.append(file.path)
             continue
         place: Place = (0, at, 0)
-        # What tests are called says less than what they test.
-        want = at + (4.0 if is_test(file.path) else 2.0)
+        want = at + 2.0
         first, *others_of = rows or values
         yield Line(place, want, f"{file.path} ({', '.join(file.states)})\n{first}")
         step = 0.2 if rows else 2.0
@@ -161,8 +166,7 @@ def _file_lines(
             yield Line((0, at, 1, number), want + number * step, f"  {told}", place)
         at += 1
     below = f" (in {folder})" if folder else ""
-    read = [file.path for file in files if file.is_only_read]
-    lists = ("changed too", others, 4.0), ("deleted", deleted, 4.5), ("only read", read, 9.0)
+    lists = ("changed too", others, 4.0), ("deleted", deleted, 4.5)
     for number, (label, paths, want) in enumerate(lists, _TOLD_FILES):
         names = [path.removeprefix(folder) for path in paths[:_MOST_FILES]]
         yield from _path_lines(f"{label}{below}: ", names, (0, number), want)
@@ -234,13 +238,6 @@ def _told(edits: Sequence[_PutIn], text: str) -> Iterator[str]:
         shown = head_of(" ".join(lines.split()), _EDIT_CHARS)
         if len(_WORD.findall(shown)) > 1:
             yield f"[{put_in.number}] {shown}"
-
-
-def _is_code(text: str, path: str) -> bool:
-    """Whether `text` defines something: a line of it says little without those around it."""
-    if path.lower().endswith(_PROSE) or text.lstrip()[:1] in ("{", "["):
-        return False
-    return any(_DEFINITION.match(line) for line in text.splitlines() if line[:1] != "#")
 
 
 def _definitions(text: str, path: str) -> list[str]:
