@@ -12,6 +12,7 @@ from context_compaction.activity.digest import digest
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.fit import telling_of
+from context_compaction.summarizers.extractive.work_log import plain
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
@@ -536,6 +537,14 @@ def test_of_a_long_statement_whole_sentences_are_told_and_those_with_values_firs
         assert found
         assert not before or before[-1] in ".!:? "
         assert part[-1] in ".!:?"
+
+
+def test_rows_of_a_table_come_with_their_head() -> None:
+    rows = "\n".join(f"| page{n} | {n * 7} |" for n in range(60))
+    said = f"The build is green.\n\n| Page | Words |\n|------|------:|\n{rows}"
+    told = telling_of(plain(said), 160)
+    assert "| Page | Words | | page0 | 0 |" in told
+    assert "---" not in told
 
 
 def test_quoted_stars_stay_and_markup_goes() -> None:

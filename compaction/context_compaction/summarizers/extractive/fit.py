@@ -194,15 +194,10 @@ def telling_of(text: str, chars: int) -> str:
     if len(text) <= chars:
         return " ".join(text.split())
     pieces = [piece.strip() for piece in _PIECE_END.split(text)]
-    telling = [
-        -1
-        if piece.endswith((":", "?")) or len(piece) < _LEAST_PIECE_CHARS
-        else len(_TELLING.findall(piece))
-        for piece in pieces
-    ]
+    telling = [_worth(piece, before) for before, piece in pairwise(("", *pieces))]
     chosen: list[int] = []
     left = chars
-    for at in sorted(range(len(pieces)), key=lambda at: (-min(telling[at], _MOST_TELLING), at)):
+    for at in sorted(range(len(pieces)), key=lambda at: (-telling[at], at)):
         if telling[at] >= 0 and len(pieces[at]) < left:
             chosen.append(at)
             left -= len(pieces[at]) + 2
@@ -212,6 +207,15 @@ def telling_of(text: str, chars: int) -> str:
         for at, after in pairwise((*chosen, len(pieces)))
     )
     return told.removesuffix(" … ").rstrip()
+
+
+def _worth(piece: str, before: str) -> int:
+    """How much a sentence names; -1 for one that says nothing by itself."""
+    if piece.startswith("|") and not before.startswith("|"):
+        return _MOST_TELLING  # without its head no row of a table says anything
+    names = len(_TELLING.findall(piece))
+    is_empty = piece.endswith("?") or (piece.endswith(":") and not names)
+    return -1 if is_empty or len(piece) < _LEAST_PIECE_CHARS else min(names, _MOST_TELLING)
 
 
 def is_telling(text: str) -> bool:

@@ -63,6 +63,7 @@ _MARKUP = re.compile(
     r"(?<![*\w\"'`])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![*\w\"'`])|^\s{0,3}#{1,6} |^```\w*$",
     re.MULTILINE,
 )
+_RULE = re.compile(r"[|:\- ]+")  # below the head of a table
 # How agents begin before they say anything.
 _OPENING = re.compile(
     r"\A(?:(?:perfect|great|excellent|done|ok(?:ay)?|good|alright|now|wonderful|absolutely)\b"
@@ -263,7 +264,7 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
 def plain(text: str) -> str:
     """`text` without markup, empty lines and its opening phrases."""
     rows = (" ".join(row.split()) for row in _MARKUP.sub("", text).splitlines())
-    flat = "\n".join(filter(None, rows))
+    flat = "\n".join(row for row in rows if row and not _RULE.fullmatch(row))
     for _ in range(3):
         opening = _OPENING.match(flat)
         if opening is None or opening.end() >= len(flat) - _SHORT_SAID_CHARS // 2:
