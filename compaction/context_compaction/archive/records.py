@@ -27,7 +27,7 @@ is made from what they say of branches.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ RECORD_VERSION = 1
 # Strings above this go to a blob of their own. FACTS part 2, section 4: below 16 to 32 KB a line
 # in the log is cheaper than a file.
 INLINE_LIMIT_BYTES = 32 * 1024
+_SURELY_SHORT_CHARS = INLINE_LIMIT_BYTES // 4
 _BLOB_KEY = "$blob"
 BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
 
@@ -82,7 +83,10 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
     lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
     gets one more "$", which `internalise` removes.
     """
-    return measured(value, put)[0]
+    text = ascii_json(value)
+    if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
+        return text
+    return ascii_json(_externalise(value, put)) if _is_replaced_in(value) else text
 
 
 def measured(value: Any, put: Callable[[bytes], str]) -> tuple[str, int | None]:
@@ -91,30 +95,34 @@ def measured(value: Any, put: Callable[[bytes], str]) -> tuple[str, int | None]:
     None where there are other characters than ASCII in it: these are escaped here.
     """
     text = ascii_json(value)
-    size_bytes = len(text) if _is_ascii(value) else None
+    size_bytes = len(text) if all(map(str.isascii, _strings(value))) else None
     if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
         return text, size_bytes
     return ascii_json(_externalise(value, put)), size_bytes
 
 
-def _is_ascii(value: Any) -> bool:
+def _is_replaced_in(value: Any) -> bool:
+    """Whether `_externalise` may change it: a long text of many short strings mostly stays."""
+    return any(len(text) > _SURELY_SHORT_CHARS or _is_blob_key(text) for text in _strings(value))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Every string of a JSON value, keys too."""
     waiting = [value]
     while waiting:
         inner = waiting.pop()
         if isinstance(inner, str):
-            if not inner.isascii():
-                return False
+            yield inner
         elif is_object(inner):
             waiting += inner
             waiting += inner.values()
         elif is_list(inner):
             waiting += inner
-    return True
 
 
 def _externalise(value: Any, put: Callable[[bytes], str]) -> Any:
     if isinstance(value, str):
-        if len(value) <= INLINE_LIMIT_BYTES // 4:
+        if len(value) <= _SURELY_SHORT_CHARS:
             return value
         data = value.encode("utf-8", "surrogatepass")
         return {_BLOB_KEY: put(data)} if len(data) > INLINE_LIMIT_BYTES else value
