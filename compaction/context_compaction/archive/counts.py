@@ -54,23 +54,26 @@ def counts_record(
     counts: Mapping[bytes, Any],
     seconds: float,
 ) -> Record | None:
-    """The record for those of `counts` that the session does not hold; None where it holds all.
-
-    The state knows them from now on.
-    """
-    by = counted_by, format
-    held = state.counts.get(by, {})
-    new = {
-        key: (state.contents[key], count)
+    """The record for those of `counts` that the session does not hold; None where it holds all."""
+    held = state.counts.get((counted_by, format), {})
+    new = [
+        [key.hex(), state.contents[key], count]
         for key, count in counts.items()
         if held.get(key) != _packed(count) and key in state.contents
-    }
+    ]
     if not new:
         return None
-    _learn(state, by, iter((key, *found) for key, found in new.items()))
-    body = ascii_json([[key.hex(), *found] for key, found in new.items()])
     head = {"kind": "counts", "ts": seconds, "by": counted_by, "format": format}
-    return Record(head, body)
+    return Record(head, ascii_json(new))
+
+
+def counts_written(
+    state: TranscriptState, counted_by: str, format: str, counts: Mapping[bytes, Any]
+) -> None:
+    """Know the counts of the record that was written last, without reading it."""
+    state.unread_counts.pop()
+    known = state.counts.setdefault((counted_by, format), {})
+    known.update((key, _packed(count)) for key, count in counts.items())
 
 
 def _learn(

@@ -91,7 +91,13 @@ class SessionArchive(ABC):
     async def keep_counts(
         self, session_id: str, *, format: str, counted_by: str, counts: Mapping[bytes, Any]
     ) -> None:
-        """See `Archive.keep_counts`; raises what `append` raises."""
+        """See `Archive.keep_counts`.
+
+        Raises:
+            NotFoundError: There is no such session.
+            ArchiveFullError: The archive's disk is full.
+            ArchiveBusyError: Others held the session for too long.
+        """
         await self._on_session(
             session_id, lambda store: store.keep_counts(session_id, format, counted_by, counts)
         )

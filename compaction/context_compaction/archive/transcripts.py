@@ -22,7 +22,7 @@ from context_compaction.archive import (
     StoredReceipt,
     part_of,
 )
-from context_compaction.archive.counts import CountOf, counts_in, counts_record
+from context_compaction.archive.counts import CountOf, counts_in, counts_record, counts_written
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.history_tree import MessageNode, Placed, is_message
@@ -199,7 +199,7 @@ class TranscriptStore(Generic[S]):
                 records += [] if record is None else [record]
                 self._sessions.write(state, session_id, parent_session_id, records)
                 if record is not None:
-                    state.unread_counts.pop()
+                    counts_written(state, counted_by, format, made)
         self._sessions.secure(state, result.head)
         return answer_of(state, result, standing)
 
@@ -212,14 +212,14 @@ class TranscriptStore(Generic[S]):
         self, session_id: str, format: str, counted_by: str, counts: Mapping[bytes, Any]
     ) -> None:
         """See `Archive.keep_counts`."""
-        check_session_id(session_id)
+        self._existing(session_id)
         with self._sessions.writing(session_id) as state:
             self._counts(state, counted_by, format)
             # With the time of the last message: counts do not make a session newer.
             record = counts_record(state, counted_by, format, counts, state.last_seconds)
             if record is not None:
                 self._sessions.write(state, session_id, None, [record])
-                state.unread_counts.pop()
+                counts_written(state, counted_by, format, counts)
 
     def _standing(
         self,

@@ -3,6 +3,7 @@
 The state is what later calls read; the receipt is a report.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -15,6 +16,7 @@ from context_compaction.context import (
     SummaryText,
     Validation,
 )
+from context_compaction.errors import ArchiveError
 from context_compaction.layers.restore_files import shown_file
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
@@ -44,6 +46,7 @@ from context_compaction.tokens.counter import is_count_of
 # To keep counts of fewer tokens takes as long as to make them again: some 4 ms, most of it the
 # device's.
 KEPT_FROM_TOKENS = 20_000
+_logger = logging.getLogger(__name__)
 # For each summary in a result where its originals stand made short, and what is new of that.
 CarriedOn: TypeAlias = tuple[Sequence[CarriedOriginals], Sequence[Blob]]
 
@@ -75,11 +78,18 @@ async def save(archive: Store, session_id: str, commit: Commit | None) -> None:
 async def keep_counts(
     archive: Store, given: ReceivedInput, session_id: str, counts: Mapping[bytes, Any]
 ) -> None:
-    """Keep counts that the archive lacks, so that no process makes them again."""
-    if counts and given.request.mode != "plan":
+    """Keep counts that the archive lacks, so that no process makes them again.
+
+    Where it cannot, they are made again: all that the call promises is durable by now.
+    """
+    if not counts or given.request.mode == "plan":
+        return
+    try:
         await archive.keep_counts(
             session_id, format=given.format, counted_by=given.counted_by, counts=counts
         )
+    except ArchiveError as error:
+        _logger.warning("The counts of session %s could not be kept: %s", session_id, error)
 
 
 def new_counts(context: CompactionContext, session: Session) -> Mapping[bytes, Any]:

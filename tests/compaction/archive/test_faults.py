@@ -47,7 +47,7 @@ def _write(root: Path, session_id: str = "s") -> None:
 
 
 @contextmanager
-def _file_size_limit(size_bytes: int) -> Generator[None]:
+def file_size_limit(size_bytes: int) -> Generator[None]:
     """Writes beyond `size_bytes` of any file fall short, then fail: a full disk in small."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
@@ -186,7 +186,7 @@ def test_a_full_disk_keeps_every_earlier_call_and_none_of_the_failed_one(tmp_pat
                     await add(archive, "s", *grown)
                     raws.append(grown[-1])
 
-            with _file_size_limit(100_000), pytest.raises(ArchiveFullError, match="free some"):
+            with file_size_limit(100_000), pytest.raises(ArchiveFullError, match="free some"):
                 await grow_until_it_fails()
             assert 5 < len(raws) < 15
             assert await transcript(archive, "s") == raws
@@ -222,7 +222,7 @@ def test_a_full_disk_leaves_no_part_of_a_blob(tmp_path: Path) -> None:
 
     async def check() -> None:
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
-            with _file_size_limit(50_000), pytest.raises(ArchiveFullError):
+            with file_size_limit(50_000), pytest.raises(ArchiveFullError):
                 await archive.commit("s", blobs=[blob])
             assert (await archive.health()).blob_bytes == 0
             await archive.commit("s", blobs=[blob])
@@ -236,7 +236,7 @@ def test_a_full_disk_of_the_index_is_an_error_that_passes(tmp_path: Path) -> Non
     async def check() -> None:
         async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
             await add(archive, "s", *(user(f"apple {n} " + f"w{n} " * 20) for n in range(500)))
-            with _file_size_limit(40_000), pytest.raises(ArchiveError, match="archive itself is"):
+            with file_size_limit(40_000), pytest.raises(ArchiveError, match="archive itself is"):
                 await archive.search(Query("apple"))
             assert (await archive.search(Query("apple"))).total == 500
 

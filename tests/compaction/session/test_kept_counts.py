@@ -23,6 +23,7 @@ from context_compaction.tokens.counter import counter_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.compaction.archive.test_faults import file_size_limit
 from tests.compaction.session.counting_process import REQUEST
 from tests.compaction.session.test_known_list import timeless
 from tests.support.json_types import Json
@@ -108,7 +109,7 @@ def damaged(line: bytes, how: str, at: int) -> bytes:
 
 
 def damage_log(root: Path, how: str, at: int) -> None:
-    (log,) = root.glob("archive/sessions/*/*/*.jsonl")
+    log = log_of(root)
     lines = log.read_bytes().splitlines(keepends=True)
     (place,) = [n for n, line in enumerate(lines) if b'"kind":"counts"' in line]
     lines[place] = damaged(lines[place], how, at)
@@ -158,3 +159,23 @@ async def kept_in(root: Path) -> list[Any]:
 
 def counts_of_story() -> list[Any]:
     return [*map(counter_for().count_of, formats.parse(STORY, format="anthropic"))]
+
+
+def log_of(root: Path) -> Path:
+    (log,) = root.glob("archive/sessions/*/*/*.jsonl")
+    return log
+
+
+async def test_a_call_whose_counts_find_no_room_is_answered_as_any_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with anyio.fail_after(LIMIT_SECONDS):
+        wanted = await called(tmp_path / "roomy")
+        written = log_of(tmp_path / "roomy").read_bytes().splitlines(keepends=True)
+        room = sum(len(line) for line in written if b'"kind":"counts"' not in line)
+        with file_size_limit(room + 4_000):  # times are not all written alike
+            assert await called(tmp_path / "full") == wanted
+        assert "could not be kept" in caplog.text
+        assert await kept_in(tmp_path / "full") == [None] * len(STORY)
+        assert await called(tmp_path / "full") == wanted
+        assert await kept_in(tmp_path / "full") == counts_of_story()
