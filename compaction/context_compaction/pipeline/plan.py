@@ -47,6 +47,7 @@ from context_compaction.session.earlier_calls import (
 )
 from context_compaction.session.load import Session
 from context_compaction.session.prepared import applied_plan
+from context_compaction.summarizers.extractive.fit import SMALL_TOKENS
 from context_compaction.summarizers.extractive.user_words import binding_tokens
 
 # What the model has just asked for stays while two more of its size would find place below the
@@ -348,10 +349,12 @@ def _pins_of(context: CompactionContext, plan: Plan) -> tuple[Pin, ...]:
     gone |= {edit.index for edit in plan.edited.edits if is_of_request(edit)}
     leaving = [pin for pin in context.pins.candidates if pin.index is None or pin.index in gone]
     settings = plan.level.settings
+    # A summary without titles has the rules among the user's words.
+    is_titled = context.limits.tokens > SMALL_TOKENS
     return fit_to_budget(
         leaving,
         limit_tokens=settings.pinned_tokens,
-        automatic_tokens=min(settings.automatic_pin_tokens, plan.bound_tokens),
+        automatic_tokens=min(settings.automatic_pin_tokens, plan.bound_tokens) if is_titled else 0,
     )
 
 

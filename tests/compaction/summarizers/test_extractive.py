@@ -572,3 +572,15 @@ def test_a_short_message_that_binds_is_told_whole_or_not_at_all(max_tokens: int)
     told = [one for one in asked if one.partition("? ")[2] in text]
     assert len(told) >= max_tokens // 40
     assert all(one in text for one in told)
+
+
+def test_what_is_said_again_in_a_later_message_is_told_there_alone() -> None:
+    prompt = "You work in the repository of the shop, and every change has a test of its own."
+    talk = [
+        one
+        for task in ("Mend the cart.", "Mend the search.", "Mend the mail.")
+        for one in (user(f"{task} {prompt}"), assistant("It is mended."))
+    ]
+    text = written(talk, 300)
+    assert text.count(prompt) == 1
+    assert all(task in text for task in ("Mend the cart.", "Mend the search.", "Mend the mail."))

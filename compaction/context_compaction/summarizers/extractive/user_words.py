@@ -7,7 +7,7 @@ that names an error, and their end.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from context_compaction.activity.error_line import ERROR
@@ -97,12 +97,23 @@ def user_lines(
     ranks = {said.text: said.rank for said in instructions.standing}
     shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}
     gone = instructions.superseded.union(pinned)
-    parts = {
-        at: found
-        for at, message in enumerate(messages)
-        if (text := user_text(message)) and (found := _parts(text, shown, gone, ranks))
+    texts = {at: text for at, message in enumerate(messages) if (text := user_text(message))}
+    # Said again, it counts as said last.
+    said_at = {
+        sentence.text: at
+        for at, text in texts.items()
+        for sentence in sentences_of(text)
+        if len(sentence.text) > _SMALL_TALK_CHARS
     }
-    last = {_flat(found): at for at, found in parts.items()}  # said again: it counts as said last
+
+    def parts_of(at: int) -> list[_Part]:
+        def is_gone(said: str) -> bool:
+            return said in gone or said_at.get(said, at) > at
+
+        return _parts(texts[at], shown, is_gone, ranks)
+
+    parts = {at: found for at in texts if (found := parts_of(at))}
+    last = {_flat(found): at for at, found in parts.items()}
     parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
     requests = [at for at in parts if not _is_small_talk(_flat(parts[at]))] or list(parts)
     if len(requests) < len(parts):
@@ -175,7 +186,10 @@ def _rule_want(rank: float, age: float) -> float:
 
 
 def _parts(
-    text: str, marked: Mapping[str, str], gone: Collection[str], ranks: Mapping[str, float]
+    text: str,
+    marked: Mapping[str, str],
+    is_gone: Callable[[str], bool],
+    ranks: Mapping[str, float],
 ) -> list[_Part]:
     """The parts of one text, its sentences as they are `marked`, without those that are gone."""
     flat = " ".join(text.split())
@@ -207,7 +221,7 @@ def _parts(
         start = at + len(said)
         # A summary before may have put a mark there, which is made anew.
         bare = placeholders.split_mark(without_gap(said))[1]
-        if bare in gone:
+        if is_gone(bare):
             shown = shown if shown.rstrip().endswith(LEFT_OUT) else f"{shown}{gap}{LEFT_OUT}"
             continue
         gap_mark = f"{LEFT_OUT} " if without_gap(said) != said else ""
