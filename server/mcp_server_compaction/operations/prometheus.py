@@ -1,5 +1,7 @@
 """`/metrics`: the figures of this process as Prometheus reads them (extra `metrics`)."""
 
+import os
+
 from context_compaction.errors import SettingsError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,6 +25,7 @@ def metrics_route() -> Route:
         raise SettingsError(
             f"--metrics needs {error.name}: install mcp-server-compaction[metrics]."
         ) from error
+    os.environ.setdefault("OTEL_SERVICE_NAME", "mcp-server-compaction")
     metrics.set_meter_provider(MeterProvider([PrometheusMetricReader()]))
 
     async def show(_: Request) -> Response:

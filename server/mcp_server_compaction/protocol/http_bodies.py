@@ -17,6 +17,8 @@ MAX_BODY_BYTES = 64 * 1024 * 1024
 SMALL_BODY_BYTES = 256 * 1024
 # Some two million tokens, which take seconds: one such request at a time.
 LARGE_BODY_BYTES = 8 * 1024 * 1024
+_PACKED_BYTES = 1024  # of zstd, which makes 128 KiB of four bytes
+_ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what RFC 8878 has every reader take
 
 
 class CleanBodies:
@@ -108,21 +110,58 @@ def _clean(body: bytes, packing: str) -> bytes:
 
 def _unpacked(body: bytes, packing: str) -> bytes:
     """The body before it was packed; one byte more than it may have where it is larger."""
-    most = MAX_BODY_BYTES + 1
     try:
         match packing:
             case "identity" | "":
                 return body
             case "gzip" | "x-gzip":
-                return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(body, most)
+                return _inflated(body, zlib.MAX_WBITS | 16)
             case "deflate":
-                return zlib.decompressobj().decompress(body, most)
+                return _inflated(body, zlib.MAX_WBITS)
             case "zstd":
-                with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-                    return reader.read(most)
+                return _unpacked_zstd(body)
             case _:
                 raise RefusedBodyError(
                     415, f"Bodies packed as {packing[:40]!r} are not taken; gzip and zstd are."
                 )
     except (zlib.error, zstandard.ZstdError) as error:
         raise RefusedBodyError(400, f"The body is no {packing}: {error}.") from error
+
+
+def _inflated(body: bytes, window_bits: int) -> bytes:
+    """What zlib packed, all members of it.
+
+    Raises:
+        zlib.error: It is damaged, or ends too early.
+    """
+    data = b""
+    while body and len(data) <= MAX_BODY_BYTES:
+        unpacking = zlib.decompressobj(window_bits)
+        data += unpacking.decompress(body, MAX_BODY_BYTES + 1 - len(data))
+        if not unpacking.eof and len(data) <= MAX_BODY_BYTES:
+            raise zlib.error("it ends too early")
+        body = unpacking.unused_data
+    return data
+
+
+def _unpacked_zstd(body: bytes) -> bytes:
+    """What zstd packed, all frames of it.
+
+    Raises:
+        zstandard.ZstdError: It is damaged, or ends too early.
+    """
+    data = b""
+    while body and len(data) <= MAX_BODY_BYTES:
+        unpacking = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES).decompressobj()
+        pieces: list[bytes] = []
+        size_bytes = len(data)
+        view = memoryview(body)
+        while len(view) and not unpacking.eof and size_bytes <= MAX_BODY_BYTES:
+            pieces.append(unpacking.decompress(view[:_PACKED_BYTES]))
+            size_bytes += len(pieces[-1])
+            view = view[_PACKED_BYTES:]
+        data += b"".join(pieces)
+        if not unpacking.eof and len(data) <= MAX_BODY_BYTES:
+            raise zstandard.ZstdError("it ends too early")
+        body = unpacking.unused_data + bytes(view)
+    return data[: MAX_BODY_BYTES + 1]

@@ -4,16 +4,18 @@ Whoever passes it has a tenant's whole archive, so it is shut from the first sta
 caller that misbehaves from shutting out the others.
 """
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from context_compaction.errors import CompactionError
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from starlette.datastructures import Headers
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mcp_server_compaction.access.audit import Refusals
 from mcp_server_compaction.access.oauth import KeysUnreachableError
 from mcp_server_compaction.access.principal import LOCAL_USER, Principal, caller
 from mcp_server_compaction.access.rates import Rates
@@ -21,6 +23,10 @@ from mcp_server_compaction.access.verifying import Verifier
 
 REQUESTS_PER_SECOND = 200
 PROBES = frozenset({"/healthz", "/readyz"})
+# For whoever meets a limit, or an archive that is away, where nothing says it better.
+RETRY_SECONDS = 5
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,7 @@ class Gate:
         self._verifier = verifier
         self._guarded = tuple(guarded)
         self._rates = Rates(REQUESTS_PER_SECOND)
+        self._refusals = Refusals()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Refuse a request, or pass it on."""
@@ -71,13 +78,16 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = Headers(scope=scope)
+        send = self._noted(scope, send)
         refusal = self._wrong_name(headers, scope["path"])
         principal: Principal | None = LOCAL_USER
         if refusal is None and self._verifier is not None and self._is_guarded(scope["path"]):
             try:
                 principal = await self._verifier.verify(bearer_token(headers))
             except (CompactionError, KeysUnreachableError) as error:
-                refusal = refused(503, str(error), {"Retry-After": "5"})
+                # Where the archive lies is nobody's business who has shown nothing yet.
+                _logger.warning("A token could not be looked up: %s", error)
+                refusal = refused(503, "Your token cannot be looked up now. Call again.")
             if principal is None or principal.is_browser:
                 refusal = self._unknown_caller()
         if refusal is None and principal is not None:
@@ -93,6 +103,21 @@ class Gate:
                 await self._app({**scope, "user": _user(principal)}, receive, send)
             finally:
                 caller.reset(reset)
+
+    def _noted(self, scope: Scope, send: Send) -> Send:
+        """`send`, with refusals logged, and told when to come again where it may help."""
+        peer = str((scope.get("client") or ("",))[0])
+
+        async def send_noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                if status in (401, 421):
+                    self._refusals.log(f"{scope['method']} {scope['path']}", peer, status)
+                elif status in (429, 503):
+                    MutableHeaders(scope=message).setdefault("Retry-After", str(RETRY_SECONDS))
+            await send(message)
+
+        return send_noted
 
     def _is_guarded(self, path: str) -> bool:
         return any(path == one or path.startswith(f"{one}/") for one in self._guarded)

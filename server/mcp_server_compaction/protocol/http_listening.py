@@ -29,6 +29,9 @@ MAX_CONNECTIONS = 512
 BACKLOG = 64
 # A process that compacts millions of tokens may not get to say that it is well before.
 HEALTHCHECK_SECONDS = 60
+# A process that is to end finishes its requests; what takes longer is cancelled, whole. Less than
+# the 30 seconds after which Kubernetes kills.
+GRACE_SECONDS = 25
 # Python runs one thread at a time, so that more of them only take it from each other and from the
 # loop: with 40, as anyio has it, the last of 64 callers waited 11 times as long as the median one.
 # One may be busy for seconds with a huge list; what a thread waits for has others do the work.
@@ -50,6 +53,7 @@ def serve(app: Callable[[], ASGIApp], listener: socket.socket, told: str, worker
         log_config=None,
         log_level="warning",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
         backlog=BACKLOG,
         workers=workers,
         timeout_worker_healthcheck=HEALTHCHECK_SECONDS,
@@ -127,6 +131,20 @@ class BoundedProtocol(H11Protocol):
         """The next request may come."""
         super().on_response_complete()
         self._watch()
+
+    def shutdown(self) -> None:
+        """The process is to end: a stream that only listens has nothing to finish."""
+        super().shutdown()
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete and self._only_listens():
+            self.transport.close()
+
+    def _only_listens(self) -> bool:
+        headers = dict(self.scope["headers"])
+        is_stream = b"text/event-stream" in headers.get(b"accept", b"")
+        return headers.get(b"mcp-method") == b"subscriptions/listen" or (
+            self.scope["method"] == "GET" and is_stream
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone."""

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from anyio import to_thread
-from context_compaction.errors import CompactionError, SettingsError
+from context_compaction.errors import SettingsError
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -32,10 +32,11 @@ from mcp_server_compaction.access.principal import SCOPES
 from mcp_server_compaction.access.verifying import AnyOf, LocalToken, StoredTokens, Verifier
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.operations.prometheus import METRICS_PATH, metrics_route
+from mcp_server_compaction.operations.readiness import Readiness
 from mcp_server_compaction.operations.telemetry import measured
 from mcp_server_compaction.protocol.app import build_server, load_engine
 from mcp_server_compaction.protocol.http_bodies import MAX_BODY_BYTES, CleanBodies
-from mcp_server_compaction.protocol.http_gate import Gate, Names
+from mcp_server_compaction.protocol.http_gate import Gate, Names, refused
 from mcp_server_compaction.protocol.http_listening import (
     bind,
     is_loopback,
@@ -175,11 +176,13 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
         streamable_http_path=MCP_PATH,
     )
     viewer = viewer_app(config, Access(verifier, archives.get), archives)
+    readiness = Readiness(archives.get)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
         async with (
             viewer.router.lifespan_context(viewer),
+            readiness.checking(),
             protocol.router.lifespan_context(protocol),
         ):
             await to_thread.run_sync(load_engine, config)
@@ -187,11 +190,10 @@ def http_app(config: Config, service: Service, names: Names, token: str | None) 
             yield
 
     async def ready(_: Request) -> PlainTextResponse:
-        try:
-            await (await archives.get()).sessions(limit=1)
-        except CompactionError as error:
-            return PlainTextResponse(f"The archive does not answer: {error}", status_code=503)
-        return PlainTextResponse("ready")
+        if await readiness.check():
+            return PlainTextResponse("ready")
+        # Anybody may ask: what is wrong with the archive stands in the log.
+        return refused(503, "The archive does not answer.")
 
     routes: list[BaseRoute] = [
         Route(MCP_PATH, CleanBodies(protocol)),

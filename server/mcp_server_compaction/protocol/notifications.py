@@ -4,6 +4,7 @@ Since 2026-07-28 a client listens on a stream of its own, fed by a bus. Before t
 to single resources, and the server sent on the connection.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -78,10 +79,11 @@ class Changes:
 
 
 class _BusOfTenants:
-    """A bus for each tenant of the present caller."""
+    """A bus for the present caller's tenant, as long as somebody of it listens."""
 
     def __init__(self) -> None:
         self._buses: dict[str, InMemorySubscriptionBus] = {}
+        self._listeners: Counter[str] = Counter()
 
     async def publish(self, event: ServerEvent) -> None:
         """See `SubscriptionBus.publish`."""
@@ -92,7 +94,20 @@ class _BusOfTenants:
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         """See `SubscriptionBus.subscribe`."""
         tenant = caller.get().tenant
-        return self._buses.setdefault(tenant, InMemorySubscriptionBus()).subscribe(listener)
+        leave = self._buses.setdefault(tenant, InMemorySubscriptionBus()).subscribe(listener)
+        self._listeners[tenant] += 1
+        is_listening = True
+
+        def unsubscribe() -> None:
+            nonlocal is_listening
+            leave()
+            self._listeners[tenant] -= is_listening
+            is_listening = False
+            if not self._listeners[tenant]:  # it may never come again
+                del self._listeners[tenant]
+                self._buses.pop(tenant, None)
+
+        return unsubscribe
 
 
 def _connection_key(session: ServerSession) -> int:

@@ -17,7 +17,14 @@ from tempfile import SpooledTemporaryFile
 
 from anyio import to_thread
 from context_compaction.archive import Archive
-from context_compaction.errors import CompactionError, NotFoundError, SettingsError
+from context_compaction.errors import (
+    ArchiveError,
+    ArchiveFullError,
+    CompactionError,
+    NotFoundError,
+    QueryError,
+    SettingsError,
+)
 from context_compaction.messages.edits import make_blob
 from context_compaction.messages.model import JsonObject
 from starlette.requests import ClientDisconnect, Request
@@ -26,6 +33,7 @@ from starlette.routing import Route
 
 from mcp_server_compaction.access.audit import audit
 from mcp_server_compaction.access.principal import caller
+from mcp_server_compaction.operations.telemetry import count_archive_error
 from mcp_server_compaction.protocol.deps import GetArchive
 from mcp_server_compaction.protocol.http_bodies import RefusedBodyError
 from mcp_server_compaction.protocol.tools.persist_large_output import UNFILED_SESSION
@@ -83,6 +91,13 @@ async def _answer(
         return _problem(400, "The body broke off. Nothing was kept.")
     except NotFoundError as error:
         return _problem(404, str(error))
+    except (QueryError, SettingsError) as error:
+        return _problem(400, str(error))
+    except ArchiveFullError as error:
+        return _problem(507, str(error))
+    except ArchiveError as error:
+        count_archive_error(error)
+        return _problem(503, str(error))
     except CompactionError as error:
         return _problem(400, str(error))
     audit(f"POST {request.url.path}", target)

@@ -58,6 +58,9 @@ async def call_tool(
         return await _run(context, parse_arguments(tool.arguments, params.arguments or {}))
     except (ToolError, CompactionError) as error:
         _logger.info("Tool %r failed: %r", params.name, str(error))
+        from mcp_server_compaction.operations.telemetry import count_archive_error
+
+        count_archive_error(error)
         return failure(error)
 
 

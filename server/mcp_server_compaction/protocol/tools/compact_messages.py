@@ -54,6 +54,7 @@ async def compact_messages(
     from context_compaction.pipeline.compact import compact
     from context_compaction.pipeline.losses import with_losses
 
+    from mcp_server_compaction.operations.telemetry import stage_clock
     from mcp_server_compaction.protocol.sampling import (
         AnswersPendingError,
         is_modern,
@@ -73,7 +74,10 @@ async def compact_messages(
     if to_format is not None and to_format != given.format:
         given, request = await to_thread.run_sync(converted, given, request, to_format)
 
+    stage_ended = stage_clock()
+
     async def report_progress(fraction: float, step: str) -> None:
+        stage_ended(fraction)
         await context.session.report_progress(fraction, 1.0, step)
 
     sampling = sampling_model(context, deps.config.summaries.timeout_seconds)
@@ -85,6 +89,7 @@ async def compact_messages(
     )
     try:
         async with deps.compactions if model is None else nullcontext():
+            stage_ended(0.0)
             result = await compact(
                 given.payload,
                 request,
