@@ -15,6 +15,7 @@ from tests.support.short_chats import SHORT_CHATS, chat
 
 NAMES = [*((name,) for name in SHORT_CHATS), ("trip", "recipe"), tuple(SHORT_CHATS)]
 SHARES = range(10, 75, 5)
+_LINE_TOKENS = 8
 
 
 def talk(names: tuple[str, ...]) -> list[Json]:
@@ -54,7 +55,8 @@ async def test_more_room_never_keeps_less_of_a_short_chat(names: tuple[str, ...]
     results = [await compacted(payload, max(40, full * share // 100)) for share in SHARES]
     fitting = [result for result in results if result.fits]
     sizes = [result.tokens.upper for result in fitting]
-    assert sizes == sorted(sizes)
+    # A summary comes to half of what it replaces at most, so that a line may take a longer's place.
+    assert all(more >= less - _LINE_TOKENS for less, more in pairwise(sizes))
     kept = [sum(one in text_of(result) for one in sentences(names)) for result in fitting]
     # One sentence more or less: where a longer one finds place, two shorter ones may give way.
     assert all(more >= less - 1 for less, more in pairwise(kept))
