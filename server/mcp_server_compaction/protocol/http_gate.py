@@ -41,6 +41,7 @@ class Names:
         is_probed_by_any: Whether whoever watches over the service may ask by any name, as by its
             address within a cluster; what it learns is nothing.
         metadata_url: Where OAuth clients learn whose tokens are taken.
+        scheme: What callers use where a proxy stands before it, "https"; None where none does.
     """
 
     hosts: frozenset[str] | None
@@ -48,6 +49,7 @@ class Names:
     how: str = "Authorization: Bearer …"
     is_probed_by_any: bool = False
     metadata_url: str | None = None
+    scheme: str | None = None
 
 
 class Gate:
@@ -100,7 +102,8 @@ class Gate:
         elif principal is not None:
             reset = caller.set(principal)
             try:
-                await self._app({**scope, "user": _user(principal)}, receive, send)
+                shown = {"user": _user(principal), "scheme": self._names.scheme or scope["scheme"]}
+                await self._app({**scope, **shown}, receive, send)
             finally:
                 caller.reset(reset)
 

@@ -245,14 +245,15 @@ def check_public_url(url: str) -> str:
 
 
 def _public_names(public_url: str, oauth: OAuthSettings | None) -> Names:
-    host = urlsplit(public_url).netloc.lower()
+    parts = urlsplit(public_url)
     return Names(
-        hosts=frozenset({host}),
+        hosts=frozenset({parts.netloc.lower()}),
         origins=frozenset({public_url.lower()}),
         how="Authorization: Bearer …, a token made by `mcp-server-compaction token create`"
         + ("." if oauth is None else f" or of {oauth.issuer}."),
         is_probed_by_any=True,
         metadata_url=f"{public_url}{METADATA_PATH}{MCP_PATH}" if oauth is not None else None,
+        scheme=parts.scheme,
     )
 
 

@@ -300,6 +300,7 @@ def test_a_browser_comes_in_with_a_token_once_and_its_cookie_opens_pages_alone(t
         entered = browser.post("/login", data={"token": token}, headers=origin)
         cookie = entered.headers["set-cookie"].split(";")[0]
         assert "HttpOnly" in entered.headers["set-cookie"]
+        assert "Secure" in entered.headers["set-cookie"]  # outside it is https
         assert "blue door" in browser.get("/sessions/shown", headers={"Cookie": cookie}).text
         assert browser.get("/sessions/shown", headers={"Cookie": cookie + "x"}).status_code == 401
     shown = cookie.split("=", 1)[1]
