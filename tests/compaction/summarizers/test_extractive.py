@@ -206,7 +206,7 @@ def test_each_file_has_a_line_with_what_was_done_to_it() -> None:
     ]
     text = written(talk, max_tokens=700)
     assert "\nnew.py (created)\n  def new(): ...\nold.py (changed)\n" in text
-    assert "other.py" not in text  # it can be read again
+    assert "\nonly read: other.py" in text
 
 
 def test_a_short_summary_names_what_was_done_and_the_files_that_changed() -> None:

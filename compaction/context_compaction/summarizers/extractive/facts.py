@@ -166,7 +166,8 @@ def _file_lines(
             yield Line((0, at, 1, number), want + number * step, f"  {told}", place)
         at += 1
     below = f" (in {folder})" if folder else ""
-    lists = ("changed too", others, 4.0), ("deleted", deleted, 4.5)
+    read = [file.path for file in files if file.is_only_read]
+    lists = ("changed too", others, 4.0), ("deleted", deleted, 4.5), ("only read", read, 9.0)
     for number, (label, paths, want) in enumerate(lists, _TOLD_FILES):
         names = [path.removeprefix(folder) for path in paths[:_MOST_FILES]]
         yield from _path_lines(f"{label}{below}: ", names, (0, number), want)
