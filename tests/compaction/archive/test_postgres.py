@@ -349,7 +349,7 @@ def test_spans_of_blocks_hold_each_row_once_and_name_it(first: int, length: int,
         span for span in spans if any(f"'{word}'" in block_query("t", *span) for word in words)
     ]
     assert holding == [span for span in spans if span[0] <= row < span[1]]
-    assert len(spans) <= 2 + len(BLOCK_BITS) + length.bit_length() // 3
+    assert len(spans) <= 2 + length.bit_length()
 
 
 async def test_words_at_the_end_of_a_long_message_are_found_and_it_is_shown_once(

@@ -244,15 +244,20 @@ class Database:
             raise _TryAgainError from error
 
     def _begin(self, connection: Connection, tenant: str, seconds: float, reads: bool) -> None:
-        # Without parameters, so that it goes out as one; the name was checked. One process is
-        # enough for what is bounded, and parts of a statement are done in their order so.
-        begin = "BEGIN READ ONLY" if reads else "BEGIN"
-        try:
-            connection.execute(
-                f"{begin}; SET LOCAL app.tenant = '{check_tenant(tenant)}';"
-                f" SET LOCAL statement_timeout = {int(seconds * 1000)};"
-                " SET LOCAL max_parallel_workers_per_gather = 0; SET LOCAL jit = off".encode()
+        # Without parameters, so that it goes out as one; the name was checked.
+        begin = (
+            f"BEGIN; SET LOCAL app.tenant = '{check_tenant(tenant)}';"
+            f" SET LOCAL statement_timeout = {int(seconds * 1000)}"
+        )
+        if reads:
+            # One process is enough for what is bounded, and does the parts of a statement in their
+            # order.
+            begin += (
+                "; SET TRANSACTION READ ONLY; SET LOCAL jit = off;"
+                " SET LOCAL max_parallel_workers_per_gather = 0"
             )
+        try:
+            connection.execute(begin.encode())
         except psycopg.OperationalError:
             # The server closed it meanwhile, and others with it: found out now, since asking each
             # before it is lent would cost every call a way to the server and back.

@@ -20,7 +20,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from struct import Struct, pack
 from typing import Any
 from zlib import crc32
@@ -245,12 +245,13 @@ def block_query(tenant: str, start: int, stop: int) -> str:
 
 
 def spans_of(first: int, last: int) -> Iterator[tuple[int, int]]:
-    """The ids from `last` down to `first` as spans of whole blocks, each larger than the last one.
+    """The ids from `last` down to `first` as spans of whole blocks, each twice the one before.
 
-    They may have more ids than there are.
+    So of a word that was common once and is not said any more, no more rows are read than have come
+    since. They may have more ids than there are.
     """
     stop = ((last >> BLOCK_BITS[0]) + 1) << BLOCK_BITS[0]
-    for bits in chain(BLOCK_BITS, count(BLOCK_BITS[-1] + 3, 3)):
+    for bits in count(BLOCK_BITS[0]):
         # Whole blocks and what is left of the one that the span before began in.
         start = max(((stop - 1) >> bits) - 1, 0) << bits
         yield start, stop
