@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from context_compaction.messages.model import compact_json
 
 MAX_ENTRIES = 12_000  # about 2 MB, no key being longer than a hash: a list of 2M tokens
+MAX_MESSAGES = 6_000  # where there is one entry for each message: a list of 5M tokens
 
 Key: TypeAlias = bytes | int
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
 
-from context_compaction.messages.cache import Key, RecentCache, json_key
+from context_compaction.messages.cache import MAX_MESSAGES, Key, RecentCache, json_key
 from context_compaction.messages.cache_control import canonical_form
 
 _HASH_BYTES = 16  # 128 bits: no two histories of one archive will ever meet by chance
@@ -39,7 +39,7 @@ def _content_hash(raw: Any) -> str:
     return blake2b(text.encode("ascii"), digest_size=_HASH_BYTES).hexdigest()
 
 
-_known: RecentCache[str] = RecentCache()
+_known: RecentCache[str] = RecentCache(MAX_MESSAGES)
 
 
 def chain_hash(parent: str, content: str) -> str:

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from context_compaction.errors import SettingsError, VocabularyError
-from context_compaction.messages.cache import CountCache, ObjectCache, cache_for, json_key, text_key
+from context_compaction.messages.cache import (
+    MAX_MESSAGES,
+    CountCache,
+    ObjectCache,
+    cache_for,
+    json_key,
+    text_key,
+)
 from context_compaction.messages.model import (
     Block,
     Document,
@@ -366,7 +373,7 @@ def _message_bytes(message: Message) -> int:
     return _json_bytes.get_or_compute(json_key(source), lambda: json_bytes(source))
 
 
-_json_bytes = CountCache()
+_json_bytes = CountCache(MAX_MESSAGES)
 
 
 def _check_anchor(messages: Messages, anchor: UsageAnchor) -> None:
