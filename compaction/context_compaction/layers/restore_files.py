@@ -4,54 +4,28 @@ It takes file texts and never opens a file: the pipeline reads them, where the r
 else takes the last content that the transcript contains.
 """
 
-import posixpath
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from context_compaction.activity.file_replay import UNSURE
-from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import (
     is_data,
     is_test,
-    named_parts,
-    names_of_code,
     outline,
 )
-from context_compaction.activity.read_state import FileState
-from context_compaction.activity.shell_folder import is_scratch, work_folder
-from context_compaction.activity.tool_kinds import classify
-from context_compaction.file_access import DiskFile, ReadFile
-from context_compaction.layers.base import FileText, FileUse
+from context_compaction.layers.base import FileText
+from context_compaction.layers.recent_files import BY_NAME, STEERING_TOKENS, RecentFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, Text, make_message, tool_calls
-from context_compaction.messages.speakers import user_texts
+from context_compaction.messages.model import Messages, make_message
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
-CHANGED = "changed on disk since it was last read here"
-NOT_AT_HAND = "not known as a whole"
-
-_PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
-_TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[[^\]\n]\] ", re.MULTILINE)
-_OPEN_TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[ \] .*(?:\n[ \t]+\S.*)*", re.MULTILINE)
-_COMMIT = re.compile(r"\bgit\b[^\n;|&]{0,80}\bcommit\b")
-# Under these names projects tell agents how to work in them.
-_GUIDES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
-_STEERING_USES = 3
-# The user may have said so many requests ago what is to be read for the work.
-_TELLING_REQUESTS = 3
 _LINES_AROUND = 3
 _TOUCHED_PARTS = 3
 # What a line of a plan or a specification says stands at its beginning, the reasons behind it.
 _CUT_ROWS_CHARS = (300, 200, 140, 100, 70)
-# A plan is wanted whole, where code has an outline: so much of it comes back at any target.
-_STEERING_TOKENS = 3_000
-_STEERING_CHARS = 4 * _STEERING_TOKENS
-_WANTED: tuple[FileUse, ...] = ("steering", "work", "read", "earlier", "aside")
-_BY_NAME: tuple[FileUse, ...] = ("earlier", "aside")
 # A small file costs little more than its outline.
 _SMALL_FILE_TOKENS = 250
 # How something is laid out has this much room before any part of it.
@@ -63,234 +37,6 @@ _LARGE_PART = 3
 _NAMES = 4
 _PART = "Lines "
 _PLENTY_TOKENS = 5_000
-_STEM_CHARS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class RecentFile:
-    """A file that the conversation used.
-
-    Attributes:
-        path: The path as the calls name it.
-        seen_text: Its whole content as the calls leave it, or its last known content, or None.
-        at: Position of the message that used it last.
-        shown_at: Position of the last message from which on all of it is contained; -1: none.
-        note: Why `seen_text` may not be what it is now, or why there is none; "" where it is.
-        is_sure: Whether nothing in the conversation can have changed it otherwise.
-        touched: First and last line of what was changed last, newest first.
-        use: What it is to the work.
-        named: First and last line of the functions that the newest words name.
-    """
-
-    path: str
-    seen_text: str | None
-    at: int
-    shown_at: int = -1
-    note: str = NOT_AT_HAND
-    is_sure: bool = False
-    touched: tuple[tuple[int, int], ...] = ()
-    use: FileUse = "read"
-    named: tuple[tuple[int, int], ...] = ()
-
-
-def recent_files(
-    replayed: Mapping[str, ReplayedFile],
-    kinds: Sequence[str] = ("read", "write", "edit"),
-    messages: Messages = (),
-) -> list[RecentFile]:
-    """Files that were used, by priority; `not_shown` returns those that a cut removes.
-
-    First texts that steer the work, then what is in work: what was changed since the request under
-    which anything was changed last, or is named in the text since the newest one. Then what was
-    read since, then what was changed earlier and is restored by name alone, and what lies beside
-    the work. What was only read earlier is left out. Of each the newest first.
-
-    Args:
-        replayed: The files as the calls leave them.
-        kinds: What counts as use. A change always makes older content stale.
-        messages: The conversation, for what is in work; without it all is.
-    """
-    counts_changes = "write" in kinds or "edit" in kinds
-    used = [
-        file
-        for file in replayed.values()
-        if not file.is_deleted and (file.reads or (counts_changes and file.is_changed))
-    ]
-    if not counts_changes:
-        used.sort(key=lambda file: -file.read_at)
-        return [_recent(file, "read") for file in used]
-    folder = work_folder([file.path for file in used])
-    inside = [file for file in used if _is_inside(file.path, folder)]
-    work = _Work.of(messages, inside)
-    found: list[tuple[ReplayedFile, FileUse]]
-    found = [(file, use) for file in used if (use := _use_of(file, folder, work))]
-    found.sort(key=lambda item: (_WANTED.index(item[1]), *_rank(*item)))
-    return [_recent(file, use, work.named.get(file.path, ())) for file, use in found]
-
-
-def _rank(file: ReplayedFile, use: FileUse) -> tuple[float, int]:
-    """The newest first, tests last.
-
-    Of what was changed earlier first what was changed most often for its size.
-    """
-    if use == "earlier":
-        return -(file.writes - 1) / max(1, len(file.text or "")), -file.used_at
-    return float(is_test(file.path)), -file.used_at
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """The requests and words that the current work refers to.
-
-    Attributes:
-        since: The request under which anything was changed last, or else used.
-        newest: The newest request.
-        committed: The last commit: what was changed before it is settled.
-        said: What is next: the newest request, how the agent's last text ends, and the open items
-            of the plan.
-        told: The newest requests, which may tell the agent what to read.
-        named: By path first and last line of the functions that `said` names. A name is that of
-            the file used last which defines it.
-    """
-
-    since: int = -1
-    newest: int = -1
-    committed: int = -1
-    said: str = ""
-    told: str = ""
-    named: Mapping[str, Sequence[tuple[int, int]]] = field(
-        default_factory=dict[str, Sequence[tuple[int, int]]]
-    )
-
-    @classmethod
-    def of(cls, messages: Messages, files: Sequence[ReplayedFile]) -> "_Work":
-        """The work in `messages`, which use `files`."""
-        requests = [at for at, message in enumerate(messages) if placeholders.is_request(message)]
-        if not requests:
-            return cls()
-        changed_at = max((file.changed_at for file in files if file.is_changed), default=-1)
-        last_at = changed_at if changed_at >= 0 else max((f.used_at for f in files), default=-1)
-        since = max((at for at in requests if at < last_at), default=-1)
-        asked = [text for at in requests[-_TELLING_REQUESTS:] for text in user_texts(messages[at])]
-        spoken = [text for text in map(_spoken, messages[requests[-1] :]) if text.strip()]
-        open_items = (
-            match[0]
-            for file in files
-            if _is_steering(file)
-            for match in _OPEN_TASK.finditer(_text_of_last(file))
-        )
-        said = "\n".join((
-            *user_texts(messages[requests[-1]]),
-            *(text.rstrip().rpartition("\n\n")[2] for text in spoken[-1:]),
-            *open_items,
-        ))
-        named: dict[str, list[tuple[int, int]]] = {}
-        names = names_of_code(said)
-        for file in sorted(files, key=lambda file: -file.used_at):
-            is_code = file.text is not None and not is_test(file.path)
-            found = [*named_parts(file.text or "", file.path, names)] if is_code else []
-            names -= {name for name, _, _ in found}
-            named[file.path] = [(start, stop) for _, start, stop in found]
-        told = "\n".join(asked)
-        return cls(since, requests[-1], _committed_at(messages), said, told, named)
-
-
-def _spoken(message: Message) -> str:
-    texts = (block.text for block in message.blocks if isinstance(block, Text))
-    return "\n".join(texts) if message.role == "assistant" else ""
-
-
-def _committed_at(messages: Messages) -> int:
-    """Position of the last call that commits; -1 where there is none."""
-    return next(
-        (
-            at
-            for at in range(len(messages) - 1, -1, -1)
-            for call in tool_calls(messages[at])
-            if (command := classify(call).command) and _COMMIT.search(command)
-        ),
-        -1,
-    )
-
-
-def _names(said: str, path: str) -> bool:
-    """Whether `said` names the file at `path`."""
-    name = posixpath.basename(path)
-    stem = posixpath.splitext(name)[0]
-    if "." in name.strip(".") and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said):
-        return True
-    is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)
-    return is_telling and re.search(rf"\b{re.escape(stem)}\b", said) is not None
-
-
-def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
-    """The role of `file` in the work; None for one that is not restored."""
-    is_named = _names(work.said, file.path)
-    if is_scratch(file.path, folder) or not _is_inside(file.path, folder):
-        return "aside" if is_named or _is_steering(file) else None
-    # What the user tells the agent to read steers the work, too.
-    is_prose = file.path.lower().endswith(_PROSE)
-    if _is_steering(file) or (is_prose and file.reads and _names(work.told, file.path)):
-        return "steering"
-    is_spoken_of = file.is_changed and bool(work.named.get(file.path))
-    if is_named or is_spoken_of or file.changed_at > max(work.since, work.committed):
-        return "work"
-    # Documentation that was looked up for an earlier request has told what it had to.
-    used_at = file.read_at if is_prose else max(file.read_at, file.changed_at)
-    if used_at > (work.newest if is_prose else work.since) and not is_test(file.path):
-        return "read"
-    return "earlier" if file.is_changed and file.text is not None else None
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    is_relative = not path.startswith(("/", "~", "../"))
-    return path.startswith(folder) if folder else is_relative
-
-
-def _recent(file: ReplayedFile, use: FileUse, named: Sequence[tuple[int, int]] = ()) -> RecentFile:
-    text, note = file.text, file.lost or NOT_AT_HAND
-    if file.text is not None:
-        note = f"{UNSURE}{file.doubt}" if file.doubt else ""
-    elif file.last_text is not None:
-        text = file.last_text
-        missed = len(file.missed)
-        since = "1 change since is" if missed == 1 else f"{missed} changes since are"
-        note = f"{UNSURE}{file.lost}; {since} not in it"
-    shown_at = -1 if file.text is None else file.seen_at
-    return RecentFile(
-        file.path, text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched, use,
-        tuple(named),
-    )  # fmt: skip
-
-
-def _plain(note: str) -> str:
-    """`note`, which may quote a command, on one line and without a bracket that would end it."""
-    return " ".join(note.split()).translate({ord("("): "[", ord(")"): "]"})
-
-
-def _text_of_last(file: ReplayedFile) -> str:
-    return (file.last_text if file.text is None else file.text) or ""
-
-
-def _is_steering(file: ReplayedFile) -> bool:
-    """Whether the agent wrote or repeatedly used the text: a plan, a specification, notes."""
-    text = _text_of_last(file)
-    if not file.path.lower().endswith(_PROSE) or not text or len(text) > _STEERING_CHARS:
-        return False
-    if posixpath.basename(file.path) in _GUIDES:
-        return True
-    is_checklist = _TASK.search(text) is not None
-    return (is_checklist and file.is_changed) or file.reads + file.writes >= _STEERING_USES
-
-
-def with_text(files: Sequence[RecentFile]) -> list[RecentFile]:
-    """Those of `files` that are restored with their text, where known, not by name alone."""
-    return [file for file in files if file.use not in _BY_NAME]
-
-
-def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
-    """Those of `files` with a text that the messages from `first_kept` on do not contain."""
-    return [file for file in files if file.shown_at < first_kept and file.seen_text != ""]
 
 
 def restore_files(
@@ -363,7 +109,7 @@ def _chosen(
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
     texts_of = [(n, file) for n, file in enumerate(files) if file.text is not None]
-    wanted = [(n, file) for n, file in texts_of if file.use not in _BY_NAME]
+    wanted = [(n, file) for n, file in texts_of if file.use not in BY_NAME]
     wanted = wanted[: settings.restore_files]
     work = [(n, file) for n, file in wanted if file.use == "work"]
     # What was changed earlier is seldom asked for: it comes where room is of no account.
@@ -414,7 +160,7 @@ def _lines_in(text: str) -> int:
 def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
     """The most tokens of `file` where it is restored whole."""
     most_tokens = settings.restore_file_tokens
-    return max(most_tokens, _STEERING_TOKENS) if file.use == "steering" else most_tokens
+    return max(most_tokens, STEERING_TOKENS) if file.use == "steering" else most_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -571,38 +317,3 @@ def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str
 def shown_file(path: str, text: str) -> str:
     """The text of a restored file under its first line."""
     return placeholders.quoted(f"{text}\nEnd of file: {path}")
-
-
-async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dict[str, DiskFile]:
-    """Those of `paths` that lie inside the roots and can be read, by path."""
-    if read_file is None:
-        return {}
-    found = {path: await read_file(path) for path in paths}
-    return {path: file for path, file in found.items() if file is not None}
-
-
-def file_texts(
-    files: Sequence[RecentFile],
-    states: Mapping[str, FileState],
-    on_disk: Mapping[str, DiskFile],
-) -> list[FileText]:
-    """What to restore of `files`; one without a known text stays a path."""
-    return [_text_of(file, states.get(file.path), on_disk.get(file.path)) for file in files]
-
-
-def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
-    if on_disk is None:
-        return FileText(
-            file.path, file.seen_text, file.note, file.touched, file.use, named=file.named
-        )
-    is_changed = state is not None and state.is_changed
-    if file.is_sure and file.seen_text is not None:
-        is_changed = is_changed or not _same(file.seen_text, on_disk.text)
-    is_known = _same(file.seen_text or "", on_disk.text)
-    touched, named = (file.touched, file.named) if is_known else ((), ())
-    note = CHANGED if is_changed else ""
-    return FileText(file.path, on_disk.text, note, touched, file.use, named=named)
-
-
-def _same(one: str, other: str) -> bool:
-    return one.rstrip().splitlines() == other.rstrip().splitlines()

@@ -25,7 +25,7 @@ from context_compaction.hooks import (
     tell_after,
     tell_before,
 )
-from context_compaction.layers.restore_files import files_on_disk
+from context_compaction.layers.recent_files import files_on_disk
 from context_compaction.messages.model import JsonObject
 from context_compaction.pipeline.grown import (
     Grown,

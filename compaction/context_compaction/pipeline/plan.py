@@ -20,13 +20,13 @@ from context_compaction.context import (
 )
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.persist import fresh_result_tokens
-from context_compaction.layers.restore_files import (
+from context_compaction.layers.recent_files import (
     RecentFile,
-    largest_tokens,
     not_shown,
     recent_files,
     with_text,
 )
+from context_compaction.layers.restore_files import largest_tokens
 from context_compaction.messages import placeholders
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
 from context_compaction.messages.tool_results import newest_results

@@ -26,13 +26,13 @@ from context_compaction.activity.tool_kinds import classify
 from context_compaction.context import CompactionContext, Originals, Plan, Validation
 from context_compaction.file_access import DiskFile
 from context_compaction.layers.base import FileText
-from context_compaction.layers.repair import alternate_roles
-from context_compaction.layers.restore_files import (
+from context_compaction.layers.recent_files import (
     RecentFile,
     file_texts,
     not_shown,
     recent_files,
 )
+from context_compaction.layers.repair import alternate_roles
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import unknown_warning
 from context_compaction.messages.edits import Edit, Step

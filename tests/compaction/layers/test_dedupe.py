@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from context_compaction.layers.base import FileText
 from context_compaction.layers.dedupe import REPEATED, SAME_AGAIN, dedupe
-from context_compaction.layers.restore_files import CHANGED, restore_files
+from context_compaction.layers.recent_files import CHANGED
+from context_compaction.layers.restore_files import restore_files
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Text
 from context_compaction.settings import Settings

@@ -9,7 +9,8 @@ from context_compaction.file_access import DiskFile, roots_of
 from context_compaction.formats import render
 from context_compaction.formats.convert import convert
 from context_compaction.layers.base import FileText
-from context_compaction.layers.restore_files import not_shown, recent_files, restore_files
+from context_compaction.layers.recent_files import not_shown, recent_files
+from context_compaction.layers.restore_files import restore_files
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Text
 from context_compaction.pipeline.compact import compact
