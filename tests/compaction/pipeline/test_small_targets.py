@@ -1,6 +1,7 @@
 """Where a target is small, what the user laid down comes before what has not been read yet."""
 
-import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.small import answered, assistant, call, compacted, lines, result, user
@@ -33,13 +34,15 @@ def session(request_lines: int, answer_lines: int) -> list[Json]:
     ]
 
 
-@pytest.mark.parametrize("request_lines", [1, 15, 30, 60])
-@pytest.mark.parametrize("answer_lines", [4, 150])
+@settings(max_examples=15)
+@given(st.integers(1, 120), st.integers(1, 200), st.integers(1_200, 4_000))
+@example(request_lines=60, answer_lines=150, target=1_200)
+@example(request_lines=30, answer_lines=4, target=1_200)
 async def test_rules_stay_beside_a_long_request_and_a_long_unread_answer(
-    request_lines: int, answer_lines: int
+    request_lines: int, answer_lines: int, target: int
 ) -> None:
     payload = session(request_lines, answer_lines)
-    answer = await compacted(payload, model="gpt-4o", target_tokens=1_200)
+    answer = await compacted(payload, model="gpt-4o", target_tokens=target)
     assert answer.fits
     out = str(answer.messages)
     assert [rule for rule in RULES if rule not in out] == []
