@@ -29,7 +29,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "peers": ("peers/run.py",),
     "age": ("age.py",),
     "counting": ("counting.py",),
-    "http_load": ("http_load.py", "--turns", "40"),
+    "http_load": ("http_load.py",),
     "search": ("search.py", "--messages", "50000"),
     "postgres": ("postgres.py", "--messages", "50000", "--seconds", "240"),
     "team": ("team.py", "--turns", "60"),

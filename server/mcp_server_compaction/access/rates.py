@@ -17,17 +17,24 @@ class Rates:
 
     async def taken(self, tenant: str, size_bytes: int) -> bool:
         """Count a request of `tenant`; False where it has to wait a second or more."""
-        limits = self._tenants.get(tenant)
-        if limits is None:
-            limits = (
-                AsyncLimiter(self._requests_per_second, 1),
-                AsyncLimiter(BYTES_A_MINUTE, _MINUTE_SECONDS),
-            )
-            self._tenants[tenant] = limits
-        requests, sizes = limits
+        requests, sizes = self._limits(tenant)
         amount = min(size_bytes, BYTES_A_MINUTE)
         if not (requests.has_capacity() and sizes.has_capacity(amount)):
             return False
         await requests.acquire()  # there is room, so neither waits
         await sizes.acquire(amount)
         return True
+
+    async def came_in(self, tenant: str, size_bytes: int) -> None:
+        """Count bytes of a request that did not say its size; wait where there is no room."""
+        _, sizes = self._limits(tenant)
+        await sizes.acquire(min(size_bytes, BYTES_A_MINUTE))
+
+    def _limits(self, tenant: str) -> tuple[AsyncLimiter, AsyncLimiter]:
+        limits = self._tenants.get(tenant)
+        if limits is None:
+            limits = self._tenants[tenant] = (
+                AsyncLimiter(self._requests_per_second, 1),
+                AsyncLimiter(BYTES_A_MINUTE, _MINUTE_SECONDS),
+            )
+        return limits

@@ -102,7 +102,7 @@ def _clean(body: bytes, packing: str) -> bytes:
             f"The request has more than {MAX_BODY_BYTES // 1024**2} MiB. Hand in fewer messages at "
             "a time, as new_messages, or upload what is large.",
         )
-    if b"\\ud" not in body and b"\\uD" not in body:
+    if b"\\u" not in body or (b"\\ud" not in body and b"\\uD" not in body):
         return body
     text = without_halves(body.decode("utf-8", "surrogateescape"))
     return text.encode("utf-8", "surrogateescape")

@@ -103,7 +103,7 @@ class Gate:
             reset = caller.set(principal)
             try:
                 shown = {"user": _user(principal), "scheme": self._names.scheme or scope["scheme"]}
-                await self._app({**scope, **shown}, receive, send)
+                await self._app({**scope, **shown}, self._counted(headers, receive), send)
             finally:
                 caller.reset(reset)
 
@@ -121,6 +121,20 @@ class Gate:
             await send(message)
 
         return send_noted
+
+    def _counted(self, headers: Headers, receive: Receive) -> Receive:
+        """`receive`, with the bytes counted that no Content-Length announced."""
+        if "content-length" in headers:
+            return receive
+        tenant = caller.get().tenant
+
+        async def receive_counted() -> Message:
+            message = await receive()
+            if size_bytes := len(message.get("body", b"")):
+                await self._rates.came_in(tenant, size_bytes)
+            return message
+
+        return receive_counted
 
     def _is_guarded(self, path: str) -> bool:
         return any(path == one or path.startswith(f"{one}/") for one in self._guarded)

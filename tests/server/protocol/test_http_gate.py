@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import subprocess
+from collections.abc import AsyncGenerator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 import uvicorn
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_server_compaction.access import rates
 from mcp_server_compaction.access.local_token import ensure_token
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol import http_gate, http_listening
@@ -181,6 +183,27 @@ async def test_too_many_requests_are_told_when_to_come_again(
     assert replies[0].status_code == 200
     refused = [reply for reply in replies if reply.status_code == 429]
     assert all(reply.headers["retry-after"] == "1" for reply in refused)
+
+
+@pytest.mark.parametrize("is_announced", [True, False])
+async def test_bytes_are_counted_whether_their_number_was_announced_or_not(
+    is_announced: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(rates, "BYTES_A_MINUTE", 100_000)
+    app = http_app(Config(archive_folder=tmp_path / "a"), Served(), Names(None), None)
+    transport = httpx2.ASGITransport(app=app)
+
+    async def pieces() -> AsyncGenerator[bytes]:
+        for _ in range(9):
+            yield b"x" * 10_000
+
+    async with httpx2.AsyncClient(transport=transport, base_url="http://local") as http:
+        given = b"x" * 90_000 if is_announced else pieces()
+        first = await http.post("/mcp", content=given, headers={"Content-Encoding": "br"})
+        second = await http.post("/mcp", content=b"x" * 20_000, headers={"Content-Encoding": "br"})
+    assert first.status_code == 415
+    assert second.status_code == 429
+    assert second.headers["retry-after"]
 
 
 @pytest.mark.parametrize("piece_bytes", [7, 100_000])
