@@ -92,6 +92,7 @@ def stage_clock() -> Callable[[float], None]:
         if name is not None:
             now = time.perf_counter()
             _stages.record(now - began, {"stage": name})
+            trace.get_current_span().add_event(name)
             began = now
 
     return ended

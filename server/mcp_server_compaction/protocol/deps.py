@@ -15,15 +15,12 @@ from mcp_server_compaction.access.principal import caller
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.hosts.session_imports import START_SECONDS, SessionImports
 from mcp_server_compaction.protocol.notifications import Changes
+from mcp_server_compaction.protocol.turns import Turns
 
 if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
     from context_compaction.archive import Archive
 
 GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
-
-# Enough to wait for disks and databases. Of more at once each only takes longer: 40 cost a fifth
-# more CPU a call, and all of them end when the last one does.
-MAX_COMPACTIONS = 8
 
 
 class LazyArchive:
@@ -87,7 +84,7 @@ class Deps:
         changes: Who is notified when resources change.
         greeted: Set once a host has its answer to `initialize`, or to a request without one.
         imports: The sessions that hosts keep on disk.
-        compactions: Lets so many be worked on at once, but for those that wait for a model.
+        turns: Of compactions, but for those that may wait for a model.
     """
 
     config: Config
@@ -95,7 +92,7 @@ class Deps:
     changes: Changes
     imports: SessionImports
     greeted: anyio.Event
-    compactions: anyio.CapacityLimiter
+    turns: Turns
 
     async def archive(self) -> "Archive":
         """The archive of the tenant that is asking.
@@ -122,8 +119,7 @@ async def open_deps(
         greeted = anyio.Event()
         async with anyio.create_task_group() as background:
             background.start_soon(_after_greeting, greeted, imports)
-            compactions = anyio.CapacityLimiter(MAX_COMPACTIONS)
-            yield Deps(config, archives, changes, imports, greeted, compactions)
+            yield Deps(config, archives, changes, imports, greeted, Turns())
             background.cancel_scope.cancel()
 
 

@@ -88,7 +88,9 @@ async def compact_messages(
         may_refuse=is_modern(context.session),
     )
     try:
-        async with deps.compactions if model is None else nullcontext():
+        whose = (archive.tenant, request.session_id)
+        turn = deps.turns.turn(whose, len(given.payload)) if model is None else nullcontext()
+        async with turn:
             stage_ended(0.0)
             result = await compact(
                 given.payload,
