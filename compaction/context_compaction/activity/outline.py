@@ -42,7 +42,7 @@ _NAMED = re.compile(
     r"|\b(\w{0,40}[A-Za-z]_[A-Za-z]\w{0,40}|[a-z]{1,40}[A-Z]\w{1,40})\b"
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_CALLABLE = re.compile(r"[^(=]*?([A-Za-z_$]\w*)(?:<[^>]*>)?\s*(?:\(|=\s*(?:async\s*)?\()")
+_NAME_ENDS = re.compile(r"[(=<:]")
 _VALUE = re.compile(r"\s*(?:\[|[\"']?[\w$.-]+[\"']?\s*[:=]\s*[\"'\d\[{tfn-])")
 _DATA_SHARE = 0.8
 _DONE = "xX-✓"
@@ -85,15 +85,15 @@ def named_parts(text: str, path: str, names: Set[str]) -> Iterator[tuple[str, in
     rows = _rows(text, path)
     lines = text.split("\n")
     for at, (number, row) in enumerate(rows):
-        found = _CALLABLE.match(row)
-        if found is None or found[1] not in names:
+        head = _WORD.findall(_NAME_ENDS.split(row, maxsplit=1)[0])
+        if "(" not in row or not head or head[-1] not in names:
             continue
         indent = len(row) - len(row.lstrip())
         after = (n for n, other in rows[at + 1 :] if len(other) - len(other.lstrip()) <= indent)
         stop = next(after, len(lines) + 1) - 1
         while stop > number and not lines[stop - 1].strip():
             stop -= 1
-        yield found[1], number, stop
+        yield head[-1], number, stop
 
 
 @lru_cache(maxsize=64)  # a compaction asks for the same ones again and again

@@ -72,7 +72,7 @@ _FIRST_WANT = -0.05
 _SHORT_FIRST_WANT = -0.4
 _FIRST_CHARS = 160
 _INDENT_AND_BRACE = " \t{:"
-_WORD = re.compile(r"[\w#.%-]*\w")
+_WORD = re.compile(r"\w[\w#.%-]*")
 
 
 def fact_lines(

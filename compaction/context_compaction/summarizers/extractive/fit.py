@@ -34,7 +34,7 @@ _PIECE_END = re.compile(
     r"(?<!\A\d\.)(?<!\n\d\.)(?<!\A\d\d\.)(?<!\n\d\d\.)(?<=[.!?。！？])[ \t]+|\n"
 )
 # Code, values, names of files and the like.
-_TELLING = re.compile(r"`[^`]+`|\d[\d.,:%]*|\w+(?:[_/.]\w+)+|\"[^\"]+\"|→")
+_TELLING = re.compile(r"`[^`]+`|\d[\d.,:%]*|\b\w{1,80}(?:[_/.]\w{1,80})+|\"[^\"]+\"|→")
 _MOST_TELLING = 3
 _LEAST_PIECE_CHARS = 12
 
