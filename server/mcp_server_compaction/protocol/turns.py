@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from time import monotonic
 
 import anyio
-from cachetools import LRUCache
 
 # Enough to wait for disks and databases. Of more at once each only takes longer: 40 cost a fifth
 # more CPU a call, and all of them end when the last one does.
@@ -30,7 +29,7 @@ class Turns:
         self._free = MAX_COMPACTIONS
         self._count = 0
         self._waiting: list[tuple[float, int, anyio.Event]] = []
-        self._known: LRUCache[Hashable, int] = LRUCache(_KNOWN_SESSIONS)
+        self._known: dict[Hashable, int] = {}
 
     @asynccontextmanager
     async def turn(self, session: Hashable, message_count: int) -> AsyncGenerator[None]:
@@ -42,9 +41,15 @@ class Turns:
             await self._wait(self._clock() + min(MOST_SECONDS, new * MESSAGE_SECONDS))
         try:
             yield
-            self._known[session] = message_count
+            self._remember(session, message_count)
         finally:
             self._pass_on()
+
+    def _remember(self, session: Hashable, message_count: int) -> None:
+        self._known.pop(session, None)
+        self._known[session] = message_count
+        if len(self._known) > _KNOWN_SESSIONS:
+            del self._known[next(iter(self._known))]  # the one that rests longest
 
     async def _wait(self, due_seconds: float) -> None:
         granted = anyio.Event()
