@@ -165,6 +165,8 @@ def written(
         words = summary_to_record(context)
     elif words is None:
         words = extracts(context, plan, originals)
+    if words.prose and plan.cut is not None:
+        return _with_more_record(context, plan, words, decision)
     if words.writer != "extractive" or words.model is not None or plan.cut is None:
         return _with_more_files(context, plan, words, decision), words
     # Extracts that left room free are written anew, for the longer tail that fills it.
@@ -179,6 +181,19 @@ def written(
         if _text_tokens(context, longer) > _text_tokens(context, words):
             plan, words = replace(roomier, level=plan.level), longer
     return _with_more_files(context, plan, words, decision), words
+
+
+def _with_more_record(
+    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
+) -> tuple[Plan, SummaryText]:
+    """`words` with more of the user's words and facts beside its prose, where there is room."""
+    plan = _with_more_files(context, plan, words, decision)
+    roomier = with_more_words(context, spent(context, plan, words), decision.earlier_calls)
+    told = with_extracts(context, words.prose, decision.originals.history, roomier.summary_tokens)
+    if context.count.text(told) <= context.count.text(words.summary):
+        return plan, words
+    words = replace(words, summary=told)
+    return _with_more_files(context, replace(roomier, level=plan.level), words, decision), words
 
 
 def _text_tokens(context: CompactionContext, words: SummaryText) -> int:

@@ -64,6 +64,8 @@ _MARKUP = re.compile(
     re.MULTILINE,
 )
 _RULE = re.compile(r"[|:\- ]+")  # below the head of a table
+# Precedes the agent's last words in the entry of a turn.
+CLOSING = "\nagent: "
 # How agents begin before they say anything.
 _OPENING = re.compile(
     r"\A(?:(?:perfect|great|excellent|done|ok(?:ay)?|good|alright|now|wonderful|absolutely)\b"
@@ -301,6 +303,8 @@ def _turn_lines(
     done = "; ".join((*commits, *_done(turn, names, told)))
     if not done and not closing:
         done = "" if others else "tried" if failures else _looked(turn)
+    elif not done and said and age:
+        done = "looked"
     did_chars, said_chars = _SHORT_CHARS
     short = "; ".join(commits[:1]) or " → ".join(
         filter(None, (items_of(done, did_chars), telling_of(closing, said_chars)))
@@ -326,7 +330,7 @@ def _turn_lines(
 
 def _entry(done: str, closing: str) -> str:
     """`done`, then the agent's closing words on a line of their own."""
-    return "\nagent: ".join(filter(None, (done, closing))) if done else closing
+    return CLOSING.join(filter(None, (done, closing))) if done else closing
 
 
 def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:

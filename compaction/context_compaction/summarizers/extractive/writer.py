@@ -6,14 +6,20 @@ Which of them fit is decided by one order that does not depend on the room (fit.
 in the text.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from posixpath import basename
 
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.messages.placeholders import is_request
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.facts import fact_lines
-from context_compaction.summarizers.extractive.fit import SMALL_TOKENS, Chosen, Line, chosen_lines
+from context_compaction.summarizers.extractive.fit import (
+    SMALL_TOKENS,
+    Chosen,
+    Line,
+    Place,
+    chosen_lines,
+)
 from context_compaction.summarizers.extractive.focus import focused
 from context_compaction.summarizers.extractive.parse import (
     FACTS,
@@ -33,6 +39,7 @@ from context_compaction.summarizers.extractive.turns import command_keys, turns_
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
 from context_compaction.summarizers.extractive.work_log import (
     AGE_WANT,
+    CLOSING,
     failures_of,
     log_lines,
     open_failures,
@@ -46,6 +53,8 @@ from context_compaction.tokens.counter import MessageCounter
 # How the sections share the room while each has something to say.
 _SHARES = {USER: 3.0, LOG: 1.0, FACTS: 0.3, STATE: 0.1, PREVIOUS: 0.3}
 _TITLES_TOKENS = 50
+# Behind all other places in the entry of a turn.
+_LAST = 2
 
 
 def write(request: SummaryInput, count: MessageCounter) -> str:
@@ -115,10 +124,21 @@ def _assembled(chosen: Chosen, numbers: Sequence[int | None], *, has_titles: boo
                 lines, [_label(number, len(numbers), has_titles) for number in numbers]
             )
         else:
+            if title == LOG:
+                lines = dict(_in_order(lines))
             # Nothing that an entry holds can begin a line of its own, or speak for the user.
             shown = ("\n  ".join(lines[place].splitlines()) for place in sorted(lines))
             rows += [f"  {row}" if USER_LINE.match(row) else row for row in shown]
     return "\n".join(rows)
+
+
+def _in_order(lines: Mapping[Place, str]) -> Iterator[tuple[Place, str]]:
+    """The lines of the log, the agent's last words of a turn behind those that it said before."""
+    for place, text in lines.items():
+        entry, mark, closing = text.partition(CLOSING)
+        yield place, entry
+        if mark:
+            yield (place[0], _LAST), f"  {mark.strip()} {closing}"
 
 
 def _label(number: int | None, size: int, has_titles: bool) -> str:
