@@ -38,6 +38,8 @@ _HOST_HEADS = (
     "Another language model started to solve this problem",
     "[Media left out: ",
 )
+# What Claude Code puts around what the user typed behind a command.
+_TYPED_TAG = re.compile(r"</?command-args>")
 _TAG = re.compile(rf"<(/?)({'|'.join(_FRAMES)})(?=[\s/>])", re.IGNORECASE)
 # What stands before a line in a summary.
 LABELS: Mapping[Author, str] = {
@@ -96,12 +98,18 @@ def _apart(text: str) -> Iterator[tuple[Author, str]]:
     """The passages of a text of the user's: in a host's frame, and outside of all frames."""
     at = 0
     for start, stop in _framed(text):
-        if text[at:start].strip():
-            yield "user", text[at:start]
+        if typed := _typed(text[at:start]):
+            yield "user", typed
         yield "host", text[start:stop]
         at = stop
-    if text[at:].strip():
-        yield "user", text[at:]
+    if typed := _typed(text[at:]):
+        yield "user", typed
+
+
+def _typed(text: str) -> str:
+    """`text` without the host's tags around it; empty where nothing is left."""
+    bare = _TYPED_TAG.sub("", text)
+    return bare if bare.strip() else ""
 
 
 def _framed(text: str) -> list[tuple[int, int]]:

@@ -584,3 +584,36 @@ def test_what_is_said_again_in_a_later_message_is_told_there_alone() -> None:
     text = written(talk, 300)
     assert text.count(prompt) == 1
     assert all(task in text for task in ("Mend the cart.", "Mend the search.", "Mend the mail."))
+
+
+def test_what_the_agent_said_last_of_a_turn_stands_behind_what_it_said_before() -> None:
+    text = written([message for number in range(4) for message in item(number)], 1_500)
+    told = [line for line in text.splitlines() if "agent" in line and "art 0" in line]
+    assert "The cause is in part 0" in told[0]
+    assert told[-1].startswith("  agent: ")
+
+
+REFUSED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was "
+    "a file edit, the new_string was NOT written to the file). To tell you how to proceed, the "
+    "user said:\nLeave the hook alone, the rebase went through by itself."
+)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (REFUSED, "the rebase went through by itself"),
+        ("The user rejected permission to use this specific tool call.", "not done"),
+        ("exec command rejected by user", "not done"),
+    ],
+)
+def test_a_call_that_the_user_refused_is_told_as_not_done(answer: str, words: str) -> None:
+    chmod, refusal = ran("a", "chmod -x .git/hooks/post-commit", answer)
+    refusal["content"][0]["is_error"] = True
+    talk = [user("The commit breaks the index."), chmod, refusal, assistant("Then I wait.")]
+    text = written([*talk, user("Go on."), assistant("I look at the index.")], 900)
+    [line] = [line for line in text.splitlines() if "chmod" in line]
+    assert line.startswith("  refused by the user, not done: chmod -x .git/hooks/post-commit")
+    assert words in line
+    assert "user: Leave the hook" not in text  # only the host says so

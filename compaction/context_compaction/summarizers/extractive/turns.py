@@ -58,6 +58,13 @@ _ONLY_STATUS = re.compile(
     re.IGNORECASE,
 )
 _SCANNED_CHARS = 20_000
+# What hosts answer in place of a call that the user refused, and what the user said with it.
+_REFUSED = re.compile(
+    r".{0,80}\b(?:user (?:doesn't want|does not want|rejected|denied|declined|refused)"
+    r"|(?:rejected|denied|declined|refused) by (?:the )?user)\b",
+    re.IGNORECASE,
+)
+_SAID_WITH_IT = "the user said:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,7 @@ class Action:
         failed: Whether it failed; None where the answer is missing.
         error: The line that names the error; "" where none does.
         effect: Whether it changed something that must not be changed twice.
+        is_refused: Whether the user refused it; then `error` has what the host tells of that.
         call: The call itself.
         keys: These parts without pipes and redirections: the same for each run.
     """
@@ -86,6 +94,7 @@ class Action:
     failed: bool | None = False
     error: str = ""
     effect: bool = False
+    is_refused: bool = False
     call: ToolCall | None = None
     keys: tuple[str, ...] = ()
 
@@ -229,6 +238,9 @@ def _action(
     # What a look prints beside it may speak of errors too.
     is_told = use.kind == "execute" and not has_look
     failed = is_failed(result) or (is_told and is_trouble(label, text))
+    if is_failed(result) and _REFUSED.match(text):
+        said = " ".join(text.partition(_SAID_WITH_IT)[2].split())
+        return replace(action, text=text, failed=True, error=said, is_refused=True)
     error = error_line(text) if failed else ""
     if _ONLY_STATUS.fullmatch(error):
         told = error_lines(text).split("\n")

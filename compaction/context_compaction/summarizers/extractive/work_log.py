@@ -37,6 +37,7 @@ _WHY_CHARS = 120
 _SHORT_AGE_WANT = 0.02
 _COMMAND_CHARS = 60
 _ERROR_CHARS = 200
+_REFUSAL_CHARS = 600
 # A closing statement this short is told with the one before it.
 _SHORT_SAID_CHARS = 40
 _QUESTION_CHARS = 240
@@ -96,6 +97,10 @@ class Failure:
     @property
     def told(self) -> str:
         """The failure on one line, and what passed it."""
+        if self.action.is_refused:
+            said = self.action.error[:_REFUSAL_CHARS]
+            why = f' ("{said}", by what the host says)' if said else ""
+            return f"refused by the user, not done: {self.action.label}{why}"
         again = f" ({self.times} times)" if self.times > 1 else ""
         command, error = self.action.label[:_COMMAND_CHARS], self.action.error[:_ERROR_CHARS]
         line = f"failed{again}: {command} -> {error}"
@@ -106,6 +111,8 @@ class Failure:
     @property
     def is_telling(self) -> bool:
         """Whether it says later what broke and what mended it, or what was not done."""
+        if self.action.is_refused:
+            return True
         if self.passed is None:
             return self.action.effect or self.action.use.kind != "execute"
         return bool(self.changed) and not self.action.is_compound
@@ -199,7 +206,9 @@ def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure
     for at, turn in enumerate(turns):
         for action in turn.actions:
             kind, name = action.use.kind, names.get(action.use.path or "")
-            if kind == "execute" and action.failed and action.error:
+            if action.is_refused:
+                found.append(Failure(at, action))
+            elif kind == "execute" and action.failed and action.error:
                 key = _program_of(action.key)
                 before = failing.get(key)
                 times, changed = (before.times, before.changed) if before else (0, ())
@@ -235,6 +244,7 @@ def open_failures(
         for failure in failures
         if failure.turn == len(turns) - 1
         and failure.passed is None
+        and not failure.action.is_refused
         and failure.action.number >= done_at
         and tried.isdisjoint(map(_program_of, failure.action.keys))
     ]
@@ -301,10 +311,8 @@ def _turn_lines(
     others = [effect for effect in effects if effect not in commits]
     head = (at, 0, 0)
     done = "; ".join((*commits, *_done(turn, names, told)))
-    if not done and not closing:
-        done = "" if others else "tried" if failures else _looked(turn)
-    elif not done and said and age:
-        done = "looked"
+    if not done and not (others and not closing):
+        done = _undone(turn, closing, failures, has_more=bool(said and age))
     did_chars, said_chars = _SHORT_CHARS
     short = "; ".join(commits[:1]) or " → ".join(
         filter(None, (items_of(done, did_chars), telling_of(closing, said_chars)))
@@ -387,6 +395,16 @@ def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]
             yield f"{verb} {', '.join(done[verb])}"
 
 
+def _undone(turn: Turn, closing: str, failures: Sequence[Failure], *, has_more: bool) -> str:
+    """What a turn that changed nothing did, where the agent's words do not say it."""
+    is_refused = any(failure.action.is_refused for failure in failures)
+    if is_refused or (failures and not closing):
+        return "tried"
+    if closing:
+        return "looked" if has_more else ""
+    return _looked(turn)
+
+
 def _looked(turn: Turn) -> str:
     """The calls of a turn that only looked; "" where it has none."""
     looked = dict.fromkeys(action.key[:_COMMAND_CHARS] for action in turn.actions if action.key)
@@ -396,7 +414,8 @@ def _looked(turn: Turn) -> str:
 def _deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
     """The verb and the object of a call; ("", "") for one reported elsewhere, or nowhere."""
     verb = _VERB_OF.get(action.use.kind, "")
-    if action.effect or (action.call is None and action.name == "host"):
+    is_told_apart = action.effect or action.is_refused
+    if is_told_apart or (action.call is None and action.name == "host"):
         return "", ""
     if verb and action.use.path:
         name = names.get(action.use.path, "")
