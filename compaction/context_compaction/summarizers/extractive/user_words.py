@@ -208,15 +208,20 @@ def _parts(
         shown, rank, is_empty = (LEFT_OUT if is_empty and shown and not parts else ""), -9.0, True
         said_here.clear()
 
-    for sentence in sentences_of(text):
+    sentences = sentences_of(text)
+    spoken = {sentence.paragraph for sentence in sentences if not sentence.is_pasted}
+    for sentence in sentences:
         said = sentence.text
         at = flat.find(said, start)
         if at < 0:  # it was cut
             continue
-        is_new = (sentence.paragraph, sentence.is_pasted) != (paragraph, is_pasted)
-        if is_new or (len(shown) + len(said) > _PART_CHARS and not sentence.is_pasted):
+        # "Only Python 3.11." looks pasted alone, and does not beside what is said with it.
+        is_short_beside = len(said) <= _SMALL_TALK_CHARS and sentence.paragraph in spoken
+        looks_pasted = sentence.is_pasted and not is_short_beside
+        is_new = (sentence.paragraph, looks_pasted) != (paragraph, is_pasted)
+        if is_new or (len(shown) + len(said) > _PART_CHARS and not looks_pasted):
             end()
-            paragraph, is_pasted = sentence.paragraph, sentence.is_pasted
+            paragraph, is_pasted = sentence.paragraph, looks_pasted
         gap = flat[start:at]
         start = at + len(said)
         # A summary before may have put a mark there, which is made anew.
