@@ -21,7 +21,8 @@ PINNED_TITLE = "## Pinned (verbatim, still in force)"
 _TITLES: dict[Origin, str] = {
     "manual": PINNED_TITLE,
     "marker": "## Pinned by a mark (verbatim, still in force)",
-    "automatic": "## Rules of the user (verbatim, still in force)",
+    # Only what is surely a rule stands apart; the user's other words bind as well.
+    "automatic": "## Rules of the user (verbatim; more may stand below)",
 }
 _ORIGINS: dict[str, Origin] = {title: origin for origin, title in _TITLES.items()}
 _UNPINNED_TITLE = "## No longer pinned"
