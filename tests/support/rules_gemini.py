@@ -86,8 +86,15 @@ def _signatures(payload: list[Json], original: list[Json] | None) -> Iterator[st
         # Of parallel calls only the first is signed, so an equal call may stand unsigned beside it.
         if "functionCall" in part and "thoughtSignature" in part and part not in after:
             call = part["functionCall"]
-            if any(other.get("functionCall") == call for other in after):
+            if _unsigned(after, call) > _unsigned(before, call):
                 yield f"call {call.get('name')} of this turn lost its signature"
+
+
+def _unsigned(parts: list[Json], call: Json) -> int:
+    """How many of `parts` are this call without a signature."""
+    return sum(
+        part.get("functionCall") == call and "thoughtSignature" not in part for part in parts
+    )
 
 
 def _current_turn(payload: list[Json]) -> Iterator[Json]:
