@@ -165,35 +165,33 @@ def written(
         words = summary_to_record(context)
     elif words is None:
         words = extracts(context, plan, originals)
-    if words.prose and plan.cut is not None:
-        return _with_more_record(context, plan, words, decision)
-    if words.writer != "extractive" or words.model is not None or plan.cut is None:
+    is_plain = words.writer == "extractive" and words.model is None
+    if plan.cut is None or not (is_plain or words.prose):
         return _with_more_files(context, plan, words, decision), words
-    # Extracts that left room free are written anew, for the longer tail that fills it.
-    plan, words = _refilled(context, plan, words, decision)
+    if not words.prose:
+        # Extracts that left room free are written anew, for the longer tail that fills it.
+        plan, words = _refilled(context, plan, words, decision)
     # Then come the files of the work, then more words, and last what may be put back too.
     told = spent(context, _with_more_files(context, plan, words, decision), words)
     roomier = with_more_words(context, told, decision.earlier_calls)
     if roomier.text_tokens > told.text_tokens:
-        originals = originals_of(context, plan, decision.archived)
-        longer = extracts(context, roomier, originals, words.warnings)
+        longer = _longer(context, roomier, words, decision)
         # A text that is cut to fit its message may come out shorter than the one before.
         if _text_tokens(context, longer) > _text_tokens(context, words):
             plan, words = replace(roomier, level=plan.level), longer
     return _with_more_files(context, plan, words, decision), words
 
 
-def _with_more_record(
+def _longer(
     context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
-) -> tuple[Plan, SummaryText]:
-    """`words` with more of the user's words and facts beside its prose, where there is room."""
-    plan = _with_more_files(context, plan, words, decision)
-    roomier = with_more_words(context, spent(context, plan, words), decision.earlier_calls)
-    told = with_extracts(context, words.prose, decision.originals.history, roomier.summary_tokens)
-    if context.count.text(told) <= context.count.text(words.summary):
-        return plan, words
-    words = replace(words, summary=told)
-    return _with_more_files(context, replace(roomier, level=plan.level), words, decision), words
+) -> SummaryText:
+    """`words` for a `plan` with more room: more of the record beside prose, or longer extracts."""
+    if not words.prose:
+        originals = originals_of(context, plan, decision.archived)
+        return extracts(context, plan, originals, words.warnings)
+    history = decision.originals.history
+    told = with_extracts(context, words.prose, history, plan.summary_tokens)
+    return replace(words, summary=told)
 
 
 def _text_tokens(context: CompactionContext, words: SummaryText) -> int:

@@ -77,3 +77,21 @@ async def test_a_named_target_is_filled_on_a_real_session() -> None:
             wishes = CompactRequest(mode="plan", format=found.format, target_tokens=target)
             result = await compact(found.payload, wishes, archive=archive)
             assert 0.9 * target <= result.tokens.upper <= target
+
+
+async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_words() -> None:
+    done = "\n".join(f"- Item {n} was changed and looked at again." for n in range(200))
+    conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
+    request = CompactRequest(
+        mode="full",
+        format=conversation.format,
+        target_tokens=10_000,
+        summarizer="host",
+        summary=f"## Goal\nThemes.\n## State\n{done}",
+    )
+    async with temporary_archive() as archive:
+        answer = await compact(conversation.payload, request, archive=archive)
+    assert answer.receipt["writer"] == "host"
+    assert answer.tokens.after <= 10_000
+    words = (answer.summary or "").partition("# From the record")[2]
+    assert "we need to fix the tui test sources" in words
