@@ -280,7 +280,8 @@ def _print_report(outcome: _Outcome, job: CompactJob, config: Config) -> None:
         _print_layers(result, is_plan=is_plan)
     if not result.fits:
         say(_does_not_fit(result))
-    for line in [*given.notes, *_unknown_model(job.model), *result.warnings]:
+    notes = [*given.notes, *_unknown_model(job.model), *_unused_wishes(job, result)]
+    for line in [*notes, *result.warnings]:
         say(f"Note: {line}")
     if writer := written_by(result.receipt):
         say(f"Summary written by: {writer}.")
@@ -331,6 +332,15 @@ def _unknown_model(model: str | None) -> list[str]:
         f"The model {model!r} is not known: a window of {profile.context_window:,} tokens is "
         "assumed, and more tokens a word than most have. Name the window with --window."
     ]
+
+
+def _unused_wishes(job: CompactJob, result: CompactResult) -> list[str]:
+    """A word on `--pin` and `--instructions` where no summary was written that they could steer."""
+    given = {"--pin": job.pins, "--instructions": job.instructions}
+    named = " and ".join(option for option, value in given.items() if value)
+    if not named or result.receipt.get("writer"):
+        return []
+    return [f"No summary was needed, so {named} changed nothing. A smaller --target asks for one."]
 
 
 def _print_files(result: CompactResult) -> None:

@@ -131,6 +131,15 @@ def test_compact_says_when_it_cannot_fit(run: Run, transcript: Path) -> None:
 def test_a_conversation_that_fits_is_left_alone(run: Run, transcript: Path) -> None:
     done = run("compact", transcript, "--window", "1000000")
     assert done.stdout.startswith("Unchanged: ")
+    assert "Note: No summary" not in done.stdout
+
+
+def test_wishes_for_a_summary_say_when_none_was_written(run: Run, transcript: Path) -> None:
+    wishes = ("--pin", "Never touch the ledger.", "--instructions", "Keep the ledger.")
+    whole = run("compact", transcript, "--window", "1000000", *wishes)
+    assert "No summary was needed, so --pin and --instructions changed nothing." in whole.stdout
+    cut = run("compact", transcript, "--target", "25%", *wishes)
+    assert "changed nothing" not in cut.stdout
 
 
 @pytest.mark.parametrize(
