@@ -16,10 +16,19 @@ from typing import Any
 from context_compaction import formats
 from context_compaction.archive import AppendResult, Store
 from context_compaction.budget import TokenBudget, counted_budget_of, reserve_warnings
-from context_compaction.context import CompactionContext, Originals, ReceivedInput, SummaryText
+from context_compaction.context import (
+    CompactionContext,
+    EditedMessages,
+    Originals,
+    Plan,
+    ReceivedInput,
+    SummaryText,
+    Validation,
+)
 from context_compaction.errors import CompactionError, NotFoundError
 from context_compaction.formats.tool_call_ids import is_made_up
 from context_compaction.messages.attribution import claims_in
+from context_compaction.messages.cache_control import cache_marker_count
 from context_compaction.messages.history_hash import ROOT, chain_hashes, content_hash
 from context_compaction.messages.model import (
     JsonObject,
@@ -31,13 +40,15 @@ from context_compaction.messages.model import (
 from context_compaction.messages.pins import Pins
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import problems
+from context_compaction.pipeline.effort import first_level
 from context_compaction.pipeline.plan import plan_of_mode
 from context_compaction.pipeline.redaction_gates import redaction_report, with_redaction
-from context_compaction.pipeline.report import Outcome, token_report
+from context_compaction.pipeline.report import Outcome, build_result, token_report
 from context_compaction.policies import policy_named
 from context_compaction.redaction import Gates, RedactionMode
 from context_compaction.request import CompactRequest
-from context_compaction.result import TokenReport
+from context_compaction.result import CompactResult, Recognised, TokenReport
+from context_compaction.session.earlier_calls import EarlierCalls, with_warnings
 from context_compaction.session.known_list import (
     KNOWN_LISTS,
     KnownList,
@@ -47,10 +58,12 @@ from context_compaction.session.known_list import (
     may_go_on,
 )
 from context_compaction.session.load import Session
-from context_compaction.session.recognised import Start, asks_anew
+from context_compaction.session.recognised import Start, answered, asks_anew, named
+from context_compaction.session.save import Commit
 from context_compaction.settings import Settings, override
-from context_compaction.summarizers.instructions.collect_pins import PIN_MARK
+from context_compaction.summarizers.instructions.collect_pins import PIN_MARK, gather_pins
 from context_compaction.tokens.counter import MessageCounter, counter_for
+from context_compaction.tokens.request_bytes import json_bytes
 
 # So many newest messages are looked through for the beginning of the run that is going on.
 _LOOK_BACK = (4, 64)
@@ -377,47 +390,122 @@ def _placed(request: CompactRequest, known: KnownList) -> CompactRequest:
 def known_of(
     given: ReceivedInput, session: Session, context: CompactionContext, outcome: Outcome
 ) -> KnownList | None:
-    """The known list of a call that found nothing to do; None for any other."""
-    start, appended, result = session.start, session.stored.appended, outcome.result
-    reserve = reserve_warnings(context.request, context.settings)
-    is_answered = start.recognised is not None
+    """The list as the call has left it, where the next one may find nothing to do; else None."""
+    appended = session.stored.appended
     if (
         given.copies is None
         or not given.messages
         or appended.revision < 0
-        or outcome.commit is not None
-        or outcome.stats is not None
+        or context.settings.tell_changed_files
+        or "redaction" in outcome.result.receipt
+    ):
+        return None
+    if outcome.commit is not None:
+        return _known_after(given, session, context, outcome, outcome.commit)
+    start, result = session.start, outcome.result
+    is_answered = start.recognised is not None
+    if (
+        outcome.stats is not None
         or context.budget.is_over
         or context.repairs
-        or context.settings.tell_changed_files
         or not result.fits
         or result.edits
         or result.changed != is_answered
         or (appended.standing is not None) != is_answered
-        or result.warnings[: len(reserve)] != reserve
-        or "redaction" in result.receipt
-        or _has_pin(context.messages)
     ):
         return None
+    sizes = [context.count.request_bytes((message,)) for message in context.messages]
+    is_plain = not (is_answered or given.claims.any)
+    stand_in, names = _stand_in(start, given), _names_of(appended, given)
+    return _known(
+        given, appended, context, result, sizes, stand_in, names, appended.revision, is_plain
+    )
+
+
+def _known_after(
+    given: ReceivedInput,
+    session: Session,
+    context: CompactionContext,
+    outcome: Outcome,
+    commit: Commit,
+) -> KnownList | None:
+    """The same of a call that compacted: its list will come again whole, or grown."""
+    appended, result, messages = session.stored.appended, outcome.result, outcome.messages
+    if not (messages and commit.context and result.fits and context.gates.mode != "on"):
+        return None
+    raws, entries = result.messages, commit.context
+    if context.repairs or any(cache_marker_count(e.raw) for e in entries if e.seq < 0):
+        return None
+    place_of_seq = {seq: at for at, seq in enumerate(appended.seqs)}
+    numbers = [entry.seq if entry.seq >= 0 else entry.source_seq for entry in entries]
+    count = len(given.messages)
+    ours = [message for message, number in zip(messages, numbers, strict=True) if number < 0]
+    pins = gather_pins(
+        context.request,
+        tuple(ours),
+        session_id=context.session_id,
+        seqs=numbers,
+        count=context.count,
+        finds_rules=False,
+    )
+    made = replace(
+        context,
+        messages=messages,
+        parsed=messages,
+        seqs=tuple(numbers),
+        places=(*map(place_of_seq.get, numbers), count),
+        pins=pins,
+    )
+    start = replace(session.start, payload=raws, recognised=Recognised(count, len(raws)))
+    plan = Plan(EditedMessages(messages), first_level(context.settings))
+    unchanged = Validation(plan.edited, "unchanged", fits=True, warnings=())
+    again = build_result(raws, raws, made, plan, unchanged, SummaryText("", ""))
+    again = answered(named(with_warnings(again, EarlierCalls(), made), start), start, made)
+    sizes = [
+        made.count.request_bytes((m,)) if m.source is raw else json_bytes(raw)
+        for m, raw in zip(messages, raws, strict=True)
+    ]
+    places = [place_of_seq.get(entry.seq) if entry.seq >= 0 else None for entry in entries]
+    stays = zip(places, raws, strict=True)
+    stand_in = StandIn(count, tuple(copied(raw) if at is None else at for at, raw in stays))
+    names, revision = _extended_names((), raws), appended.revision + commit.revisions
+    return _known(given, appended, made, again, sizes, stand_in, names, revision, is_plain=False)
+
+
+def _known(
+    given: ReceivedInput,
+    appended: AppendResult,
+    context: CompactionContext,
+    result: CompactResult,
+    sizes: Sequence[int],
+    stand_in: StandIn | None,
+    names: Sequence[str],
+    revision: int,
+    is_plain: bool,
+) -> KnownList | None:
+    """The known list of one that is sent as the messages of `context`; see there."""
     count, messages = context.count, context.messages
+    reserve = reserve_warnings(context.request, context.settings)
+    if result.warnings[: len(reserve)] != reserve or _has_pin(messages):
+        return None
     return KnownList(
-        session_id=session.stored.session_id,
+        session_id=context.session_id,
         is_named=given.request.session_id is not None,
         format=given.format,
         decided_at=_decided_at(given),
         spoken_at=_spoken_at(given.messages),
-        given=given.copies,
+        given=given.copies or (),
         heads=appended.heads,
-        stand_in=_stand_in(start, given),
-        names=_names_of(appended, given),
+        stand_in=stand_in,
+        names=names,
         method=count.method,
         tokens=_extended((0,), 0, map(count.message, messages)),
-        request_bytes=_extended((0,), 0, (count.request_bytes((m,)) for m in messages)),
+        request_bytes=_extended((0,), 0, sizes),
         call_ids=_ids(messages) if context.rules.unique_call_ids else frozenset(),
-        plain_from=0 if not (is_answered or given.claims.any) else _plain_from(messages),
+        plain_from=0 if is_plain else _plain_from(messages),
         result=replace(result, messages=[], receipt=copied(result.receipt)),
         notes=result.warnings[len(reserve) :],
-        revision=appended.revision,
+        revision=revision,
     )
 
 

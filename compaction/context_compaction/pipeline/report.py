@@ -63,11 +63,13 @@ class Outcome:
         result: The caller's result, returned once `commit` is durable.
         commit: What `result` rests on; None where nothing is to be kept beside the messages.
         stats: The hooks' argument; None where nothing was to be compacted.
+        messages: The result, parsed; empty where a message became none or several of the provider.
     """
 
     result: CompactResult
     commit: Commit | None = None
     stats: CompactionStats | None = None
+    messages: Messages = ()
 
 
 def finish(
@@ -136,7 +138,8 @@ def finish(
         now_seconds=now_seconds,
     )
     stats = stats_of(context, plan, messages) if acts else None
-    return Outcome(answered(result, start, context), commit, stats)
+    is_one_each = all(len(raws) == 1 for raws in rendered)
+    return Outcome(answered(result, start, context), commit, stats, messages if is_one_each else ())
 
 
 def needs_summary(

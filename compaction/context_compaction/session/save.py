@@ -61,6 +61,11 @@ class Commit:
     context: Sequence[ContextEntry] = ()
     listed: str = ""
 
+    @property
+    def revisions(self) -> int:
+        """By how much the session's revision grows with it; see `AppendResult`."""
+        return 2 if self.context else 1  # the receipt, and the context
+
 
 async def save(archive: Store, session_id: str, commit: Commit | None) -> None:
     """Make durable what a result rests on; its context replaces the list from now on."""
