@@ -82,7 +82,9 @@ def words_of(name: str) -> frozenset[str]:
 
 def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> ToolUse:
     """What `call` does; `extra_kinds` (tool name to kind) takes precedence."""
-    # Every layer and every writer asks it of the same call: it is worked out once.
+    # Every layer and every writer asks it of the same call, some naming no kinds and some none of
+    # none: it is worked out once.
+    extra_kinds = extra_kinds or None
     known = cast("tuple[Mapping[str, str] | None, ToolUse] | None", call.known_use)
     if known is None or known[0] is not extra_kinds:
         known = extra_kinds, _use_of(call, extra_kinds)
