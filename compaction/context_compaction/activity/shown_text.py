@@ -114,7 +114,7 @@ def shown_text(
         limit: How many lines were asked for; None without a wish.
         may_number: Whether the tool numbers lines; None where that is not known.
     """
-    text = _without_reminder(text)
+    text = without_reminder(text)
     if found := _window(text):
         return found
     if may_number is not False and (found := numbered_text(text)):
@@ -129,7 +129,7 @@ def shown_text(
     return _plain(text, start, limit)
 
 
-def _without_reminder(text: str) -> str:
+def without_reminder(text: str) -> str:
     """`text` without the notes of a host at its end."""
     while text.rstrip().endswith("</system-reminder>"):
         start = text.rfind("<system-reminder>")

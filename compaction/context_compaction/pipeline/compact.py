@@ -127,7 +127,8 @@ async def compact(
         spans = spans_in(context, plan)
         states, name = session.all_states, context.format
         read = {span: await read_span(span, states, archive, name) for span in spans}
-        decision = await to_thread.run_sync(decide, context, session, plan, known, on_disk, read)
+        deciding = partial(decide, has_model=model is not None)
+        decision = await to_thread.run_sync(deciding, context, session, plan, known, on_disk, read)
         if asks_host(context, decision):
             prompt = await ask_host(context, decision, archive, now_seconds)
             return needs_summary(given, context, prompt)

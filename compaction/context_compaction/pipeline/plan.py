@@ -193,6 +193,8 @@ _FRAME_TOKENS = 32
 _LEAST_SHARE = 0.25
 # Of a target that the caller names so much may be words.
 _WORDS_SHARE = 0.65
+# ... and so much beside a model's prose, prose and extracts together.
+_PROSE_WORDS_SHARE = 0.55
 # So much of it may be texts that steer the work, where that is enough for one.
 _STEERING_SHARE = 0.3
 _LEAST_STEERING_TOKENS = 1_000
@@ -371,6 +373,26 @@ def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) 
     if _is_unread_cut(context, plan):
         return _with_more_unread(context, plan)
     if plan.cut is None or not keeps_recent:
+        return plan
+    return with_longer_tail(context, plan, earlier_calls)
+
+
+def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` for a text that a model writes: shorter words, and before them a longer tail.
+
+    Where the caller named the target. Prose says in half of it what extracts need all of it for,
+    and what it is not to tell again has to be known before it is written.
+    """
+    if plan.cut is None or not fills_target(context) or _is_unread_cut(context, plan):
+        return plan
+    words_tokens = int(context.limits.tokens * _PROSE_WORDS_SHARE)
+    shorter = _with_room(context, plan, min(plan.text_tokens, words_tokens))
+    return with_longer_tail(context, shorter, earlier_calls)
+
+
+def with_longer_tail(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` cut as early as it fits, with as little cleared of what stays as there is room for."""
+    if plan.cut is None:
         return plan
     longest = _with_longest_tail(context, plan, plan.cut, earlier_calls)
     return _with_least_cleared(context, longest, earlier_calls)

@@ -20,6 +20,7 @@ from context_compaction.context import (
     Originals,
     Plan,
     SummaryText,
+    fills_target,
     span_of,
 )
 from context_compaction.errors import NotFoundError, SummaryError
@@ -35,7 +36,14 @@ from context_compaction.pipeline.originals import (
     originals_of,
     parsed_originals,
 )
-from context_compaction.pipeline.plan import filled, has_slack, with_more_files, with_more_words
+from context_compaction.pipeline.plan import (
+    beside_prose,
+    filled,
+    has_slack,
+    with_longer_tail,
+    with_more_files,
+    with_more_words,
+)
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
@@ -62,6 +70,7 @@ from context_compaction.summarizers.llm.writer import (
     gathered,
     write_prose,
 )
+from context_compaction.tokens.models import profile_for
 
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.
 _SINCE_SHARE = 0.6
@@ -70,6 +79,7 @@ _MIN_RECORD_TOKENS = 60
 # Of the log and the facts that a model writes from.
 _EXTRACTS_TOKENS = 3_000
 _FITTINGS = 4
+_CHECKPOINT_MARGIN_TOKENS = 100
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 _NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
@@ -85,6 +95,8 @@ def decide(
     known: KnownFiles | None,
     on_disk: Mapping[str, DiskFile],
     read: Mapping[Span, Read],
+    *,
+    has_model: bool = False,
 ) -> Decision:
     """All that is decided before a text is written: `plan` filled, and what the text replaces.
 
@@ -95,12 +107,33 @@ def decide(
         known: The known files; None where none are needed.
         on_disk: Those that may be read, by path.
         read: The archived originals of earlier summaries.
+        has_model: Whether there is a model to write the text.
     """
     archived = parsed_originals(read, context.format)
     earlier_calls = earlier_calls_of(context, plan, known, on_disk)
     plan = filled(context, plan, earlier_calls)
+    if brings_text(context.request) or (has_model and asks_model(context, plan)):
+        plan = beside_prose(context, plan, earlier_calls)
+    originals = originals_of(context, plan, archived)
+    if brings_text(context.request):
+        plan = _with_short_checkpoint(context, plan, originals)
     memory = summary_that_reaches(context, plan, session.states)
-    return Decision(plan, earlier_calls, originals_of(context, plan, archived), archived, memory)
+    return Decision(plan, earlier_calls, originals, archived, memory)
+
+
+def _with_short_checkpoint(context: CompactionContext, plan: Plan, originals: Originals) -> Plan:
+    """`plan` with what its checkpoint, which a host never writes, leaves of its room for prose."""
+    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
+    # The same lines have to fit again.
+    used_tokens = context.count.text(checkpoint) + _CHECKPOINT_MARGIN_TOKENS
+    left_tokens = plan.checkpoint_tokens - used_tokens
+    if not plan.summary_tokens or left_tokens <= 0:
+        return plan
+    return replace(
+        plan,
+        summary_tokens=plan.summary_tokens + left_tokens,
+        checkpoint_tokens=plan.checkpoint_tokens - left_tokens,
+    )
 
 
 def brings_text(request: CompactRequest) -> bool:
@@ -115,6 +148,14 @@ def asks_host(context: CompactionContext, decision: Decision) -> bool:
         return False
     is_missing = request.summary is None and decision.memory is None
     return is_missing and decision.plan.summary_tokens > 0
+
+
+def asks_model(context: CompactionContext, plan: Plan) -> bool:
+    """Whether a model of ours is to write the summary, where there is one."""
+    request = context.request
+    if request.summarizer != "auto" or request.mode in _MODES_WITHOUT_MODEL:
+        return False
+    return request.summary is None and plan.cut is not None
 
 
 async def summarize(
@@ -140,9 +181,7 @@ async def summarize(
         host_text = partial(summarize_with_host_text, context, plan, decision.originals)
         words = await to_thread.run_sync(host_text)
         return replace(words, warnings=(*notes, *words.warnings))
-    if request.summarizer != "auto" or request.mode in _MODES_WITHOUT_MODEL:
-        return None
-    if model is None or plan.cut is None:
+    if model is None or not asks_model(context, plan):
         return None
     return await _summarize_with_model(
         context,
@@ -168,30 +207,34 @@ def written(
     is_plain = words.writer == "extractive" and words.model is None
     if plan.cut is None or not (is_plain or words.prose):
         return _with_more_files(context, plan, words, decision), words
-    if not words.prose:
-        # Extracts that left room free are written anew, for the longer tail that fills it.
-        plan, words = _refilled(context, plan, words, decision)
+    # A text that left room free is written anew, for the longer tail that fills it.
+    plan, words = _refilled(context, plan, words, decision)
     # Then come the files of the work, then more words, and last what may be put back too.
     told = spent(context, _with_more_files(context, plan, words, decision), words)
     roomier = with_more_words(context, told, decision.earlier_calls)
+    if words.prose:
+        roomier = _shared_as_in(told, roomier)
     if roomier.text_tokens > told.text_tokens:
-        longer = _longer(context, roomier, words, decision)
+        longer = _text_for(context, roomier, words, decision)
         # A text that is cut to fit its message may come out shorter than the one before.
         if _text_tokens(context, longer) > _text_tokens(context, words):
             plan, words = replace(roomier, level=plan.level), longer
     return _with_more_files(context, plan, words, decision), words
 
 
-def _longer(
+def _text_for(
     context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
 ) -> SummaryText:
-    """`words` for a `plan` with more room: more of the record beside prose, or longer extracts."""
+    """`words` for another `plan`: its extracts, beside the same prose where there is any."""
+    originals = originals_of(context, plan, decision.archived)
     if not words.prose:
-        originals = originals_of(context, plan, decision.archived)
         return extracts(context, plan, originals, words.warnings)
-    history = decision.originals.history
-    told = with_extracts(context, words.prose, history, plan.summary_tokens)
-    return replace(words, summary=told)
+    told = with_extracts(context, words.prose, originals.history, plan.summary_tokens)
+    assert plan.cut is not None and decision.plan.cut is not None  # noqa: S101, PT018  # has prose
+    if plan.cut.request_at == decision.plan.cut.request_at:
+        return replace(words, summary=told)  # of the same turn; what stays of it is told twice
+    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
+    return replace(words, summary=told, checkpoint=checkpoint)
 
 
 def _text_tokens(context: CompactionContext, words: SummaryText) -> int:
@@ -202,18 +245,38 @@ def _refilled(
     context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
 ) -> tuple[Plan, SummaryText]:
     """`plan` with the longer tail for which `words` leave room, and the text for what it cuts."""
+    longer_tail = filled
+    if words.prose:
+        if not fills_target(context):
+            return plan, words
+        # What the prose left of its room is not for more extracts.
+        longer_tail = with_longer_tail
+        unspent_tokens = int(plan.summary_tokens * PROSE_SHARE) - context.count.text(words.prose)
+        plan = replace(plan, summary_tokens=plan.summary_tokens - max(0, unspent_tokens))
+        words = _text_for(context, plan, words, decision)
     for refill in range(_REFILLS):
         told = spent(context, plan, words)
         if refill and not has_slack(context, told, decision.earlier_calls):
             break
-        fuller = filled(context, told, decision.earlier_calls)
+        fuller = longer_tail(context, told, decision.earlier_calls)
+        if words.prose:
+            fuller = _shared_as_in(told, fuller)
         if fuller.cut == plan.cut:
             if fuller.level != plan.level:  # more of what is unread: the same words stand beside it
                 plan = fuller
             break
-        originals = originals_of(context, fuller, decision.archived)
-        plan, words = fuller, extracts(context, fuller, originals, words.warnings)
+        plan, words = fuller, _text_for(context, fuller, words, decision)
     return plan, words
+
+
+def _shared_as_in(told: Plan, plan: Plan) -> Plan:
+    """`plan` with no more for the checkpoint than `told` has: prose has its length already."""
+    checkpoint_tokens = told.checkpoint_tokens if plan.prefix else 0
+    return replace(
+        plan,
+        summary_tokens=plan.text_tokens - checkpoint_tokens,
+        checkpoint_tokens=checkpoint_tokens,
+    )
 
 
 def _with_more_files(
@@ -408,7 +471,9 @@ async def ask_host(
 def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> SummaryPrompt:
     history = decision.originals.history
     assignment = job_of(context, decision.plan, history, decision.plan.summary_tokens, False)
-    prompt = fullest_prompt(assignment, context.count)
+    request = context.request
+    window_tokens = request.context_window or profile_for(request.model).context_window
+    prompt = fullest_prompt(assignment, context.count, window_tokens)
     user = context.gates.json(prompt.user)
     return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 

@@ -26,6 +26,8 @@ _PATHS_ON_A_LINE = 6
 _ROW_CHARS = (120, 400)
 _RECORD_CHARS = (100, 240, 600, 2_000)
 _RECORD_WANTS = (0.0, 1.0, 2.5, 6.0)
+# Where answers of commands and tools stand, behind files and records.
+OUTPUTS = 2
 _OUTPUT_CHARS = 240
 _OUTPUT_LINES = 3
 # Of a longer output so much, a third of it from its beginning.
@@ -338,7 +340,7 @@ def _output_lines(action: Action, age: int) -> Iterator[Line]:
     shown = " / ".join(map(str.strip, lines))
     if shown.strip("(). ").lower() in ("", "no output"):
         return
-    place, label = (2, action.number, -age), f"{action.label} [{action.number}] ->"
+    place, label = (OUTPUTS, action.number, -age), f"{action.label} [{action.number}] ->"
     if len(lines) <= _OUTPUT_LINES and len(shown) <= _OUTPUT_CHARS:
         yield Line(place, _LONG_OUTPUT_WANTS[0] + age * 0.5, f"{label} {shown}")
     elif action.use.kind != "execute" or _OUTCOME.search(lines[-1]):  # no chatter of a build

@@ -12,7 +12,7 @@ from posixpath import basename
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.messages.placeholders import is_request
 from context_compaction.summarizers import SummaryInput
-from context_compaction.summarizers.extractive.facts import fact_lines
+from context_compaction.summarizers.extractive.facts import OUTPUTS, fact_lines
 from context_compaction.summarizers.extractive.fit import (
     SMALL_TOKENS,
     Chosen,
@@ -167,12 +167,17 @@ def _entry_lines(earlier: Previous, title: str, age: int) -> Iterator[Line]:
 
 
 def _untold(facts: Sequence[Line], prose: str) -> list[Line]:
-    """The facts that `prose` does not contain, and the lines that they belong to."""
-    rows = [line for line in facts if line.under and line.text.strip() not in prose]
+    """The facts that `prose` does not contain, and the lines that they belong to.
+
+    What commands and tools answered is not among them: the prose was written from it, and it may
+    say what was refuted since.
+    """
+    told = [line for line in facts if line.place[0] < OUTPUTS]
+    rows = [line for line in told if line.under and line.text.strip() not in prose]
     owners = {line.under for line in rows}
     heads = [
         line
-        for line in facts
+        for line in told
         if not line.under and (line.place in owners or _name_of(line.text) not in prose)
     ]
     return [*heads, *rows]

@@ -1,20 +1,24 @@
 """The request to a model: the record as escaped data, in our prompt files, as short as it must be.
 
-A record that is short is shown whole. Of a longer one the model gets the log and the facts that the
-writer without a model makes, and what user and assistant said, with results and calls cut down step
-by step until it fits; or, as Claude Code does, the originals without their oldest groups of
-messages. Pure; the prompt files are read once.
+A record that is short is shown whole. Of a longer one the model gets all that was said, with
+results and calls cut down step by step until it fits; of the longest the newest part, and the log
+and the facts that the writer without a model makes; or, as Claude Code does, the originals without
+their oldest groups of messages. Pure; the prompt files are read once.
 """
 
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 
+from context_compaction.activity.digest import is_failed
+from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.outline import outline
+from context_compaction.activity.shown_text import without_reminder
+from context_compaction.activity.tool_kinds import classify
 from context_compaction.messages.model import (
     Author,
     Block,
@@ -26,25 +30,30 @@ from context_compaction.messages.model import (
     Thinking,
     ToolCall,
     ToolResult,
+    named_arguments,
 )
 from context_compaction.messages.speakers import passages_of
+from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.settings import SummaryOutline, TooLongRule
 from context_compaction.summarizers.llm.model import ModelPrompt
 from context_compaction.tokens.counter import MessageCounter
 
 # Prose may take this part of a summary's room; the rest is for extracts from the record.
-PROSE_SHARE = 0.7
+PROSE_SHARE = 0.75
 
 
-# Characters of each result, and of each text, once the whole record is too long.
+# Characters of each result, and of each call, once the whole record is too long: of the oldest half
+# as many, of the newest half as many again. What was said is a tenth of a record and tells the most
+# of it: it is cut last.
 _CLIPPED_CHARS = (
-    (2_000, 20_000),
-    (1_000, 8_000),
-    (500, 4_000),
-    (200, 4_000),
-    (200, 1_500),
-    (80, 600),
+    (4_000, 4_000),
+    (2_000, 2_000),
+    (1_000, 1_000),
+    (500, 700),
+    (300, 500),
+    (150, 300),
 )
+_SAID_CHARS = (8_000, 1_500)
 
 
 # Then so much of what is not the user's goes, the oldest first: log and facts tell of it.
@@ -57,15 +66,16 @@ _SAME_CHARS = 200
 
 # Of what stays after the summary the writer sees the newest parts, each so long at most.
 _KEPT_PARTS = 40
-_KEPT_CHARS = 600
+_KEPT_CHARS = 1_000
 
 
 # Claude Code leaves out a fifth of the groups where it does not know how much is too much.
 _DROPPED_GROUPS = (0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-# However large a window is: of more, the extracts say what matters for a fraction of the price ...
-_MAX_RECORD_TOKENS = 24_000
+# However large a window is: what more of long results would tell is not worth its price. Of half as
+# much, decisions of a day's session were no longer told.
+_MAX_RECORD_TOKENS = 64_000
 
 
 # ... and where originals are asked for, the middle of more than this is read badly.
@@ -90,7 +100,11 @@ _BROKEN_LINE = re.compile(r"(?<=[(,])\n[ \t]+|\n[ \t]*(?=\))")
 # What a patch takes away is not defined any more.
 _PATCH_MARK = re.compile(r"\n(?:\+|-[^\n]*)")
 _ANY_CODE = "code.any"
-_DEFINITIONS_CHARS = 600
+_NAMED_CHARS = 600
+
+
+_FAILED = "[failed] "
+_TOLD_BY_CALL = ("write", "edit", "notebook")
 
 
 # As the prompts call them; the others have their own names.
@@ -139,12 +153,15 @@ class SummaryJob:
 
 @dataclass(frozen=True, slots=True)
 class PromptPart:
-    """A text, call or result of a message, with the message's number and the speaker."""
+    """A text, call or result of a message, with the message's number and the speaker.
+
+    Of a call `text` is all of it, and `call` the call itself.
+    """
 
     number: int | None
     speaker: str
     text: str
-    is_call: bool = False
+    call: ToolCall | None = None
 
 
 def repair_prompt(
@@ -176,15 +193,19 @@ def versions(
         yield name, _prompt(assignment, record, previous, extracts), tokens
 
 
-def fullest_prompt(assignment: SummaryJob, count: MessageCounter) -> ModelPrompt:
+def fullest_prompt(
+    assignment: SummaryJob, count: MessageCounter, window_tokens: int
+) -> ModelPrompt:
     """The fullest request that is not too long, for a model that can't report that it is.
 
     Where all are, it is the shortest.
     """
+    assignment = replace(assignment, too_long="clip")
+    room_tokens = room_for_record(assignment, window_tokens)
     shortest: ModelPrompt | None = None
-    for _, prompt, tokens in versions(replace(assignment, too_long="clip"), count):
+    for _, prompt, tokens in versions(assignment, count):
         shortest = prompt
-        if tokens <= _MAX_RECORD_TOKENS:
+        if tokens <= room_tokens:
             break
     assert shortest is not None  # noqa: S101  # the whole record is always a version
     return shortest
@@ -204,10 +225,13 @@ def answer_tokens(max_tokens: int) -> int:
 def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[PromptPart]:
     """The parts of the messages; thinking is left out, pictures and documents are named.
 
+    What an edit or a write answers is left out where it did not fail: the call says it all.
+
     Args:
         messages: The messages.
         numbers: Their numbers; by position where there are none.
     """
+    calls = index_calls(messages).calls
     parts: list[PromptPart] = []
     for number, message in zip(numbers or range(len(messages)), messages, strict=True):
         for block in message.blocks:
@@ -217,30 +241,43 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
                     PromptPart(number, _SPEAKERS.get(author, author), text)
                     for author, text in found
                 ]
-            elif text := _block_text(block):
-                speaker = "tool" if isinstance(block, ToolResult) else message.role
-                parts.append(PromptPart(number, speaker, text, isinstance(block, ToolCall)))
-    return parts
+                continue
+            if isinstance(block, ToolResult):
+                asked = calls.get(block.call_id)
+                if asked and classify(asked).kind in _TOLD_BY_CALL and not is_failed(block):
+                    continue
+            speaker = "tool" if isinstance(block, ToolResult) else message.role
+            call = block if isinstance(block, ToolCall) else None
+            parts.append(PromptPart(number, speaker, _block_text(block), call))
+    return [part for part in parts if part.text]
 
 
-def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> list[PromptPart]:
+def clip(
+    parts: Sequence[PromptPart], result_chars: int, call_chars: int, said_chars: int
+) -> list[PromptPart]:
     """The parts cut to their two ends, with the number of characters left out between.
+
+    Older results and calls are cut more. Of what is between, the errors of a failed result and the
+    signatures of a call are named: an edit may be in no other place.
 
     Args:
         parts: The parts.
-        result_chars: Most characters of each result.
-        said_chars: Most characters of each text. A call has a quarter: it may be an edit's only
-            place.
+        result_chars: Most characters of a result in the middle of the record.
+        call_chars: Most characters of a call there.
+        said_chars: Most characters of each text.
     """
-    return [replace(part, text=_clipped(part, result_chars, said_chars)) for part in parts]
-
-
-def _clipped(part: PromptPart, result_chars: int, said_chars: int) -> str:
-    if part.speaker == "tool":
-        return _ends(part.text, result_chars)
-    if part.is_call:
-        return _ends(part.text, said_chars // 4, has_definitions=True)
-    return _ends(part.text, said_chars)
+    shown: list[PromptPart] = []
+    for at, part in enumerate(parts):
+        nearness = 0.5 + at / len(parts)
+        if part.speaker == "tool":
+            errors = error_lines if part.text.startswith(_FAILED) else None
+            text = _ends(part.text, int(result_chars * nearness), errors)
+        elif part.call is not None:
+            text = _call_text(part.call, int(call_chars * nearness))
+        else:
+            text = _ends(part.text, said_chars)
+        shown.append(replace(part, text=text))
+    return shown
 
 
 def each_result_once(parts: Sequence[PromptPart]) -> list[PromptPart]:
@@ -294,10 +331,11 @@ def _versions(assignment: SummaryJob) -> Iterator[tuple[str, list[PromptPart], s
         return
     once = each_result_once(originals)
     yield "whole", once, before, ""
-    shown: list[PromptPart] = []
-    for result_chars, said_chars in _CLIPPED_CHARS:
-        shown = clip(once, result_chars, said_chars)
-        yield f"extracts, results of {result_chars} characters", shown, before, assignment.extracts
+    whole, short = _SAID_CHARS
+    for result_chars, call_chars in _CLIPPED_CHARS:
+        shown = clip(once, result_chars, call_chars, whole)
+        yield f"results of {result_chars} characters", shown, before, ""
+    shown = clip(once, *_CLIPPED_CHARS[-1], short)
     for share in _DROPPED_SHARES:
         name = f"extracts, without the oldest {share:.0%} of the work"
         yield name, without_oldest_work(shown, share), before, assignment.extracts
@@ -335,9 +373,8 @@ def groups_of(messages: Messages) -> list[int]:
 
 def _prompt(assignment: SummaryJob, record: str, previous: str, extracts: str) -> ModelPrompt:
     """The request for a summary of `record`, which is escaped already."""
-    kept = clip(parts_of(assignment.kept, assignment.kept_numbers), _KEPT_CHARS // 2, _KEPT_CHARS)[
-        -_KEPT_PARTS:
-    ]
+    parts = parts_of(assignment.kept, assignment.kept_numbers)[-_KEPT_PARTS:]
+    kept = clip(parts, _KEPT_CHARS // 2, _KEPT_CHARS // 4, _KEPT_CHARS)
     user = _filled(
         "summary_request.md",
         {
@@ -388,10 +425,10 @@ def _block_text(block: Block) -> str:
         case Text():
             return block.text
         case ToolCall():
-            return f"[calls {block.name} with {_json(block.arguments)}]"
+            return _call_text(block)
         case ToolResult():
-            text = "\n".join(filter(None, map(_block_text, block.content)))
-            return f"[failed] {text}" if block.is_error else text
+            text = without_reminder("\n".join(filter(None, map(_block_text, block.content))))
+            return f"{_FAILED}{text}" if is_failed(block) else text
         case Image() | Document():
             return f"[{type(block).__name__.lower()}: {block.media_type}]"
         case Opaque():
@@ -400,18 +437,35 @@ def _block_text(block: Block) -> str:
             return ""
 
 
+def _call_text(call: ToolCall, max_chars: int = 0) -> str:
+    """The call with its arguments, of at most about `max_chars` if those are given.
+
+    Each long text among them is cut by itself: of an edit, what it takes out and what it puts in.
+    """
+    arguments = call.arguments
+    texts = [value for value in named_arguments(call).values() if isinstance(value, str)]
+    if max_chars and len(_json(arguments)) > max_chars:
+        long = sum(len(text) > max_chars // 4 for text in texts)
+        each_chars = max_chars // max(1, long)
+        arguments = {
+            name: _ends(value if isinstance(value, str) else _json(value), each_chars, _definitions)
+            for name, value in named_arguments(call).items()
+        } or _ends(_json(arguments), max_chars, _definitions)
+    return f"[calls {call.name} with {_json(arguments)}]"
+
+
 def _json(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _ends(text: str, max_chars: int, *, has_definitions: bool = False) -> str:
-    """The two ends of `text`, and where asked the signatures of what is between them."""
+def _ends(text: str, max_chars: int, named_in: Callable[[str], str] | None = None) -> str:
+    """The two ends of `text`, and what is named in between."""
     if len(text) <= max_chars:
         return text
     head, tail = max_chars * 3 // 4, max_chars // 4
     middle = text[head : len(text) - tail]
     told = f"{len(middle)} characters left out"
-    if has_definitions and (found := _definitions(middle)):
+    if named_in is not None and (found := named_in(middle)[:_NAMED_CHARS]):
         told += f", in them: {found}"
     return f"{text[:head]} [… {told} …] {text[-tail:]}"
 
@@ -420,4 +474,4 @@ def _definitions(code: str) -> str:
     """What `code` defines, a patch or a text inside a string of JSON as well."""
     plain = _BROKEN_LINE.sub(" ", _PATCH_MARK.sub("\n", code.replace("\\n", "\n")))
     rows = (row.partition(": ")[2].strip() for row in outline(plain, _ANY_CODE).splitlines())
-    return "; ".join(dict.fromkeys(rows))[:_DEFINITIONS_CHARS]
+    return "; ".join(dict.fromkeys(rows))
