@@ -40,15 +40,30 @@ from tests.compaction.archive.archive_contract import (
     transcript,
     user,
 )
-from tests.support.postgres import APP, Server, make_role, named_database
+from tests.support.postgres import APP, Server, clear, database, make_role, named_database
+
+
+@pytest.fixture(scope="module")
+def shared_address(postgres_server: str, postgres_template: str) -> Generator[str]:
+    """The address of an archive that the tests of this module share."""
+    with database(postgres_server, f"shared_{os.getpid()}", postgres_template) as address:
+        yield address
+
+
+@pytest.fixture
+def cleared_address(postgres_server: str, shared_address: str) -> str:
+    """The address of the shared archive, which is empty now."""
+    name = shared_address.partition("?")[0].rpartition("/")[2]
+    clear(named_database(postgres_server, name, "postgres"))
+    return shared_address
 
 
 @pytest.mark.parametrize("check", CONTRACT, ids=lambda check: check.__name__)
 async def test_the_archive_in_postgresql_keeps_its_promise(
-    check: Check, postgres_address: str
+    check: Check, cleared_address: str
 ) -> None:
     with anyio.fail_after(50):
-        async with open_archive(postgres_address) as archive:
+        async with open_archive(cleared_address) as archive:
             await check(archive)
 
 
@@ -494,10 +509,10 @@ _ON_OBJECTS = [
 
 @pytest.mark.parametrize("check", _ON_OBJECTS, ids=lambda check: check.__name__)
 async def test_large_contents_in_an_object_store_keep_the_same_promises(
-    check: Check, postgres_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+    check: Check, cleared_address: str, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("context_compaction.archive.postgres.blobs.LEAST_OBJECT_BYTES", 1)
-    address = f"{postgres_address}&objects={quote(bucket, safe='')}"
+    address = f"{cleared_address}&objects={quote(bucket, safe='')}"
     with anyio.fail_after(50):
         async with open_archive(address) as archive:
             await check(archive)

@@ -20,7 +20,7 @@ from context_compaction.archive import Archive
 from context_compaction.archive.postgres.schema import PARTITIONS
 
 from tests.compaction.archive.archive_contract import CONTRACT, Check, add, user
-from tests.support.postgres import APP, Server, make_role, make_tables, named_database
+from tests.support.postgres import APP, Server, clear, make_role, make_tables, named_database
 
 _NAME = "archive"
 _PARTITIONED = (
@@ -42,10 +42,7 @@ class Cluster:
 
     def clear(self) -> None:
         for holder in self.holders:
-            with psycopg.connect(holder, autocommit=True) as connection:
-                tables = [name for (name,) in connection.execute(_PARTITIONED).fetchall()]
-                every = ", ".join(f"compaction.{name}" for name in tables)
-                connection.execute(f"TRUNCATE {every}".encode())
+            clear(holder)
 
     def row_counts(self, table: str) -> list[int]:
         counts: list[int] = []

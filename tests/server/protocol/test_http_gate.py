@@ -124,7 +124,7 @@ async def test_a_unix_socket_is_the_users_alone_and_asks_for_no_token(tmp_path: 
 def test_half_open_connections_shut_nobody_out_and_fill_no_log(tmp_path: Path) -> None:
     with serving(tmp_path, limit="ulimit -n 256") as served, ExitStack() as open_sockets:
         port = int(served.base.rsplit(":", 1)[-1])
-        for _ in range(400):
+        for _ in range(300):  # more than it may open
             half = open_sockets.enter_context(socket.create_connection(("127.0.0.1", port)))
             half.sendall(b"POST /mcp HTTP/1.1\r\nHost: ")
         assert _status(served, served.headers()) not in (401, 503)

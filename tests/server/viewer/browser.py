@@ -110,6 +110,12 @@ class Watch:
         return not (self.asked or self.dialogs or self.errors)
 
 
+def settle(page: Any) -> None:
+    """Wait until what the page asks for by itself has come: Chromium counts half a second of rest."""
+    asks = page.locator("[hx-trigger^=load], [hx-trigger=revealed]").count()
+    page.wait_for_load_state("networkidle" if asks else "load")
+
+
 def apart(work: Callable[..., Awaitable[T]], *args: Any) -> T:
     """What `work` returns, in a thread: Playwright's loop runs in this one."""
     with ThreadPoolExecutor(1) as pool:

@@ -16,7 +16,7 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from mcp_server_compaction.config import Config
 
-from tests.server.viewer.browser import WAIT_MS, Watch, apart, viewer_process
+from tests.server.viewer.browser import WAIT_MS, Watch, apart, settle, viewer_process
 from tests.server.viewer.site import fill
 from tests.server.viewer.test_attacks import fill_attacked, pages_of
 from tests.support.markup_attacks import PAYLOADS
@@ -188,7 +188,7 @@ def test_no_page_keeps_anybody_out(chromium: Any, address: str, scheme: str, pag
     looked = context.new_page()
     for path in PAGES:
         looked.goto(f"{_base(address)}{path}")
-        looked.wait_for_load_state("networkidle")
+        settle(looked)
         looked.evaluate(axe)
         found = looked.evaluate("axe.run(document, {resultTypes: ['violations']})")
         told = [(v["id"], [n["html"][:200] for n in v["nodes"]]) for v in found["violations"]]
@@ -203,7 +203,7 @@ def test_every_page_fits_a_narrow_window(chromium: Any, address: str, page: Any)
     narrow = context.new_page()
     for path in PAGES:
         narrow.goto(f"{_base(address)}{path}")
-        narrow.wait_for_load_state("networkidle")
+        settle(narrow)
         assert narrow.evaluate("document.documentElement.scrollWidth") <= 360, path
     context.close()
 
@@ -222,7 +222,7 @@ def test_nothing_of_a_transcript_runs_and_nothing_is_sent(
         watch.follow(page, entry.split("/")[2])
         for path in apart(_addresses, config):
             page.goto(f"{_base(entry)}{path}")
-            page.wait_for_load_state("networkidle")
+            settle(page)
             page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
             assert page.evaluate("window.ran") is None, path
             assert page.url.startswith(_base(entry)), path
