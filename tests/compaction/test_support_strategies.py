@@ -70,7 +70,7 @@ def test_hostile_conversations_are_lists_of_json_objects(format: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["anthropic", "gemini"])  # with ids of calls, and without
 def test_an_example_with_a_tool_call_shrinks_to_one_short_turn(format: str) -> None:
     def reads_a_file(conversation: list[Json]) -> bool:
         return '"Read"' in json.dumps(conversation)

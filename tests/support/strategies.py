@@ -121,9 +121,10 @@ def hostile_conversations(format: str) -> SearchStrategy[list[Json]]:
     def build(
         turns: list[Turn], repeat: int, heavy: str, mutations: list[tuple[str, int, int]]
     ) -> list[Json]:
-        if heavy:
+        turns = turns * repeat
+        if heavy:  # once: forty megabytes say no more than one, and take a minute
             turns = [*turns, _heavy_turn(HEAVY_TEXTS[heavy])]
-        payload = render(turns * repeat, format)
+        payload = render(turns, format)
         for name, place, inner in mutations:
             payload = apply(name, payload, format, place, inner)
         return payload

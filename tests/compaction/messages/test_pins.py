@@ -94,10 +94,9 @@ def texts_in(value: Any) -> list[str]:
     return [text for item in items for text in texts_in(item)]
 
 
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("wish", SUMMARISING, ids=str)
-@settings(max_examples=6, deadline=None)
-@given(texts=pinned_texts())
+@settings(max_examples=15, deadline=None)
+@given(format=st.sampled_from(FORMATS), texts=pinned_texts())
 async def test_pinned_text_stands_in_every_summary_whoever_writes_it(
     format: str, wish: dict[str, Any], texts: list[str]
 ) -> None:

@@ -10,7 +10,7 @@ from context_compaction.request import CompactRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.compaction.pipeline.test_promises import LIMIT_SECONDS, POLICY_EXAMPLES
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
 from tests.support.json_types import Json
 from tests.support.policy_tables import CHARS4
 from tests.support.promises import temporary_archive
@@ -67,16 +67,16 @@ def trigger_of(window: int, policy: str) -> int:
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", OURS)
 @given(
+    format=st.sampled_from(FORMATS),
     window=WINDOWS,
     used=st.floats(0.01, 0.9),
     share=st.floats(0.05, 0.32),
     results=st.integers(1, 4),
     mode=st.sampled_from(FRESH_MODES),
 )
-@POLICY_EXAMPLES
+@EXAMPLES
 def test_a_fresh_result_that_takes_no_real_share_of_the_free_room_stays(
     policy: str,
     format: str,
@@ -95,10 +95,9 @@ def test_a_fresh_result_that_takes_no_real_share_of_the_free_room_stays(
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", OURS)
-@given(window=WINDOWS, share=st.floats(0.4, 0.8))
-@POLICY_EXAMPLES
+@given(format=st.sampled_from(FORMATS), window=WINDOWS, share=st.floats(0.4, 0.8))
+@EXAMPLES
 def test_a_fresh_result_that_takes_a_real_share_of_the_free_room_is_persisted(
     policy: str, format: str, window: int, share: float
 ) -> None:
@@ -109,16 +108,16 @@ def test_a_fresh_result_that_takes_a_real_share_of_the_free_room_is_persisted(
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", POLICIES)
 @given(
+    format=st.sampled_from(FORMATS),
     window=WINDOWS,
     share=st.floats(0.1, 0.95),
     results=st.integers(1, 5),
     tool=st.sampled_from(READERS),
     mode=st.sampled_from(FRESH_MODES),
 )
-@POLICY_EXAMPLES
+@EXAMPLES
 def test_what_our_own_tools_gave_back_is_seen_before_it_is_demoted(
     policy: str,
     format: str,

@@ -15,10 +15,10 @@ from context_compaction.messages.model import (
 from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.compaction.pipeline.test_promises import LIMIT_SECONDS, POLICY_EXAMPLES, Mode
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS, Mode
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
@@ -72,15 +72,15 @@ def last_run(messages: Messages) -> list[ToolCall]:
 
 @pytest.mark.timeout(LIMIT_SECONDS)
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("policy", POLICIES)
 @given(
+    policy=st.sampled_from(sorted(POLICIES)),
     turns=st.lists(st.sampled_from([1, 5, 60]), max_size=4),
     calls=st.integers(1, 3),
     missing=st.integers(1, 3),
     mode=MODES,
     share=SHARES,
 )
-@POLICY_EXAMPLES
+@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)  # of all policies
 def test_a_call_whose_result_is_still_to_come_stays_and_takes_its_result(
     policy: str,
     format: str,

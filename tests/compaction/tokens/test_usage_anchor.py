@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_fresh_results import output
-from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS, POLICY_EXAMPLES
+from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
@@ -56,10 +56,15 @@ async def told(
 
 
 @pytest.mark.timeout(LIMIT_SECONDS)
-@pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("policy", POLICIES)
-@given(turns=st.integers(1, 4), tokens=st.integers(4, 400), ratio=RATIOS, share=st.floats(1, 1.2))
-@POLICY_EXAMPLES
+@given(
+    format=st.sampled_from(FORMATS),
+    turns=st.integers(1, 4),
+    tokens=st.integers(4, 400),
+    ratio=RATIOS,
+    share=st.floats(1, 1.2),
+)
+@EXAMPLES
 def test_with_nothing_new_and_usage_below_the_trigger_nothing_is_to_be_done(
     policy: str, format: str, turns: int, tokens: int, ratio: float, share: float
 ) -> None:

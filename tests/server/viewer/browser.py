@@ -111,7 +111,7 @@ class Watch:
 
 
 def settle(page: Any) -> None:
-    """Wait until what the page asks for by itself has come: Chromium counts half a second of rest."""
+    """Wait until what the page asks for by itself has come, which takes half a second of rest."""
     asks = page.locator("[hx-trigger^=load], [hx-trigger=revealed]").count()
     page.wait_for_load_state("networkidle" if asks else "load")
 
