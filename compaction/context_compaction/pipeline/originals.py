@@ -32,7 +32,7 @@ from context_compaction.summarizers.extractive.carried import (
     packed,
     unpacked,
 )
-from context_compaction.summarizers.extractive.work_log import merged
+from context_compaction.summarizers.extractive.tally import merged
 
 # By what an earlier summary stands for, the originals that the archive has of it.
 Archived: TypeAlias = Mapping[Span, Carried]

@@ -195,7 +195,7 @@ def test_what_was_not_done_is_told_with_its_turn_once_another_runs() -> None:
     assert "open:" not in text
 
 
-def test_each_file_has_a_line_with_what_was_done_to_it() -> None:
+def test_the_files_are_named_once_by_what_was_done_to_them() -> None:
     create = {"file_path": "new.py", "content": "def new(): ...\n"}
     edit = {"file_path": "old.py", "old_string": "port = 1", "new_string": "port = 2"}
     talk = [
@@ -205,7 +205,7 @@ def test_each_file_has_a_line_with_what_was_done_to_it() -> None:
         *answered("c", "Read", "text", file_path="other.py"),
     ]
     text = written(talk, max_tokens=700)
-    assert "\nnew.py (created)\n  def new(): ...\nold.py (changed)\n" in text
+    assert "\nchanged: new.py, old.py\n" in text
     assert "\nonly read: other.py" in text
 
 
@@ -219,7 +219,7 @@ def test_a_short_summary_names_what_was_done_and_the_files_that_changed() -> Non
     ]
     text = written(talk, max_tokens=400)
     assert "done, do not repeat: git push origin main" in text
-    assert "old.py (changed)\n" in text
+    assert "changed: old.py\n" in text
     assert "deleted: gone.py" in text
 
 
@@ -349,8 +349,7 @@ def test_a_command_that_failed_stands_with_its_error_and_with_what_cured_it() ->
         assistant("I go on."),
     ]
     told = (
-        "failed: make check 2>&1 | tail -> E   TypeError: parse() takes 1 argument; passed [5] "
-        "after edits of "
+        "failed: make check -> E   TypeError: parse() takes 1 argument; passed [5] after edits of "
     )
     text = written(talk, 1_000)
     assert f"{told}parser.py" in text
@@ -403,20 +402,28 @@ def test_a_plan_that_another_request_has_overtaken_says_when_it_was_written() ->
     todos = [{"content": "Write the parser", "status": "in_progress"}]
     talk = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos), assistant("It is done.")]
     text = written(talk, 500, later=[user("Now the lexer.")])
-    assert "the plan as written at [1]: [in_progress] Write the parser" in text
+    assert "plan as written at [1], not brought up to date since; open then: Write" in text
+    assert "[in_progress]" not in text
     assert "\nplan: " not in text
 
 
-def test_a_file_is_told_by_its_last_state_alone() -> None:
-    talk = [
-        user("Set the port."),
-        *answered("a", "Write", "ok", file_path="app.json", content='{"port": 8080, "host": "a"}'),
-        *answered("b", "Edit", "ok", file_path="app.json", old_string="8080", new_string="9191"),
-        assistant("It is set."),
-    ]
-    text = written(talk, 1_000)
-    assert "  port: 9191" in text
-    assert "8080" not in text
+LINES = st.lists(st.text("abcdefgh", min_size=6, max_size=12), min_size=2, max_size=6, unique=True)
+
+
+@given(lines=LINES)
+def test_a_turn_whose_edits_were_all_edited_again_is_told_by_its_deed_alone(
+    lines: list[str],
+) -> None:
+    """One line of a file takes one value after the other; only the last one is of use."""
+    talk: list[Json] = [user("Set it."), *answered("r", "Read", lines[0], file_path="a.txt")]
+    for n, (old, new) in enumerate(pairwise(lines)):
+        edit = {"file_path": "a.txt", "old_string": old, "new_string": new}
+        talk += [user(f"Now {n}."), *answered(f"e{n}", "Edit", "ok", **edit)]
+        talk += [assistant(f"It is `{new}` now, number {n}.")]
+    text = written([*talk, user("Go on."), assistant("I go on with number 99 of `these`.")], 2_000)
+    assert all(f"`{line}`" not in text for line in lines[1:-1])
+    assert f"`{lines[-1]}`" in text
+    assert ("(changed again since)" in text) == (len(lines) > 2)
 
 
 def test_records_of_one_shape_share_one_header() -> None:
@@ -555,7 +562,7 @@ def test_quoted_stars_stay_and_markup_goes() -> None:
 
 def test_records_within_a_record_share_their_keys_too() -> None:
     legs = [{"from": f"AA{n}", "to": f"BB{n}", "seats": {"front": n, "back": 9}} for n in range(4)]
-    talk = [user("Which ones are there?"), *ran("s", "search", json.dumps({"legs": legs}))]
+    talk = [user("Which are there?"), *answered("s", "get_legs", json.dumps({"legs": legs}))]
     text = written([*talk, assistant("Four."), user("Go on.")], 900)
     assert text.count("front") <= 1
     assert "AA3" in text
@@ -614,6 +621,64 @@ def test_a_call_that_the_user_refused_is_told_as_not_done(answer: str, words: st
     talk = [user("The commit breaks the index."), chmod, refusal, assistant("Then I wait.")]
     text = written([*talk, user("Go on."), assistant("I look at the index.")], 900)
     [line] = [line for line in text.splitlines() if "chmod" in line]
-    assert line.startswith("  refused by the user, not done: chmod -x .git/hooks/post-commit")
+    assert line.startswith("[0] refused by the user, not done: chmod -x .git/hooks/post-commit")
     assert words in line
     assert "user: Leave the hook" not in text  # only the host says so
+
+
+def test_the_agents_own_list_of_tasks_is_no_effect_and_no_output() -> None:
+    talk = [
+        user("Mend it."),
+        *answered("a", "TaskCreate", "Task #1 created", subject="Mend the parser"),
+        *answered("b", "TaskUpdate", "Updated task #1 status", taskId="1", status="completed"),
+        *answered("c", "mcp__tracker__create_task", '{"key": "AB-17"}', title="Mend the parser"),
+    ]
+    text = written([*talk, assistant("It is mended.")], 900)
+    assert "TaskCreate" not in text
+    assert "TaskUpdate" not in text
+    assert "AB-17" in text
+
+
+def test_the_report_of_a_sub_agent_comes_without_what_the_host_puts_behind_it() -> None:
+    report = (
+        "The hook writes the index in 2 places.\nagentId: a37a9c9 (for resuming)\n"
+        "<usage>total_tokens: 60782\ntool_uses: 22</usage>"
+    )
+    talk = [user("Who writes it?"), *answered("a", "Task", report, description="Find the writer")]
+    text = written(talk, 900)
+    assert "The hook writes the index in 2 places." in text
+    assert "usage" not in text
+    assert "agentId" not in text
+
+
+@given(
+    subjects=st.lists(
+        st.from_regex(r"[a-z]{3,8}: [a-z]{3,9} [a-z]{3,9}", fullmatch=True),
+        min_size=1,
+        max_size=4,
+        unique=True,
+    )
+)
+def test_commits_are_told_with_their_hashes_wherever_a_log_lists_them(subjects: list[str]) -> None:
+    talk: list[Json] = []
+    for n, subject in enumerate(subjects):
+        talk += [user(f"Item {n}."), *ran(f"c{n}", f"git commit -qm '{subject}'", "")]
+    listed = "\n".join(f"{n}abc{n}ef {subject}" for n, subject in enumerate(subjects))
+    talk += [*ran("l", "git log --oneline", listed), assistant("All is committed.")]
+    text = written([*talk, user("Go on."), assistant("I go on.")], 2_000)
+    for n, subject in enumerate(subjects):
+        assert f"commit {n}abc{n}ef {subject}" in text
+
+
+@given(body=st.lists(st.sampled_from(["mail('x')", "npm install x", "git push", "a; b"])))
+def test_what_a_script_in_a_command_holds_is_no_effect_of_it(body: list[str]) -> None:
+    script = "\n".join(["python3 - <<'EOF'", *body, "EOF"])
+    text = written([user("Try it."), *ran("a", script, "fine"), assistant("It went fine.")], 900)
+    assert "do not repeat" not in text
+
+
+def test_code_that_the_agent_only_shows_is_no_outcome() -> None:
+    shown = "Here it is:\n\n```python\nreturn fib(n - 1) + fib(n - 2)\n```\n\nIt takes 2 calls."
+    text = written([user("Show me."), assistant(shown), user("Go on."), assistant("Gladly.")], 900)
+    assert "fib(n" not in text
+    assert "It takes 2 calls." in text

@@ -185,6 +185,17 @@ def head_of(text: str, chars: int) -> str:
     return f"{head} {LEFT_OUT}"
 
 
+def ends_of(text: str, chars: int) -> str:
+    """`text`, or whole sentences from its beginning and its end, of about `chars`."""
+    if len(text) <= chars:
+        return text
+    head = head_of(text, chars // 2)
+    left = chars - len(head)
+    starts = (found.end() for found in _PIECE_END.finditer(text))
+    start = next((at for at in starts if at >= len(text) - left), len(text) - left)
+    return f"{head} {text[start:].lstrip()}"
+
+
 def telling_of(text: str, chars: int) -> str:
     """`text`, or those of its sentences that say most in about `chars`, whole, on one line.
 

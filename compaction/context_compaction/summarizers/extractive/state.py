@@ -5,14 +5,16 @@ from collections.abc import Iterator, Sequence
 
 from context_compaction.activity.digest import Digest, plan_of
 from context_compaction.activity.error_line import error_lines
-from context_compaction.summarizers.extractive.fit import Line, head_of, versions
+from context_compaction.summarizers.extractive.failures import Failure
+from context_compaction.summarizers.extractive.fit import Line, ends_of, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn
-from context_compaction.summarizers.extractive.work_log import Failure, plain
+from context_compaction.summarizers.extractive.work_log import plain
 
-_LAST_CHARS = (160, 500, 1_200)
+_LAST_CHARS = (160, 500, 1_200, 3_000)
 _MOST_OPEN = 4
 _ERRORS_CHARS = (200, 700, 1_600)
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
+_STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 
 
 def state_lines(
@@ -49,7 +51,7 @@ def _lines(
     number, last = next((item for item in said if item[1]), (0, ""))
     # What has been answered since is not the last word.
     label = f"agent, {'last' if is_running else 'before the newest request'} [{number}]: "
-    yield from versions((0,), label, last, _LAST_CHARS, (-1.0, -0.06, 0.5), shorten=_middle_out)
+    yield from versions((0,), label, last, _LAST_CHARS, (-1.0, -0.06, 0.5, 2.0), shorten=ends_of)
     waits = [action.label for action in _last_actions(turns) if action.failed is None]
     if waits:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")
@@ -71,7 +73,9 @@ def _plan_lines(turns: Sequence[Turn], plan: Sequence[str], *, is_running: bool)
          if action.call is not None and plan_of(action.call)), (None, 0),
     )  # fmt: skip
     if left and turn is not None and not (is_running and turn is turns[-1]):
-        yield Line((3,), 2.0, f"the plan as written at [{number}]: {head_of('; '.join(left), 600)}")
+        items = "; ".join(_STATUS.sub("", item) for item in left)
+        label = f"plan as written at [{number}], not brought up to date since; open then: "
+        yield Line((3,), 2.0, f"{label}{head_of(items, 600)}")
     else:
         yield from (Line((3, at), 0.0, f"plan: {item}") for at, item in enumerate(left))
     if done:
@@ -80,11 +84,3 @@ def _plan_lines(turns: Sequence[Turn], plan: Sequence[str], *, is_running: bool)
 
 def _last_actions(turns: Sequence[Turn]) -> Sequence[Action]:
     return turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
-
-
-def _middle_out(text: str, chars: int) -> str:
-    """`text`, or its beginning and end of about `chars`: the end names the next step."""
-    if len(text) <= chars:
-        return text
-    tail = text[len(text) - chars // 2 :]
-    return f"{head_of(text, chars // 2)} {tail[tail.find(' ') + 1 :]}"

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from context_compaction.activity.digest import has_effect, is_failed
+from context_compaction.activity.digest import effects_in, has_effect, is_failed
 from context_compaction.activity.error_line import error_line, error_lines
-from context_compaction.activity.tool_kinds import ToolUse, classify
+from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Message,
@@ -21,9 +21,9 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
-from context_compaction.settings import ToolKind
 
 _LABEL_CHARS = 120
+_SHOWN_CHARS = 60
 _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
 # The parts of a command line; what stands in quotes is never parted.
 _PARTS = re.compile(
@@ -32,14 +32,24 @@ _PARTS = re.compile(
 )
 # Parts that tell nothing of what it is for, and the texts in it.
 _SCRIPT = re.compile(
-    r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|set |do |done|fi\b|git add|python3? -\s*\Z"
+    r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|set |(?:for|while|if) |(?:do|then|else)\Z|done|fi\b"
+    r"|sleep |git add|python3? -\s*\Z"
+)
+_OF_A_LOOP = re.compile(r"\A(?:do|then) ")
+_GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
+# A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
+_OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
+# What hosts put behind the report of a sub-agent.
+_TRAILER = re.compile(
+    r"\s*(?:^agentId: .{0,400}$\s*)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE
 )
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
 _COMMAND_CHARS = 8_000
 # Commands that only look; what they find may speak of errors without being one.
 _LOOK = re.compile(
     r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
-    r"git (?:status|diff|log|show|branch))\b"
+    r"md5(?:sum)?|git (?:status|diff|log|show|branch|fsck|rev-parse|ls-files|cat-file|reflog|blame"
+    r"|count-objects|worktree list|stash list|config --(?:list|get))|gh \w+ (?:view|list|checks))\b"
 )
 # An output that speaks of trouble though no flag and no status does.
 _TROUBLE = re.compile(
@@ -104,6 +114,12 @@ class Action:
         return self.keys[-1] if self.keys else ""
 
     @property
+    def shown_key(self) -> str:
+        """`key`, cut between words where it is long."""
+        cut = self.key[: _SHOWN_CHARS + 1].rpartition(" ")[0] or self.key[:_SHOWN_CHARS]
+        return self.key if len(self.key) <= _SHOWN_CHARS else f"{cut} …"
+
+    @property
     def is_compound(self) -> bool:
         """Whether several parts of its command do something: nobody knows whose an error is."""
         return len(self.keys) > 1
@@ -163,8 +179,8 @@ def turns_of(
         ]
         if step.said.strip() or step.actions:
             turns[-1].steps.append(step)
-        for author, text in _observed(message):
-            _observe(turns[-1], number, author, text)
+        for text in _observed(message):
+            _observe(turns[-1], number, text)
     return turns
 
 
@@ -184,28 +200,25 @@ def _said_by_agent(message: Message) -> Iterator[str]:
         yield from (block.text for block in message.blocks if isinstance(block, Text))
 
 
-def _observed(message: Message) -> Iterator[tuple[str, str]]:
-    """The texts of tools and the host in a user message, each after its author."""
+def _observed(message: Message) -> Iterator[str]:
+    """The texts of tools in a user message."""
     if message.role == "user":
         for block in message.blocks:
             if isinstance(block, Text):
                 for author, text in passages_of(message, block):
-                    if author in ("tool", "host") and text.strip():
-                        yield author, text
+                    if author == "tool" and text.strip():
+                        yield text
 
 
-def _observe(turn: Turn, number: int, author: str, text: str) -> None:
+def _observe(turn: Turn, number: int, text: str) -> None:
     """Add to `turn` an observed text, as the answer to the command that the agent wrote last."""
-    label = author
-    if author == "tool" and turn.steps:
-        fenced = _FENCED.findall(turn.steps[-1].said)
-        label = _one_line(fenced[-1]) if fenced else label
+    fenced = _FENCED.findall(turn.steps[-1].said) if turn.steps else []
+    label = _one_line(fenced[-1]) if fenced else "tool"
     if not turn.steps:
         turn.steps.append(Step(number, ""))
-    kind: ToolKind = "execute" if author == "tool" else "other"
-    failed = author == "tool" and is_trouble(label, text)
+    failed = is_trouble(label, text)
     action = Action(
-        number, author, ToolUse(kind, None, label), label, text, failed,
+        number, "tool", ToolUse("execute", None, label), label, text, failed,
         error_line(text) if failed else "", keys=(_key_of(label),),
     )  # fmt: skip
     turn.steps[-1].actions.append(action)
@@ -235,6 +248,7 @@ def _action(
     if result is None or is_stand_in(result):
         return action
     text = "" if placeholders.is_placeholder(result) else result_text(result)
+    text = _TRAILER.sub("", text)
     # What a look prints beside it may speak of errors too.
     is_told = use.kind == "execute" and not has_look
     failed = is_failed(result) or (is_told and is_trouble(label, text))
@@ -245,7 +259,16 @@ def _action(
     if _ONLY_STATUS.fullmatch(error):
         told = error_lines(text).split("\n")
         error = next((line for line in told if not _ONLY_STATUS.fullmatch(line)), "")
-    return replace(action, text=text, failed=failed, error=error, effect=has_effect(call.name, use))
+    if use.command:
+        effect = bool(effects_in(without_heredocs(use.command)))
+    else:
+        effect = has_effect(call.name, use) and not is_bookkeeping(call.name)
+    return replace(action, text=text, failed=failed, error=error, effect=effect)
+
+
+def is_bookkeeping(tool_name: str) -> bool:
+    """Whether a tool steers the work itself: its plan and tasks, its questions, its skills."""
+    return is_steering(tool_name) or _OWN_LIST.match(tool_name) is not None
 
 
 def without_heredocs(command: str) -> str:
@@ -259,7 +282,8 @@ def _told_parts(command: str) -> tuple[list[str], bool]:
     And whether it looks at something beside them.
     """
     bare = without_heredocs(command)
-    parts = [part.strip() for part in _PARTS.findall(bare) if part.strip()]
+    parts = [_OF_A_LOOP.sub("", part.strip()) for part in _PARTS.findall(bare) if part.strip()]
+    parts = [_GIT_FOLDER.sub("git ", part) for part in parts]
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts
     told = [_flat(part) for part in parts if not _LOOK.match(part)]
     return told or [*map(_flat, parts[-1:])], 0 < len(told) < len(parts)

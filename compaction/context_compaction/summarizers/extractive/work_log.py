@@ -1,259 +1,145 @@
-"""The work log: for each turn its work, its outcome, and what failed until when.
+"""The work log: for each turn its work, what failed until when, and the outcome, in this order.
 
 The newest turn has the most detail. The work is listed in one short form each; the outcome is the
-agent's own closing statement; a command that failed is listed with its error and with what had been
-changed when it passed.
+agent's own closing statement. Where nothing of a turn stands any more, its deed alone is told.
 """
 
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from context_compaction.activity.digest import effects_in
+from context_compaction.activity.file_changes import Inserts, Patches, Replaces, changes_of
+from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
-from context_compaction.summarizers import Tally
+from context_compaction.summarizers.extractive.failures import Failure
 from context_compaction.summarizers.extractive.fit import (
     Line,
+    Place,
     is_telling,
     items_of,
     telling_of,
     versions,
 )
-from context_compaction.summarizers.extractive.turns import Action, Turn
+from context_compaction.summarizers.extractive.turns import (
+    Action,
+    Step,
+    Turn,
+    without_heredocs,
+)
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
-_SHORT_CHARS = (50, 120)
-_ENTRY_CHARS = ((160, 200), (400, 600), (400, 1_500), (400, 3_000))
+_DID_CHARS = (50, 160, 400)
+_SAID_CHARS = (120, 200, 600, 1_500, 3_000)
 _STEP_CHARS = (240, 700, 1_500)
-# What is shorter and announces a call says nothing of what came of it; what is longer says why.
-_ANNOUNCED_CHARS = 160
 _TALK_CHARS = 60  # "You are welcome."
 _FIGURE = re.compile(r"[\d/_`]")
 _LEAST_SAID_CHARS = 12  # "Perfect"
 _WHY_CHARS = 120
+# The last sentence of what is said with a call announces it where it is so short.
+_ANNOUNCED_CHARS = 90
 # How much less the short line of what is one turn older is wanted.
 _SHORT_AGE_WANT = 0.02
-_COMMAND_CHARS = 60
-_ERROR_CHARS = 200
-_REFUSAL_CHARS = 600
 # A closing statement this short is told with the one before it.
 _SHORT_SAID_CHARS = 40
 _QUESTION_CHARS = 240
+# What was done and said is told on one line where both are so short.
+_ONE_LINE_CHARS = 240
 _MOST_FAILURES = 4
 # How much less what is one turn older is wanted.
 AGE_WANT = 0.2
 _VERB_OF = {"write": "wrote", "edit": "edited", "notebook": "edited", "read": "read"}
-_VERBS = ("wrote", "edited", "ran", "read")
-_CHANGES = ("edit", "write", "notebook")
-# Of work that is told no more turn by turn: so many names and effects are counted, so much is told.
-_MOST_NAMES = 24
-_MOST_EFFECTS = 12
-_TALLY_CHARS = (240, 800)
-_TALLY_WANT = 0.0
+VERBS = ("wrote", "edited", "ran", "read")
 _COMMIT = re.compile(
     r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
 )
 _MESSAGE = re.compile(r"\Agit commit\b.{0,40}? -\w*m ?(['\"])(.{1,120}?)(?:\1.*|\Z)")
 _COMMIT_LABEL = "commit "
+# Where a log lists commits, each with its subject.
+_LISTED = re.compile(r"^\W{0,8}([0-9a-f]{7,40}) (?:\([^)\n]{1,80}\) )?(\S.{0,118})$", re.MULTILINE)
 _EFFECT_CHARS = 120
-_TIMEOUT = re.compile(r"\Atimeout \S+ ")
-_PROGRAM_WORDS = 2
 _MARKUP = re.compile(
     r"(?<![*\w\"'`])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![*\w\"'`])|^\s{0,3}#{1,6} |^```\w*$",
     re.MULTILINE,
 )
+_BLOCK = re.compile(r"^[ \t]*```.*?^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _RULE = re.compile(r"[|:\- ]+")  # below the head of a table
-# Precedes the agent's last words in the entry of a turn.
-CLOSING = "\nagent: "
-# How agents begin before they say anything.
-_OPENING = re.compile(
-    r"\A(?:(?:perfect|great|excellent|done|ok(?:ay)?|good|alright|now|wonderful|absolutely)\b"
-    r"[^.!:\n]{0,60}[.!:]|you're (?:absolutely )?right[^.!:\n]{0,30}[.!:]|let me [^.!:\n]{0,80}:"
-    r"|(?:here(?:'s| is) )?(?:a |the )?summary\b[^.!:\n]{0,40}:?)\s*",
-    re.IGNORECASE,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A command or a call that failed, once or again and again.
-
-    Attributes:
-        turn: Position of the turn in which it failed last.
-        action: Its last failure.
-        times: How often.
-        passed: Number of the message in which it passed; None where it did not.
-        changed: The files that were changed in between.
-    """
-
-    turn: int
-    action: Action
-    times: int = 1
-    passed: int | None = None
-    changed: tuple[str, ...] = ()
-
-    @property
-    def told(self) -> str:
-        """The failure on one line, and what passed it."""
-        if self.action.is_refused:
-            said = self.action.error[:_REFUSAL_CHARS]
-            why = f' ("{said}", by what the host says)' if said else ""
-            return f"refused by the user, not done: {self.action.label}{why}"
-        again = f" ({self.times} times)" if self.times > 1 else ""
-        command, error = self.action.label[:_COMMAND_CHARS], self.action.error[:_ERROR_CHARS]
-        line = f"failed{again}: {command} -> {error}"
-        if self.passed is None:
-            return line
-        return f"{line}; passed [{self.passed}] after edits of {', '.join(self.changed[-4:])}"
-
-    @property
-    def is_telling(self) -> bool:
-        """Whether it says later what broke and what mended it, or what was not done."""
-        if self.action.is_refused:
-            return True
-        if self.passed is None:
-            return self.action.effect or self.action.use.kind != "execute"
-        return bool(self.changed) and not self.action.is_compound
-
-
-def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tally:
-    """`before` with the work of `turns`, whose messages have these `numbers`."""
-    names = short_names(turns)
-    deeds = {verb: Counter(done) for verb, done in before.deeds.items()}
-    effects = list(before.effects)
-    for turn in turns:
-        for action in turn.actions:
-            verb, name = _deed(action, names)
-            if verb:
-                done = deeds.setdefault(verb, Counter())
-                done[name] = done.pop(name, 0) + 1
-            if action.effect and action.failed is False:
-                effects.append(_effect_told(action))
-    known = [number for number in (before.first, before.last, *numbers) if number >= 0]
-    return Tally(
-        min(known, default=-1),
-        max(known, default=-1),
-        {verb: dict(_most(done)) for verb, done in deeds.items()},
-        tuple(dict.fromkeys(reversed(effects)))[:_MOST_EFFECTS][::-1],
-    )
-
-
-def merged(tallies: Sequence[Tally]) -> Tally:
-    """The sum of `tallies`, which are given oldest first."""
-    deeds: dict[str, Counter[str]] = {}
-    for tally in tallies:
-        for verb, done in tally.deeds.items():
-            deeds.setdefault(verb, Counter()).update(done)
-    numbers = [n for tally in tallies for n in (tally.first, tally.last) if n >= 0]
-    effects = (effect for tally in tallies for effect in tally.effects)
-    return Tally(min(numbers, default=-1), max(numbers, default=-1), deeds, tuple(effects))
-
-
-def tally_lines(tally: Tally) -> Iterator[Line]:
-    """The lines of turns without entries: their work, and what must not be repeated."""
-    label = f"[{tally.first}-{tally.last}] "
-    told = [
-        f"{verb} {', '.join(map(_times, sorted(done.items(), key=lambda item: -item[1])))}"
-        for verb in _VERBS
-        if (done := tally.deeds.get(verb))
-    ]
-    if told:
-        text = "; ".join(told)
-        yield from versions((-2, 0), label, text, _TALLY_CHARS, (_TALLY_WANT, 2.0))
-    if tally.effects:
-        text = f"{label}done, do not repeat: {'; '.join(tally.effects)}"
-        yield Line((-2, 1), _TALLY_WANT, text)
-
-
-def _most(done: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The most frequent names of `done` with their times, in its order."""
-    most = sorted(done, key=lambda name: -done[name])[:_MOST_NAMES]
-    yield from ((name, times) for name, times in done.items() if name in most)
+_SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
+_OVERTAKEN = " (changed again since)"
+# Shorter lines stand in every file.
+_LINE_CHARS = 4
 
 
 def log_lines(
-    turns: Sequence[Turn], names: Mapping[str, str], failures: Sequence[Failure]
+    turns: Sequence[Turn],
+    names: Mapping[str, str],
+    failures: Sequence[Failure],
+    files: Mapping[str, ReplayedFile],
 ) -> list[Line]:
-    """The lines of the log, newest turn first.
+    """The lines of the log, newest turn first; a place is (turn, part, number of the message).
 
     Args:
         turns: The turns.
         names: For each path its short name; none for files that are not worth a word.
         failures: Those that are told with their turns.
+        files: The files as the calls leave them.
     """
     lines: list[Line] = []
     told: set[str] = set()
+    hashes = {subject: name for turn in turns for name, subject in _commits_listed(turn)}
     for at in range(len(turns) - 1, -1, -1):
-        mine = [failure for failure in failures if failure.turn == at][-_MOST_FAILURES:]
-        lines += _turn_lines(turns[at], at, len(turns) - 1 - at, mine, names, told)
+        mine = {one.told: one for one in failures if one.turn == at}
+        entry = _Entry(turns[at], at, len(turns) - 1 - at, hashes)
+        if _is_overtaken(turns[at], files):
+            lines += _deed_lines(entry, "; ".join(_done(entry.turn, names, set())) + _OVERTAKEN)
+            continue
+        lines += _turn_lines(entry, [*mine.values()][-_MOST_FAILURES:], names, told)
     return lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A turn, its position, its age in turns, and the hashes of commits by their subjects."""
+
+    turn: Turn
+    at: int
+    age: int
+    hashes: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        return f"[{self.turn.number}] "
+
+
+# The parts of an entry, in order.
+_DEEDS, _ON_THE_WAY, _CLOSING = range(3)
+_AGENT = "agent: "
+
+
+def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]:
+    """The chosen lines in order; what is said of one thing done and no more stands behind it."""
+    entries: dict[int, dict[int, list[str]]] = {}
+    rows = [lines[place] for place in sorted(lines) if place[0] < 0]
+    for place in sorted(place for place in lines if place[0] >= 0):
+        entries.setdefault(place[0], {}).setdefault(place[1], []).append(lines[place])
+    told_of: list[tuple[str, list[str]]] = []
+    for at, parts in entries.items():
+        label = f"[{turns[at].number}] "
+        told = [line.strip() for part in parts.values() for line in part]
+        if parts.keys() == {_DEEDS, _CLOSING} and sum(map(len, told)) < _ONE_LINE_CHARS:
+            told = [f"{told[0]} → {told[1].removeprefix(_AGENT)}"]
+        told[0] = told[0].removeprefix(label)
+        if told_of and told_of[-1][1] == told and len(told) == 1:
+            label = f"{told_of.pop()[0]}{label}"
+        told_of.append((label, told))
+    return rows + [label + "\n".join(told) for label, told in told_of]
 
 
 def commits_in(text: str) -> list[str]:
     """The lines of a command's answer that name the commits it made."""
     return [found[0] for found in _COMMIT.finditer(text)]
-
-
-def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:
-    """The failures, oldest first, each command with all its failures until it passed.
-
-    What passed in a later turn says nothing of its cure.
-    """
-    found: list[Failure] = []
-    failing: dict[str, Failure] = {}
-    for at, turn in enumerate(turns):
-        for action in turn.actions:
-            kind, name = action.use.kind, names.get(action.use.path or "")
-            if action.is_refused:
-                found.append(Failure(at, action))
-            elif kind == "execute" and action.failed and action.error:
-                key = _program_of(action.key)
-                before = failing.get(key)
-                times, changed = (before.times, before.changed) if before else (0, ())
-                failing[key] = Failure(at, action, times + 1, changed=changed)
-            elif kind == "execute" and action.failed is False:
-                passed = [failing.pop(key, None) for key in map(_program_of, action.keys)]
-                found += [
-                    replace(one, passed=action.number)
-                    for one in passed
-                    if one is not None and one.turn == at
-                ]
-            elif kind in _CHANGES and name and not action.failed:
-                for key, failure in failing.items():
-                    kept = tuple(path for path in failure.changed if path != name)
-                    failing[key] = replace(failure, changed=(*kept, name))
-            elif kind == "other" and action.failed and action.error:
-                found.append(Failure(at, action))
-    return sorted((*found, *failing.values()), key=lambda failure: failure.turn)
-
-
-def open_failures(
-    failures: Sequence[Failure], turns: Sequence[Turn], keys_later: Set[str]
-) -> list[Failure]:
-    """Those of the newest turn that nothing passed, and that are not tried again later.
-
-    What was committed after them was fit for it.
-    """
-    tried = set(map(_program_of, keys_later))
-    done = (one.number for turn in turns[-1:] for one in turn.actions if one.effect and one.text)
-    done_at = max(done, default=-1)
-    return [
-        failure
-        for failure in failures
-        if failure.turn == len(turns) - 1
-        and failure.passed is None
-        and not failure.action.is_refused
-        and failure.action.number >= done_at
-        and tried.isdisjoint(map(_program_of, failure.action.keys))
-    ]
-
-
-def _program_of(key: str) -> str:
-    """The program of a command: a run that passes ends its failure, whatever the arguments."""
-    words = _TIMEOUT.sub("", key).split()
-    return " ".join([word for word in words if not word.startswith("-")][:_PROGRAM_WORDS])
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
@@ -274,26 +160,61 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
 
 
 def plain(text: str) -> str:
-    """`text` without markup, empty lines and its opening phrases."""
+    """`text` without markup and empty lines."""
     rows = (" ".join(row.split()) for row in _MARKUP.sub("", text).splitlines())
-    flat = "\n".join(row for row in rows if row and not _RULE.fullmatch(row))
-    for _ in range(3):
-        opening = _OPENING.match(flat)
-        if opening is None or opening.end() >= len(flat) - _SHORT_SAID_CHARS // 2:
-            return flat
-        flat = flat[opening.end() :]
-    return flat
+    return "\n".join(row for row in rows if row and not _RULE.fullmatch(row))
+
+
+def _is_overtaken(turn: Turn, files: Mapping[str, ReplayedFile]) -> bool:
+    """Whether nothing that the edits of a turn put into files stands there any more."""
+    has_edits = False
+    for action in turn.actions:
+        if action.effect and action.failed is False:
+            return False
+        if action.use.kind == "write":
+            return False
+        for path, added in _put_in(action):
+            known = files.get(path)
+            if known is None or known.text is None:
+                return False
+            has_edits = True
+            if any(line in known.text for line in added):
+                return False
+    return has_edits
+
+
+def _put_in(action: Action) -> Iterator[tuple[str, list[str]]]:
+    """The lines that an edit put into files, by path."""
+    if action.call is None or action.failed is not False:
+        return
+    for made in changes_of(action.call, action.use):
+        match made:
+            case Replaces(path, old, new):
+                held = set(old.split("\n"))
+                added = [line for line in new.split("\n") if line not in held]
+            case Inserts(path, _, new):
+                added = new.split("\n")
+            case Patches(path, hunks):
+                added = [row for hunk in hunks for row in hunk.new if row not in hunk.old]
+            case _:
+                continue
+        if lines := [line for line in added if len(line.strip()) > _LINE_CHARS]:
+            yield path, lines
+
+
+def _deed_lines(entry: _Entry, done: str, first: str = "") -> Iterator[Line]:
+    """The deeds of a turn in versions; `first` is told whole before the others."""
+    wants = entry.age * _SHORT_AGE_WANT, entry.age * AGE_WANT, 1 + entry.age * 0.4
+    place = (entry.at, _DEEDS, 0)
+    sizes = tuple(max(chars, len(first)) for chars in _DID_CHARS)
+    yield from versions(place, entry.label, done, sizes, wants, shorten=items_of)
 
 
 def _turn_lines(
-    turn: Turn,
-    at: int,
-    age: int,
-    failures: Sequence[Failure],
-    names: Mapping[str, str],
-    told: set[str],
+    entry: _Entry, failures: Sequence[Failure], names: Mapping[str, str], told: set[str]
 ) -> Iterator[Line]:
-    """The entry of a turn, short and full, then its effects, failures and earlier words."""
+    """The entry of a turn: its deeds, what failed and was said on the way, the closing words."""
+    turn, at, age = entry.turn, entry.at, entry.age
     said = _told_by_agent(turn)
     closing = said.pop()[1] if said else ""
     if said and len(closing) < _SHORT_SAID_CHARS:
@@ -305,51 +226,43 @@ def _turn_lines(
         closing = ""  # which was answered
     told.add(closing)
     effects = dict.fromkeys(
-        _effect_told(action) for action in turn.actions if action.effect and action.failed is False
+        effect_told(action, entry.hashes)
+        for action in turn.actions
+        if action.effect and action.failed is False
     )
     commits = [effect for effect in effects if effect.startswith(_COMMIT_LABEL) and age]
     others = [effect for effect in effects if effect not in commits]
-    head = (at, 0, 0)
     done = "; ".join((*commits, *_done(turn, names, told)))
-    if not done and not (others and not closing):
-        done = _undone(turn, closing, failures, has_more=bool(said and age))
-    did_chars, said_chars = _SHORT_CHARS
-    short = "; ".join(commits[:1]) or " → ".join(
-        filter(None, (items_of(done, did_chars), telling_of(closing, said_chars)))
-    )
-    shown = [short] + [
-        _entry(items_of(done, did_chars), telling_of(closing, said_chars))
-        for did_chars, said_chars in _ENTRY_CHARS
-    ]
-    wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age
-    before = ""
-    is_talk = not done and len(closing) < _TALK_CHARS and not _FIGURE.search(closing)
-    for text, want in zip(shown, wants, strict=True):
-        if text and text != before and not is_talk:
-            yield Line(head, want, f"[{turn.number}] {text}", is_fuller=bool(before))
-        before = text or before
+    if len(closing) < _TALK_CHARS and not _FIGURE.search(closing):
+        closing = ""
+    yield from _deed_lines(entry, done, "; ".join(commits[:1]))
+    first = age * (AGE_WANT if commits else _SHORT_AGE_WANT)
+    wants = first, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age
+    yield from versions((at, _CLOSING, 0), _AGENT, closing, _SAID_CHARS, wants, shorten=telling_of)
     if others:
-        line = f"[{turn.number}] done, do not repeat: {'; '.join(others)}"
-        yield Line((at, 0, 2), age * AGE_WANT / 2, line)
+        line = f"done, do not repeat: {'; '.join(others)}"
+        yield Line((at, _DEEDS, 1), age * AGE_WANT / 2, line)
     for number, failure in enumerate(failures):
-        yield Line((at, 0, 3, number), 1 + number + age * 0.3, f"  {failure.told}", head)
+        place = (at, _ON_THE_WAY, failure.action.number, number)
+        yield Line(place, 1 + number + age * 0.3, failure.told)
     yield from _earlier_words(said, at, age, told)
-
-
-def _entry(done: str, closing: str) -> str:
-    """`done`, then the agent's closing words on a line of their own."""
-    return CLOSING.join(filter(None, (done, closing))) if done else closing
 
 
 def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
     """The agent's words in a turn with their messages' numbers, without announcements of calls."""
-    said = ((step.number, plain(step.said)) for step in turn.steps)
-    return [
-        (number, text)
-        for number, text in said
-        if len(text) >= _LEAST_SAID_CHARS
-        and not (len(text) < _ANNOUNCED_CHARS and text[-1] in ":…：")
-    ]
+    said = ((step.number, _unannounced(step)) for step in turn.steps)
+    return [(number, text) for number, text in said if len(text) >= _LEAST_SAID_CHARS]
+
+
+def _unannounced(step: Step) -> str:
+    """The words of a step, without the short last sentence that announces its calls."""
+    text = plain(_BLOCK.sub("", step.said))
+    if not any(action.call is not None for action in step.actions):
+        return text
+    ends = [found.end() for found in _SENTENCE_END.finditer(text)]
+    start = next((end for end in reversed(ends) if end < len(text)), 0)
+    is_announced = len(text) - start < _ANNOUNCED_CHARS or text[-1] in ":…："
+    return text[:start].rstrip() if is_announced else text
 
 
 def _earlier_words(
@@ -363,19 +276,31 @@ def _earlier_words(
             is_why = longest is not None and number == longest[0] and len(text) > _WHY_CHARS
             want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
             wants = want, want + 3 + age / 2, want + 6 + age
-            label, place = f"  agent [{number}]: ", (at, 1, -back)
-            yield from versions(
-                place, label, text, _STEP_CHARS, wants, (at, 0, 0), shorten=telling_of
-            )
+            label, place = f"agent [{number}]: ", (at, _ON_THE_WAY, number)
+            yield from versions(place, label, text, _STEP_CHARS, wants, shorten=telling_of)
 
 
-def _effect_told(action: Action) -> str:
-    """The lasting effect of a call: of a commit its hash and subject, as the answer has them."""
+def _commits_listed(turn: Turn) -> Iterator[tuple[str, str]]:
+    """The hashes and subjects of the commits that the answers to git commands list."""
+    for action in turn.actions:
+        if action.use.command and "git" in action.use.command:
+            yield from _LISTED.findall(action.text)
+
+
+def effect_told(action: Action, hashes: Mapping[str, str]) -> str:
+    """The lasting effect of a call: of a commit its hash and subject, where they are known."""
     if commits := _COMMIT.findall(action.text):
         return ", ".join(f"commit {name} {subject}" for name, subject in commits)
-    parts = effects_in(action.use.command) if action.use.command else []
-    told = [_MESSAGE.sub(r"commit \2", " ".join(part.split())) for part in parts]
+    parts = effects_in(without_heredocs(action.use.command)) if action.use.command else []
+    flat = (" ".join(part.split()) for part in parts)
+    told = [_commit_told(found[2], hashes) if (found := _MESSAGE.match(part)) else part
+            for part in flat]  # fmt: skip
     return "; ".join(part[:_EFFECT_CHARS] for part in told) or action.label
+
+
+def _commit_told(subject: str, hashes: Mapping[str, str]) -> str:
+    name = hashes.get(subject)
+    return f"commit {name} {subject}" if name else f"commit {subject}"
 
 
 def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]:
@@ -385,46 +310,26 @@ def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]
     """
     done: dict[str, dict[str, None]] = {}
     for action in turn.actions:
-        verb, name = _deed(action, names)
+        verb, name = deed(action, names)
         if verb and (verb != "ran" or name not in told):
             done.setdefault(verb, {})[name] = None
     told.update(done.get("ran", ()))
-    verbs = [verb for verb in _VERBS[:2] if verb in done] or _VERBS[2:]
+    for name in done.get("wrote", ()):
+        done.get("edited", {}).pop(name, None)
+    verbs = [verb for verb in VERBS[:2] if done.get(verb)] or VERBS[2:]
     for verb in verbs:
-        if verb in done:
+        if done.get(verb):
             yield f"{verb} {', '.join(done[verb])}"
 
 
-def _undone(turn: Turn, closing: str, failures: Sequence[Failure], *, has_more: bool) -> str:
-    """What a turn that changed nothing did, where the agent's words do not say it."""
-    is_refused = any(failure.action.is_refused for failure in failures)
-    if is_refused or (failures and not closing):
-        return "tried"
-    if closing:
-        return "looked" if has_more else ""
-    return _looked(turn)
-
-
-def _looked(turn: Turn) -> str:
-    """The calls of a turn that only looked; "" where it has none."""
-    looked = dict.fromkeys(action.key[:_COMMAND_CHARS] for action in turn.actions if action.key)
-    return f"looked: {', '.join(looked)}" if looked else ""
-
-
-def _deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
+def deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
     """The verb and the object of a call; ("", "") for one reported elsewhere, or nowhere."""
     verb = _VERB_OF.get(action.use.kind, "")
-    is_told_apart = action.effect or action.is_refused
-    if is_told_apart or (action.call is None and action.name == "host"):
+    if action.effect or action.is_refused:
         return "", ""
     if verb and action.use.path:
         name = names.get(action.use.path, "")
         return (verb, name) if name and (verb == "read" or not action.failed) else ("", "")
-    if action.use.kind == "execute":
-        key = action.key[:_COMMAND_CHARS]
-        return ("", "") if action.is_look or not key else ("ran", key)
+    if action.use.kind == "execute" and action.key and not action.is_look:
+        return "ran", action.shown_key
     return "", ""  # what tools told stands with the facts
-
-
-def _times(item: tuple[str, int]) -> str:
-    return item[0] if item[1] == 1 else f"{item[0]} x{item[1]}"

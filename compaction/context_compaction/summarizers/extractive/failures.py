@@ -1,0 +1,120 @@
+"""Commands and calls that failed, and what was changed until they passed."""
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+
+from context_compaction.summarizers.extractive.turns import Action, Turn
+
+_ERROR_CHARS = 200
+_REFUSAL_CHARS = 600
+_CHANGES = ("edit", "write", "notebook")
+_MOST_CHANGED = 4
+_TIMEOUT = re.compile(r"\Atimeout \S+ ")
+_PROGRAM_WORDS = 2
+# An error that its program has cut says nothing behind the last dash.
+_CUT = re.compile(r"(?: - [^-]{0,80})?\.\.\.\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A command or a call that failed, once or again and again.
+
+    Attributes:
+        turn: Position of the turn in which it failed last.
+        action: Its last failure.
+        times: How often.
+        passed: Number of the message in which it passed; None where it did not.
+        changed: The files that were changed in between.
+    """
+
+    turn: int
+    action: Action
+    times: int = 1
+    passed: int | None = None
+    changed: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """The failure on one line, and what passed it."""
+        action = self.action
+        if action.is_refused:
+            said = action.error[:_REFUSAL_CHARS]
+            why = f' ("{said}", by what the host says)' if said else ""
+            return f"refused by the user, not done: {action.label}{why}"
+        again = f" ({self.times} times)" if self.times > 1 else ""
+        error = _CUT.sub("", action.error[:_ERROR_CHARS])
+        line = f"failed{again}: {action.shown_key or action.label} -> {error}"
+        if self.passed is None:
+            return line
+        changed = ", ".join(self.changed[-_MOST_CHANGED:])
+        return f"{line}; passed [{self.passed}] after edits of {changed}"
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether it says later what broke and what mended it, or what was not done."""
+        if self.action.is_refused:
+            return True
+        if self.passed is None:
+            return self.action.effect or self.action.use.kind != "execute"
+        return bool(self.changed) and not self.action.is_compound
+
+
+def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:
+    """The failures, oldest first, each command with all its failures until it passed.
+
+    What passed in a later turn says nothing of its cure.
+    """
+    found: list[Failure] = []
+    failing: dict[str, Failure] = {}
+    for at, turn in enumerate(turns):
+        for action in turn.actions:
+            kind, name = action.use.kind, names.get(action.use.path or "")
+            if action.is_refused:
+                found.append(Failure(at, action))
+            elif kind == "execute" and action.failed and action.error:
+                key = _program_of(action.key)
+                before = failing.get(key)
+                times, changed = (before.times, before.changed) if before else (0, ())
+                failing[key] = Failure(at, action, times + 1, changed=changed)
+            elif kind == "execute" and action.failed is False:
+                passed = [failing.pop(key, None) for key in map(_program_of, action.keys)]
+                found += [
+                    replace(one, passed=action.number)
+                    for one in passed
+                    if one is not None and one.turn == at
+                ]
+            elif kind in _CHANGES and name and not action.failed:
+                for key, failure in failing.items():
+                    kept = tuple(path for path in failure.changed if path != name)
+                    failing[key] = replace(failure, changed=(*kept, name))
+            elif kind == "other" and action.failed and action.error:
+                found.append(Failure(at, action))
+    return sorted((*found, *failing.values()), key=lambda failure: failure.turn)
+
+
+def open_failures(
+    failures: Sequence[Failure], turns: Sequence[Turn], keys_later: Set[str]
+) -> list[Failure]:
+    """Those of the newest turn that nothing passed, and that are not tried again later.
+
+    What was committed after them was fit for it.
+    """
+    tried = set(map(_program_of, keys_later))
+    done = (one.number for turn in turns[-1:] for one in turn.actions if one.effect and one.text)
+    done_at = max(done, default=-1)
+    return [
+        failure
+        for failure in failures
+        if failure.turn == len(turns) - 1
+        and failure.passed is None
+        and not failure.action.is_refused
+        and failure.action.number >= done_at
+        and tried.isdisjoint(map(_program_of, failure.action.keys))
+    ]
+
+
+def _program_of(key: str) -> str:
+    """The program of a command: a run that passes ends its failure, whatever the arguments."""
+    words = _TIMEOUT.sub("", key).split()
+    return " ".join([word for word in words if not word.startswith("-")][:_PROGRAM_WORDS])

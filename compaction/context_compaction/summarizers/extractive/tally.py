@@ -1,0 +1,74 @@
+"""The work of turns that have no entries of their own any more, as one line."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from context_compaction.summarizers import Tally
+from context_compaction.summarizers.extractive.fit import Line, versions
+from context_compaction.summarizers.extractive.turns import Turn
+from context_compaction.summarizers.extractive.work_log import VERBS, deed, effect_told, short_names
+
+# So many names and effects are counted, so much is told.
+_MOST_NAMES = 24
+_MOST_EFFECTS = 12
+_TALLY_CHARS = (240, 800)
+_TALLY_WANT = 0.0
+
+
+def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tally:
+    """`before` with the work of `turns`, whose messages have these `numbers`."""
+    names = short_names(turns)
+    deeds = {verb: Counter(done) for verb, done in before.deeds.items()}
+    effects = list(before.effects)
+    for turn in turns:
+        for action in turn.actions:
+            verb, name = deed(action, names)
+            if verb:
+                done = deeds.setdefault(verb, Counter())
+                done[name] = done.pop(name, 0) + 1
+            if action.effect and action.failed is False:
+                effects.append(effect_told(action, {}))
+    known = [number for number in (before.first, before.last, *numbers) if number >= 0]
+    return Tally(
+        min(known, default=-1),
+        max(known, default=-1),
+        {verb: dict(_most(done)) for verb, done in deeds.items()},
+        tuple(dict.fromkeys(reversed(effects)))[:_MOST_EFFECTS][::-1],
+    )
+
+
+def merged(tallies: Sequence[Tally]) -> Tally:
+    """The sum of `tallies`, which are given oldest first."""
+    deeds: dict[str, Counter[str]] = {}
+    for tally in tallies:
+        for verb, done in tally.deeds.items():
+            deeds.setdefault(verb, Counter()).update(done)
+    numbers = [n for tally in tallies for n in (tally.first, tally.last) if n >= 0]
+    effects = (effect for tally in tallies for effect in tally.effects)
+    return Tally(min(numbers, default=-1), max(numbers, default=-1), deeds, tuple(effects))
+
+
+def tally_lines(tally: Tally) -> Iterator[Line]:
+    """The lines of turns without entries: their work, and what must not be repeated."""
+    label = f"[{tally.first}-{tally.last}] "
+    told = [
+        f"{verb} {', '.join(map(_times, sorted(done.items(), key=lambda item: -item[1])))}"
+        for verb in VERBS
+        if (done := tally.deeds.get(verb))
+    ]
+    if told:
+        text = "; ".join(told)
+        yield from versions((-2, 0), label, text, _TALLY_CHARS, (_TALLY_WANT, 2.0))
+    if tally.effects:
+        text = f"{label}done, do not repeat: {'; '.join(tally.effects)}"
+        yield Line((-2, 1), _TALLY_WANT, text)
+
+
+def _most(done: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """The most frequent names of `done` with their times, in its order."""
+    most = sorted(done, key=lambda name: -done[name])[:_MOST_NAMES]
+    yield from ((name, times) for name, times in done.items() if name in most)
+
+
+def _times(item: tuple[str, int]) -> str:
+    return item[0] if item[1] == 1 else f"{item[0]} x{item[1]}"
