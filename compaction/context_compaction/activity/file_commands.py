@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
 from context_compaction.activity.git_commands import Git, git_effects
+from context_compaction.activity.outline import is_test
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_edits import LineEdit, sed_edits
 from context_compaction.activity.shell_words import pipelines, placed, program_of, redirections
@@ -496,7 +497,8 @@ def _run(names: Sequence[str], code: str | None, folder: str | None) -> Iterator
     if _INSTALLS.search(" ".join(names[:2])):
         yield MayChange(_MANIFESTS)
     script = placed(names[0], folder) if names and "." in names[0] else None
-    if script:
+    # Tests write what they need, and none of what they test.
+    if script and not is_test(script):
         yield Runs(script)
 
 

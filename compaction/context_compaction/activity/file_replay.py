@@ -73,8 +73,8 @@ _OUTSIDE = re.compile(r"^Note: (\S+) was modified, either by the user or by a li
 _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
 # Before the reason for a doubt, in the note of a file that is put back.
-UNSURE = "unsure: "
-_COMMAND_CHARS = 30
+UNSURE = "unsure"
+_COMMAND_CHARS = 60
 _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 # So many lines that begin with numbers in order are numbered by the tool.
 _TELLING_LINES = 3
@@ -275,7 +275,7 @@ class _Replay:
                 case _:
                     self._did(at, effect, reason, succeeded=is_done)
         if shell.rewrote_files(output):
-            self._may_change(at, shell.MayChange(), reason)
+            self._rewrote(at, reason)
         for file in self._files.values() if is_guess else ():
             if file.settled_at == at:
                 file.doubted(at, "a command that changed it may have run in another folder")
@@ -292,24 +292,6 @@ class _Replay:
                 self._deleted(at, path, reason, succeeded=succeeded)
             case shell.MayChange():
                 self._may_change(at, effect, reason)
-            case _:
-                self._scripted(at, effect, reason, succeeded=succeeded)
-
-    def _deleted(self, at: int, path: str, reason: str, *, succeeded: bool) -> None:
-        """Delete a file, or a folder with its content."""
-        found = self._matching(path)
-        if not found and "*" not in path:
-            found = [self._file(self._seen(path))]
-        for file in found:
-            if succeeded:
-                self._change(at, file.path, change.Deletes(file.path))
-            else:
-                file.doubted(at, reason)
-
-    def _scripted(
-        self, at: int, effect: shell.CommandEffect, reason: str, *, succeeded: bool
-    ) -> None:
-        match effect:
             case shell.Runs(path):
                 script = self._files.get(self._seen(path))
                 rows = script.rows if script else None
@@ -323,6 +305,17 @@ class _Replay:
                 self._moved(at, effect, reason, succeeded=succeeded)
             case _:
                 pass
+
+    def _deleted(self, at: int, path: str, reason: str, *, succeeded: bool) -> None:
+        """Delete a file, or a folder with its content."""
+        found = self._matching(path)
+        if not found and "*" not in path:
+            found = [self._file(self._seen(path))]
+        for file in found:
+            if succeeded:
+                self._change(at, file.path, change.Deletes(file.path))
+            else:
+                file.doubted(at, reason)
 
     def _by_git(self, at: int, done: Git, reason: str, output: str, *, succeeded: bool) -> None:
         """Follow git: it recorded the state of files, or restored another."""
@@ -474,6 +467,12 @@ class _Replay:
         for path, file in self._files.items():
             if effect.concerns(path) and file.settled_at != at:
                 file.doubted(at, reason)
+
+    def _rewrote(self, at: int, reason: str) -> None:
+        """A formatter has changed files by itself: such as were changed here."""
+        for path, file in self._files.items():
+            if file.writes and self._is_inside(path):
+                file.doubted(at, reason.replace("changed", "reformatted", 1))
 
     def _printed(
         self, at: int, call: ToolCall, path: str, start: int | None, count: int | None, text: str

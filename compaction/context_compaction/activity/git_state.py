@@ -78,6 +78,10 @@ class GitState:
                 if done.paths or done.has_all:
                     self._add([f for f in files if done.paths or f.path in self.index])
                 self.head |= self.index
+                for file in files:
+                    state = self.head.get(file.path)
+                    if state is not None and file.state.has_text_of(state):
+                        file.touched = []
             case _:
                 self.forget()
 

@@ -44,9 +44,10 @@ class ReplayedFile:
         writes: How often it was written or edited.
         doubt: Why `text` may be wrong all the same: what may have changed it since; "" if nothing.
         doubt_at: Position of the message that raised the doubt.
+        agreed_at: The last message that showed a part as it was known, or changed such a one.
         lost: Why the whole is not known any more; "" where it never was, or still is.
         lost_at: Position of the message that lost it.
-        touched: First and last line of what was changed last, newest first.
+        touched: First and last line of what was changed since the last commit, newest first.
         is_deleted: Whether it was deleted.
         last_text: Where the whole is not known any more, the one that was, with the changes since
             that could be made to it.
@@ -71,6 +72,7 @@ class ReplayedFile:
     is_deleted: bool = False
     last_text: str | None = None
     missed: tuple[int, ...] = ()
+    agreed_at: int = -1
 
     @property
     def is_sure(self) -> bool:
@@ -134,6 +136,7 @@ class KnownFile:
     # The text that was known as a whole last, and the changes since that are not in it.
     stale: list[str] | None = None
     missed: list[int] = field(default_factory=list[int])
+    agreed_at: int = -1
     settled_at: int = -1  # the message that says for certain what it is since
 
     @property
@@ -169,6 +172,7 @@ class KnownFile:
             self.is_deleted,
             None if rows is not None or self.stale is None else "\n".join(self.stale),
             tuple(self.missed),
+            self.agreed_at,
         )
 
     @property
@@ -216,6 +220,8 @@ class KnownFile:
         if self.is_deleted or not self.agrees(start, rows, ends=shown.is_to_end):
             self.lose(at, "a read shows another text than it had before")
             self.is_deleted = False
+        elif self.segments:
+            self.agreed_at = at
         if self.rows is not None:
             return
         if not self.segments:
@@ -346,6 +352,7 @@ class KnownFile:
         if before is None:
             self.see(at, rows, is_exact=True)
             return
+        self.agreed_at = at
         first = next(
             (n for n, (old, new) in enumerate(zip(before, rows, strict=False)) if old != new),
             min(len(before), len(rows)),
@@ -388,6 +395,7 @@ class KnownFile:
             self.lose(at, f"the old text of an edit {what}")
             return
         self.edits += 1
+        self.agreed_at = at if found else self.agreed_at
         for n in reversed([n for n, count in enumerate(counts) if count]):
             self._replace_in(n, made.old, made.new)
 
@@ -430,6 +438,7 @@ class KnownFile:
             self._touch(found + 1, len(hunk.old), len(hunk.new))
             position = found + len(hunk.new)
             self.edits += 1
+            self.agreed_at = at
         self.segments, self.end = [(1, [*lines, ""])], len(lines) + 1
 
     def _patch_parts(self, at: int, made: change.Patches) -> None:

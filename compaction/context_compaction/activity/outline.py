@@ -6,7 +6,7 @@ grammars that are kept well fetch them over the network.
 
 import ast
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from posixpath import splitext
 
@@ -39,11 +39,14 @@ _TEST = re.compile(
 # What is named as code: `in backquotes`, called(), snake_case or camelCase.
 _NAMED = re.compile(
     r"`([^`\n]{1,80})`|\b([A-Za-z_]\w{2,60})\("
-    r"|\b(\w{0,40}[A-Za-z]_[A-Za-z]\w{0,40}|[a-z]{1,40}[A-Z]\w{1,40})\b"
+    r"|\b(\w{0,40}[A-Za-z]_[A-Za-z]\w{0,40}|[a-z]{1,40}[A-Z]\w{1,40})\b(?!\.[a-z]{1,4}\b)"
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAME_ENDS = re.compile(r"[(=<:]")
 _VALUE = re.compile(r"\s*(?:\[|[\"']?[\w$.-]+[\"']?\s*[:=]\s*[\"'\d\[{tfn-])")
+_DOCSTRING = re.compile(r"\s*[rRuU]?(\"{3}|'{3})")
+_LINES_AROUND = 3
+_FUNCTION_LINES = 60
 _DATA_SHARE = 0.8
 _DONE = "xX-✓"
 _HEADING = re.compile(r"^#{1,6} \S")
@@ -78,22 +81,61 @@ def names_of_code(said: str) -> frozenset[str]:
     return frozenset(word for text in found for word in _WORD.findall(text))
 
 
-def named_parts(text: str, path: str, names: Set[str]) -> Iterator[tuple[str, int, int]]:
-    """Of the functions in `text` that are among `names` the name, the first and the last line."""
-    if splitext(path)[1].lower() in _PROSE or not names:
-        return
+def functions(text: str, path: str) -> list[tuple[str, int, int]]:
+    """The functions in `text`: name, first and last line, with what decorates them."""
+    if splitext(path)[1].lower() in _PROSE:
+        return []
+    found: list[tuple[str, int, int]] = []
     rows = _rows(text, path)
     lines = text.split("\n")
     for at, (number, row) in enumerate(rows):
         head = _WORD.findall(_NAME_ENDS.split(row, maxsplit=1)[0])
-        if "(" not in row or not head or head[-1] not in names:
+        if "(" not in row or not head:
             continue
         indent = len(row) - len(row.lstrip())
         after = (n for n, other in rows[at + 1 :] if len(other) - len(other.lstrip()) <= indent)
-        stop = next(after, len(lines) + 1) - 1
-        while stop > number and not lines[stop - 1].strip():
+        start, stop = number, next(after, len(lines) + 1) - 1
+        while start > 1 and lines[start - 2].lstrip().startswith("@"):
+            start -= 1
+        while stop > number and (not (last := lines[stop - 1].strip()) or last.startswith("@")):
             stop -= 1
-        yield head[-1], number, stop
+        found.append((head[-1], start, stop))
+    return found
+
+
+def part_around(text: str, path: str, first: int, last: int) -> tuple[int, int]:
+    """First and last line of the functions that the lines from `first` to `last` belong to.
+
+    Where there are none, or very long ones, a few lines around.
+    """
+    defined = functions(text, path)
+    touched = [(start, stop) for _, start, stop in defined if start <= last and first <= stop]
+    start = min([first, *(start for start, _ in touched)])
+    stop = max([last, *(stop for _, stop in touched)])
+    if touched and stop - start < _FUNCTION_LINES:
+        return start, stop
+    return max(1, first - _LINES_AROUND), min(text.count("\n") + 1, last + _LINES_AROUND)
+
+
+def without_documentation(rows: Sequence[str]) -> list[str]:
+    """The lines of Python functions, of whose docstrings only the first line with words."""
+    kept: list[str] = []
+    quote = told = ""
+    for row in rows:
+        if quote:
+            told = told or row.partition(quote)[0].strip()
+            if quote in row:
+                kept[-1] += f"{told} […]{quote}"
+                quote = ""
+            continue
+        kept.append(row)
+        opened = _DOCSTRING.match(row)
+        if opened and kept[-2:-1] and kept[-2].rstrip().endswith(":"):
+            told = row[opened.end() :].strip()
+            if opened[1] not in told:
+                quote = opened[1]
+                kept[-1] = row[: opened.end()]
+    return kept if not quote else list(rows)
 
 
 @lru_cache(maxsize=64)  # a compaction asks for the same ones again and again

@@ -19,9 +19,8 @@ Stage: TypeAlias = Literal["clear", "fold", "replace", "restore"]
 
 
 # What a file is to the work: a text that steers it (a plan, notes), one that it goes on with, one
-# that it has just read, one that it changed earlier, or one beside it: in a temporary folder, or
-# outside of where all others lie.
-FileUse: TypeAlias = Literal["steering", "work", "read", "earlier", "aside"]
+# that is named for what comes next, one that it has just read, or one that it changed earlier.
+FileUse: TypeAlias = Literal["steering", "work", "named", "read", "earlier"]
 
 
 @dataclass(frozen=True, slots=True)

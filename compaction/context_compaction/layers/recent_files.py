@@ -5,20 +5,34 @@ Files that are in work, or that steer it, are restored before others once histor
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.file_replay import UNSURE
 from context_compaction.activity.known_file import ReplayedFile
-from context_compaction.activity.outline import is_test, named_parts, names_of_code
+from context_compaction.activity.outline import (
+    functions,
+    is_test,
+    names_of_code,
+    part_around,
+    without_documentation,
+)
 from context_compaction.activity.read_state import FileState
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, FileUse
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Message, Messages, Text, tool_calls
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    Text,
+    ToolResult,
+    tool_calls,
+)
 from context_compaction.messages.speakers import user_texts
+from context_compaction.messages.tool_results import result_text
 
 CHANGED = "changed on disk since it was last read here"
 NOT_AT_HAND = "not known as a whole"
@@ -34,9 +48,9 @@ _TELLING_REQUESTS = 3
 # A plan is wanted whole, where code has an outline: so much of it comes back at any target.
 STEERING_TOKENS = 3_000
 _STEERING_CHARS = 4 * STEERING_TOKENS
-_WANTED: tuple[FileUse, ...] = ("steering", "work", "read", "earlier", "aside")
-BY_NAME: tuple[FileUse, ...] = ("earlier", "aside")
+_WANTED: tuple[FileUse, ...] = ("steering", "work", "named", "read", "earlier")
 _STEM_CHARS = 5
+_MENTIONED_LINES = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,7 @@ class RecentFile:
         shown_at: Position of the last message from which on all of it is contained; -1: none.
         note: Why `seen_text` may not be what it is now, or why there is none; "" where it is.
         is_sure: Whether nothing in the conversation can have changed it otherwise.
-        touched: First and last line of what was changed last, newest first.
+        touched: First and last line of what was changed since the last commit, newest first.
         use: What it is to the work.
         named: First and last line of the functions that the newest words name.
     """
@@ -70,18 +84,22 @@ def recent_files(
     replayed: Mapping[str, ReplayedFile],
     kinds: Sequence[str] = ("read", "write", "edit"),
     messages: Messages = (),
+    seqs: Sequence[int] = (),
 ) -> list[RecentFile]:
     """Files that were used, by priority; `not_shown` returns those that a cut removes.
 
-    First texts that steer the work, then what is in work: what was changed since the request under
-    which anything was changed last, or is named in the text since the newest one. Then what was
-    read since, then what was changed earlier and is restored by name alone, and what lies beside
-    the work. What was only read earlier is left out. Of each the newest first.
+    First texts that steer the work, then what is in work: what was changed since the last commit,
+    under the request under which anything was changed last. Then what is named for the next step,
+    what was read since, and what was changed earlier, which is seldom restored. What was only read
+    earlier is left out, and so is what lies in a temporary folder or outside of where all others
+    do. Of each the newest first.
 
     Args:
         replayed: The files as the calls leave them.
         kinds: What counts as use. A change always makes older content stale.
         messages: The conversation, for what is in work; without it all is.
+        seqs: For each position of the list their numbers in the transcript; without it none is
+            told.
     """
     counts_changes = "write" in kinds or "edit" in kinds
     used = [
@@ -91,14 +109,15 @@ def recent_files(
     ]
     if not counts_changes:
         used.sort(key=lambda file: -file.read_at)
-        return [_recent(file, "read") for file in used]
+        return [_recent(file, "read", _Work(), {}) for file in used]
     folder = work_folder([file.path for file in used])
     inside = [file for file in used if _is_inside(file.path, folder)]
     work = _Work.of(messages, inside)
     found: list[tuple[ReplayedFile, FileUse]]
     found = [(file, use) for file in used if (use := _use_of(file, folder, work))]
     found.sort(key=lambda item: (_WANTED.index(item[1]), *_rank(*item)))
-    return [_recent(file, use, work.named.get(file.path, ())) for file, use in found]
+    numbers = {at: seqs[m.index] for at, m in enumerate(messages) if seqs and m.index is not None}
+    return [_recent(file, use, work, numbers) for file, use in found]
 
 
 def _rank(file: ReplayedFile, use: FileUse) -> tuple[float, int]:
@@ -122,8 +141,8 @@ class _Work:
         said: What is next: the newest request, how the agent's last text ends, and the open items
             of the plan.
         told: The newest requests, which may tell the agent what to read.
-        named: By path first and last line of the functions that `said` names. A name is that of
-            the file used last which defines it.
+        named: By path first and last line of the functions that the newest words, an open
+            failure and the open items of the plan name.
     """
 
     since: int = -1
@@ -145,27 +164,72 @@ class _Work:
         last_at = changed_at if changed_at >= 0 else max((f.used_at for f in files), default=-1)
         since = max((at for at in requests if at < last_at), default=-1)
         asked = [text for at in requests[-_TELLING_REQUESTS:] for text in user_texts(messages[at])]
-        spoken = [text for text in map(_spoken, messages[requests[-1] :]) if text.strip()]
-        open_items = (
+        request = "\n".join(user_texts(messages[requests[-1]]))
+        spoken = [text.rstrip() for text in map(_spoken, messages) if text.strip()]
+        # What the agent said before the request is what a short one answers.
+        closing = spoken[-1] if spoken else ""
+        planned = "\n".join(
             match[0]
             for file in files
             if _is_steering(file)
             for match in _OPEN_TASK.finditer(_text_of_last(file))
         )
-        said = "\n".join((
-            *user_texts(messages[requests[-1]]),
-            *(text.rstrip().rpartition("\n\n")[2] for text in spoken[-1:]),
-            *open_items,
-        ))
-        named: dict[str, list[tuple[int, int]]] = {}
-        names = names_of_code(said)
-        for file in sorted(files, key=lambda file: -file.used_at):
-            is_code = file.text is not None and not is_test(file.path)
-            found = [*named_parts(file.text or "", file.path, names)] if is_code else []
-            names -= {name for name, _, _ in found}
-            named[file.path] = [(start, stop) for _, start, stop in found]
+        failure = _open_failure(messages[requests[-1] :])
+        next_step = "\n".join((request, closing.rpartition("\n\n")[2], failure))
+        named = _named_in(
+            files,
+            names_of_code(next_step),
+            names_of_code(f"{closing}\n{planned}"),
+        )
+        for file in files:
+            named[file.path] = [*_places(next_step, file), *named.get(file.path, ())]
+        said = f"{next_step}\n{planned}"
         told = "\n".join(asked)
         return cls(since, requests[-1], _committed_at(messages), said, told, named)
+
+    def is_open(self, file: ReplayedFile) -> bool:
+        """Whether the last change of `file` is part of the current work and not committed."""
+        return file.changed_at > max(self.since, self.committed)
+
+
+def _named_in(
+    files: Sequence[ReplayedFile], next_names: Set[str], other_names: Set[str]
+) -> dict[str, list[tuple[int, int]]]:
+    """By path first and last line of the functions named, each in the file used last.
+
+    A long one that is no part of the next step was only mentioned.
+    """
+    named: dict[str, list[tuple[int, int]]] = {}
+    left = {*next_names, *other_names}
+    for file in sorted(files, key=lambda file: -file.used_at):
+        defined = functions(file.text, file.path) if left and file.text is not None else []
+        rows = (file.text or "").split("\n")
+        found = [part for part in defined if part[0] in left]
+        left -= {name for name, _, _ in found}
+        named[file.path] = [
+            (start, stop)
+            for name, start, stop in sorted(found, key=lambda part: part[0] not in next_names)
+            if name in next_names
+            or len(without_documentation(rows[start - 1 : stop])) <= _MENTIONED_LINES
+        ]
+    return named
+
+
+def _places(said: str, file: ReplayedFile) -> list[tuple[int, int]]:
+    """First and last line of what lies at the lines of `file` that `said` names ("a.py:12")."""
+    if file.text is None:
+        return []
+    name = re.escape(posixpath.basename(file.path))
+    lines = {int(line) for line in re.findall(rf'\b{name}(?:", line |[:(])(\d{{1,6}})\b', said)}
+    last = file.text.count("\n") + 1
+    return [part_around(file.text, file.path, at, at) for at in sorted(lines) if at <= last]
+
+
+def _open_failure(messages: Messages) -> str:
+    """The lines that name errors in the newest results; "" where all is well."""
+    results = ([b for b in m.blocks if isinstance(b, ToolResult)] for m in reversed(messages))
+    newest = next(filter(None, results), list[ToolResult]())
+    return "\n".join(error_lines(result_text(result)) for result in newest)
 
 
 def _spoken(message: Message) -> str:
@@ -174,16 +238,16 @@ def _spoken(message: Message) -> str:
 
 
 def _committed_at(messages: Messages) -> int:
-    """Position of the last call that commits; -1 where there is none."""
-    return next(
-        (
-            at
-            for at in range(len(messages) - 1, -1, -1)
-            for call in tool_calls(messages[at])
-            if (command := classify(call).command) and _COMMIT.search(command)
-        ),
-        -1,
-    )
+    """Position of the last result of a call that commits; -1 where there is none."""
+    answered: dict[str, int] = {}
+    for at in range(len(messages) - 1, -1, -1):
+        for block in messages[at].blocks:
+            if isinstance(block, ToolResult):
+                answered.setdefault(block.call_id, at)
+        for call in tool_calls(messages[at]):
+            if (command := classify(call).command) and _COMMIT.search(command):
+                return answered.get(call.call_id, at)
+    return -1
 
 
 def _names(said: str, path: str) -> bool:
@@ -198,19 +262,20 @@ def _names(said: str, path: str) -> bool:
 
 def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
     """The role of `file` in the work; None for one that is not restored."""
-    is_named = _names(work.said, file.path)
     if is_scratch(file.path, folder) or not _is_inside(file.path, folder):
-        return "aside" if is_named or _is_steering(file) else None
+        return None
     # What the user tells the agent to read steers the work, too.
     is_prose = file.path.lower().endswith(_PROSE)
     if _is_steering(file) or (is_prose and file.reads and _names(work.told, file.path)):
         return "steering"
     is_spoken_of = file.is_changed and bool(work.named.get(file.path))
-    if is_named or is_spoken_of or file.changed_at > max(work.since, work.committed):
+    if work.is_open(file):
         return "work"
+    if is_spoken_of or _names(work.said, file.path):
+        return "named"
     # Documentation that was looked up for an earlier request has told what it had to.
-    used_at = file.read_at if is_prose else max(file.read_at, file.changed_at)
-    if used_at > (work.newest if is_prose else work.since) and not is_test(file.path):
+    is_read = file.read_at > max(file.changed_at, work.newest if is_prose else work.since)
+    if is_read and not is_test(file.path):
         return "read"
     return "earlier" if file.is_changed and file.text is not None else None
 
@@ -220,20 +285,28 @@ def _is_inside(path: str, folder: str) -> bool:
     return path.startswith(folder) if folder else is_relative
 
 
-def _recent(file: ReplayedFile, use: FileUse, named: Sequence[tuple[int, int]] = ()) -> RecentFile:
-    text, note = file.text, file.lost or NOT_AT_HAND
-    if file.text is not None:
-        note = f"{UNSURE}{file.doubt}" if file.doubt else ""
-    elif file.last_text is not None:
-        text = file.last_text
-        missed = len(file.missed)
-        since = "1 change since is" if missed == 1 else f"{missed} changes since are"
-        note = f"{UNSURE}{file.lost}; {since} not in it"
+def _recent(
+    file: ReplayedFile, use: FileUse, work: _Work, numbers: Mapping[int, int]
+) -> RecentFile:
+    text = file.text
+    is_doubted = file.doubt_at > file.agreed_at
+    note = f"{UNSURE}{_since(file.doubt_at, numbers)}: {file.doubt}" if is_doubted else ""
+    if text is None:
+        note = file.lost or NOT_AT_HAND
+        if file.last_text is not None and use == "steering":
+            # Code of an older state beside newer code misleads.
+            text = file.last_text
+            missed = ", ".join(f"[{numbers[at]}]" for at in file.missed if at in numbers)
+            note = f"{UNSURE}: without the last changes{missed and f', {missed}'}"
     shown_at = -1 if file.text is None else file.seen_at
     return RecentFile(
-        file.path, text, file.used_at, shown_at, _plain(note), file.is_sure, file.touched, use,
-        tuple(named),
+        file.path, text, file.used_at, shown_at, _plain(note), file.is_sure,
+        file.touched if work.is_open(file) else (), use, tuple(work.named.get(file.path, ())),
     )  # fmt: skip
+
+
+def _since(at: int, numbers: Mapping[int, int]) -> str:
+    return f" since [{numbers[at]}]" if at in numbers else ""
 
 
 def _plain(note: str) -> str:
@@ -258,7 +331,7 @@ def _is_steering(file: ReplayedFile) -> bool:
 
 def with_text(files: Sequence[RecentFile]) -> list[RecentFile]:
     """Those of `files` that are restored with their text, where known, not by name alone."""
-    return [file for file in files if file.use not in BY_NAME]
+    return [file for file in files if file.use != "earlier"]
 
 
 def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:

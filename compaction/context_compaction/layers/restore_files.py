@@ -8,21 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from context_compaction.activity.file_replay import UNSURE
 from context_compaction.activity.outline import (
     is_data,
     is_test,
     outline,
+    part_around,
+    without_documentation,
 )
 from context_compaction.layers.base import FileText
-from context_compaction.layers.recent_files import BY_NAME, STEERING_TOKENS, RecentFile
+from context_compaction.layers.recent_files import STEERING_TOKENS, RecentFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import Messages, make_message
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
-_LINES_AROUND = 3
 _TOUCHED_PARTS = 3
 # What a line of a plan or a specification says stands at its beginning, the reasons behind it.
 _CUT_ROWS_CHARS = (300, 200, 140, 100, 70)
@@ -65,7 +65,6 @@ def restore_files(
     while chosen:
         texts = [part for _, action, part in chosen if action != "named"]
         names = [part for _, action, part in chosen if action == "named"]
-        texts = _noted_once(texts, [files[n].note for n, _, _ in chosen])
         message = make_message("user", placeholders.restored_files(texts, names))
         if count.message(message) <= room_tokens:
             edits = tuple(
@@ -75,17 +74,6 @@ def restore_files(
             return Step((*messages[:at], message, *messages[at:]), edits)
         chosen.pop()
     return Step(messages)
-
-
-def _noted_once(texts: Sequence[str], notes: Sequence[str]) -> list[str]:
-    """`texts`, in which a reason for doubt stands once, and is only named where it holds again."""
-    told: set[str] = set()
-    shown: list[str] = []
-    for text, note in zip(texts, notes, strict=False):
-        again = bool(note) and note in told
-        shown.append(text.replace(note, UNSURE.split(":")[0], 1) if again else text)
-        told.add(note)
-    return shown
 
 
 # Which file, how it comes back, and its text.
@@ -100,7 +88,7 @@ def _chosen(
     *,
     is_filled: bool,
 ) -> list[_Chosen]:
-    """What is restored of `files`, by priority; those without their text last, by name.
+    """What is restored of `files`, by priority; wanted ones without their text last, by name.
 
     First what steers the work, whole, and the outline of what is in work; then as much more
     of each as its share of the room allows. Where the room is to be filled, what is in work
@@ -109,7 +97,7 @@ def _chosen(
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
     texts_of = [(n, file) for n, file in enumerate(files) if file.text is not None]
-    wanted = [(n, file) for n, file in texts_of if file.use not in BY_NAME]
+    wanted = [(n, file) for n, file in texts_of if file.use != "earlier"]
     wanted = wanted[: settings.restore_files]
     work = [(n, file) for n, file in wanted if file.use == "work"]
     # What was changed earlier is seldom asked for: it comes where room is of no account.
@@ -139,7 +127,8 @@ def _chosen(
     for n, file in enumerate(files):
         name = _name_of(file, count)
         more_tokens = count.text(f", {name}")
-        if n not in chosen and len(named) < _NAMES and more_tokens <= left_tokens:
+        is_wanted = n not in chosen and file.use != "earlier" and len(named) < _NAMES
+        if is_wanted and more_tokens <= left_tokens:
             named.append((n, "named", name))
             left_tokens -= more_tokens
     return [*texts, *named]
@@ -193,8 +182,11 @@ def _forms(
 ) -> Iterator[tuple[str, str]]:
     """The forms in which `file` may be restored, the fullest first: whole, or as an outline.
 
-    Above its share of the room most of it was not touched, and an outline contains enough.
+    Above its share of the room most of it was not touched, and an outline contains enough, as it
+    does of one that is only named.
     """
+    if file.use == "named":
+        return
     share_tokens = min(most_tokens, max(room.share_tokens, _SMALL_FILE_TOKENS))
     outlined = _outlined(file, count, share_tokens)
     is_whole = file.use == "steering" or not outlined
@@ -206,7 +198,7 @@ def _whole_in_part(
     file: FileText, count: MessageCounter, most_tokens: int, room: _Room
 ) -> Iterator[tuple[str, str]]:
     """`file` whole, where it leaves most of the room to the others."""
-    if not file.named:
+    if not file.named and file.use == "work":
         yield from _whole(file, count, max(most_tokens, room.left_tokens) // _LARGE_PART)
 
 
@@ -281,18 +273,19 @@ def _cut_rows(text: str, count: MessageCounter, max_tokens: int) -> str:
 
 def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:
     """The parts of `file` that are spoken of or were changed last, as many as fit."""
-    rows = (file.text or "").split("\n")
+    text = file.text or ""
+    rows = text.split("\n")
     parts: list[str] = []
     shown: list[range] = []
     touched = [
-        (start - _LINES_AROUND, stop + _LINES_AROUND, ", changed last")
-        for start, stop in file.touched[:_TOUCHED_PARTS]
+        (*part_around(text, file.path, *span), ", changed last")
+        for span in file.touched[:_TOUCHED_PARTS]
     ]
     for start, stop, why in (*((*span, "") for span in file.named), *touched):
         span = range(max(1, start), min(len(rows), stop) + 1)
         if any(span.start < other.stop and other.start < span.stop for other in shown):
             continue
-        passage = "\n".join(rows[span.start - 1 : span.stop - 1]).rstrip()
+        passage = "\n".join(without_documentation(rows[span.start - 1 : span.stop - 1])).rstrip()
         part = f"{_PART}{span.start}-{span.stop - 1}{why}:\n{passage}"
         if (more_tokens := count.text(part) + 1) <= left_tokens:
             parts.append(part)

@@ -513,7 +513,7 @@ def _with_least_cleared(
 def _room_beside(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> int:
     """Tokens left beside the summary at its largest and the files that `plan` must put back."""
     files = [
-        replace(file, text=None) if file.use == "earlier" else file
+        replace(file, text=None) if file.use in ("named", "earlier") else file
         for file in files_for(earlier_calls, plan)
     ]
     is_bare = not files and plan.cut is not None
@@ -552,7 +552,9 @@ def _files_to_restore(context: CompactionContext) -> list[RecentFile]:
     """Files that may be put back after some cut."""
     if not context.policy.restores_files:
         return []
-    return recent_files(context.replayed(), context.settings.restore_kinds, context.messages)
+    return recent_files(
+        context.replayed(), context.settings.restore_kinds, context.messages, context.seqs
+    )
 
 
 def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> int:

@@ -188,7 +188,9 @@ def earlier_calls_of(
             context.messages, context.seqs, known.earlier, count=context.count, settings=settings
         )
     if plan.cut is not None and context.policy.restores_files:
-        recent = recent_files(context.replayed(), settings.restore_kinds, context.messages)
+        recent = recent_files(
+            context.replayed(), settings.restore_kinds, context.messages, context.seqs
+        )
     return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
 
 

@@ -9,7 +9,7 @@ from context_compaction.file_access import DiskFile, roots_of
 from context_compaction.formats import render
 from context_compaction.formats.convert import convert
 from context_compaction.layers.base import FileText
-from context_compaction.layers.recent_files import not_shown, recent_files
+from context_compaction.layers.recent_files import RecentFile, not_shown, recent_files
 from context_compaction.layers.restore_files import restore_files
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Text
@@ -17,6 +17,8 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
 from context_compaction.settings import Settings
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.converted import PROVIDER_FORMATS
 from tests.support.json_types import Json
@@ -68,7 +70,7 @@ def test_at_most_five_come_back_most_wanted_first() -> None:
     step = restored([FileText(f"{n}.py", "x = 1") for n in range(9)])
     whole = [edit.note for edit in step.edits if edit.action == "restored"]
     assert whole == ["0.py", "1.py", "2.py", "3.py", "4.py"]
-    assert text_of(step).splitlines()[-2].count("(1 lines, ") == 4
+    assert text_of(step).splitlines()[-2].count("(1 lines, ") == 4  # no more are named
 
 
 def test_a_file_above_five_thousand_tokens_that_defines_nothing_comes_back_as_its_name() -> None:
@@ -84,7 +86,7 @@ def test_a_file_above_its_size_comes_back_as_its_outline_with_what_was_changed_l
     assert [edit.action for edit in step.edits] == ["outlined"]
     assert "Outline of: big.py (1800 lines)\n" in said
     assert "1: def f0(a: int) -> str\n3: def f1(a: int) -> str\n" in said
-    assert "Lines 399-405, changed last:\ndef f199(a: int) -> str:\n    return 199 * a\n" in said
+    assert "Lines 401-402, changed last:\ndef f200(a: int) -> str:\n    return 200 * a\n" in said
     assert COUNT.text(said) < 5_200
 
 
@@ -94,13 +96,11 @@ def test_a_plan_comes_back_whole_where_code_comes_back_as_its_outline() -> None:
     files = [
         FileText("PLAN.md", plan, use="steering"),
         FileText("big.py", code, use="work"),
-        FileText("/tmp/probe.py", code, use="aside"),
     ]
     step = restored(files, restore_file_tokens=600)
     assert [(edit.note, edit.action) for edit in step.edits] == [
         ("PLAN.md", "restored"),
         ("big.py", "outlined"),
-        ("/tmp/probe.py", "named"),
     ]
     assert plan in text_of(step)
 
@@ -148,7 +148,7 @@ def test_what_was_committed_is_settled_and_what_the_user_told_to_read_is_not() -
         "README.md": "steering",
         "AGENTS.md": "steering",
         "open.py": "work",
-        "done.py": "read",
+        "done.py": "earlier",
     }
 
 
@@ -164,7 +164,7 @@ def test_a_named_room_is_filled_with_what_is_in_work_and_then_with_what_was_chan
             messages, count=COUNT, settings=Settings(restore_file_tokens=600), files=files, at=1,
             limit_tokens=4_000, is_filled=is_filled,
         )  # fmt: skip
-        wanted = ["restored", "restored"] if is_filled else ["outlined", "named"]
+        wanted = ["restored", "restored"] if is_filled else ["outlined"]
         assert [edit.action for edit in step.edits] == wanted
 
 
@@ -203,41 +203,175 @@ def test_what_steers_and_what_is_in_work_comes_back_and_scratch_does_not() -> No
     assert [(file.path.removeprefix("/home/me/"), file.use) for file in files] == [
         ("app/PLAN.md", "steering"),
         ("app/src/y.py", "work"),
-        ("app/src/named.py", "work"),
         ("app/tests/y.py", "work"),
+        ("app/src/named.py", "named"),
         ("app/src/v.py", "read"),
         ("app/src/z.py", "read"),
         ("app/src/x.py", "earlier"),
     ]
 
 
-def test_what_is_only_named_says_what_it_would_cost_to_read() -> None:
-    then = FileText("then.py", "x = 1\n" * 76, use="earlier")
-    files = [FileText("now.py", "x = 1\n", use="work"), then]
+def test_a_wanted_file_without_room_says_what_it_would_cost_to_read_and_no_other_is_named() -> None:
+    files = [
+        FileText("now.py", "x = 1\n", use="work"),
+        FileText("large.py", "x = 1\n" * 4_000, use="work"),
+        FileText("then.py", "x = 1\n" * 76, use="earlier"),
+    ]
     said = text_of(restored(files, restore_total_tokens=3_000))
-    size = COUNT.text("x = 1\n" * 76)
-    assert f"not put back: then.py (76 lines, {size} tokens)" in said
+    size = COUNT.text("x = 1\n" * 4_000)
+    assert f"not put back: large.py (4000 lines, {size:,} tokens)\n" in said
+    assert "then.py" not in said
 
 
 def test_what_was_changed_earlier_comes_back_where_room_is_of_no_account() -> None:
     files = [FileText(f"{n}.py", "x = 1\n" * 900, use="earlier") for n in range(9)]
     actions = [edit.action for edit in restored(files).edits]
-    assert (actions.count("restored"), actions.count("named")) == (5, 4)
-    tight = restored(files, restore_total_tokens=5_000).edits
-    assert {edit.action for edit in tight} == {"named"}
+    assert actions == ["restored"] * 5
+    assert restored(files, restore_total_tokens=5_000).edits == ()
 
 
-def test_a_text_that_was_lost_comes_back_as_it_was_known_last_with_a_word_on_it() -> None:
+@pytest.mark.parametrize("path", ["spec.md", "spec.py"])
+def test_of_a_text_that_was_lost_a_plan_comes_back_as_it_was_and_code_does_not(path: str) -> None:
     messages = read([
         user("go"),
-        *answered("a", "Write", "ok", file_path="spec.md", content="# Spec\n\n- one\n"),
-        *answered("b", "Edit", "ok", file_path="spec.md", old_string="- six", new_string="- 6"),
-        *answered("c", "Edit", "ok", file_path="spec.md", old_string="- one", new_string="- 1"),
+        *answered("a", "Write", "ok", file_path=path, content="# Spec\n\n- one\n"),
+        *answered("b", "Edit", "ok", file_path=path, old_string="- six", new_string="- 6"),
+        *answered("c", "Edit", "ok", file_path=path, old_string="- one", new_string="- 1"),
+    ])
+    seqs = range(100, 100 + len(messages))
+    [file] = recent_files(replay_files(messages), messages=messages, seqs=seqs)
+    if path == "spec.md":
+        assert (file.seen_text, file.use) == ("# Spec\n\n- 1\n", "steering")
+        assert file.note == "unsure: without the last changes, [104]"
+    else:
+        assert (file.seen_text, file.note) == (None, "the old text of an edit is not there")
+
+
+def of_work(*parts: list[Json], last: str = "I go on.") -> dict[str, RecentFile]:
+    payload = [user("go"), *(message for part in parts for message in part), assistant(last)]
+    messages = read(payload)
+    found = recent_files(replay_files(messages), messages=messages, seqs=range(len(messages)))
+    return {file.path: file for file in found}
+
+
+WRITTEN = answered("w", "Write", "ok", file_path="a.py", content="one\ntwo\n")
+SWITCHED = answered("s", "Bash", "", command="git checkout -q v1")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        answered("l", "Edit", "updated", file_path="a.py", old_string="one", new_string="1"),
+        answered("l", "Read", "     2\ttwo", file_path="a.py", offset=2, limit=1),
+        answered("l", "Bash", "", command="sed -i 's/two/2/' a.py"),
+    ],
+)
+def test_a_doubt_is_told_with_its_message_until_the_file_is_found_as_it_was(
+    later: list[Json],
+) -> None:
+    assert of_work(WRITTEN, SWITCHED)["a.py"].note == (
+        "unsure since [4]: perhaps changed by git checkout -q v1"
+    )
+    assert of_work(WRITTEN, SWITCHED, later)["a.py"].note == ""
+    assert of_work(WRITTEN, later, SWITCHED)["a.py"].note.startswith("unsure since [6]")
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("git commit -qam x; git tag v2; git push -q origin v2", ""),
+        ("git stash list; git show HEAD:b.py; git log -1", ""),
+        ("git commit -m x", "biome check --write .\nChecked 196 files in 109ms. Fixed 2 files."),
+    ],
+)
+def test_a_text_that_was_only_read_is_not_doubted_for_what_git_does_elsewhere(
+    command: str, output: str
+) -> None:
+    seen = answered("r", "Read", "# How to release\n", file_path="AGENTS.md")
+    assert of_work(seen, answered("g", "Bash", output, command=command))["AGENTS.md"].note == ""
+
+
+@given(steps=st.lists(st.sampled_from(["x", "y", "commit"]), min_size=1, max_size=6))
+def test_what_a_commit_has_taken_is_no_work_though_one_command_did_both(steps: list[str]) -> None:
+    """Files are changed by the very command that commits them, as agents like to do."""
+    lines_of = {"x": "sed -i 's/a/a b/' x.py", "y": "sed -i 's/a/a b/' y.py",
+                "commit": "git add -A && git commit -qm next"}  # fmt: skip
+    begun = [
+        part
+        for name in "xy"
+        for part in answered(name, "Write", "ok", file_path=f"{name}.py", content="a\n")
+    ]
+    commit = answered("c", "Bash", "", command=lines_of["commit"])
+    done = answered("d", "Bash", "", command=" && ".join(lines_of[step] for step in steps))
+    files = of_work(begun, commit, done)
+    last = max((n for n, step in enumerate(steps) if step == "commit"), default=-1)
+    for name in "xy":
+        is_open = name in steps[last + 1 :]
+        if last < 0 or not is_open:
+            assert files[f"{name}.py"].use == ("work" if is_open else "earlier")
+            assert bool(files[f"{name}.py"].touched) == is_open
+
+
+NAMES = ("get", "table", "clear_cache", "truncate", "dropTable")
+AS_CODE = ("`{}`", "{}()", "db.{}(name)", "`Table.{}`", "{}(")
+
+
+@given(
+    coded=st.dictionaries(st.sampled_from(NAMES), st.sampled_from(AS_CODE), max_size=3),
+    spoken=st.sets(st.sampled_from(NAMES[:2])),
+    place=st.sampled_from(["request", "closing", "plan"]),
+)
+def test_functions_come_back_that_are_named_as_code_and_none_for_a_word_of_prose(
+    coded: dict[str, str], spoken: set[str], place: str
+) -> None:
+    said = " and ".join([*(coded[name].format(name) for name in coded), *spoken, "the rest"])
+    code = "".join(f"def {name}(a):\n    return {n} * a\n\n" for n, name in enumerate(NAMES))
+    plan = f"- [x] one\n- [ ] mend {said if place == 'plan' else 'it'}\n"
+    messages = read([
+        user("go"),
+        *answered("p", "Write", "ok", file_path="PLAN.md", content=plan),
+        *answered("a", "Write", "ok", file_path="big.py", content=code),
+        assistant(f"Next I mend {said}.\n\nThen I stop." if place == "closing" else "Done."),
+        user(f"Mend {said}." if place == "request" else "yes"),
+    ])
+    files = recent_files(replay_files(messages), messages=messages)
+    [named] = [file.named for file in files if file.path == "big.py"]
+    wanted = {3 * NAMES.index(name) + 1 for name in coded}
+    assert {start for start, _ in named} == wanted
+
+
+@pytest.mark.parametrize(
+    ("request_", "wanted"),
+    [("See big.py:41 please.", ((40, 41),)), ('File "/x/big.py", line 44', ((43, 44),)),
+     ("big.py(2,15): error", ((1, 2),)), ("notbig.py:41, big.py:9999", ())],
+)  # fmt: skip
+def test_a_line_that_is_named_comes_back_with_its_function(
+    request_: str, wanted: tuple[tuple[int, int], ...]
+) -> None:
+    body = "".join(f"def f{n}(a):\n    return {n} * a\n\n" for n in range(90))
+    messages = read([
+        *of_request("go", answered("a", "Write", "ok", file_path="/x/big.py", content=body)),
+        user(request_),
     ])
     [file] = recent_files(replay_files(messages), messages=messages)
-    assert (file.seen_text, file.use) == ("# Spec\n\n- 1\n", "steering")
-    assert file.note == (
-        "unsure: the old text of an edit is not there; 1 change since is not in it"
+    assert file.named == wanted
+
+
+def of_request(said: str, calls: list[Json]) -> list[Json]:
+    return [user(said), *calls, assistant("Done.")]
+
+
+def test_of_the_documentation_of_a_part_its_first_line_comes_back() -> None:
+    function = (
+        'def f(a: int) -> int:\n    """\n    Twice a.\n\n    Args:\n        a: What.\n    """\n'
+        "    text = '''\n    kept\n    '''\n    return 2 * a\n"
+    )
+    text = function + "\n" + "x = 1\n" * 2_000
+    file = FileText("a.py", text, use="work", named=((1, 11),))
+    said = text_of(restored([file], restore_file_tokens=600))
+    assert said.partition("Lines 1-11:\n")[2].startswith(
+        'def f(a: int) -> int:\n    """Twice a. […]"""\n'
+        "    text = '''\n    kept\n    '''\n    return 2 * a\n"
     )
 
 
@@ -268,7 +402,7 @@ def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> 
     ])
     found = not_shown(recent_files(replay_files(messages)), first_kept=9)
     assert [(file.path, file.seen_text) for file in found] == [
-        ("b.py", "text of b"),
+        ("b.py", None),
         ("c.py", "text of c"),
     ]
     assert "the old text of an edit is not there" in found[0].note
