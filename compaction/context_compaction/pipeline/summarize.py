@@ -340,14 +340,16 @@ def grounding_source(context: CompactionContext, record: OriginalMessages) -> ch
     user_texts = (*_requests(context), *context.pins.texts, context.request.instructions)
     lost = read_previous(record.lost)
     # What stays may be named as well, and so may what an earlier summary named.
-    named = {number for number in context.seqs if number >= 0}
-    named.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.lost}")))
+    numbers = {number for number in context.seqs if number >= 0}
+    numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.lost}")))
+    numbers.update(number for number in (*lost.numbers, *record.numbers) if number is not None)
+    replaced = set(map(id, record.messages))
     return check.source_of(
         (*lost.messages, *record.messages),
         user_texts=user_texts,
         previous=record.earlier,
-        numbers=(*lost.numbers, *record.numbers) if record.numbers else (),
-        other_numbers=named,
+        beside=tuple(message for message in context.messages if id(message) not in replaced),
+        numbers=numbers,
     )
 
 

@@ -7,6 +7,7 @@ import anyio
 import pytest
 from context_compaction import CompactRequest, ModelAnswer, ModelPrompt, ModelUsage, SummaryError
 from context_compaction.formats import parse
+from context_compaction.messages.model import Message, Text, ToolResult
 from context_compaction.pipeline.compact import compact
 from context_compaction.summarizers.llm.check import draft_of, source_of
 from context_compaction.summarizers.llm.language import language_of, speaker_language
@@ -62,7 +63,19 @@ def test_a_summary_under_english_headings_in_the_users_language_is_not_foreign(
         assert draft_of(text, source).is_foreign is (other != language), other
 
 
-SOURCE = source_of(parse(story(), format="anthropic"), user_texts=["Keep the 小数 rounding rule"])
+REFUSED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
+    " a file edit, the new_string was NOT written to the file). To tell you how to proceed, the"
+    " user said:\nI did it myself, leave the hook alone"
+)
+SOURCE = source_of(
+    (
+        *parse(story(), format="anthropic"),
+        Message("user", (ToolResult("toolu_9", (Text(REFUSED),), is_error=True),)),
+    ),
+    user_texts=["Keep the 小数 rounding rule"],
+    beside=(Message("assistant", (Text("The PR is Clearer rounding params everywhere."),)),),
+)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +92,12 @@ SOURCE = source_of(parse(story(), format="anthropic"), user_texts=["Keep the 小
         '- The assistant called Read with "billing/module_3.py".',
         '- It is called "round half" here.',
         "- The user's rule: 'Never touch the table legacy_totals'",
+        '- „Keep the 小数 rounding rule" [0]; Ausnahme: „Find out why the invoices" [2].',
+        '- `grep "a` failed as the user saw; a pattern with a stray `"` finds nothing at all.',
+        '- Asked by the user; the tool printed "total_3_7 = round_half_even(price_7 * 10,".',
+        '- Committed by the user as "round_half_even(price_7 * 10, 0.005)".',
+        '- A title that stays in sight: "Clearer rounding params everywhere".',
+        '- The user refused and said: "I did it myself, leave the hook alone".',
     ],
 )
 def test_what_was_said_may_be_quoted(line: str) -> None:
@@ -117,8 +136,7 @@ def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
 
 NUMBERED = source_of(
     parse(story(), format="anthropic"),
-    numbers=range(100, 100 + len(story())),
-    other_numbers=[7, 400],
+    numbers=[7, *range(100, 100 + len(story())), 400],
 )
 
 
@@ -132,14 +150,14 @@ NUMBERED = source_of(
         ("- It was said so before [7], and stays in sight [400].", None),
         ("- `rows[99]` stays as it is, and so does rows[3].", None),
         ("- There is no such message [99].", "- There is no such message."),
-        ("- Module 5 reads billing/module_5.py [101].", "- Module 5 reads billing/module_5.py."),
         ("- [901] Module 5 is read [121].", "- Module 5 is read [121]."),
-        ("- billing/module_5.py [121, 100-102]", "- billing/module_5.py [121]"),
+        ("- billing/module_5.py [121, 100-901]", "- billing/module_5.py [121]"),
         ("- billing/module_0.py [100 and 900]", "- billing/module_0.py [100]"),
-        ('- User: "Go on with module 4, please." [104]', '- User: "Go on with module 4, please."'),
+        ("- Read backwards [110-105].", "- Read backwards."),
+        ("- Cured by `git read-tree HEAD` [101, 115]; see metadata.json [108].", None),
     ],
 )  # fmt: skip
-def test_a_number_stands_where_what_its_line_names_is_said(line: str, expected: str | None) -> None:
+def test_a_number_that_no_message_has_is_taken_out(line: str, expected: str | None) -> None:
     draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", NUMBERED)
     assert draft.text == f"## Facts\n{expected or line}\n## Next step\nGo on."
     assert draft.misnumbered == (() if expected is None else (line,))

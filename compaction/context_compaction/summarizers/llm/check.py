@@ -35,7 +35,7 @@ from context_compaction.summarizers.llm.quotations import (
     without_false_quotations,
     without_quotations,
 )
-from context_compaction.summarizers.llm.references import NumberedTexts, without_false_numbers
+from context_compaction.summarizers.llm.references import without_false_numbers
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -52,6 +52,10 @@ _REFUSAL = re.compile(
     r"|es tut mir leid|к сожалению|извините)",
     re.IGNORECASE,
 )
+# Claude Code's words for a call that the user refuses; the user's own words follow.
+_REFUSED_CALL = re.compile(
+    r"The user doesn't want to (?:proceed with|take) this.{0,400}?the user said:\s*(.+)", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,13 @@ class GroundingSource:
             the user's), and those of anybody.
         salient: Names that a summary should contain.
         language: English name of the user's language; None where it is not plain.
-        numbered: The messages that may be named by number; none where numbers are not checked.
+        numbers: The messages that may be named by number; none where numbers are not checked.
     """
 
     said: SpokenText
     salient: tuple[Salient, ...]
     language: str | None
-    numbered: NumberedTexts
+    numbers: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +100,8 @@ def source_of(
     *,
     user_texts: Sequence[str] = (),
     previous: str = "",
-    numbers: Sequence[int | None] = (),
-    other_numbers: Collection[int] = (),
+    beside: Messages = (),
+    numbers: Collection[int] = (),
 ) -> GroundingSource:
     """The texts, names and numbers of the record that drafts are checked against.
 
@@ -105,22 +109,16 @@ def source_of(
         messages: The record.
         user_texts: The user's texts beside it: of what stays, pinned text, instructions.
         previous: The text of the previous summary.
-        numbers: The number of each of `messages` in the transcript; without them no number that a
-            summary names is checked.
-        other_numbers: Numbers of other messages that a summary may name.
+        beside: The messages that stay: they may be quoted too.
+        numbers: Those of all messages that a summary may name; without them none is checked.
     """
     requests = [text for message in messages if (text := user_text(message))]
-    user = "\n".join((*requests, *user_texts, previous))
-    anybody = "\n".join((user, *_other_texts(messages)))
+    refusals = _said_in_refusing((*messages, *beside))
+    user = "\n".join((*requests, *refusals, *user_texts, previous))
+    anybody = "\n".join((user, *_other_texts((*messages, *beside))))
     said = SpokenText(folded(user), folded(anybody))
     language = speaker_language((*requests, *user_texts))
-    told = {
-        number: "\n".join(_texts_of(message)).lower()
-        for number, message in zip(numbers, messages, strict=bool(numbers))
-        if number is not None
-    }
-    numbered = NumberedTexts(told, frozenset(other_numbers).difference(told))
-    return GroundingSource(said, salient_in(messages), language, numbered)
+    return GroundingSource(said, salient_in(messages), language, frozenset(numbers))
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
@@ -145,7 +143,7 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
     if needs_headings and not has_headings(text):
         raise SummaryError(f"What was written has not the form of a summary: {one_line(text)}")
     kept, removed = without_false_quotations(text, source.said)
-    kept, misnumbered = without_false_numbers(kept, source.numbered)
+    kept, misnumbered = without_false_numbers(kept, source.numbers)
     if not _has_content(kept):
         raise SummaryError("Nothing of what was written can be found in the record")
     # Our headings are English, and quotations are the user's.
@@ -179,15 +177,20 @@ def _has_content(text: str) -> bool:
     return any(not _EMPTY_LINE.match(line) for line in lines)
 
 
+def _said_in_refusing(messages: Messages) -> Iterator[str]:
+    """The words of the user that a host hands over as the result of a call that they refused."""
+    for message in messages:
+        for block in message.blocks:
+            if not isinstance(block, ToolResult) or not block.is_error:
+                continue
+            if found := _REFUSED_CALL.match(text_of(block.content)):
+                yield found[1]
+
+
 def _other_texts(messages: Messages) -> Iterator[str]:
     for message in messages:
         yield from (text for author, text in passages(message) if author != "user")
         yield from _tool_texts(message)
-
-
-def _texts_of(message: Message) -> Iterator[str]:
-    yield from (text for _, text in passages(message))
-    yield from _tool_texts(message)
 
 
 def _tool_texts(message: Message) -> Iterator[str]:
