@@ -110,11 +110,19 @@ class BoundedProtocol(H11Protocol):
         super().connection_made(transport)
         self._since = self.loop.time()
         self._watch()
-        if len(self.connections) > _max_connections():
+        if len(self.connections) <= _max_connections():
+            return
+        # One that was closed in this turn of the loop is lost in the next: without asking, all that
+        # come at once would close the same one.
+        peers = [
+            peer
+            for peer in self.connections
+            if isinstance(peer, BoundedProtocol) and not peer.transport.is_closing()
+        ]
+        if len(peers) > _max_connections():
             # Whoever waits longest for the rest of a request makes room: half-open connections
             # shut nobody out. Where all are being answered, it is the one that came last.
             self.logger.warning("Too many connections: one was closed unanswered.")
-            peers = [peer for peer in self.connections if isinstance(peer, BoundedProtocol)]
             min(peers, key=BoundedProtocol._rank).transport.abort()
 
     def _rank(self) -> tuple[bool, float]:

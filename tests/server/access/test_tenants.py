@@ -336,7 +336,7 @@ uploads = st.sampled_from([
         reads, searches, compactions, persists, resources, completions, pages, posts, uploads
     )
 )
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_somebody_elses_answers_as_what_never_was(served: Served, ask: Ask) -> None:
     number = next(_numbers)
     digest = sha256(b"%d" % number).hexdigest()
