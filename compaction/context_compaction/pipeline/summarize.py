@@ -56,7 +56,6 @@ from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.parse import RECORD_TITLE, read_previous
 from context_compaction.summarizers.llm import check, host
-from context_compaction.summarizers.llm.language import speaker_language
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
     PROSE_SHARE,
@@ -308,7 +307,6 @@ def job_of(
         kept_numbers=tuple(number_of(context, message) for message in kept),
         pinned=tuple(_pin_told(context, plan, pin) for pin in context.pins.candidates),
         instructions=context.request.instructions,
-        language=speaker_language(_requests(context)),
         is_turn_prefix=is_prefix,
         outline=context.settings.summary_outline,
         too_long=context.settings.summary_too_long,

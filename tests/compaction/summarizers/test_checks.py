@@ -1,4 +1,4 @@
-"""A model's text is held against the record: language, quotations, what must not be missing."""
+"""A model's text is held against the record: quotations, and numbers of messages."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,6 @@ from context_compaction.formats import parse
 from context_compaction.messages.model import Message, Text, ToolResult
 from context_compaction.pipeline.compact import compact
 from context_compaction.summarizers.llm.check import draft_of, source_of
-from context_compaction.summarizers.llm.language import language_of, speaker_language
 from context_compaction.summarizers.llm.model import TellChars
 from context_compaction.summarizers.llm.prompt import escaped
 from hypothesis import HealthCheck, Phase, given, settings
@@ -19,49 +18,8 @@ from hypothesis import strategies as st
 from tests.support.json_types import Json
 from tests.support.promises import temporary_archive
 from tests.support.provider_rules import problems
-from tests.support.story import GOAL, RULE, SUMMARY, code, story
+from tests.support.story import GOAL, RULE, SUMMARY, story
 from tests.support.strategies import FORMATS, conversations, hostile_conversations
-
-SENTENCES = {
-    "English": "Please find out why the invoices of March are wrong and tell me what you do.",
-    "German": "Bitte finde heraus, warum die Rechnungen im März falsch sind, und sag mir, was du "
-    "an der Rundung änderst. Die Tabelle ist nicht zu ändern, das ist mit den Prüfern vereinbart.",
-    "Spanish": "Averigua por qué las facturas de marzo están mal y dime lo que cambias en el "
-    "código. No toques la tabla de los totales, que es la que leen los auditores del banco.",
-    "French": "Trouve pourquoi les factures de mars sont fausses et dis-moi ce que tu changes dans "
-    "le code. Ne touche pas à la table des totaux, que les auditeurs lisent pour le contrôle.",
-    "Russian": "Выясни, почему счета за март округлены неверно, и скажи, что ты изменишь.",
-    "Chinese": "请查明三月份的发票为什么四舍五入错误，并告诉我你改了什么。不要改动审计员读取的表。",
-    "Japanese": "三月の請求書の丸めが間違っている理由を調べて、何を変えたか教えてください。",
-    "Korean": "삼월 송장의 반올림이 왜 틀렸는지 알아내고 무엇을 바꾸었는지 알려 주세요.",
-}
-
-
-@pytest.mark.parametrize("language", SENTENCES)
-def test_a_language_is_recognised_even_beside_code(language: str) -> None:
-    text = SENTENCES[language]
-    assert language_of(text) == language
-    assert speaker_language([f"{text}\n```\n{code(1, 200)}\n```"]) == language
-    assert speaker_language([text, "ok", f"{text}\n{code(1, 300)}"]) == language
-
-
-@pytest.mark.parametrize("text", ["", "ok", "git status", code(1, 50), "INV-4711 billing/round.py"])
-def test_code_and_short_texts_have_no_language(text: str) -> None:
-    assert language_of(text) is None
-
-
-@pytest.mark.parametrize("language", SENTENCES)
-def test_a_summary_under_english_headings_in_the_users_language_is_not_foreign(
-    language: str,
-) -> None:
-    said = SENTENCES[language]
-    source = source_of(parse([{"role": "user", "content": said}], format="anthropic"))
-    own = f"## Goal and latest request\n{said}\n## Decisions and why\n(none)\n## Next step\n{said}"
-    assert not draft_of(own, source).is_foreign
-    for other, words in SENTENCES.items():
-        text = f'## Goal and latest request\n"{said}"\n## Next step\n{words}'
-        assert draft_of(text, source).is_foreign is (other != language), other
-
 
 REFUSED = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
@@ -165,26 +123,6 @@ def test_a_number_that_no_message_has_is_taken_out(line: str, expected: str | No
 
 def test_without_numbers_of_the_record_none_is_checked() -> None:
     assert "[999]" in draft_of("## Facts\n- a [999]\n## Next step\nGo on.", SOURCE).text
-
-
-def test_what_the_user_named_and_what_failed_must_not_be_missing() -> None:
-    failed: Json = {"type": "tool_result", "tool_use_id": "c", "is_error": True}
-    failed["content"] = "compiling\nerror: missing column tax_rate"
-    messages: list[Json] = [
-        {"role": "user", "content": "Use port 8443 and config/prod.toml, as a follow-up."},
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_use", "id": "c", "name": "Bash", "input": {}}],
-        },
-        {"role": "user", "content": [failed]},
-        *({"role": "assistant", "content": f"{n}: I look at parse_total again."} for n in range(3)),
-    ]
-    source = source_of(parse(messages, format="anthropic"))
-    names = [item.name for item in source.salient]
-    assert names == ["8443", "config/prod.toml", "tax_rate", "parse_total"]
-    assert source.salient[0].line == "user: Use port 8443 and config/prod.toml, as a follow-up."
-    draft = draft_of("## Facts\nport 8443, tax_rate\n## Next step\nGo on.", source)
-    assert [item.name for item in draft.missing] == ["config/prod.toml", "parse_total"]
 
 
 @given(st.text())

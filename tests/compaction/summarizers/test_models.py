@@ -135,7 +135,7 @@ async def test_the_model_gets_escaped_data_and_no_thinking(archive: Archive) -> 
     assert "Ask {transcript} before &lt;/pinned&gt; deploying" in user
     assert user.count("</transcript>") == user.count("</focus>") == user.count("</pinned>") == 1
     assert 'from="tool"' in user
-    assert "English" in user.splitlines()[-1]
+    assert "the language in which the user writes" in user.splitlines()[-1]
     assert request["system"][0]["cache_control"] == {"type": "ephemeral"}
     assert "untrusted data" in request["system"][0]["text"]
     assert api.headers[0]["authorization"] == "Bearer test-key" or api.headers[0]["x-api-key"]
@@ -181,33 +181,25 @@ async def test_a_quotation_that_nobody_said_is_taken_out_and_reported(archive: A
     assert "go ahead and delete" in warning
 
 
-async def test_what_a_summary_lacks_is_asked_for_once(archive: Archive) -> None:
-    poor = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
-    result, api = await run(archive, always(Says(poor)))
-    assert len(api.requests) == 2
-    repair = api.requests[1]["messages"][0]["content"]
-    assert "<draft>" in repair
-    assert "INV-4711" in repair
-    assert "<transcript>" not in repair, "the record is not paid for twice"
-    assert result.receipt["model"]["was_repaired"]
+async def test_a_good_summary_is_asked_for_once_whatever_names_it_lacks(archive: Archive) -> None:
+    short = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
+    result, api = await run(archive, always(Says(short)))
+    assert len(api.requests) == 1
     assert result.receipt["writer"] == "anthropic"
     summary = result.summary or ""
     assert "INV-4711" in summary.partition("# From the record")[2], "the user's words follow"
-
-
-async def test_a_mended_summary_is_used_without_additions(archive: Archive) -> None:
-    poor = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
-    result, api = await run(archive, replies(Says(poor), Says(SUMMARY)))
-    assert len(api.requests) == 2
-    assert said_by_model(result)
-    assert not result.warnings
 
 
 async def test_an_overlong_summary_is_shortened_by_the_model(archive: Archive) -> None:
     long = SUMMARY + "\n".join(f"- also fact number {n} of the billing code" for n in range(600))
     result, api = await run(archive, replies(Says(long), Says(SUMMARY)))
     assert len(api.requests) == 2
+    repair = api.requests[1]["messages"][0]["content"]
+    assert "<draft>" in repair
+    assert "<transcript>" not in repair, "the record is not paid for twice"
+    assert result.receipt["model"]["was_repaired"]
     assert said_by_model(result)
+    assert not result.warnings
     assert "fact number" not in (result.summary or "")
 
 
@@ -221,18 +213,6 @@ async def test_a_summary_that_stays_too_long_or_cut_off_is_not_used(
     assert len(api.requests) == 2
     why = "longer than" if stop_reason == "end_turn" else "cut off"
     assert_extracts(result, why)
-
-
-async def test_a_summary_in_another_language_is_not_used(archive: Archive) -> None:
-    german = (
-        "## Goal and latest request\nDie Rechnungen des Monats sind falsch gerundet und das muss "
-        "behoben werden; der Assistent liest die Module INV-4711 mit billing/round.py.\n"
-        "## Next step\nDer Text für die Veröffentlichung wird geschrieben, und zwar auf Englisch, "
-        "mit dem Hinweis auf die Rundung von 0.005 und auf das Verbot.\n"
-    )
-    result, api = await run(archive, always(Says(german)))
-    assert "is not in English" in api.requests[1]["messages"][0]["content"]
-    assert_extracts(result, "not in English")
 
 
 @pytest.mark.parametrize(

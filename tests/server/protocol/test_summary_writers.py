@@ -164,8 +164,8 @@ async def test_the_clients_model_writes_in_both_eras(config: Config, era: Era) -
 
 
 async def test_repairs_are_asked_in_a_further_round(config: Config, era: Era) -> None:
-    poor = "## Goal and latest request\nInvoices.\n## Next step\nWrite the release note.\n"
-    sampler = Sampler(lambda user: SUMMARY if "<draft>" in user else poor)
+    long = SUMMARY + "\n".join(f"- also fact number {n} of the billing code" for n in range(600))
+    sampler = Sampler(lambda user: SUMMARY if "<draft>" in user else long)
     async with connect(config, era, sampling_callback=sampler) as client:
         wish = {**CALL, "summarizer": "sampling"}
         answer = answer_of(await client.call_tool("compact_messages", wish))

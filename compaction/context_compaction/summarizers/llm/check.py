@@ -1,9 +1,8 @@
 """Is what a model wrote a summary? And does it agree with the record?
 
-A model's text is never trusted: it may be empty, a refusal, an error message, longer than what it
-replaces, in another language, or quote what nobody said. What can be mended by leaving it out is
-left out; the rest is named, so that the model may write again or the deterministic writer takes
-over. Pure.
+A model's text is never trusted: it may be empty, a refusal, an error message, or quote what nobody
+said. What can be mended by leaving it out is left out; else the deterministic writer takes over.
+Pure.
 """
 
 import re
@@ -22,18 +21,10 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.speakers import passages, user_text
 from context_compaction.summarizers.extractive.parse import without_titles
-from context_compaction.summarizers.llm.language import language_of, speaker_language
-from context_compaction.summarizers.llm.must_mention import (
-    Salient,
-    missing_in,
-    one_line,
-    salient_in,
-)
 from context_compaction.summarizers.llm.quotations import (
     SpokenText,
     folded,
     without_false_quotations,
-    without_quotations,
 )
 from context_compaction.summarizers.llm.references import without_false_numbers
 
@@ -41,10 +32,10 @@ _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORE
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 _HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
-_HEADING_LINE = re.compile(r"^#{1,4} .*$", re.MULTILINE)
 _EMPTY_LINE = re.compile(r"^\W*(?:none|n/a|nothing)?\W*$", re.IGNORECASE)
 # A summary has eight headings, the first part of a turn four; an apology or an error has none.
 _MIN_HEADINGS = 2
+_SHOWN_CHARS = 200
 _REFUSAL = re.compile(
     r"\A\W*(?:i['’]?m sorry|i am sorry|sorry|unfortunately|i apologi[sz]e|i can(?:['’]t|not)\b"
     r"|i(?:['’]m| am) (?:unable|not able)|i won['’]t|as an ai\b|api error|error\b|type\W+error"
@@ -65,14 +56,10 @@ class GroundingSource:
     Attributes:
         said: The texts of the user (pinned text, instructions and the previous summary count as
             the user's), and those of anybody.
-        salient: Names that a summary should contain.
-        language: English name of the user's language; None where it is not plain.
         numbers: The messages that may be named by number; none where numbers are not checked.
     """
 
     said: SpokenText
-    salient: tuple[Salient, ...]
-    language: str | None
     numbers: frozenset[int]
 
 
@@ -84,15 +71,11 @@ class CheckedDraft:
         text: The text without thinking aloud and without quotations that nobody said.
         removed: The lines that were taken out for their quotations.
         misnumbered: The lines out of which numbers of messages were taken.
-        missing: Salient items that the text does not contain.
-        is_foreign: Whether the text is plainly in another language than the user's.
     """
 
     text: str
     removed: tuple[str, ...]
     misnumbered: tuple[str, ...]
-    missing: tuple[Salient, ...]
-    is_foreign: bool
 
 
 def source_of(
@@ -103,7 +86,7 @@ def source_of(
     beside: Messages = (),
     numbers: Collection[int] = (),
 ) -> GroundingSource:
-    """The texts, names and numbers of the record that drafts are checked against.
+    """The texts and numbers of the record that drafts are checked against.
 
     Args:
         messages: The record.
@@ -117,8 +100,7 @@ def source_of(
     user = "\n".join((*requests, *refusals, *user_texts, previous))
     anybody = "\n".join((user, *_other_texts((*messages, *beside))))
     said = SpokenText(folded(user), folded(anybody))
-    language = speaker_language((*requests, *user_texts))
-    return GroundingSource(said, salient_in(messages), language, frozenset(numbers))
+    return GroundingSource(said, frozenset(numbers))
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
@@ -139,17 +121,14 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
     if not text:
         raise SummaryError("Nothing was written")
     if is_refusal(text):
-        raise SummaryError(f"What was written is no summary but: {one_line(text)}")
+        raise SummaryError(f"What was written is no summary but: {_shown(text)}")
     if needs_headings and not has_headings(text):
-        raise SummaryError(f"What was written has not the form of a summary: {one_line(text)}")
+        raise SummaryError(f"What was written has not the form of a summary: {_shown(text)}")
     kept, removed = without_false_quotations(text, source.said)
     kept, misnumbered = without_false_numbers(kept, source.numbers)
     if not _has_content(kept):
         raise SummaryError("Nothing of what was written can be found in the record")
-    # Our headings are English, and quotations are the user's.
-    language = language_of(without_quotations(_HEADING_LINE.sub("", kept)))
-    is_foreign = None not in {language, source.language} and language != source.language
-    return CheckedDraft(kept, removed, misnumbered, missing_in(kept, source.salient), is_foreign)
+    return CheckedDraft(kept, removed, misnumbered)
 
 
 def cleaned(answer: str) -> str:
@@ -169,6 +148,11 @@ def has_headings(text: str) -> bool:
 def is_refusal(text: str) -> bool:
     """Whether `text` begins like an apology or an error message and has no headings."""
     return bool(_REFUSAL.match(text)) and not has_headings(text)
+
+
+def _shown(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= _SHOWN_CHARS else f"{flat[: _SHOWN_CHARS - 1]}…"
 
 
 def _has_content(text: str) -> bool:

@@ -18,8 +18,4 @@ def accept(
     tokens = count.text(draft.text)
     if tokens > max_tokens:
         raise SummaryError(f"It has {tokens} tokens where {max_tokens} fit: give a shorter one")
-    prose = finished(draft, "host")
-    if not draft.is_foreign:
-        return prose
-    warning = f"The summary is not in {source.language}, the language of the user."
-    return Prose(prose.text, (*prose.warnings, warning), prose.route, was_repaired=False)
+    return finished(draft, "host")

@@ -127,7 +127,6 @@ class SummaryJob:
         max_tokens: Most tokens of the prose.
         pinned: Texts that are kept verbatim beside it, each with when it was said.
         instructions: The subjects that the user wants weighed most.
-        language: English name of the user's language; None where it is not plain.
         is_turn_prefix: Whether it is the beginning of the running turn.
         outline: Which headings it has: "summary" or "nine_sections", a file of `prompts/`.
         too_long: How the record is made shorter for a model that it is too long for ...
@@ -144,7 +143,6 @@ class SummaryJob:
     kept_numbers: tuple[int | None, ...] = ()
     pinned: tuple[str, ...] = ()
     instructions: str = ""
-    language: str | None = None
     is_turn_prefix: bool = False
     outline: SummaryOutline = "summary"
     too_long: TooLongRule = "clip"
@@ -164,19 +162,10 @@ class PromptPart:
     call: ToolCall | None = None
 
 
-def repair_prompt(
-    assignment: SummaryJob, draft: str, problems: Sequence[str], lines: Sequence[str]
-) -> ModelPrompt:
-    """The request for a better draft. The record need not be read again: `lines` come from it."""
-    user = _filled(
-        "repair_request.md",
-        {
-            "draft": escaped(draft),
-            "problems": "\n".join(f"- {escaped(problem)}" for problem in problems),
-            "lines": "\n".join(f"- {escaped(line)}" for line in lines) or "(none)",
-            **_length_and_language(assignment),
-        },
-    )
+def repair_prompt(assignment: SummaryJob, draft: str, problem: str) -> ModelPrompt:
+    """The request for a shorter draft. The record need not be read again."""
+    values = {"draft": escaped(draft), "problem": problem, **_length(assignment)}
+    user = _filled("repair_request.md", values)
     return ModelPrompt(_system(assignment), user, assignment.max_tokens)
 
 
@@ -384,7 +373,7 @@ def _prompt(assignment: SummaryJob, record: str, previous: str, extracts: str) -
             "extracts": escaped(extracts) or "(none)",
             "transcript": record,
             "kept": render_messages(kept) or "(none)",
-            **_length_and_language(assignment),
+            **_length(assignment),
         },
     )
     return ModelPrompt(_system(assignment), user, assignment.max_tokens)
@@ -395,12 +384,10 @@ def _most_tokens(assignment: SummaryJob) -> int:
     return _MAX_ORIGINALS_TOKENS if is_original else _MAX_RECORD_TOKENS
 
 
-def _length_and_language(assignment: SummaryJob) -> dict[str, str]:
-    language = assignment.language
+def _length(assignment: SummaryJob) -> dict[str, str]:
     return {
         "max_tokens": str(assignment.max_tokens),
         "max_words": str(max(20, int(assignment.max_tokens / _TOKENS_PER_WORD))),
-        "language": f"The user writes in {language}: so do you." if language else "",
     }
 
 

@@ -64,11 +64,6 @@ def without_false_quotations(text: str, said: SpokenText) -> tuple[str, tuple[st
     return "\n".join(kept).strip(), tuple(removed)
 
 
-def without_quotations(text: str) -> str:
-    """`text` without anything in quotation marks: the writer's own words."""
-    return _QUOTATION.sub(" ", text)
-
-
 def folded(text: str) -> str:
     """`text` for comparison: letters and digits, small, with single spaces between them."""
     return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()

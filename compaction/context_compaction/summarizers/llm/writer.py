@@ -32,9 +32,6 @@ from context_compaction.tokens.counter import MessageCounter
 MIN_PROSE_TOKENS = 200
 # After "too long", so much of what was sent is tried next: never the same again.
 _SHRINK = 0.75
-# One repair round is worth its price when so many, and this part, of the salient items is missing.
-_MIN_MISSING = 3
-_MISSING_SHARE = 1 / 3
 # Models keep to a length only roughly; the summary has room for this, beside the machine's record.
 _LENGTH_TOLERANCE = 1.2
 
@@ -96,16 +93,13 @@ async def write_prose(
     """
     answer, route = await _first_answer(assignment, calls, count)
     draft = await to_thread.run_sync(check.draft_of, answer.text, source)
-    flaws = _flaws(draft, answer, assignment, source, count)
-    lacks = _lacks(draft, source)
-    if flaws or lacks:
+    flaw = _flaw(draft, answer, assignment, count)
+    if flaw:
         try:
-            draft = await _repaired(draft, [*flaws, *lacks], assignment, source, calls, count)
+            draft = await _rewritten(draft, flaw, assignment, source, calls, count)
         except SummaryError as error:
-            # A draft that only misses something is still a summary: the record beside it has more.
-            if flaws:
-                raise SummaryError(f"{flaws[0]}; writing again did not help: {error}") from error
-    return finished(draft, route, was_repaired=bool(flaws or lacks))
+            raise SummaryError(f"{flaw}; writing again did not help: {error}") from error
+    return finished(draft, route, was_repaired=bool(flaw))
 
 
 def finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
@@ -188,50 +182,32 @@ def _one_less(retries: int, error: PromptTooLongError) -> int:
     return retries - 1
 
 
-def _flaws(
-    draft: check.CheckedDraft,
-    answer: ModelAnswer,
-    assignment: SummaryJob,
-    source: check.GroundingSource,
-    count: MessageCounter,
-) -> list[str]:
-    """The reasons why a draft may not be used, as sentences for the model."""
-    flaws: list[str] = []
+def _flaw(
+    draft: check.CheckedDraft, answer: ModelAnswer, assignment: SummaryJob, count: MessageCounter
+) -> str:
+    """The reason why a draft may not be used, as a sentence for the model; "" for none."""
     if answer.is_cut_off:
-        flaws.append("The summary was cut off at its end because it is too long")
-    elif count.text(draft.text) > assignment.max_tokens * _LENGTH_TOLERANCE:
-        flaws.append(f"The summary is longer than the {assignment.max_tokens} tokens it may have")
-    if draft.is_foreign:
-        flaws.append(f"The summary is not in {source.language}, the language of the user")
-    return flaws
+        return "The summary was cut off at its end because it is too long"
+    if count.text(draft.text) > assignment.max_tokens * _LENGTH_TOLERANCE:
+        return f"The summary is longer than the {assignment.max_tokens} tokens it may have"
+    return ""
 
 
-def _lacks(draft: check.CheckedDraft, source: check.GroundingSource) -> list[str]:
-    """The names that a draft lacks, as a sentence, where many enough for another request."""
-    missing = len(draft.missing)
-    if missing < _MIN_MISSING or missing < len(source.salient) * _MISSING_SHARE:
-        return []
-    named = ", ".join(item.name for item in draft.missing)
-    return [f"It does not say what these are about: {named}"]
-
-
-async def _repaired(
+async def _rewritten(
     draft: check.CheckedDraft,
-    problems: Sequence[str],
+    flaw: str,
     assignment: SummaryJob,
     source: check.GroundingSource,
     calls: ModelCalls,
     count: MessageCounter,
 ) -> check.CheckedDraft:
-    """The draft of the one repair round.
+    """The draft of the one further round.
 
     Raises:
-        SummaryError: There is none, or it has flaws again.
+        SummaryError: There is none, or it has a flaw again.
     """
-    lines = [item.line for item in draft.missing]
-    answer = await calls.write(repair_prompt(assignment, draft.text, problems, lines))
+    answer = await calls.write(repair_prompt(assignment, draft.text, flaw))
     better = await to_thread.run_sync(check.draft_of, answer.text, source)
-    flaws = _flaws(better, answer, assignment, source, count)
-    if flaws:
-        raise SummaryError(flaws[0])
+    if again := _flaw(better, answer, assignment, count):
+        raise SummaryError(again)
     return replace(better, removed=tuple(dict.fromkeys((*draft.removed, *better.removed))))
