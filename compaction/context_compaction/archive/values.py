@@ -264,6 +264,8 @@ class Hit:
         offset_chars: Where the match begins in the message's text or in the output.
         size_chars: Of a message, its length.
         snippet_chars_before: How much of the snippet is before the match.
+        repeats: How many rows of its session, farther down the ranking, show the same passage and
+            are left out.
         next: The message that follows in the same history, where this one ends with a question;
             not for a pattern, whose matches are wanted by themselves.
     """
@@ -283,6 +285,7 @@ class Hit:
     head: str = ""
     next: "Hit | None" = None
     size_chars: int | None = None
+    repeats: int = 0
 
 
 @dataclass(frozen=True, slots=True)

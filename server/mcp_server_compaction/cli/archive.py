@@ -19,7 +19,6 @@ from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import ReadArguments, SearchArguments
 from mcp_server_compaction.protocol.searching import (
-    SnippetSizes,
     query_of,
     search_answer,
     unfound,
@@ -42,7 +41,7 @@ def run_search(given: Mapping[str, Any], config: Config, *, as_json: bool) -> No
         CompactionError: The query cannot be used, or the archive fails.
     """
     page = anyio.run(_search, given, config)
-    answer = search_answer(page, SnippetSizes(0, SNIPPET_CHARS, SNIPPET_CHARS))
+    answer = search_answer(page, [SNIPPET_CHARS] * len(page.hits))
     if as_json:
         say(json.dumps(answer.model_dump(mode="json", exclude_none=True), indent=1))
         return

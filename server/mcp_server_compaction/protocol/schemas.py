@@ -346,7 +346,7 @@ class HitAnswer(Answer):
     tool_name: str | None = None
     time: str
     line: int | None = None
-    offset_chars: int
+    offset_chars: int | None = Field(default=None, description="Of the match, if shown in part.")
     size_chars: int | None = Field(default=None, description="Of a message shown in part.")
     snippet: str
     note: str | None = Field(default=None, description="Of an edit: old or new, still there.")

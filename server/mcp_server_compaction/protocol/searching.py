@@ -1,7 +1,6 @@
 """From search arguments to the archive's query, and from a page of hits to an answer."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from context_compaction.archive import Hit, Query, SearchPage
@@ -20,6 +19,7 @@ MAX_TOOL_NAME_CHARS = 64
 MAX_TERMS_CHARS = 120
 
 _DATE_CHARS = len("2026-01-31")
+_MINUTE_CHARS = len("2026-01-31T14:30")
 
 
 def query_of(arguments: SearchArguments) -> Query:
@@ -49,26 +49,25 @@ def query_of(arguments: SearchArguments) -> Query:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SnippetSizes:
-    """What the snippets may count in characters: those of the `first` hits, and the others."""
-
-    first: int
-    first_chars: int
-    other_chars: int
-
-
 def search_answer(
-    page: SearchPage, sizes: SnippetSizes, marks: Mapping[int, str] | None = None
+    page: SearchPage,
+    passage_chars: Sequence[int],
+    marks: Mapping[int, str] | None = None,
+    branched: Collection[str] = (),
 ) -> SearchAnswer:
-    """A page of hits as the tool answers it; `marks` describes those that show an edit."""
+    """A page of hits as the tool answers it.
+
+    Args:
+        page: The hits.
+        passage_chars: What the passage of each may count.
+        marks: By position, what to know of a hit that shows an edit.
+        branched: The sessions of which a message's number alone names no history.
+    """
     told = marks or {}
     return SearchAnswer(
         hits=[
-            _passage_answer(hit, sizes.first_chars, told.get(n))
-            if n < sizes.first
-            else _hit_answer(hit, sizes.other_chars)
-            for n, hit in enumerate(page.hits)
+            _hit_answer(hit, max_chars, told.get(n), hit.session_id in branched)
+            for n, (hit, max_chars) in enumerate(zip(page.hits, passage_chars, strict=True))
         ],
         total=page.total,
         total_is_exact=page.total_is_exact,
@@ -77,36 +76,44 @@ def search_answer(
     )
 
 
-def _passage_answer(hit: Hit, max_chars: int, mark: str | None) -> HitAnswer:
-    """A hit that may answer by itself: with the size of what it is a part of, and `mark`."""
-    answer = _hit_answer(hit, max_chars)
-    is_part = hit.size_chars is not None and len(answer.snippet) < hit.size_chars
-    return answer.model_copy(
-        update={"note": mark, "size_chars": hit.size_chars if is_part else None}
-    )
-
-
-def _hit_answer(hit: Hit, max_snippet_chars: int) -> HitAnswer:
+def _hit_answer(hit: Hit, max_chars: int, mark: str | None, is_branched: bool) -> HitAnswer:
     from context_compaction.archive.snippets import passage_span
 
-    start, stop = passage_span(hit.snippet, hit.snippet_chars_before, max_snippet_chars)
+    start, stop = passage_span(hit.snippet, hit.snippet_chars_before, max_chars)
+    is_whole = hit.size_chars == stop - start
     return HitAnswer(
-        pointer=f"{hit.pointer}@{hit.head}" if hit.head else hit.pointer,
+        pointer=_pointer(hit, is_branched),
         session_id=hit.session_id if hit.kind == "output" else None,
         role=hit.role,
         tool_name=hit.tool_name and hit.tool_name[:MAX_TOOL_NAME_CHARS],
-        time=iso_time(hit.timestamp_seconds),
+        time=iso_time(hit.timestamp_seconds)[:_MINUTE_CHARS],
         line=hit.line,
-        offset_chars=hit.offset_chars,
+        offset_chars=None if is_whole else hit.offset_chars,
+        size_chars=None if is_whole else hit.size_chars,
         snippet=hit.snippet[start:stop],
-        next=_next_answer(hit.next, max_snippet_chars),
+        note=" ".join(filter(None, (mark, _repeated(hit.repeats)))) or None,
+        next=_next_answer(hit.next, max_chars, is_branched),
     )
 
 
-def _next_answer(hit: Hit | None, max_snippet_chars: int) -> NextAnswer | None:
+def _repeated(count: int) -> str:
+    return f"{count} more with the same text." if count else ""
+
+
+def _pointer(hit: Hit, is_branched: bool) -> str:
+    """The shortest that reads a hit: an output's id, or session and number of a message."""
+    if hit.kind == "output":
+        return hit.pointer
+    head = f"@{hit.head}" if is_branched and hit.head else ""
+    return f"transcript://{hit.session_id}/messages/{hit.seq}{head}"
+
+
+def _next_answer(hit: Hit | None, max_chars: int, is_branched: bool) -> NextAnswer | None:
     if hit is None:
         return None
-    return NextAnswer(pointer=hit.pointer, role=hit.role, snippet=hit.snippet[:max_snippet_chars])
+    return NextAnswer(
+        pointer=_pointer(hit, is_branched), role=hit.role, snippet=hit.snippet[:max_chars]
+    )
 
 
 def unfound(page: SearchPage) -> str:
@@ -140,7 +147,7 @@ def _note(page: SearchPage) -> str:
 def _seconds(name: str, text: str | None) -> float | None:
     """Unix time of an ISO 8601 date or time, or a month; UTC where no zone is given.
 
-    A bare date or month means its first moment, but for `until` its last.
+    A bare date, month or minute means its first moment, but for `until` its last.
     """
     if text is None:
         return None
@@ -156,6 +163,7 @@ def _seconds(name: str, text: str | None) -> float | None:
         ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    if name == "until" and len(text) <= _DATE_CHARS:
-        moment += timedelta(days=1, microseconds=-1)
+    if name == "until" and len(text) <= _MINUTE_CHARS:  # all of the day or minute
+        whole = timedelta(days=1) if len(text) <= _DATE_CHARS else timedelta(minutes=1)
+        moment += whole - timedelta(microseconds=1)
     return moment.timestamp()

@@ -6,16 +6,15 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from context_compaction.archive import Hit
+from context_compaction.archive.snippets import PASSAGE_CHARS
 from context_compaction.errors import CompactionError
 from markupsafe import Markup, escape
 
 from mcp_server_compaction.protocol.arguments import parse_arguments
 from mcp_server_compaction.protocol.schemas import SearchArguments
-from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer, unfound
+from mcp_server_compaction.protocol.searching import query_of, search_answer, unfound
 from mcp_server_compaction.viewer.web import Page, Visit, failure
 
-# Passages are short enough to be shown as they are.
-_SIZES = SnippetSizes(50, 900, 900)
 _FIELDS = {"q": "query", "session": "session_id", "role": "role", "tool": "tool", "path": "path",
            "since": "since", "until": "until", "kind": "kind", "order": "order",
            "cursor": "cursor"}  # fmt: skip
@@ -38,7 +37,7 @@ async def search(visit: Visit) -> Page:
         page_of_failure = failure(error)
         shown_again = {"asked": shown, "hits": None, "problem": page_of_failure.document["error"]}
         return replace(page_of_failure, template="search.html", shown=shown_again)
-    answer = search_answer(page, _SIZES)
+    answer = search_answer(page, [PASSAGE_CHARS] * len(page.hits))
     more = None
     if answer.next_cursor:
         kept = {name: text for name, text in query.items() if name in _FIELDS}

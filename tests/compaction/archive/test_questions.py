@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
 
 import pytest
 from context_compaction import formats
@@ -9,15 +11,17 @@ from context_compaction.archive import Query, SearchPage
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.archive.local.search import fts_tables
 from context_compaction.archive.snippets import passage_span
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 
-async def _ask(folder: Path, texts: Sequence[str], query: str) -> SearchPage:
+async def _ask(
+    folder: Path, texts: Sequence[str], query: str, kind: Literal["words", "phrase"] = "words"
+) -> SearchPage:
     async with open_archive(folder / "archive", index_root=folder / "index") as archive:
         raws = [{"role": "user", "content": text} for text in texts]
         await archive.append("s", formats.parse(raws, format="anthropic"), format="anthropic")
-        return await archive.search(Query(query))
+        return await archive.search(Query(query, kind=kind))
 
 
 async def test_an_answer_is_found_by_the_words_of_the_question_before_it(tmp_path: Path) -> None:
@@ -38,6 +42,26 @@ async def test_a_small_word_of_the_question_tells_apart_what_is_alike(tmp_path: 
     talk = ["Before the deploy it rained.", "The deploy went out and then it rained."]
     page = await _ask(tmp_path, [*talk, *REMARKS], "what happened before the deploy")
     assert [hit.seq for hit in page.hits[:2]] == [0, 1]
+
+
+_LINES = st.lists(
+    st.lists(st.sampled_from(["harbour", "lock", "Kran7", "der", "is", "x_y"]), min_size=1),
+    min_size=1,
+    max_size=30,
+)
+
+
+@given(_LINES, st.data())
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_whatever_was_said_is_shown_for_its_exact_words_however_often_it_was_said(
+    tmp_path: Path, lines: list[list[str]], data: st.DataObject
+) -> None:
+    said = [" ".join(words) for words in lines]
+    wanted = data.draw(st.sampled_from(said))
+    with TemporaryDirectory(dir=tmp_path) as folder:
+        page = await _ask(Path(folder), said, wanted, kind="phrase")
+    assert any(wanted in hit.snippet for hit in page.hits)
+    assert page.next_cursor or sum(1 + hit.repeats for hit in page.hits) == page.total
 
 
 async def test_small_words_do_not_stand_for_the_words_that_matter(tmp_path: Path) -> None:

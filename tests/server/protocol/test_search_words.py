@@ -42,9 +42,7 @@ async def search(client: Client, query: str, **more: Any) -> Json:
 
 
 def seqs(answer: Json) -> list[int]:
-    return sorted(
-        int(hit["pointer"].partition("@")[0].rpartition("-")[2]) for hit in answer["hits"]
-    )
+    return sorted(int(hit["pointer"].rpartition("/")[2]) for hit in answer["hits"])
 
 
 @pytest.mark.parametrize("prefix", ["", "mcp__compaction__", "compaction_", "compaction."])
@@ -131,7 +129,7 @@ async def test_a_hit_that_ends_with_a_question_shows_the_answer_of_its_own_histo
         answer = await search(client, "Rotterdam")
     assert first["next"]["snippet"] == "Ostende."
     assert first["next"]["role"] == "user"
-    assert first["next"]["pointer"] == "transcript://s/messages/2-2"
+    assert first["next"]["pointer"].startswith("transcript://s/messages/2@")
     assert "next" not in last  # what was said after it in number stands in another branch
     assert "next" not in answer["hits"][0]
 
@@ -166,7 +164,7 @@ async def test_an_output_has_the_time_of_its_message(
         answer = answer_of(await client.call_tool("compact_messages", wish))
         hits = (await search(client, "needle_17", until="2025-03-02"))["hits"]
     assert answer["status"] == "compacted"
-    assert {hit["time"] for hit in hits} == {"2025-03-01T10:00:02+00:00"}
+    assert {hit["time"] for hit in hits} == {"2025-03-01T10:00"}
     assert any(hit["pointer"].startswith("o_") for hit in hits)
 
 
@@ -189,7 +187,22 @@ async def test_a_snippet_of_arguments_shows_the_words_where_they_stand_together(
         assert "the dark theme" in hit["snippet"]
     # Ten passages would not fit: the best stay, the others are cut around their matches.
     assert len(hits[0]["snippet"]) > 240
-    assert len(hits[-1]["snippet"]) < 120
+    assert len(hits[-1]["snippet"]) < 150
+
+
+async def test_equal_outputs_are_one_hit_and_leave_room_for_the_one_statement(
+    environment: dict[str, str],
+) -> None:
+    messages = [user("The deployment of harbour has a timeout of 40 s now, it was 15.")]
+    for n in range(60):
+        failed = "deployment of harbour: timeout\n" * 3
+        messages += call(n, "Bash", {"command": f"make deploy {n}"}, failed)
+    async with spawned(environment) as client:
+        await record(client, "s", messages)
+        answer = await search(client, "harbour deployment timeout", limit=4)
+    assert any("40 s" in hit["snippet"] for hit in answer["hits"])
+    (equal,) = (hit for hit in answer["hits"] if hit["role"] == "tool")
+    assert equal["note"] == "59 more with the same text."
 
 
 async def test_a_hit_in_an_edit_tells_old_from_new_and_whether_it_stands(

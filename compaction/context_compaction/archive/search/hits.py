@@ -80,25 +80,19 @@ class DocText:
 
 
 def grouped(
-    docs: Callable[[Sequence[int]], Sequence[R]], ids: Sequence[int], count: int
+    docs: Callable[[Sequence[int]], Sequence[R]], ids: Sequence[int], first: int
 ) -> Iterator[R]:
-    """The first `count` rows of `ids`: of any one output a few at most, of a message one.
+    """The rows of `ids`: of any one output a few at most, of a message one.
 
     Args:
         docs: Returns rows by their ids.
         ids: All rows, the best first.
-        count: How many are wanted.
+        first: How many are read at once to begin with; mostly no more are needed.
     """
     groups = Groups()
-    start, stop = 0, count  # mostly nothing is left out, and no more rows are needed
+    start, stop = 0, first
     while start < len(ids):
-        for doc in docs(ids[start:stop]):
-            if not groups.has_room(doc):
-                continue
-            yield doc
-            count -= 1
-            if not count:
-                return
+        yield from filter(groups.has_room, docs(ids[start:stop]))
         start, stop = stop, stop + _DOCS_A_READ
 
 

@@ -5,6 +5,7 @@ A query is never handed to an index as it is, so no text of a user is a syntax e
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from context_compaction.archive import History, Hit, Query, SearchPage
 from context_compaction.archive.cursors import decode_cursor, encode_cursor
@@ -18,6 +19,7 @@ from context_compaction.request import check_session_id
 
 MAX_LIMIT = 100
 MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
+MAX_REPEATS = 200  # of passages that are on the page already
 MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
 
 ROLES = ("user", "assistant", "system", "tool")
@@ -52,27 +54,35 @@ def words_page(
     if query.order == "relevance" and len(terms) == 1 and len(terms[0].runs) == 1:
         chosen = _varied(terms[0].runs[0], ranker, locator, rows.docs(ids[:READ_ROWS]))
         ids = [*chosen, *(doc_id for doc_id in ids if doc_id not in chosen)]
-    docs = list(grouped(rows.docs, ids, offset + query.limit + 1))
     is_prefix = all(term.is_prefix for term in terms)
     hits: list[Hit] = []
-    for doc in docs[offset : offset + query.limit]:
+    places: dict[tuple[str, str], int] = {}  # by session and passage, of the hit that shows it
+    has_more, stop = False, offset
+    for doc in islice(grouped(rows.docs, ids, offset + query.limit + 1), offset, None):
+        if len(hits) == query.limit or stop == offset + query.limit + MAX_REPEATS:
+            has_more = True
+            break
+        stop += 1
         content = ranker.read(doc)
         at = chosen.get(doc.doc_id)
         if content is not None and at is None:
             at = locator.find(content.text)
         # A prefix is looked for by stems, which other words may share.
-        if content is not None and (at is not None or not is_prefix):
-            hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
-            following = rows.next_doc(doc) if asks(doc, content) else None
-            answer = next_hit(content, following, ranker.read, within)
-            hits.append(replace(hit, next=answer))
-    has_more = len(docs) > offset + query.limit
+        if content is None or (at is None and is_prefix):
+            continue
+        hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
+        shown = places.setdefault((hit.session_id, hit.snippet), len(hits))
+        if shown < len(hits) and query.order == "relevance":
+            hits[shown] = replace(hits[shown], repeats=hits[shown].repeats + 1)
+            continue
+        following = rows.next_doc(doc) if asks(doc, content) else None
+        hits.append(replace(hit, next=next_hit(content, following, ranker.read, within)))
     newest = max(ranking.ids) if cursor is None and has_more else cursor[1] if cursor else 0
     return SearchPage(
         tuple(hits),
         len(ranking.ids),
         ranking.is_exact,
-        encode_cursor([offset + query.limit, newest]) if has_more else None,
+        encode_cursor([stop, newest]) if has_more else None,
         tuple(" ".join(term.runs) for term in ranking.missing_terms if term not in elsewhere),
         tuple(" ".join(term.runs) for term in elsewhere),
         ranking.has_any,

@@ -1,33 +1,33 @@
 """Tool: find what was written or printed, in messages and in stored outputs."""
 
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
+from functools import partial
+from itertools import chain, islice, repeat
 
-from context_compaction.archive import Archive, Query
+from context_compaction.archive import Archive, Query, SearchPage
+from context_compaction.archive.snippets import PASSAGE_CHARS
 from mcp_types import CallToolResult
 
 from mcp_server_compaction.hosts.session_imports import SEARCH_SECONDS
 from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.reply_size import most_tokens
 from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
-from mcp_server_compaction.protocol.searching import SnippetSizes, query_of, search_answer
+from mcp_server_compaction.protocol.searching import query_of, search_answer
 from mcp_server_compaction.protocol.tools.answers import dump, structured
 
 # A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
 REPLY_TOKENS = 2_000
 USUAL_HITS = 10
 
-# The best hits as whole passages, which mostly answer; of the others what tells whether to read on.
-_SIZES = (
-    *(SnippetSizes(first, 900, 240) for first in (10, 6, 5, 4)),
-    SnippetSizes(4, 900, 150),
-    SnippetSizes(4, 750, 120),
-    SnippetSizes(4, 600, 100),
-    SnippetSizes(3, 600, 90),
-    SnippetSizes(3, 450, 80),
-    SnippetSizes(2, 450, 70),
-    SnippetSizes(1, 240, 60),
-    SnippetSizes(0, 30, 30),
-)
+# The lengths of the passages beside the first: the best have the answer, mostly, and of the others
+# what tells whether to read on.
+_SHARES = (1.0, 1.0, 1.0, 0.75, 0.75, 0.5, 0.5, 0.35)
+_LEAST_CHARS = 30
+_FIRST_CHARS = range(40, PASSAGE_CHARS + 1, 20)
+
+_Answered = Callable[[int], SearchAnswer]
 
 
 async def search_transcript(context: RequestContext, arguments: SearchArguments) -> CallToolResult:
@@ -42,9 +42,9 @@ async def search_transcript(context: RequestContext, arguments: SearchArguments)
 async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
     """The answer to a query within `REPLY_TOKENS`, or in proportion for more hits than usual.
 
-    The best hits have whole passages; all are cut around their matches as little as needed. Where
-    even that is not enough (ids may have 128 characters), there are fewer hits, and the cursor goes
-    on after them.
+    The passages are as long as that allows, those of the best hits longest. Where even the shortest
+    are too long (ids may have 128 characters), there are fewer hits, and the cursor goes on after
+    them.
 
     Raises:
         ArchiveError: The search fails.
@@ -55,9 +55,28 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
     while True:
         page = await archive.search(query)
         marks = await edit_marks(archive, page.hits)
-        for sizes in _SIZES:
-            answer = search_answer(page, sizes, marks)
-            text = dump(answer.model_dump(mode="json", exclude_none=True))
-            if most_tokens(text) <= max_tokens or query.limit == 1:
-                return answer
+        branched = await _branched(archive, {hit.session_id for hit in page.hits})
+
+        answered = partial(_answer, page, marks, branched)
+
+        def is_too_long(first_chars: int, answered: _Answered = answered) -> bool:
+            answer = answered(first_chars).model_dump(mode="json", exclude_none=True)
+            return most_tokens(dump(answer)) > max_tokens
+
+        too_long = bisect_left(_FIRST_CHARS, True, key=is_too_long)
+        if too_long or query.limit == 1:
+            return answered(_FIRST_CHARS[max(0, too_long - 1)])
         query = replace(query, limit=query.limit - max(1, query.limit // 4))
+
+
+def _answer(
+    page: SearchPage, marks: Mapping[int, str], branched: Set[str], first_chars: int
+) -> SearchAnswer:
+    shares = islice(chain(_SHARES, repeat(_SHARES[-1])), len(page.hits))
+    chars = [max(_LEAST_CHARS, int(share * first_chars)) for share in shares]
+    return search_answer(page, chars, marks, branched)
+
+
+async def _branched(archive: Archive, sessions: Set[str]) -> set[str]:
+    """The sessions of several branches: there a pointer names its own."""
+    return {name for name in sessions if (await archive.branches(name, limit=1))[1] > 1}
