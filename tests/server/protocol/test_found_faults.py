@@ -211,62 +211,58 @@ async def test_usage_below_the_trigger_leaves_the_list_as_it_is(
             assert reply["tokens"]["before"] == reply["tokens"]["upper"] == used
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        [
-            "Set the timeout of the {} client to {} seconds.",
-            "billing",
-            30,
-            "search",
-            45,
-            "mail",
-            60,
-        ],
-        ["Give user {} a refund of {} dollars.", 1041, 20, 1042, 35, 1043, 50],
-        ["Server {} must listen on port {}.", "A", 8001, "B", 8002, "C", 8003],
-        ["Please summarise chapter {} of the book for {}.", 1, "me", 2, "me", 3, "me"],
-        ["Rename column {} to {}.", "a1", "b1", "a2", "b2", "a3", "b3"],
-        ["{} store customer emails in Redis{}.", "Never", "", "Do not flush Redis while we", ""],
-    ],
+ALIKE: tuple[tuple[str, *tuple[Any, ...]], ...] = (
+    ("Set the timeout of the {} client to {} seconds.", "billing", 30, "search", 45, "mail", 60),
+    ("Give user {} a refund of {} dollars.", 1041, 20, 1042, 35, 1043, 50),
+    ("Server {} must listen on port {}.", "A", 8001, "B", 8002, "C", 8003),
+    ("Please summarise chapter {} of the book for {}.", 1, "me", 2, "me", 3, "me"),
+    ("Rename column {} to {}.", "a1", "b1", "a2", "b2", "a3", "b3"),
+    ("{} store customer emails in Redis{}.", "Never", "", "Do not flush Redis while we", ""),
 )
+
+
 async def test_sentences_of_one_form_about_different_things_all_stand(
-    environment: dict[str, str], said: list[Any]
+    environment: dict[str, str],
 ) -> None:
-    form, *given = said
-    sentences = [form.format(*given[at : at + 2]) for at in range(0, len(given), 2)]
-    messages: list[Json] = []
-    for n, text in enumerate(sentences):
-        output = f"result {n} data " * 500
-        messages += [user(text), *call(n, "bash", {"command": f"do {n}"}, output), agent("done")]
     async with server(environment) as client:
-        answer = await compact(
-            client, [*messages, user("continue")], mode="full", context_window=200_000
-        )
-    told = str(answer["messages"])
-    assert [text for text in sentences if text not in told] == []
-    assert "[replaced later]" not in told
+        for number, (form, *given) in enumerate(ALIKE):
+            sentences = [form.format(*given[at : at + 2]) for at in range(0, len(given), 2)]
+            messages: list[Json] = []
+            for n, text in enumerate(sentences):
+                run = call(n, "bash", {"command": f"do {n}"}, f"result {n} data " * 500)
+                messages += [user(text), *run, agent("done")]
+            said = [*messages, user("continue")]
+            answer = await compact(
+                client, said, mode="full", context_window=200_000, session_id=f"s{number}"
+            )
+            told = str(answer["messages"])
+            assert [text for text in sentences if text not in told] == []
+            assert "[replaced later]" not in told
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "The budget is $1250. Never spend more than that without asking me.",
-        "My user ID is aarav_ahmed_6699. As for the reason, my plans have changed.",
-        "Only Python 3.11. No external network calls from the sandbox.",
-        "Alert only if latency is > 200 ms.",
-        "Born on April 12, 2001. My family needs no travel insurance.",
-    ],
+SENTENCES = (
+    "The budget is $1250. Never spend more than that without asking me.",
+    "My user ID is aarav_ahmed_6699. As for the reason, my plans have changed.",
+    "Only Python 3.11. No external network calls from the sandbox.",
+    "Alert only if latency is > 200 ms.",
+    "Born on April 12, 2001. My family needs no travel insurance.",
 )
+
+
 async def test_no_figure_sign_or_word_is_cut_out_of_a_sentence(
-    environment: dict[str, str], sentence: str
+    environment: dict[str, str],
 ) -> None:
-    messages = [user("Hello, I need some help."), agent("Sure."), user(sentence), agent("Noted.")]
+    before = [user("Hello, I need some help."), agent("Sure.")]
+    after = [agent("Noted."), *filler(8, "w"), user("What is next?")]
     async with server(environment) as client:
-        answer = await compact(
-            client, [*messages, *filler(8, "w"), user("What is next?")], target_tokens=1_500
-        )
-    assert sentence in str(answer["messages"]).replace("\\n- ", " ")
+        for number, sentence in enumerate(SENTENCES):
+            answer = await compact(
+                client,
+                [*before, user(sentence), *after],
+                target_tokens=1_500,
+                session_id=f"s{number}",
+            )
+            assert sentence in str(answer["messages"]).replace("\\n- ", " ")
 
 
 async def test_a_whole_list_at_every_call_keeps_its_beginning_until_the_trigger_is_met(

@@ -14,6 +14,7 @@ from context_compaction import formats
 from context_compaction.archive.opening import open_archive
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
+from hypothesis import settings
 from mcp_server_compaction.config import Config
 
 from tests.server.viewer.browser import WAIT_MS, Watch, apart, settle, viewer_process
@@ -270,20 +271,24 @@ FIRST_PAINT = """() => new Promise((resolve) => {
 
 JUMP = """async () => {
   const began = performance.now();
-  document.querySelector("#go input").value = "90000";
+  document.querySelector("#go input").value = "AT";
   document.querySelector("#go").requestSubmit();
-  while (!document.getElementById("m90000")) await new Promise((r) => requestAnimationFrame(r));
+  while (!document.getElementById("mAT")) await new Promise((r) => requestAnimationFrame(r));
   return performance.now() - began;
 }"""
 
 
-def test_a_hundred_thousand_messages_are_read_like_a_thousand(
+# Every night a hundred thousand.
+MANY = 100_000 if settings().max_examples > 1_000 else 25_000
+
+
+def test_a_very_long_session_is_read_like_one_of_a_thousand_messages(
     chromium: Any, tmp_path: Path, record_property: Any
 ) -> None:
     paints: dict[int, float] = {}
     cold: dict[int, float] = {}
     jump_ms, nodes = 0.0, 0
-    for count in (1_000, 100_000):
+    for count in (1_000, MANY):
         folder = tmp_path / str(count)
         apart(_long_session, folder, count)
         with viewer_process(folder / "archive", folder / "cache") as entry:
@@ -301,17 +306,17 @@ def test_a_hundred_thousand_messages_are_read_like_a_thousand(
                 page.goto(f"{_base(entry)}/sessions/long")
                 found.append(page.evaluate(FIRST_PAINT))
             paints[count] = min(found)
-            if count == 100_000:
+            if count == MANY:
                 page.wait_for_selector("#transcript[data-ready]")
-                jump_ms = page.evaluate(JUMP)
-                for at in (50_000, 10, 99_999, 30_000):
-                    page.evaluate(JUMP.replace("90000", str(at)))
+                jump_ms = page.evaluate(JUMP.replace("AT", str(MANY * 9 // 10)))
+                for at in (MANY // 2, 10, MANY - 1, MANY // 3):
+                    page.evaluate(JUMP.replace("AT", str(at)))
                 nodes = page.evaluate("document.querySelectorAll('.message').length")
             context.close()
     record_property("first paint, ms", paints)
     record_property("jump, ms", jump_ms)
     logging.getLogger(__name__).info(
-        "first paint %s ms, cold %s ms, jump to 90,000 %.0f ms, %d messages held",
+        "first paint %s ms, cold %s ms, jump near the end %.0f ms, %d messages held",
         paints,
         cold,
         jump_ms,
@@ -319,6 +324,6 @@ def test_a_hundred_thousand_messages_are_read_like_a_thousand(
     )
     assert nodes <= 400
     # Times of a shared machine are weak evidence: the bounds are those of the slowest runner.
-    assert cold[100_000] < 5_000
-    assert paints[100_000] < 4 * max(paints[1_000], 250)
+    assert cold[MANY] < 5_000
+    assert paints[MANY] < 4 * max(paints[1_000], 250)
     assert jump_ms < 3_000
