@@ -27,7 +27,6 @@ from context_compaction.messages.speakers import user_text
 from context_compaction.summarizers.instructions.find import (
     SURE_RANK,
     find_instructions,
-    is_lasting,
 )
 
 from tests.support.corpus import all_transcripts
@@ -72,7 +71,7 @@ def drawn(folders: list[Path]) -> list[dict[str, Any]]:
     for source, messages in sources(folders):
         brought = ""
         for rule in find_instructions(messages).rules:
-            if not is_lasting(rule.text) and rule.rank < SURE_RANK:
+            if not rule.is_lasting or rule.rank < SURE_RANK:
                 brought = f"{rule.text} "  # for the next one, which points at it
                 continue
             if rule.text not in found:

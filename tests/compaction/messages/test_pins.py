@@ -192,13 +192,13 @@ async def test_the_oldest_rules_give_way_first_and_no_given_text_goes_unsaid() -
     rules = [
         "Never delete a table of the ledger.",
         "Always answer in complete sentences.",
-        "You must not open port 22 to the internet.",
+        "Never open port 22 to the internet.",
         "Never write comments in capital letters.",
         "Always ask Maria before a payment leaves.",
-        "You must keep backups for ninety days.",
+        "Always keep backups for ninety days.",
         "Never email customers at night.",
         "Always quote prices without tax.",
-        "You must sign every release by hand.",
+        "Always sign every release by hand.",
     ]
     payload = [message for n, rule in enumerate(rules) for message in turn(n, rule)]
     roomy = await compacted(payload, mode="full", settings={"automatic_pin_tokens": 60})
@@ -244,12 +244,12 @@ async def test_a_rule_that_was_corrected_later_is_no_longer_pinned() -> None:
 
 @pytest.mark.parametrize("gap", [0, 1, 2])
 async def test_what_changes_a_pinned_value_later_is_pinned_after_it(gap: int) -> None:
-    older = "Uploads to the depot must stay below 5 MB."
-    newer = "Uploads to the depot stay below 2 MB."
+    older = "Always keep uploads to the depot below 5 MB."
+    newer = "Keep uploads to the depot below 2 MB."
     asked = {0: older, 1 + gap: newer}
     async with temporary_archive() as archive:
         *_, last = await rounds([{}] * (3 + gap), archive=archive, requests=asked)
-    pinned = [text for text in pins_of(last) if "Uploads" in text]
+    pinned = [text for text in pins_of(last) if "uploads" in text]
     assert pinned[-1:] == [newer]
 
 

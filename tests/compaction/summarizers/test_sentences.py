@@ -297,6 +297,13 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         "No, don't rename the helper.",
         "It must be due to the new cache.",
         "Load the theme, read the header, always in that order.",
+        "(a) Item 5, plain `pytest` must run the doctests.",
+        "The last unit must not overflow to a unit that doesn't exist.",
+        "Q4: ja, mach den Dativ, und Sprachen ohne den Kontext müssen bleiben, wie sie sind.",
+        "Sehr schön, das mit den Leichen wäre uns nie aufgefallen.",
+        'Auf Deutsch ist "%s from now on" eben "%s ab jetzt", das sagt kein Mensch.',
+        "Never mind, we will look at it later.",
+        "Serwer nie działa.",
     ],
 )
 async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
@@ -305,6 +312,99 @@ async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: st
     assert "- Never push to the main branch." in rules
     assert said not in rules
     assert said in context
+
+
+LEADS = st.sampled_from([
+    "House rules, they hold for everything you do here:", "## Constraints", "**Conventions:**",
+    "Read the code first. Rules for the whole work:", "Please stick to these guidelines:",
+    "Regeln, gelten für alles hier:", "Jetzt ein paar Änderungen, die ab sofort gelten:",
+    "Reglas para todo el trabajo:", "规则：",
+])  # fmt: skip
+LISTED = st.lists(
+    st.sampled_from([
+        "one commit per item, tests included", "no new dependency. The standard library only.",
+        "PLAN.md is current at any time", "ein Commit je Punkt, auf Englisch",
+        "don't touch the files under .github", "p95 stays under 400 ms", "nada se publica",
+    ]),
+    min_size=1,
+    max_size=7,
+    unique=True,
+)  # fmt: skip
+
+
+@EXAMPLES
+@given(LEADS, LISTED, st.sampled_from(["- ", "* ", "1. "]), st.sampled_from(["\n", "\n\n"]))
+async def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_list(
+    lead: str, items: list[str], bullet: str, gap: str
+) -> None:
+    listed = "\n".join(f"{bullet}{item}" for item in items)
+    other = "Open points:\n- the flag of the parser\n- the name of the branch"
+    context = await context_after(f"{lead}{gap}{listed}\n\nStart with the parser.\n\n{other}")
+    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    assert [line.removeprefix("- ").removeprefix("1. ") for line in rules.splitlines()[1:]] == items
+
+
+@EXAMPLES
+@given(LISTED, st.sampled_from(["Fix the validation rules:", "Open points:", "He broke rules"]))
+async def test_a_list_of_something_else_is_none_of_rules(items: list[str], lead: str) -> None:
+    context = await context_after("\n".join([lead, *(f"- {item}" for item in items)]))
+    assert "## Rules of the user" not in context
+
+
+REVERSALS = st.sampled_from([
+    ("A small status server on port {n}.", "Port: not {n}, that's taken; use {m}."),
+    ("Requirements: a backup with keep={n}.", "keep: make the default {m}, not {n}."),
+    ("Catch up what is at most {n} seconds late.", "{n} seconds late was too long, make it {m}."),
+    ("One commit per item, message prefix 'kestrel: '.",
+     "And forget what I said about commit messages and test files."),
+    ("Commit subjects begin with 'a{n}: '.", "Forget the commit subjects of mine."),
+    ("Commit messages in German, one change each.",
+     "And from now on commit messages in English, Jana from Dublin reads along."),
+    ('Ein Commit je Punkt, Präfix "a{n}: ".', 'Commit-Präfix ab jetzt "b{n}: " statt "a{n}: ".'),
+])  # fmt: skip
+
+
+@EXAMPLES
+@given(REVERSALS, st.integers(1, 40), st.booleans())
+async def test_what_a_later_turn_takes_back_is_marked_at_its_place_and_pinned_no_more(
+    pair: tuple[str, str], number: int, is_between: bool
+) -> None:
+    older, newer = (form.format(n=number + 50, m=number + 100) for form in pair)
+    between = ["Good. Now the parser, please.", "Run the tests again."] if is_between else []
+    said = f"Rules for the whole work:\n- {older}\n- nothing is pushed"
+    context = await context_after(said, *between, newer)
+    assert is_marked_replaced(older, context)
+    assert not is_marked_replaced("nothing is pushed", context)
+    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    assert older not in rules
+    assert "nothing is pushed" in rules
+
+
+ERRANDS = st.lists(
+    st.sampled_from([
+        "Good. Fix the commit of item {n} first, and write it into PLAN.md as item {m}.",
+        "The prefix of item {n} is fine, one commit for all this.",
+        "Now item {n}: tests in a new file, and run the suite twice.",
+        "Don't change code now, only tell me what the tests of item {n} say.",
+        "What do the {n} dependencies cost us in commit {m}?",
+        "Only commit {n} is red, not {m}.",
+    ]),
+    min_size=1,
+    max_size=5,
+)  # fmt: skip
+
+
+@EXAMPLES
+@given(ERRANDS, st.integers(1, 60))
+async def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
+    errands: list[str], number: int
+) -> None:
+    rules = ["One commit per item, prefix 'a: '.", "No new dependencies.", "PLAN.md is current."]
+    said = "\n".join(["Rules for the whole work:", *(f"- {rule}" for rule in rules)])
+    later = [errand.format(n=number, m=number + 3) for errand in errands]
+    context = await context_after(said, *later)
+    pinned = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    assert all(f"- {rule}\n" in pinned for rule in rules)
 
 
 async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> None:
@@ -317,7 +417,7 @@ async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> Non
 
 
 POINTING = [
-    "Never do that.", "Never mention it again.", "They must stay.", "Always keep them.",
+    "Never do that.", "Never mention it again.", "They may never go.", "Always keep them.",
     "Never come back to it.", "Mach das nie wieder.",
 ]  # fmt: skip
 

@@ -89,14 +89,13 @@ def user_lines(
 
     Args:
         messages: The conversation.
-        instructions: Which of the user's sentences no longer hold, and which are marked.
+        instructions: Which of the user's sentences are marked.
         pinned: Sentences that the same summary contains already.
         numbers: For each message its number in the transcript.
         has_later: Whether a request of the user stays in the context after it.
     """
     ranks = {said.text: said.rank for said in instructions.standing}
     shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}
-    gone = instructions.superseded.union(pinned)
     texts = {at: text for at, message in enumerate(messages) if (text := user_text(message))}
     # Said again, it counts as said last.
     said_at = {
@@ -108,7 +107,7 @@ def user_lines(
 
     def parts_of(at: int) -> list[_Part]:
         def is_gone(said: str) -> bool:
-            return said in gone or said_at.get(said, at) > at
+            return said in pinned or said_at.get(said, at) > at
 
         return _parts(texts[at], shown, is_gone, ranks)
 

@@ -90,11 +90,11 @@ def gather_pins(
         pin_id for pin_id in (*unpinned, *_ids(request.unpin)) if pin_id not in again
     )
     found = [*carried, *_marked(request, messages, pointer_to), *given]
-    superseded: frozenset[str] = frozenset()
+    replaced_texts: frozenset[str] = frozenset()
     if finds_rules:
         system = _system_of(request, messages)
         rules, bindings, numbers = _rules(carried, messages, seqs, pointer_to, system)
-        superseded = bindings.superseded
+        replaced_texts = frozenset(bindings.replaced)
         said = "\n".join(_one_line(item.text) for item in found if item.origin != "automatic")
         found = [
             *(replace(item, mark=bindings.mark_of(item.text, numbers)) for item in found),
@@ -103,7 +103,7 @@ def gather_pins(
     merged: dict[str, _Found] = {}
     for item in found:
         pin_id = pin_id_of(item.text)
-        is_gone = pin_id in gone or (item.origin == "automatic" and item.text in superseded)
+        is_gone = pin_id in gone or (item.origin == "automatic" and item.text in replaced_texts)
         if item.text and not is_gone:
             merged[pin_id] = _merged(merged[pin_id], item) if pin_id in merged else item
     marked = frozenset(request.pinned_messages)
@@ -247,12 +247,12 @@ def _rules(
 ) -> tuple[list[_Found], UserInstructions, list[int | None]]:
     """The surest rules of the user, oldest first, all that binds, and its messages' numbers."""
     # In one message: which of them came in one turn is not known any more, what is marked is.
-    before = (Message("user", tuple(Text(f"{item.mark}{item.text}") for item in carried)),)
+    listed = "\n".join(["Rules:", *(f"- {item.mark}{item.text}" for item in carried)])
+    before = (Message("user", (Text(listed),)),)
     requests = [(at, m) for at, m in enumerate(messages) if user_texts(m)]
     bindings = find_instructions(
         (*before, *(message for _, message in requests)),
         system=system,
-        pinned=frozenset(item.text for item in carried if item.origin == "automatic"),
     )
     numbers = [None, *(seqs[at] if seqs[at] >= 0 else None for at, _ in requests)]
     texts = [(at, _one_line(user_text(message))) for at, message in reversed(requests)]

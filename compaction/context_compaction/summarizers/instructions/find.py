@@ -10,7 +10,8 @@ at the end of its turn.
 is a rule by its words.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -31,17 +32,13 @@ from context_compaction.summarizers.instructions.typed_text import Sentence
 SURE_RANK = 2.0
 # What a sentence begins with for being typed at all.
 _TYPED_RANK = 0.75
-# A sentence that stands word for word in so many messages is a frame, not speech.
-_FRAME_TIMES = 3
-# Of what its words are worth, a sentence shares this less with its neighbours in a short paragraph.
-_NEIGHBOUR_LOSS = 0.6
-_SHORT_PARAGRAPH = 3
 # Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
 _REMEMBERED = 4_096
 _SURE_WEIGHT = 1.0
 _CORRECTION_WEIGHT = 0.5
 _ERRAND_WEIGHT = -0.75
 _AGREEMENT_WEIGHT = -1.5
+_QUOTED = re.compile(r'"[^"]*"')
 # So many words on a subject name something that a later "it" can mean.
 _NAMING_WORDS = 2
 
@@ -56,6 +53,7 @@ class UserInstruction:
         rank: How surely it binds: higher precedes lower.
         paragraph: The number of its paragraph among all of the user's.
         turn: The number of its message among all of the user's.
+        is_lasting: Whether it states a rule for all later work.
     """
 
     order: int
@@ -63,6 +61,7 @@ class UserInstruction:
     rank: float
     paragraph: int = 0
     turn: int = 0
+    is_lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +70,20 @@ class UserInstructions:
 
     Attributes:
         standing: The sentences that may still bind, best first.
-        superseded: The sentences that a later one replaces.
-        earlier: Those of `standing` that a later one may replace.
-        replaced: Those of `standing` that a later one surely replaces, each with the position of
-            its message; None where that follows the messages.
+        doubted: Those that a later one may replace.
+        replaced: Those that a later one surely replaces, each with the position of its message;
+            None where that follows the messages.
         marks: By sentence the mark that a previous summary put before it.
         differing: Those that plainly replace a sentence of the system prompt.
-        changing: Those that replace, or may replace, a lasting or pinned sentence.
+        restated: Those that say an older rule again with another value.
     """
 
     standing: tuple[UserInstruction, ...]
-    superseded: frozenset[str]
-    earlier: frozenset[str]
+    doubted: frozenset[str]
     replaced: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
     marks: Mapping[str, str] = field(default_factory=dict[str, str])
     differing: frozenset[str] = frozenset()
-    changing: frozenset[str] = frozenset()
+    restated: frozenset[str] = frozenset()
 
     @property
     def rules(self) -> list[UserInstruction]:
@@ -96,12 +93,12 @@ class UserInstructions:
         by the sentence before it, and left out where no standing sentence precedes it.
         """
         # One that may be out of date stands among the user's words, where the order tells.
-        doubted = self.earlier - self.replaced.keys()
-        known = self.differing | self.changing
+        doubted = self.doubted | self.replaced.keys()
+        known = self.differing | self.restated
         rules: list[UserInstruction] = []
         before: UserInstruction | None = None
         for said in sorted(self.standing, key=lambda said: said.order):
-            is_sure = said.rank >= SURE_RANK and is_lasting(said.text)
+            is_sure = said.rank >= SURE_RANK and said.is_lasting
             is_sure = is_sure or (said.rank >= _TYPED_RANK and said.text in known)
             if is_sure and said.text not in doubted:
                 if not _points_back(said.text):
@@ -129,7 +126,6 @@ def find_instructions(
     *,
     later: Messages = (),
     system: str = "",
-    pinned: Collection[str] = (),
 ) -> UserInstructions:
     """The user's sentences in `messages`, ranked.
 
@@ -138,54 +134,52 @@ def find_instructions(
         later: The messages after it; they only correct.
         system: The text of the system prompt. Its rules are not returned, since the host sends it
             with every call; a user's sentence that replaces one of them surely binds.
-        pinned: Sentences that a summary pins already; one that changes them, or may, is pinned too.
     """
     found: dict[str, UserInstruction] = {}
-    times: dict[str, int] = {}
     marked: dict[str, str] = {}
+    pasted: set[str] = set()
     paragraph = order = turn = 0
     for turn, text in _typed(messages):
         sentences = [_unmarked(sentence, marked) for sentence in typed_text.sentences_of(text)]
-        ranks = _ranks(sentences)
-        for sentence, rank in zip(sentences, ranks, strict=True):
+        for sentence in sentences:
             said = sentence.text
             found.pop(said, None)  # said again: it counts as said last
-            times[said] = times.get(said, 0) + 1
-            rank -= times[said] >= _FRAME_TIMES
-            found[said] = UserInstruction(order, said, rank, paragraph + sentence.paragraph, turn)
+            found[said] = UserInstruction(
+                order,
+                said,
+                _rank(sentence),
+                paragraph + sentence.paragraph,
+                turn,
+                sentence.is_listed_rule or is_lasting(said),
+            )
             order += 1
+            if sentence.is_pasted:
+                pasted.add(said)
         paragraph += 1 + (sentences[-1].paragraph if sentences else 0)
     corrections = [
-        Statement(sentence.text, turn + 1 + number, _rank(sentence))
+        Statement(sentence.text, turn + 1 + number, _rank(sentence), is_lasting(sentence.text))
         for number, text in _typed(later)
         for sentence in typed_text.sentences_of(text)
         if not sentence.is_pasted and sentence.text not in found
     ]
     candidates = [
-        Statement(said.text, said.turn, said.rank) for said in found.values() if said.rank > -1
+        Statement(said.text, said.turn, said.rank, said.is_lasting)
+        for said in found.values()
+        if said.rank >= 0 and said.text not in pasted
     ]
     older = replaced([*candidates, *corrections])
-    _lift(found, {text: older.newer[text] for text in older.close})
+    _lift(found, older.newer)
     differing = _differing(system, candidates)
     for text in differing:
         found[text] = replace(found[text], rank=max(found[text].rank, SURE_RANK))
-    standing = [said for said in found.values() if said.text not in older.gone]
-    standing.sort(key=lambda binding: (-binding.rank, -binding.order))
-    stands = {said.text for said in standing}
-
+    standing = sorted(found.values(), key=lambda binding: (-binding.rank, -binding.order))
     return UserInstructions(
         tuple(standing),
-        older.gone,
-        older.earlier,
-        {text: _turn_of(found.get(older.newer[text])) for text in older.known & stands},
-        {text: mark for text, mark in marked.items() if text in stands},
-        (differing & stands)
-        | {text for text in stands if marked.get(text) == placeholders.DIFFERS},
-        frozenset(
-            newer
-            for said, newer in older.newer.items()
-            if said in pinned or (said in older.gone | older.known and is_lasting(said))
-        ),
+        older.doubted,
+        {text: _turn_of(found.get(newer)) for text, newer in older.sure.items() if text in found},
+        {text: mark for text, mark in marked.items() if text in found},
+        differing | {text for text, mark in marked.items() if mark == placeholders.DIFFERS},
+        older.restated,
     )
 
 
@@ -198,9 +192,9 @@ def _differing(system: str, said: Sequence[Statement]) -> frozenset[str]:
     rules = dict.fromkeys(sentence.text for sentence in typed_text.sentences_of(system))
     if not rules:
         return frozenset()
-    asked = [Statement(rule, -1, 0.0) for rule in rules]
+    asked = [Statement(rule, -1, 0.0, is_lasting(rule)) for rule in rules]
     found = replaced([*asked, *(item for item in said if item.text not in rules)])
-    return frozenset(found.newer[rule] for rule in rules if rule in found.gone) - set(rules)
+    return frozenset(found.sure[rule] for rule in rules if rule in found.sure) - set(rules)
 
 
 def _lift(found: dict[str, UserInstruction], newer_of: Mapping[str, str]) -> None:
@@ -227,26 +221,6 @@ def _typed(messages: Messages) -> Iterator[tuple[int, str]]:
         yield from ((turn, text) for text in user_texts(message))
 
 
-def _ranks(sentences: list[Sentence]) -> list[float]:
-    """The rank of each sentence of a turn; in a short paragraph they share their neighbours'."""
-    own = [_rank(sentence) for sentence in sentences]
-    sizes: dict[int, int] = {}
-    for sentence in sentences:
-        sizes[sentence.paragraph] = sizes.get(sentence.paragraph, 0) + 1
-    ranks: list[float] = []
-    for at, sentence in enumerate(sentences):
-        rank = own[at]
-        if sizes[sentence.paragraph] <= _SHORT_PARAGRAPH and not sentence.is_pasted:
-            near = [
-                own[other] - _NEIGHBOUR_LOSS
-                for other in (at - 1, at + 1)
-                if 0 <= other < len(own) and sentences[other].paragraph == sentence.paragraph
-            ]
-            rank = max(rank, min(SURE_RANK - 0.5, max(near, default=rank)))
-        ranks.append(rank)
-    return ranks
-
-
 def _rank(sentence: Sentence) -> float:
     text = sentence.text
     rank = _TYPED_RANK + _words_rank(text)
@@ -254,15 +228,19 @@ def _rank(sentence: Sentence) -> float:
         rank -= 2.0
     if sentence.is_last:
         rank += 0.25
-    return rank
+    return max(rank, SURE_RANK) if sentence.is_listed_rule else rank
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def is_lasting(text: str) -> bool:
     """Whether a sentence states a lasting rule: no report, no wish and no question."""
-    said = typed_text.without_list_mark(text)
+    said = _QUOTED.sub('""', typed_text.without_list_mark(text))
     known = signs()
-    if text.endswith(("?", "？")) or known.agreement.search(said) or known.errand.search(said):
+    if (
+        text.endswith(("?", "？", ":", "："))
+        or known.agreement.search(said)
+        or known.errand.search(said)
+    ):
         return False
     return any(_is_head(said, sign.start()) for sign in known.lasting.finditer(said))
 
@@ -281,7 +259,7 @@ def _is_head(said: str, stop: int) -> bool:
 def _points_back(text: str) -> bool:
     """Whether `text` names nothing before a word that needs a name ("Don't mention it again.")."""
     word = signs().points.search(text)
-    if word is None:
+    if word is None or text.startswith(":", word.end()):
         return False
     is_object = CLAUSE_END.match(text, word.end()) is not None  # "Don't come back to it."
     return len(topic_of(text[: word.start()]).words) < _NAMING_WORDS + is_object

@@ -22,6 +22,7 @@ class Signs:
     Attributes:
         rule: A rule, a preference, a decision.
         lasting: It holds for all time: no wish of the moment.
+        heading: What is listed behind it are rules.
         under: Between the beginning of its clause and a sign, this means that the sign is not
             the sentence's own ("make a rule that says never ...", "if you must ...").
         points: A word that needs another sentence to be understood ("it", "that").
@@ -39,6 +40,7 @@ class Signs:
 
     rule: re.Pattern[str]
     lasting: re.Pattern[str]
+    heading: re.Pattern[str]
     under: re.Pattern[str]
     points: re.Pattern[str]
     sure: re.Pattern[str]

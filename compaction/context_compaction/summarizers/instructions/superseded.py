@@ -1,15 +1,14 @@
 """Which of the user's sentences a later one replaces, or may replace.
 
-An earlier sentence is gone only where a later one takes it back in plain words and repeats the rest
-of it: it negates what the earlier one affirmed ("use spaces instead of tabs"), or it corrects
-the one value in which they differ ("actually, the port is 9191"). Two prohibitions both hold, and
-a request is never replaced by the next one of its form.
+An earlier sentence is surely replaced only where a later turn takes it back in plain words: it
+negates what the earlier one affirmed ("use spaces instead of tabs"), or a value in it ("8, not 5"),
+it tells to forget it, or a new rule corrects an older one. It is marked then with the message that
+did it. Two prohibitions both hold, and a request is never replaced by the next one of its form.
 
 Where a later turn only has the same subject, the words do not distinguish a new value in other
 words ("The YAML files get two-space indentation" after "Indent the YAML files with four spaces")
 from a second rule beside the first. Then both stay, in the order in which they were said, and no
-rule is lost that still holds. Where they share half of their words, and the later one corrects
-or names another value of a kind, the older one is surely replaced and can be marked so.
+rule is lost that still holds; but what may hold no more does not stand among the surest rules.
 """
 
 import re
@@ -26,12 +25,11 @@ from context_compaction.summarizers.instructions.typed_text import without_list_
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
 _SAME_SUBJECT_WEIGHT = 1.0
-_SAME_SUBJECT_SHARE = 0.2
 _CLOSE_WEIGHT = 2.0
-# In long sentences a few shared words are chance: a replaced one shares so much of the longer.
-_ALIKE_SHARE = 0.5
 # Less does where both name a value of one kind, and another one.
 _SAME_KIND_WEIGHT = 0.5
+# A rule that is said anew shares so much of the longer sentence.
+_ALIKE_SHARE = 0.5
 # Of the words of a sentence that corrects a value, so many are those of the corrected one.
 _CORRECTED_SHARE = 0.34
 # A sentence is compared with the newest of those that have one of its rarest words: so many of each
@@ -41,6 +39,7 @@ _RAREST = 6
 # Sentences whose reading is kept: pins and writer, and the next compaction, ask for the same ones.
 _REMEMBERED = 4_096
 _TOKEN = re.compile(r"[^\W_][\w'’./:@#%$€£-]*")
+_AND = re.compile(r"\s(?:and|or|und|oder|et|ou|y|o|e|и|или)\s")
 CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！？、]")
 
 
@@ -52,82 +51,75 @@ class Statement:
         text: The sentence.
         turn: The number of its message.
         rank: How surely it binds (find.py): what is pasted or chatter ranks low.
+        is_lasting: Whether it states a rule for all later work.
     """
 
     text: str
     turn: int
     rank: float
+    is_lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The older sentences: those that are gone, and those that may hold no more.
+    """The older sentences that hold no more, in full or in part.
 
     Attributes:
-        gone: They hold no more; the later one contains what still holds of them.
-        earlier: They may hold no more, in full or in part.
-        known: Those of `earlier` that a later sentence surely replaces.
-        close: Of all kinds those that share much with the later sentence.
-        newer: By older sentence the last one that takes it back, gives another value, corrects it
-            or is close.
+        sure: Those that a later one surely replaces, with that one.
+        restated: The later ones that say an older rule again with another value.
+        doubted: Those that a later one on their subject corrects, or lays down a rule beside.
+        newer: By older sentence the last one that replaces it or is much like it.
     """
 
-    gone: frozenset[str]
-    earlier: frozenset[str]
-    known: frozenset[str]
-    close: frozenset[str]
+    sure: Mapping[str, str]
+    restated: frozenset[str]
+    doubted: frozenset[str]
     newer: Mapping[str, str]
 
 
 def replaced(said: Sequence[Statement]) -> Replaced:
     """Which of `said`, in the order in which it was said, a later one replaces or may replace."""
     known = [_known(item.text) for item in said]
-    times = Counter(word for item in known for word in item.subject.words)
+    times = Counter(word for item in known for word in item.shared)
     weights = {word: 1 / (count - 1) for word, count in times.items() if count > 1}
     by_word: dict[str, list[int]] = {}
-    found: dict[_Change, set[str]] = {change: set() for change in _Change}
+    sure: dict[str, str] = {}
+    restated: set[str] = set()
+    doubted: set[str] = set()
     newer_of: dict[str, str] = {}
     for at, newer in enumerate(known):
         shared = sorted(
-            (word for word in newer.subject.words if times[word] > 1),
+            (word for word in newer.shared if times[word] > 1),
             key=lambda word: (times[word], word),
         )
         near = {other for word in shared[:_RAREST] for other in by_word.get(word, ())[-_NEAREST:]}
-        if newer.is_question or said[at].rank < 0:
-            near.clear()
         for other in sorted(near):
             older = known[other]
-            # What is pasted is no rule.
-            if newer.text == older.text or said[other].rank < 0:
+            if newer.text == older.text or newer.is_question or older.is_question:
                 continue
             words = newer.subject.words & older.subject.words
             weight = sum(map(weights.__getitem__, words))
-            change = _change(newer, older, weight, is_one_turn=said[at].turn == said[other].turn)
+            change = _change(newer, older, weight, said[at], said[other])
+            if change in (_Change.RESTATED, _Change.SURE):
+                sure[older.text] = newer.text
+            if change is _Change.RESTATED:
+                restated.add(newer.text)
             if change:
-                found[change].add(older.text)
-                if change is not _Change.POSSIBLE:
-                    newer_of[older.text] = newer.text
+                newer_of[older.text] = newer.text
+            # What is asked for in between leaves a rule as it is.
+            if change and len(words) > 1 and (newer.corrects or said[at].is_lasting):
+                doubted.add(older.text)
         for word in shared:
             by_word.setdefault(word, []).append(at)
-    gone, known_texts = found[_Change.GONE], found[_Change.KNOWN]
-    earlier = set[str]().union(*found.values()) - gone
-    return Replaced(
-        frozenset(gone),
-        frozenset(earlier),
-        frozenset(known_texts - gone),
-        frozenset(gone | known_texts | found[_Change.CLOSE]),
-        newer_of,
-    )
+    return Replaced(sure, frozenset(restated), frozenset(doubted), newer_of)
 
 
 class _Change(Enum):
-    """What a later sentence does to an older one, surest first."""
+    """What a later sentence does to an older one."""
 
-    GONE = 1  # takes it back
-    KNOWN = 2  # surely takes its place
-    CLOSE = 3  # shares much with it
-    VALUE = 4  # names another value, or corrects
-    POSSIBLE = 5  # speaks of the same
+    RESTATED = 1  # is the same rule with another value
+    SURE = 2  # takes the place of what it says, or of a part
+    LIKELY = 3  # shares much with it, names another value, or corrects
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +132,8 @@ class _Known:
         values: Its values of all kinds, but for names.
         tokens: Its words in order, in small letters.
         negated: What it negates: for each negation the rest of its clause, where not empty.
+        forgotten: The subject words of each part of a clause that begins with "forget".
+        denied: Its longer numbers in a clause that negates or corrects: "30 s was too long".
         is_negative: Whether it negates anything.
         corrects: Whether it corrects in words.
         is_request: Whether it asks for something to be done now, and states no rule.
@@ -151,10 +145,17 @@ class _Known:
     values: frozenset[str]
     tokens: tuple[str, ...]
     negated: tuple[Topic, ...]
+    forgotten: tuple[frozenset[str], ...]
+    denied: frozenset[str]
     is_negative: bool
     corrects: bool
     is_request: bool
     is_question: bool
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """What it may share with others: subject words and values."""
+        return self.subject.words | self.values
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -162,17 +163,33 @@ def _known(text: str) -> _Known:
     said = without_list_mark(text)
     known = signs()
     subject = topic_of(said)
-    negations = [found.end() for found in known.negation.finditer(said)]
-    clauses = (topic_of(CLAUSE_END.split(said[end:], maxsplit=1)[0]) for end in negations)
+    negations = list(known.negation.finditer(said))
+    behind = [CLAUSE_END.split(said[found.end() :], maxsplit=1)[0] for found in negations]
+    clauses = [topic_of(clause) for clause in behind]
     asks = known.wish.search(said) is not None or known.errand.search(said) is not None
+    corrects = known.correction.search(said) is not None
     return _Known(
         text,
         subject,
         _values(subject),
         tuple(match[0].rstrip(".:") for match in _TOKEN.finditer(said.lower())),
         tuple(clause for clause in clauses if clause.words or _values(clause)),
+        tuple(
+            topic_of(part).words
+            for found, clause in zip(negations, behind, strict=True)
+            if known.correction.match(said, found.start())
+            and not topic_of(CLAUSE_END.split(said[: found.start()])[-1]).words
+            for part in _AND.split(clause)
+        ),
+        frozenset(
+            number
+            for clause in CLAUSE_END.split(said)
+            if known.negation.search(clause) or known.correction.search(clause)
+            for number in topic_of(clause).values.get("number", ())
+            if len(number) > 1
+        ),
         bool(negations),
-        known.correction.search(said) is not None,
+        corrects,
         asks and known.rule.search(said) is None,
         said.endswith(("?", "？")),
     )
@@ -183,61 +200,56 @@ def _values(subject: Topic) -> frozenset[str]:
     return frozenset[str]().union(*kinds)
 
 
-def _change(newer: _Known, older: _Known, weight: float, *, is_one_turn: bool) -> _Change | None:
-    if _takes_back(newer, older):
-        return _Change.GONE
-    # Said in one breath, both are meant.
-    shared = len(newer.subject.words & older.subject.words)
-    if is_one_turn or not _competes(newer, older, shared, weight):
+def _change(
+    newer: _Known, older: _Known, weight: float, new: Statement, old: Statement
+) -> _Change | None:
+    if new.turn == old.turn:  # said in one breath, both are meant
         return None
-    changes = newer.corrects or _has_other_of_a_kind(newer, older)
-    if weight >= _CLOSE_WEIGHT:
-        longer = max(len(newer.subject.words), len(older.subject.words))
-        return _Change.KNOWN if changes and shared >= longer * _ALIKE_SHARE else _Change.CLOSE
-    return _Change.VALUE if changes else _Change.POSSIBLE
+    shared = newer.subject.words & older.subject.words
+    forgets = any(len(words & shared) > 1 for words in newer.forgotten)
+    has_other = _has_other_of_a_kind(newer, older)
+    if (old.is_lasting and forgets) or _takes_back(newer, older, has_other=has_other):
+        return _Change.SURE
+    is_near = weight >= _CLOSE_WEIGHT or new.is_lasting or newer.corrects or has_other
+    if not is_near or not _competes(newer, older, weight, has_other=has_other):
+        return None
+    longer = max(len(newer.subject.words), len(older.subject.words))
+    if old.is_lasting and has_other and len(shared) >= longer * _ALIKE_SHARE:
+        return _Change.RESTATED
+    is_new_rule = new.is_lasting and old.is_lasting and newer.corrects
+    return _Change.SURE if is_new_rule and len(shared) > 1 else _Change.LIKELY
 
 
-def _takes_back(newer: _Known, older: _Known) -> bool:
-    """Whether `newer` plainly takes back what `older` affirmed, and repeats the rest of it."""
-    if older.is_negative:
-        return False
+def _takes_back(newer: _Known, older: _Known, *, has_other: bool) -> bool:
+    """Whether `newer` plainly takes back what `older` affirmed, or a value in it."""
     for negated in newer.negated:
         values = _values(negated)
-        is_affirmed = negated.words <= older.subject.words and values <= older.values
+        if not (negated.words <= older.subject.words and values <= older.values):
+            continue
+        if values and has_other and newer.subject.words & older.subject.words:
+            return True  # "The default is 8, not 5."
         # A bare verb may have another object: "the tests, do not edit them".
         is_plain = newer.corrects or len(negated.words) + len(values) > 1
         rest = older.subject.words - negated.words
-        if is_affirmed and (is_plain or not rest) and rest <= newer.subject.words:
+        if not older.is_negative and (is_plain or not rest) and rest <= newer.subject.words:
             return True
-    if not newer.corrects:
-        return False
+    numbers = older.subject.values.get("number", frozenset())
+    if numbers & newer.denied and newer.subject.values["number"] - numbers:
+        return bool(newer.subject.words & older.subject.words)
     given = older.values - newer.values
-    if len(given) != 1:
+    if not newer.corrects or len(given) != 1 or not has_other:
         return False
-    has_other = any(
-        given <= found and newer.subject.values.get(kind, found) - found
-        for kind, found in older.subject.values.items()
-    )
     rest = older.subject.words - topic_of(*given).words
-    share = len(rest) / max(1, len(newer.subject.words))
-    return has_other and rest <= newer.subject.words and share >= _CORRECTED_SHARE
+    return rest <= newer.subject.words and len(rest) >= len(newer.subject.words) * _CORRECTED_SHARE
 
 
-def _competes(newer: _Known, older: _Known, shared: int, weight: float) -> bool:
+def _competes(newer: _Known, older: _Known, weight: float, *, has_other: bool) -> bool:
     """Whether both have one subject, so that the newer one may change the older."""
-    shorter = min(len(newer.subject.words), len(older.subject.words))
-    if shared < shorter * _SAME_SUBJECT_SHARE:
+    if weight + has_other * _SAME_KIND_WEIGHT < _SAME_SUBJECT_WEIGHT:
         return False
-    if weight + _SAME_KIND_WEIGHT < _SAME_SUBJECT_WEIGHT:
-        return False  # most pairs, before anything that takes its time
-    has_other = _has_other_of_a_kind(newer, older)
     if newer.is_negative and older.is_negative and not (newer.corrects and has_other):
         return False
-    if _are_of_a_series(newer, older):
-        return False
-    if has_other:
-        weight += _SAME_KIND_WEIGHT
-    return weight >= _SAME_SUBJECT_WEIGHT
+    return not _are_of_a_series(newer, older)
 
 
 def _has_other_of_a_kind(newer: _Known, older: _Known) -> bool:

@@ -19,7 +19,6 @@ from context_compaction.summarizers.instructions.signs import sign_words
 _FIRST_OTHER_LETTER = "\u0370"
 _STEM_CHARS = 6
 _FOREIGN_STEM_CHARS = 5
-_KOREAN_CHARS = 2
 _MIN_WORD_CHARS = 3
 _MIN_NAME_CHARS = 2  # CI, UI, DB
 
@@ -27,11 +26,6 @@ _MIN_NAME_CHARS = 2  # CI, UI, DB
 _WORD = re.compile(r"(?:[^\W\d_]|[\u0900-\u097f])+")
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _HAN = re.compile(r"[\u3400-\u9fff]+")
-_KATAKANA = re.compile(r"[\u30a0-\u30ff]{2,}")
-_HANGUL = re.compile(r"[\uac00-\ud7af]")
-_HAN_STOP = re.compile(
-    "[的了是在把和请請不都也就还給给从從到我你您他她们這这那有没沒得再将為为以及]"
-)
 
 _stem: Any = import_module("Stemmer").Stemmer("english", 0)  # PyStemmer, which has no types
 
@@ -81,9 +75,6 @@ def _cut(word: str, *, is_name: bool) -> tuple[str, ...]:
     """The parts of a lower-case word that are compared; empty where it names no subject."""
     if _EAST_ASIAN.search(word):
         return _east_asian_words(word)
-    if _HANGUL.search(word):
-        start = word[:_KOREAN_CHARS]
-        return () if len(word) < _KOREAN_CHARS or start in sign_words() else (start,)
     if word in STOP_WORDS or word in sign_words():
         return ()
     if len(word) < (_MIN_NAME_CHARS if is_name else _MIN_WORD_CHARS):
@@ -94,10 +85,5 @@ def _cut(word: str, *, is_name: bool) -> tuple[str, ...]:
 
 
 def _east_asian_words(text: str) -> tuple[str, ...]:
-    pairs = [
-        part[at : at + 2]
-        for run in _HAN.findall(text)
-        for part in _HAN_STOP.split(run)
-        for at in range(len(part) - 1)
-    ]
-    return (*_KATAKANA.findall(text), *(pair for pair in pairs if pair not in sign_words()))
+    pairs = [run[at : at + 2] for run in _HAN.findall(text) for at in range(len(run) - 1)]
+    return tuple(pair for pair in pairs if pair not in sign_words())

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from context_compaction.summarizers.instructions.signs import signs
+
 MAX_SENTENCE_CHARS = 500
 MIN_SENTENCE_CHARS = 6
 # Of one message: what is longer is pasted, and its beginning and end are read.
@@ -23,9 +25,9 @@ LEFT_OUT = "[…]"
 # Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
 _PASTED_LINES = 12
 _PASTED_PARAGRAPH_LINES = 6
+# A turn with more is a document, also where it lists rules.
+_DOCUMENT_LINES = 40
 _LETTER_SHARE = 0.72
-# Where it ends as a sentence does, it may hold more figures.
-_SENTENCE_LETTER_SHARE = 0.55
 # A line that was broken at the margin goes on in the next one.
 _MARGIN_CHARS = 50
 
@@ -36,11 +38,11 @@ _SENTENCE_END = re.compile(
     + "".join(rf"(?<!\b{word}\.)" for word in _ABBREVIATIONS)
     + r"(?<=[.!?…])\s+|(?<=[。！？；])"
 )
-_SPOKEN = re.compile(r"[A-Z][a-z]*(,? [a-z]+){3}")
-_SPOKEN_END = re.compile(r"[a-z0-9)][.!?]")
 # All are matched at the beginning of a line only: elsewhere the same signs are figures and words.
 _BULLET = re.compile(r"[-*•]++\s+")
 _LIST_MARK = re.compile(r"(?:[-*•>]++|\d{1,2}[.)])\s+")
+# What a heading and emphasis are made of.
+_MARKUP = "#*_ "
 _MACHINE = re.compile(
     r"\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|\(\w[\w ]*:|Traceback|File \"|at \S+\(|[+-]{1,3}\S|"
     r"\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:\d\d|(INFO|DEBUG|WARN\w*|ERROR)\b"
@@ -60,12 +62,14 @@ class Sentence:
         paragraph: The number of its paragraph in the turn.
         is_pasted: Whether it rather looks pasted than typed.
         is_last: Whether it is in the turn's last paragraph, or in its only one.
+        is_listed_rule: Whether it is an item, whole, of a list that is introduced as rules.
     """
 
     text: str
     paragraph: int
     is_pasted: bool
     is_last: bool
+    is_listed_rule: bool = False
 
 
 def sentences_of(text: str) -> Sequence[Sentence]:
@@ -83,18 +87,27 @@ def _sentences(text: str) -> Sequence[Sentence]:
         half = _MAX_MESSAGE_CHARS // 2
         text = f"{text[:half]} {LEFT_OUT}\n\n{LEFT_OUT} {text[-half:]}"
     paragraphs = list(_paragraphs(text))
-    is_long = sum(len(lines) for lines, _ in paragraphs) > _PASTED_LINES
+    size_lines = sum(len(lines) for lines, _ in paragraphs)
+    is_long = size_lines > _PASTED_LINES
     last = len(paragraphs) - 1
     found: list[Sentence] = []
+    of_rules = False
     for at, (lines, is_code) in enumerate(paragraphs):
         # Who pastes a log says what to do with it before or after.
         amid = is_long and 0 < at < last
         pasted = is_code or amid or _is_machine_made(lines, is_long=is_long)
-        found.extend(
-            Sentence(sentence, at, pasted or _is_machine(sentence), at == last)
-            for line in _unwrapped(lines)
-            for sentence in _split(line)
-        )
+        for line in _unwrapped(lines):
+            is_item = _LIST_MARK.match(line) is not None
+            whole = " ".join(without_bullet(line).split())
+            if of_rules and is_item and len(whole) <= MAX_SENTENCE_CHARS:
+                is_rule = not pasted or (not is_code and size_lines <= _DOCUMENT_LINES)
+                found.append(Sentence(whole, at, not is_rule, at == last, is_rule))
+                continue
+            found.extend(
+                Sentence(sentence, at, pasted or _is_machine(sentence), at == last)
+                for sentence in _split(line)
+            )
+            of_rules = (of_rules and is_item) or _introduces_rules(line)
     return tuple(found)
 
 
@@ -113,6 +126,14 @@ def without_bullet(line: str) -> str:
     """`line` without the bullet that it begins with."""
     bullet = _BULLET.match(line)
     return line[bullet.end() :] if bullet else line
+
+
+def _introduces_rules(line: str) -> bool:
+    """Whether `line` says that the list behind it is of rules: "House rules, for all of this:"."""
+    said = line.strip(_MARKUP)
+    if not (line.startswith("#") or said.endswith((":", "："))):
+        return False
+    return signs().heading.search(_SENTENCE_END.split(said)[-1]) is not None
 
 
 def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
@@ -153,9 +174,7 @@ def _is_machine(line: str) -> bool:
     if " " not in stripped or _MACHINE.match(stripped) or _MACHINE_END.search(stripped):
         return True
     letters = sum(char.isalpha() or char == " " for char in stripped)
-    is_spoken = _SPOKEN.match(stripped) and _SPOKEN_END.fullmatch(stripped[-2:])
-    share = _SENTENCE_LETTER_SHARE if is_spoken else _LETTER_SHARE
-    return letters < len(stripped) * share
+    return letters < len(stripped) * _LETTER_SHARE
 
 
 def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
