@@ -27,6 +27,7 @@ from context_compaction.hooks import (
 )
 from context_compaction.layers.recent_files import files_on_disk
 from context_compaction.messages.model import JsonObject
+from context_compaction.pipeline.decision import decide
 from context_compaction.pipeline.grown import (
     Grown,
     append_new,
@@ -44,7 +45,6 @@ from context_compaction.pipeline.summarize import (
     ask_host,
     asks_host,
     brings_text,
-    decide,
     summarize,
 )
 from context_compaction.redaction import RedactionMode

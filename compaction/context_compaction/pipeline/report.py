@@ -19,6 +19,7 @@ from context_compaction.messages.edits import Edit
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.messages.placeholders import summary_of
 from context_compaction.pipeline.assemble import assemble
+from context_compaction.pipeline.decision import written
 from context_compaction.pipeline.dropped_names import DroppedNames, dropped_names
 from context_compaction.pipeline.long_request import is_of_request
 from context_compaction.pipeline.originals import carried_on
@@ -28,7 +29,6 @@ from context_compaction.pipeline.redaction_gates import (
     safe_words,
     with_redaction,
 )
-from context_compaction.pipeline.summarize import written
 from context_compaction.pipeline.validate import placed_pieces, validate
 from context_compaction.result import (
     Boundary,

@@ -1,18 +1,15 @@
 """The summary's text for a plan: its writer, its prompt, and the checks of the prose.
 
-Verbatim extracts need no model: they are the whole text, or are added to prose. Prose is written by
-the host or by a model; where it fails, extracts replace it. A summary that was written earlier is
-used again where it reaches the cut.
+Prose is written by the host or by a model; where it fails, extracts replace it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from anyio import to_thread
 
-from context_compaction.activity.digest import digest
 from context_compaction.archive import Store
 from context_compaction.context import (
     CompactionContext,
@@ -20,41 +17,23 @@ from context_compaction.context import (
     Originals,
     Plan,
     SummaryText,
-    fills_target,
     span_of,
 )
 from context_compaction.errors import NotFoundError, SummaryError
-from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
-from context_compaction.pipeline.assemble import excess_tokens
-from context_compaction.pipeline.originals import (
-    Read,
-    number_of,
-    originals_of,
-    parsed_originals,
-)
-from context_compaction.pipeline.plan import (
-    beside_prose,
-    filled,
-    has_slack,
-    with_longer_tail,
-    with_more_files,
-    with_more_words,
-)
+from context_compaction.pipeline.extracts import extract_of, extracts, with_extracts
+from context_compaction.pipeline.originals import number_of
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
 from context_compaction.session import continuation
-from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
+from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.load import Session
-from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
 from context_compaction.session.state import SessionState, wait_seconds
-from context_compaction.summarizers import SummaryInput
-from context_compaction.summarizers.extractive import writer
-from context_compaction.summarizers.extractive.parse import RECORD_TITLE, read_previous
+from context_compaction.summarizers.extractive.parse import read_previous
 from context_compaction.summarizers.llm import check, host
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
@@ -71,68 +50,11 @@ from context_compaction.summarizers.llm.writer import (
 )
 from context_compaction.tokens.models import profile_for
 
-# Of the room beside the text, this part is for what came after it; the rest is for all of it.
-_SINCE_SHARE = 0.6
-_SINCE_TITLE = "# Since that was written, word for word"
-_MIN_RECORD_TOKENS = 60
 # Of the log and the facts that a model writes from.
 _EXTRACTS_TOKENS = 3_000
-_FITTINGS = 4
-_CHECKPOINT_MARGIN_TOKENS = 100
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
 _NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
-# A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
-# more than a tenth. A list that is full to the brim would be compacted again by its next message.
-_REFILLS = 2
-
-
-def decide(
-    context: CompactionContext,
-    session: Session,
-    plan: Plan,
-    known: KnownFiles | None,
-    on_disk: Mapping[str, DiskFile],
-    read: Mapping[Span, Read],
-    *,
-    has_model: bool = False,
-) -> Decision:
-    """All that is decided before a text is written: `plan` filled, and what the text replaces.
-
-    Args:
-        context: The call.
-        session: Its session.
-        plan: What is cleared, and where history is cut.
-        known: The known files; None where none are needed.
-        on_disk: Those that may be read, by path.
-        read: The archived originals of earlier summaries.
-        has_model: Whether there is a model to write the text.
-    """
-    archived = parsed_originals(read, context.format)
-    earlier_calls = earlier_calls_of(context, plan, known, on_disk)
-    plan = filled(context, plan, earlier_calls)
-    if brings_text(context.request) or (has_model and asks_model(context, plan)):
-        plan = beside_prose(context, plan, earlier_calls)
-    originals = originals_of(context, plan, archived)
-    if brings_text(context.request):
-        plan = _with_short_checkpoint(context, plan, originals)
-    memory = summary_that_reaches(context, plan, session.states)
-    return Decision(plan, earlier_calls, originals, archived, memory)
-
-
-def _with_short_checkpoint(context: CompactionContext, plan: Plan, originals: Originals) -> Plan:
-    """`plan` with what its checkpoint, which a host never writes, leaves of its room for prose."""
-    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
-    # The same lines have to fit again.
-    used_tokens = context.count.text(checkpoint) + _CHECKPOINT_MARGIN_TOKENS
-    left_tokens = plan.checkpoint_tokens - used_tokens
-    if not plan.summary_tokens or left_tokens <= 0:
-        return plan
-    return replace(
-        plan,
-        summary_tokens=plan.summary_tokens + left_tokens,
-        checkpoint_tokens=plan.checkpoint_tokens - left_tokens,
-    )
 
 
 def brings_text(request: CompactRequest) -> bool:
@@ -192,99 +114,6 @@ async def summarize(
     )
 
 
-def written(
-    context: CompactionContext, decision: Decision, words: SummaryText | None
-) -> tuple[Plan, SummaryText]:
-    """The text that the list will contain, and the plan with the room that it leaves filled."""
-    plan, originals = decision.plan, decision.originals
-    if words is None and decision.memory is not None:
-        words = reuse_summary(context, plan, originals, decision.memory)
-    elif words is None and context.request.summary is not None:
-        words = summary_to_record(context)
-    elif words is None:
-        words = extracts(context, plan, originals)
-    is_plain = words.writer == "extractive" and words.model is None
-    if plan.cut is None or not (is_plain or words.prose):
-        return _with_more_files(context, plan, words, decision), words
-    # A text that left room free is written anew, for the longer tail that fills it.
-    plan, words = _refilled(context, plan, words, decision)
-    # Then come the files of the work, then more words, and last what may be put back too.
-    told = spent(context, _with_more_files(context, plan, words, decision), words)
-    roomier = with_more_words(context, told, decision.earlier_calls)
-    if words.prose:
-        roomier = _shared_as_in(told, roomier)
-    if roomier.text_tokens > told.text_tokens:
-        longer = _text_for(context, roomier, words, decision)
-        # A text that is cut to fit its message may come out shorter than the one before.
-        if _text_tokens(context, longer) > _text_tokens(context, words):
-            plan, words = replace(roomier, level=plan.level), longer
-    return _with_more_files(context, plan, words, decision), words
-
-
-def _text_for(
-    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
-) -> SummaryText:
-    """`words` for another `plan`: its extracts, beside the same prose where there is any."""
-    originals = originals_of(context, plan, decision.archived)
-    if not words.prose:
-        return extracts(context, plan, originals, words.warnings)
-    told = with_extracts(context, words.prose, originals.history, plan.summary_tokens)
-    assert plan.cut is not None and decision.plan.cut is not None  # noqa: S101, PT018  # has prose
-    if plan.cut.request_at == decision.plan.cut.request_at:
-        return replace(words, summary=told)  # of the same turn; what stays of it is told twice
-    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
-    return replace(words, summary=told, checkpoint=checkpoint)
-
-
-def _text_tokens(context: CompactionContext, words: SummaryText) -> int:
-    return context.count.text(words.summary) + context.count.text(words.checkpoint)
-
-
-def _refilled(
-    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
-) -> tuple[Plan, SummaryText]:
-    """`plan` with the longer tail for which `words` leave room, and the text for what it cuts."""
-    longer_tail = filled
-    if words.prose:
-        if not fills_target(context):
-            return plan, words
-        # What the prose left of its room is not for more extracts.
-        longer_tail = with_longer_tail
-        unspent_tokens = int(plan.summary_tokens * PROSE_SHARE) - context.count.text(words.prose)
-        plan = replace(plan, summary_tokens=plan.summary_tokens - max(0, unspent_tokens))
-        words = _text_for(context, plan, words, decision)
-    for refill in range(_REFILLS):
-        told = spent(context, plan, words)
-        if refill and not has_slack(context, told, decision.earlier_calls):
-            break
-        fuller = longer_tail(context, told, decision.earlier_calls)
-        if words.prose:
-            fuller = _shared_as_in(told, fuller)
-        if fuller.cut == plan.cut:
-            if fuller.level != plan.level:  # more of what is unread: the same words stand beside it
-                plan = fuller
-            break
-        plan, words = fuller, _text_for(context, fuller, words, decision)
-    return plan, words
-
-
-def _shared_as_in(told: Plan, plan: Plan) -> Plan:
-    """`plan` with no more for the checkpoint than `told` has: prose has its length already."""
-    checkpoint_tokens = told.checkpoint_tokens if plan.prefix else 0
-    return replace(
-        plan,
-        summary_tokens=plan.text_tokens - checkpoint_tokens,
-        checkpoint_tokens=checkpoint_tokens,
-    )
-
-
-def _with_more_files(
-    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
-) -> Plan:
-    told = spent(context, plan, words)
-    return replace(plan, level=with_more_files(context, told, decision.earlier_calls).level)
-
-
 def job_of(
     context: CompactionContext,
     plan: Plan,
@@ -302,7 +131,7 @@ def job_of(
         max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
         numbers=record.numbers,
         # What the user said is in the record itself.
-        extracts=extract_of(context, record, _EXTRACTS_TOKENS, is_prefix=True),
+        extracts=partial(extract_of, context, record, _EXTRACTS_TOKENS, is_prefix=True),
         kept=kept,
         kept_numbers=tuple(number_of(context, message) for message in kept),
         pinned=tuple(_pin_told(context, plan, pin) for pin in context.pins.candidates),
@@ -353,90 +182,6 @@ def grounding_source(context: CompactionContext, record: OriginalMessages) -> ch
 
 def _requests(context: CompactionContext) -> list[str]:
     return [text for message in context.messages if (text := user_text(message))]
-
-
-def extracts(
-    context: CompactionContext, plan: Plan, originals: Originals, warnings: tuple[str, ...] = ()
-) -> SummaryText:
-    """The summary for `plan` without any model."""
-    # A request that is folded away with its turn must be told like any other.
-    stays = plan.cut is not None and not plan.cut.folds_request
-    summary_tokens, checkpoint_tokens = plan.summary_tokens, plan.checkpoint_tokens
-    words = SummaryText("", "", warnings=warnings)
-    # A text counts a little more inside its message, and much more beside another script.
-    for _ in range(_FITTINGS if plan.cut else 0):
-        checkpoint = extract_of(context, originals.prefix, checkpoint_tokens, is_prefix=stays)
-        # What the checkpoint leaves goes to the summary: it would shrink with every round.
-        left = checkpoint_tokens - context.count.text(checkpoint) if summary_tokens else 0
-        summary = extract_of(context, originals.history, summary_tokens + left)
-        words = replace(words, summary=summary, checkpoint=checkpoint)
-        excess = excess_tokens(context, plan, words.summary, words.checkpoint)
-        if excess <= 0 or not (words.summary or words.checkpoint):
-            return words
-        written = context.count.text(words.summary) + context.count.text(words.checkpoint)
-        shrink = max(0.0, 1 - (excess + 4) / max(1, written))
-        summary_tokens = int(min(summary_tokens, context.count.text(words.summary)) * shrink)
-        checkpoint_tokens = int(
-            min(checkpoint_tokens, context.count.text(words.checkpoint)) * shrink
-        )
-    return replace(words, summary="", checkpoint="")
-
-
-def spent(context: CompactionContext, plan: Plan, words: SummaryText) -> Plan:
-    """`plan` with the room that `words` take: one of them may have had what the other left."""
-    return replace(
-        plan,
-        summary_tokens=context.count.text(words.summary),
-        checkpoint_tokens=context.count.text(words.checkpoint),
-    )
-
-
-def with_extracts(
-    context: CompactionContext,
-    prose: str,
-    record: OriginalMessages,
-    max_tokens: int,
-    *,
-    is_prefix: bool = False,
-) -> str:
-    """The prose, and in the room that it leaves the user's words and the facts that it lacks."""
-    left = max_tokens - context.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
-    extract = ""
-    if left >= _MIN_RECORD_TOKENS:
-        extract = extract_of(context, record, left, is_prefix=is_prefix, beside=prose)
-    return f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
-
-
-def extract_of(
-    context: CompactionContext,
-    record: OriginalMessages,
-    max_tokens: int,
-    *,
-    is_prefix: bool = False,
-    beside: str = "",
-) -> str:
-    """Verbatim extracts from the record, of at most `max_tokens`, to be added to `beside`."""
-    if max_tokens <= 0 or not (record.messages or record.lost):
-        return ""
-    is_in_list = len(record.since) == len(record.messages)
-    asked = SummaryInput(
-        record.messages,
-        digest(record.messages, context.settings.tool_kinds),
-        max_tokens,
-        previous=record.lost,
-        later=record.later,
-        instructions=context.request.instructions,
-        pinned=record.pinned,
-        numbers=record.numbers,
-        tool_kinds=context.settings.tool_kinds,
-        is_turn_prefix=is_prefix,
-        # What comes from the archive is not in the list, nor are the files of that time; what was
-        # made short tells no file's text.
-        files=context.replayed() if record.is_short or is_in_list else None,
-        beside=beside,
-        tally=record.tally,
-    )
-    return writer.write(asked, context.count)
 
 
 def summarize_with_host_text(
@@ -615,34 +360,6 @@ async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Wr
     extract = partial(extract_of, is_prefix=job.is_prefix)
     text = await to_thread.run_sync(extract, context, job.record, job.max_tokens)
     return _Written(text, failure=failure)
-
-
-def reuse_summary(
-    context: CompactionContext, plan: Plan, originals: Originals, match: SummaryMatch
-) -> SummaryText:
-    """The summary for `plan`: the saved one, what followed it, and extracts from the record."""
-    plain = extracts(context, plan, originals)
-    text, room_tokens = match.memory.text, plan.summary_tokens
-    numbers = {message.index for message in match.since}
-    since = tuple(m for m in originals.history.since if m.index in numbers)
-    if since:
-        left = room_tokens - context.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
-        newer = OriginalMessages(
-            since,
-            later=originals.history.later,
-            numbers=tuple(number_of(context, message) for message in since),
-        )
-        told = extract_of(context, newer, int(left * _SINCE_SHARE))
-        text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
-    text = with_extracts(context, text, originals.history, room_tokens)
-    used: JsonObject = {
-        "writer": match.memory.writer,
-        "at_seconds": match.memory.at_seconds,
-        "stop_seq": match.memory.stop_seq,
-        "messages_since": len(match.since),
-        "tokens_since": max(0, match.gap_tokens),
-    }
-    return replace(plain, summary=text, writer="memory", memory=used)
 
 
 def summary_to_record(context: CompactionContext) -> SummaryText:

@@ -40,8 +40,6 @@ from context_compaction.tokens.counter import MessageCounter
 
 # Prose may take this part of a summary's room; the rest is for extracts from the record.
 PROSE_SHARE = 0.75
-
-
 # Characters of each result, and of each call, once the whole record is too long: of the oldest half
 # as many, of the newest half as many again. What was said is a tenth of a record and tells the most
 # of it: it is cut last.
@@ -54,59 +52,35 @@ _CLIPPED_CHARS = (
     (150, 300),
 )
 _SAID_CHARS = (8_000, 1_500)
-
-
 # Then so much of what is not the user's goes, the oldest first: log and facts tell of it.
 _DROPPED_SHARES = (0.5, 0.75, 0.9, 0.97)
-
-
 # A result this long that came before is named, not shown again.
 _SAME_CHARS = 200
-
-
 # Of what stays after the summary the writer sees the newest parts, each so long at most.
 _KEPT_PARTS = 40
 _KEPT_CHARS = 1_000
-
-
 # Claude Code leaves out a fifth of the groups where it does not know how much is too much.
 _DROPPED_GROUPS = (0.2, 0.4, 0.6, 0.8, 1.0)
-
-
 # However large a window is: what more of long results would tell is not worth its price. Of half as
 # much, decisions of a day's session were no longer told.
 _MAX_RECORD_TOKENS = 64_000
-
-
 # ... and where originals are asked for, the middle of more than this is read badly.
 _MAX_ORIGINALS_TOKENS = 200_000
-
-
 # Newer models think before they write, unasked, and that counts as output.
 _THINKING_TOKENS = 4_000
-
-
 # The frame of a prompt, in tokens, beside its record; and what our count may be short of.
 _FRAME_TOKENS = 1_500
 _COUNT_MARGIN = 1.1
-
-
 # An English word takes about so many tokens of the newest tokenizers.
 _TOKENS_PER_WORD = 2.0
-
-
 # A signature goes on where its bracket is open.
 _BROKEN_LINE = re.compile(r"(?<=[(,])\n[ \t]+|\n[ \t]*(?=\))")
 # What a patch takes away is not defined any more.
 _PATCH_MARK = re.compile(r"\n(?:\+|-[^\n]*)")
 _ANY_CODE = "code.any"
 _NAMED_CHARS = 600
-
-
 _FAILED = "[failed] "
 _TOLD_BY_CALL = ("write", "edit", "notebook")
-
-
 # As the prompts call them; the others have their own names.
 _SPEAKERS: Mapping[Author, str] = {"agent": "assistant"}
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -119,7 +93,7 @@ class SummaryJob:
     Attributes:
         messages: The originals of all that the summary replaces.
         numbers: The number of each of these in the transcript; None for one without.
-        extracts: Log and facts that were made of them without a model.
+        extracts: Makes log and facts of them without a model.
         kept: The messages that stay in full after the summary ...
         kept_numbers: ... and their numbers.
         previous: The text of the earlier summaries; empty where there were none.
@@ -138,7 +112,7 @@ class SummaryJob:
     has_originals: bool
     max_tokens: int
     numbers: tuple[int | None, ...] = ()
-    extracts: str = ""
+    extracts: Callable[[], str] = str
     kept: Messages = ()
     kept_numbers: tuple[int | None, ...] = ()
     pinned: tuple[str, ...] = ()
@@ -325,9 +299,10 @@ def _versions(assignment: SummaryJob) -> Iterator[tuple[str, list[PromptPart], s
         shown = clip(once, result_chars, call_chars, whole)
         yield f"results of {result_chars} characters", shown, before, ""
     shown = clip(once, *_CLIPPED_CHARS[-1], short)
+    extracts = assignment.extracts()
     for share in _DROPPED_SHARES:
         name = f"extracts, without the oldest {share:.0%} of the work"
-        yield name, without_oldest_work(shown, share), before, assignment.extracts
+        yield name, without_oldest_work(shown, share), before, extracts
 
 
 def _without_oldest(

@@ -1,0 +1,218 @@
+"""What is decided before a text is written, and the plan that its text leaves room in.
+
+A summary that was written earlier is used again where it reaches the cut. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from context_compaction.context import (
+    CompactionContext,
+    OriginalMessages,
+    Originals,
+    Plan,
+    SummaryText,
+    fills_target,
+)
+from context_compaction.file_access import DiskFile
+from context_compaction.messages.model import JsonObject
+from context_compaction.messages.placeholders import Span
+from context_compaction.pipeline.extracts import extract_of, extracts, spent, with_extracts
+from context_compaction.pipeline.originals import (
+    Read,
+    number_of,
+    originals_of,
+    parsed_originals,
+)
+from context_compaction.pipeline.plan import (
+    beside_prose,
+    filled,
+    has_slack,
+    with_longer_tail,
+    with_more_files,
+    with_more_words,
+)
+from context_compaction.pipeline.summarize import asks_model, brings_text, summary_to_record
+from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
+from context_compaction.session.load import Session
+from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
+from context_compaction.summarizers.llm.prompt import (
+    PROSE_SHARE,
+)
+
+# Of the room beside the text, this part is for what came after it; the rest is for all of it.
+_SINCE_SHARE = 0.6
+_SINCE_TITLE = "# Since that was written, word for word"
+_CHECKPOINT_MARGIN_TOKENS = 100
+# A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
+# more than a tenth. A list that is full to the brim would be compacted again by its next message.
+_REFILLS = 2
+
+
+def decide(
+    context: CompactionContext,
+    session: Session,
+    plan: Plan,
+    known: KnownFiles | None,
+    on_disk: Mapping[str, DiskFile],
+    read: Mapping[Span, Read],
+    *,
+    has_model: bool = False,
+) -> Decision:
+    """All that is decided before a text is written: `plan` filled, and what the text replaces.
+
+    Args:
+        context: The call.
+        session: Its session.
+        plan: What is cleared, and where history is cut.
+        known: The known files; None where none are needed.
+        on_disk: Those that may be read, by path.
+        read: The archived originals of earlier summaries.
+        has_model: Whether there is a model to write the text.
+    """
+    archived = parsed_originals(read, context.format)
+    earlier_calls = earlier_calls_of(context, plan, known, on_disk)
+    plan = filled(context, plan, earlier_calls)
+    if brings_text(context.request) or (has_model and asks_model(context, plan)):
+        plan = beside_prose(context, plan, earlier_calls)
+    originals = originals_of(context, plan, archived)
+    if brings_text(context.request):
+        plan = _with_short_checkpoint(context, plan, originals)
+    memory = summary_that_reaches(context, plan, session.states)
+    return Decision(plan, earlier_calls, originals, archived, memory)
+
+
+def _with_short_checkpoint(context: CompactionContext, plan: Plan, originals: Originals) -> Plan:
+    """`plan` with what its checkpoint, which a host never writes, leaves of its room for prose."""
+    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
+    # The same lines have to fit again.
+    used_tokens = context.count.text(checkpoint) + _CHECKPOINT_MARGIN_TOKENS
+    left_tokens = plan.checkpoint_tokens - used_tokens
+    if not plan.summary_tokens or left_tokens <= 0:
+        return plan
+    return replace(
+        plan,
+        summary_tokens=plan.summary_tokens + left_tokens,
+        checkpoint_tokens=plan.checkpoint_tokens - left_tokens,
+    )
+
+
+def written(
+    context: CompactionContext, decision: Decision, words: SummaryText | None
+) -> tuple[Plan, SummaryText]:
+    """The text that the list will contain, and the plan with the room that it leaves filled."""
+    plan, originals = decision.plan, decision.originals
+    if words is None and decision.memory is not None:
+        words = reuse_summary(context, plan, originals, decision.memory)
+    elif words is None and context.request.summary is not None:
+        words = summary_to_record(context)
+    elif words is None:
+        words = extracts(context, plan, originals)
+    is_plain = words.writer == "extractive" and words.model is None
+    if plan.cut is None or not (is_plain or words.prose):
+        return _with_more_files(context, plan, words, decision), words
+    # A text that left room free is written anew, for the longer tail that fills it.
+    plan, words = _refilled(context, plan, words, decision)
+    # Then come the files of the work, then more words, and last what may be put back too.
+    told = spent(context, _with_more_files(context, plan, words, decision), words)
+    roomier = with_more_words(context, told, decision.earlier_calls)
+    if words.prose:
+        roomier = _shared_as_in(told, roomier)
+    if roomier.text_tokens > told.text_tokens:
+        longer = _text_for(context, roomier, words, decision)
+        # A text that is cut to fit its message may come out shorter than the one before.
+        if _text_tokens(context, longer) > _text_tokens(context, words):
+            plan, words = replace(roomier, level=plan.level), longer
+    return _with_more_files(context, plan, words, decision), words
+
+
+def _text_for(
+    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
+) -> SummaryText:
+    """`words` for another `plan`: its extracts, beside the same prose where there is any."""
+    originals = originals_of(context, plan, decision.archived)
+    if not words.prose:
+        return extracts(context, plan, originals, words.warnings)
+    told = with_extracts(context, words.prose, originals.history, plan.summary_tokens)
+    assert plan.cut is not None and decision.plan.cut is not None  # noqa: S101, PT018  # has prose
+    if plan.cut.request_at == decision.plan.cut.request_at:
+        return replace(words, summary=told)  # of the same turn; what stays of it is told twice
+    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
+    return replace(words, summary=told, checkpoint=checkpoint)
+
+
+def _text_tokens(context: CompactionContext, words: SummaryText) -> int:
+    return context.count.text(words.summary) + context.count.text(words.checkpoint)
+
+
+def _refilled(
+    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
+) -> tuple[Plan, SummaryText]:
+    """`plan` with the longer tail for which `words` leave room, and the text for what it cuts."""
+    longer_tail = filled
+    if words.prose:
+        if not fills_target(context):
+            return plan, words
+        # What the prose left of its room is not for more extracts.
+        longer_tail = with_longer_tail
+        unspent_tokens = int(plan.summary_tokens * PROSE_SHARE) - context.count.text(words.prose)
+        plan = replace(plan, summary_tokens=plan.summary_tokens - max(0, unspent_tokens))
+        words = _text_for(context, plan, words, decision)
+    for refill in range(_REFILLS):
+        told = spent(context, plan, words)
+        if refill and not has_slack(context, told, decision.earlier_calls):
+            break
+        fuller = longer_tail(context, told, decision.earlier_calls)
+        if words.prose:
+            fuller = _shared_as_in(told, fuller)
+        if fuller.cut == plan.cut:
+            if fuller.level != plan.level:  # more of what is unread: the same words stand beside it
+                plan = fuller
+            break
+        plan, words = fuller, _text_for(context, fuller, words, decision)
+    return plan, words
+
+
+def _shared_as_in(told: Plan, plan: Plan) -> Plan:
+    """`plan` with no more for the checkpoint than `told` has: prose has its length already."""
+    checkpoint_tokens = told.checkpoint_tokens if plan.prefix else 0
+    return replace(
+        plan,
+        summary_tokens=plan.text_tokens - checkpoint_tokens,
+        checkpoint_tokens=checkpoint_tokens,
+    )
+
+
+def _with_more_files(
+    context: CompactionContext, plan: Plan, words: SummaryText, decision: Decision
+) -> Plan:
+    told = spent(context, plan, words)
+    return replace(plan, level=with_more_files(context, told, decision.earlier_calls).level)
+
+
+def reuse_summary(
+    context: CompactionContext, plan: Plan, originals: Originals, match: SummaryMatch
+) -> SummaryText:
+    """The summary for `plan`: the saved one, what followed it, and extracts from the record."""
+    plain = extracts(context, plan, originals)
+    text, room_tokens = match.memory.text, plan.summary_tokens
+    numbers = {message.index for message in match.since}
+    since = tuple(m for m in originals.history.since if m.index in numbers)
+    if since:
+        left = room_tokens - context.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
+        newer = OriginalMessages(
+            since,
+            later=originals.history.later,
+            numbers=tuple(number_of(context, message) for message in since),
+        )
+        told = extract_of(context, newer, int(left * _SINCE_SHARE))
+        text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
+    text = with_extracts(context, text, originals.history, room_tokens)
+    used: JsonObject = {
+        "writer": match.memory.writer,
+        "at_seconds": match.memory.at_seconds,
+        "stop_seq": match.memory.stop_seq,
+        "messages_since": len(match.since),
+        "tokens_since": max(0, match.gap_tokens),
+    }
+    return replace(plain, summary=text, writer="memory", memory=used)
