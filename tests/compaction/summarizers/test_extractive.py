@@ -682,3 +682,31 @@ def test_code_that_the_agent_only_shows_is_no_outcome() -> None:
     text = written([user("Show me."), assistant(shown), user("Go on."), assistant("Gladly.")], 900)
     assert "fib(n" not in text
     assert "It takes 2 calls." in text
+
+
+CLAIM = "`parse()` loses 3 of 14 rows because the buffer is too small."
+
+
+@pytest.mark.parametrize(
+    ("later", "mark"),
+    [
+        ([assistant("I was wrong: `parse()` reads 14 rows.")], "corrected at [7]"),
+        ([assistant("My claim about `parse()` was wrong.")], "corrected at [7]"),
+        ([user("No, the buffer is fine."), assistant("Then I look on.")], "user disagrees at [7]"),
+        ([assistant("I was wrong: `render()` is slow.")], ""),
+        ([user("No problem, go on."), assistant("Then I look on.")], ""),
+        ([user("Now the lexer."), assistant("Its 12 states are fine.")], ""),
+    ],
+)
+def test_what_is_taken_back_later_is_marked_where_it_was_said(later: list[Json], mark: str) -> None:
+    talk = [user("Why do rows get lost?"), *ran("a", "make rows", "11 rows"), assistant(CLAIM)]
+    talk = [
+        user("Hello."),
+        assistant("Hello, 1 of us."),
+        *talk,
+        assistant("So much for now."),
+        *later,
+    ]
+    text = written([*talk, user("Go on."), assistant("I go on with 9 rows.")], 2_000)
+    [line] = [line for line in text.splitlines() if "too small" in line]
+    assert (mark in line) if mark else not ("corrected" in line or "disagrees" in line)

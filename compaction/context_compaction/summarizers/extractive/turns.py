@@ -141,9 +141,10 @@ class Step:
 
 @dataclass(slots=True)
 class Turn:
-    """The steps that follow one message of the user."""
+    """The steps that follow one message of the user, who `asked` for them."""
 
     number: int
+    asked: str = ""
     steps: list[Step] = field(default_factory=list[Step])
 
     @property
@@ -169,8 +170,9 @@ def turns_of(
             continue
         number = numbers[at]
         number = at if number is None else number
-        if (message.role == "user" and (user_text(message).strip() or not turns)) or not turns:
-            turns.append(Turn(number))
+        asked = user_text(message).strip() if message.role == "user" else ""
+        if asked or not turns:
+            turns.append(Turn(number, asked))
         step = Step(number, "\n".join(_said_by_agent(message)))
         step.actions += [
             _action(number, block, results.get(block.call_id), kinds)

@@ -14,6 +14,7 @@ from context_compaction.activity.digest import effects_in
 from context_compaction.activity.file_changes import Inserts, Patches, Replaces, changes_of
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
+from context_compaction.summarizers.extractive.corrections import marks_of
 from context_compaction.summarizers.extractive.failures import Failure
 from context_compaction.summarizers.extractive.fit import (
     Line,
@@ -88,10 +89,11 @@ def log_lines(
     """
     lines: list[Line] = []
     told: set[str] = set()
+    marks = marks_of(turns)
     hashes = {subject: name for turn in turns for name, subject in _commits_listed(turn)}
     for at in range(len(turns) - 1, -1, -1):
         mine = {one.told: one for one in failures if one.turn == at}
-        entry = _Entry(turns[at], at, len(turns) - 1 - at, hashes)
+        entry = _Entry(turns[at], at, len(turns) - 1 - at, hashes, marks)
         if _is_overtaken(turns[at], files):
             lines += _deed_lines(entry, "; ".join(_done(entry.turn, names, set())) + _OVERTAKEN)
             continue
@@ -101,12 +103,13 @@ def log_lines(
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A turn, its position, its age in turns, and the hashes of commits by their subjects."""
+    """A turn, its position, its age in turns, hashes by subject, and marks by message."""
 
     turn: Turn
     at: int
     age: int
     hashes: Mapping[str, str]
+    marks: Mapping[int, str]
 
     @property
     def label(self) -> str:
@@ -216,7 +219,7 @@ def _turn_lines(
     """The entry of a turn: its deeds, what failed and was said on the way, the closing words."""
     turn, at, age = entry.turn, entry.at, entry.age
     said = _told_by_agent(turn)
-    closing = said.pop()[1] if said else ""
+    number, closing = said.pop() if said else (-1, "")
     if said and len(closing) < _SHORT_SAID_CHARS:
         closing = f"{said.pop()[1]} {closing}"
     # What was said last of all stands where the work stands.
@@ -238,14 +241,15 @@ def _turn_lines(
     yield from _deed_lines(entry, done, "; ".join(commits[:1]))
     first = age * (AGE_WANT if commits else _SHORT_AGE_WANT)
     wants = first, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age
-    yield from versions((at, _CLOSING, 0), _AGENT, closing, _SAID_CHARS, wants, shorten=telling_of)
+    label = f"agent{entry.marks.get(number, '')}: "
+    yield from versions((at, _CLOSING, 0), label, closing, _SAID_CHARS, wants, shorten=telling_of)
     if others:
         line = f"done, do not repeat: {'; '.join(others)}"
         yield Line((at, _DEEDS, 1), age * AGE_WANT / 2, line)
-    for number, failure in enumerate(failures):
-        place = (at, _ON_THE_WAY, failure.action.number, number)
-        yield Line(place, 1 + number + age * 0.3, failure.told)
-    yield from _earlier_words(said, at, age, told)
+    for rank, failure in enumerate(failures):
+        place = (at, _ON_THE_WAY, failure.action.number, rank)
+        yield Line(place, 1 + rank + age * 0.3, failure.told)
+    yield from _earlier_words(entry, said, told)
 
 
 def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
@@ -266,9 +270,10 @@ def _unannounced(step: Step) -> str:
 
 
 def _earlier_words(
-    said: Sequence[tuple[int, str]], at: int, age: int, told: set[str]
+    entry: _Entry, said: Sequence[tuple[int, str]], told: set[str]
 ) -> Iterator[Line]:
     """The agent's words before the last: the longest, which gives reasons, is wanted soonest."""
+    at, age = entry.at, entry.age
     longest = max(said, key=lambda item: len(item[1]), default=None)
     for back, (number, text) in enumerate(reversed(said)):
         if text not in told and len(text) >= _SHORT_SAID_CHARS and is_telling(text):
@@ -276,7 +281,8 @@ def _earlier_words(
             is_why = longest is not None and number == longest[0] and len(text) > _WHY_CHARS
             want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
             wants = want, want + 3 + age / 2, want + 6 + age
-            label, place = f"agent [{number}]: ", (at, _ON_THE_WAY, number)
+            mark = entry.marks.get(number, "")
+            label, place = f"agent [{number}]{mark}: ", (at, _ON_THE_WAY, number)
             yield from versions(place, label, text, _STEP_CHARS, wants, shorten=telling_of)
 
 
