@@ -21,8 +21,8 @@ from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 _PATHS_ON_A_LINE = 6
 _MOST_FILES = 40
 _ROW_CHARS = (120, 400)
-_RECORD_CHARS = (100, 240, 600, 2_000)
-_RECORD_WANTS = (0.0, 1.0, 2.5, 6.0)
+_RECORD_CHARS = (100, 240, 1_000)
+_RECORD_WANTS = (0.0, 1.0, 2.5)
 # Where answers of commands and tools stand, behind files and records.
 OUTPUTS = 2
 _OUTPUT_CHARS = 240
@@ -44,10 +44,8 @@ _CHATTER = re.compile(
 )
 # An identifier with figures in it, or a date.
 _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
-# A value that is nothing but a code: no words, with figures in it or in capitals.
-_CODE_VALUE = re.compile(r"(?=\D{0,40}\d)[\w.:@#/-]{4,60}|[A-Z]{4,12}")
-# One that names something.
-_ID = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}")
+# A value of one word, or a number that is no count; times and addresses are long and asked by none.
+_CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
 _CODES_CHARS = 400
 _WHOLE_WANT = 2.0
 # The first record of all says who it is about: its codes go before what binds, the rest after
@@ -151,33 +149,25 @@ def _record_lines(
     for number, (action, value) in enumerate(found):
         head = (*place, number)
         # The newest first; but the first record of all says who it is about.
-        rank = 0.5 if place[1] + number == 0 else len(found) - 1 - number
+        is_first = place[1] + number == 0
+        rank = 0.5 if is_first else len(found) - 1 - number
         label = f"{action.label} [{action.number}]: "
-        table = table_of(value) if is_list(value) else None
-        if not table:
-            # What is asked for by its code goes before what can be said in words.
-            told = sorted(members(value), key=lambda member: not _CODE.search(member))
-            when = [rank + want for want in _RECORD_WANTS]
-            if codes := head_of(_codes(value), _CODES_CHARS):
-                is_first = place[1] + number == 0
-                short = head_of(codes, _FIRST_CHARS)
-                if is_first and short != codes:
-                    yield Line(head, _SHORT_FIRST_WANT, f"{label}{short}")
-                    yield Line(head, _FIRST_WANT, f"{label}{codes}", is_fuller=True)
-                else:
-                    yield Line(head, _FIRST_WANT if is_first else rank, f"{label}{codes}")
-                full = "; ".join(told)
-                if len(full) > _RECORD_CHARS[-1]:  # what is told already stays
-                    full = f"{codes}; {head_of(full, _RECORD_CHARS[-1])}"
-                yield Line(head, rank + _WHOLE_WANT, f"{label}{full}", is_fuller=True)
-            else:
-                yield from versions(head, label, "; ".join(told) or "nothing", _RECORD_CHARS, when)
+        codes = head_of(_codes(value), _CODES_CHARS)
+        # What is asked for by its code goes before what can be said in words.
+        told = "; ".join(sorted(members(value), key=lambda member: not _CODE.search(member)))
+        if not codes:
+            wants = [rank + want for want in _RECORD_WANTS]
+            yield from versions(head, label, told or "nothing", _RECORD_CHARS, wants)
             continue
-        keys, rows = table
-        yield Line(head, rank, f"{label}{keys}\n{head_of(rows[0], _ROW_CHARS[-1])}")
-        for at, row in enumerate(rows[1:], 1):
-            text = f"  {head_of(row, _ROW_CHARS[-1])}"
-            yield Line((*head, at), rank + at * 0.3, text, head)
+        short = head_of(codes, _FIRST_CHARS)
+        if is_first:
+            yield Line(head, _SHORT_FIRST_WANT, f"{label}{short}")
+        if not is_first or short != codes:
+            want = _FIRST_WANT if is_first else rank
+            yield Line(head, want, f"{label}{codes}", is_fuller=is_first)
+        if len(told) > _RECORD_CHARS[-1]:  # what is told already stays
+            told = f"{codes}; {head_of(told, _RECORD_CHARS[-1])}"
+        yield Line(head, rank + _WHOLE_WANT, f"{label}{told}", is_fuller=True)
 
 
 def _codes(data: Any) -> str:
@@ -188,9 +178,7 @@ def _codes(data: Any) -> str:
         if value not in seen and _CODE_VALUE.fullmatch(value):
             seen.add(value)
             found.setdefault(key, []).append(value)
-    # Times, dates and addresses last: they are long, and nothing is asked for by them.
-    keys = sorted(found, key=lambda key: not _ID.fullmatch(found[key][0]))
-    return "; ".join(f"{key} {', '.join(found[key])}" for key in keys)
+    return "; ".join(f"{key} {', '.join(values)}" for key, values in found.items())
 
 
 def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str]]:

@@ -22,11 +22,8 @@ _MOST_MISSES = 40
 BASE_WANT = 2.0
 # Small talk is told where all else is.
 SMALL_TALK_WANT = 1_000.0
-# Below this many tokens titles cost more than they are worth ...
+# Below this many tokens titles cost more than they are worth.
 SMALL_TOKENS = 600
-# ... and what may bind, which goes before all turns, leaves these so much of the room.
-_RULE_WANTS = (-0.3, -0.069)
-_TURNS_SHARE = 0.15
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
 
 # Where a sentence or a line ends; a line may begin with a number that has a dot behind it.
@@ -107,10 +104,7 @@ def chosen_lines(
     }
     for title, line in _floors(ordered):
         cost = room.cost_of(title, line)
-        is_rule = _RULE_WANTS[0] < line.want < _RULE_WANTS[1]
-        spares = is_rule and room_tokens <= SMALL_TOKENS
-        spared_tokens = int(room_tokens * _TURNS_SHARE) if spares else 0
-        if 0 < cost <= room.left - spared_tokens:
+        if 0 < cost <= room.left:
             room.take(title, line, cost)
         elif cost and room.left == room_tokens:
             shorter = shortened(line.text, room.left - _LINE_TOKENS, count)

@@ -2,8 +2,7 @@
 
 Instructions are a sentence or two in any language ("Keep what we found out about the login
 timeouts"). Their words are sought in the lines by their beginnings, so that "timeouts" finds
-"timeout=30" and "loginTimeout" too. Words that describe a summary, and words that nearly every
-line contains, add no weight.
+"timeout=30" and "loginTimeout" too. Words that nearly every line contains add no weight.
 """
 
 import re
@@ -18,19 +17,8 @@ FOCUS_WEIGHT = 9.0
 _MIN_STEM_CHARS = 5  # "logi" would find "logic" for "login"
 _COMMON_SHARE = 0.3
 _FEW_LINES = 3  # so many are never "nearly everywhere", however short the list
-_WORD = re.compile(r"[^\W_]{3,}")
+_WORD = re.compile(r"[^\W_]{4,}")
 _EAST_ASIAN_PAIR = re.compile(r"(?=([\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]{2}))")
-_NOT_A_SUBJECT = frozenset({
-    "about", "above", "also", "always", "and", "any", "anything", "are", "aspect", "aspects",
-    "attention", "carry", "compact", "concentrate", "context", "conversation", "detail", "details",
-    "discussed", "dwell", "each", "emphasis", "emphasize", "especially", "every", "everything",
-    "exact", "exactly", "focus", "for", "from", "have", "include", "important", "information",
-    "keep", "learned", "learnt", "make", "mention", "more", "most", "our", "out", "particular",
-    "particularly", "pay", "please", "preserve", "related", "remember", "retain", "said", "short",
-    "should", "such", "summaries", "summarise", "summarize", "summary", "sure", "that", "the",
-    "them", "there", "these", "they", "things", "this", "those", "was", "were", "what", "when",
-    "where", "which", "while", "with", "word", "words", "work", "you", "your",
-})  # fmt: skip
 
 # How much more a line weighs than another, from 1 to `FOCUS_WEIGHT`.
 Focus: TypeAlias = Callable[[str], float]
@@ -73,8 +61,7 @@ def _focus_of(instructions: str, lines: Sequence[str]) -> Focus:
 def _stems(instructions: str) -> list[str]:
     """The beginnings of the words that name a subject, and pairs of East Asian signs."""
     text = instructions.lower()
-    words = (word for word in _WORD.findall(text) if word not in _NOT_A_SUBJECT)
-    stems = (_stem(word) for word in words if word < "\u2e80")
+    stems = (_stem(word) for word in _WORD.findall(text) if word < "\u2e80")
     return list(dict.fromkeys((*stems, *_EAST_ASIAN_PAIR.findall(text))))
 
 

@@ -44,6 +44,7 @@ _TRAILER = re.compile(
     r"\s*(?:^agentId: .{0,400}$\s*)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE
 )
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
+_GIVEN_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
 _COMMAND_CHARS = 8_000
 # Commands that only look; what they find may speak of errors without being one.
 _LOOK = re.compile(
@@ -275,7 +276,7 @@ def is_bookkeeping(tool_name: str) -> bool:
 
 def without_heredocs(command: str) -> str:
     """The first 8,000 characters of a command line, without its heredocs."""
-    return _HEREDOC.sub("", command[:_COMMAND_CHARS])
+    return _HEREDOC.sub("", _GIVEN_TEXT.sub("…", command[:_COMMAND_CHARS]))
 
 
 def _told_parts(command: str) -> tuple[list[str], bool]:

@@ -2,15 +2,13 @@
 
 A message is cut where its paragraphs end, so that a sentence which points back keeps what it points
 at, and the members of a list stay together. A sentence that may bind is shown alone where there is
-no room for what surrounds it. Paragraphs that look pasted are shown by their beginning, the line
-that names an error, and their end.
+no room for what surrounds it. Paragraphs that look pasted are shown by their beginning and end.
 """
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from context_compaction.activity.error_line import ERROR
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
@@ -19,7 +17,9 @@ from context_compaction.summarizers.extractive.fit import (
     SMALL_TALK_WANT,
     Line,
     Place,
+    ends_of,
     head_of,
+    versions,
 )
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
 from context_compaction.summarizers.instructions.signs import signs
@@ -162,10 +162,8 @@ def _lines_of(place: Place, part: _Part, age: float, is_behind_paste: bool) -> I
         # "What is it?" says nothing without what was pasted before it.
         yield Line(place, BASE_WANT - 1 / (2 + age), part.text, under=(at, number - 1))
     elif part.is_pasted:
-        short, full = (_extract(part.text, chars) for chars in _PASTED_CHARS)
-        yield Line(place, BASE_WANT - 1 / (1 + age), short)
-        if full != short:
-            yield Line(place, BASE_WANT + 3 + age, full, is_fuller=True)
+        wants = BASE_WANT - 1 / (1 + age), BASE_WANT + 3 + age
+        yield from versions(place, "", part.text, _PASTED_CHARS, wants, shorten=ends_of)
     elif part.rank < _BINDING_RANK and _is_small_talk(part.text):
         yield Line(place, SMALL_TALK_WANT + age, part.text)
     else:
@@ -261,20 +259,3 @@ def _is_small_talk(text: str) -> bool:
     if len(text) > _SMALL_TALK_CHARS or _FIGURE.search(text):
         return False
     return len(text) < len("continue with") or signs().agreement.search(text) is not None
-
-
-def _extract(text: str, chars: int) -> str:
-    """The beginning of a pasted text, what names an error in it, and its end."""
-    if len(text) <= chars:
-        return text
-    found = ERROR.search(text, chars // 2, len(text) - chars // 4)
-    middle = ""
-    if found:
-        start = text.rfind(" ", 0, max(chars // 2, found.start() - chars // 8)) + 1
-        middle = f"{_words(text[start : start + chars // 4])} {LEFT_OUT} "
-    tail = text[len(text) - chars // 4 :].partition(" ")[2]
-    return f"{_words(text[: chars // 2])} {LEFT_OUT} {middle}{tail}"
-
-
-def _words(text: str) -> str:
-    return text.rpartition(" ")[0] or text

@@ -209,7 +209,7 @@ def _deed_lines(entry: _Entry, done: str, first: str = "") -> Iterator[Line]:
     """The deeds of a turn in versions; `first` is told whole before the others."""
     wants = entry.age * _SHORT_AGE_WANT, entry.age * AGE_WANT, 1 + entry.age * 0.4
     place = (entry.at, _DEEDS, 0)
-    sizes = tuple(max(chars, len(first)) for chars in _DID_CHARS)
+    sizes = tuple(max(chars, len(first) + 2) for chars in _DID_CHARS)
     yield from versions(place, entry.label, done, sizes, wants, shorten=items_of)
 
 
