@@ -266,39 +266,13 @@ def _result(
 
 
 def _output(text: str, telling: str) -> str:
-    """The two ends of an answer, commits and `telling` between; of JSON the first members."""
-    if text.lstrip()[:1] in ("{", "["):
-        if len(text) <= _RECORD_CHARS:
-            return text
-        if record := _first_members(text):
-            return record
+    """The two ends of an answer, commits and `telling` between; a record whole."""
+    if text.lstrip()[:1] in ("{", "[") and len(text) <= _RECORD_CHARS:
+        return text
     half = _OUTPUT_CHARS // 2
     lines = [*commits_in(text), telling]
     middle = "\n".join(line for line in lines if line and line not in text[:half])
     return f"{text[:half]}\n{LEFT_OUT}\n{middle}\n{text[len(text) - half :]}"
-
-
-def _first_members(text: str) -> str:
-    """The first members of a JSON value that fit; "" where it is no JSON or none fits."""
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):
-        return ""
-    left_chars = _RECORD_CHARS
-    if is_object(value):
-        members: dict[str, Any] = {}
-        for key, member in value.items():
-            left_chars -= len(compact_json(member)) + len(key) + 4
-            if left_chars >= 0:
-                members[key] = member
-        return compact_json(members) if members else ""
-    items: list[Any] = []
-    for item in value if is_list(value) else ():
-        left_chars -= len(compact_json(item)) + 1
-        if left_chars < 0:
-            break
-        items.append(item)
-    return compact_json(items) if items else ""
 
 
 def _binding(messages: Messages, beyond: Sequence[int]) -> list[tuple[int, Message]]:

@@ -156,8 +156,8 @@ def _record_lines(
         # What is asked for by its code goes before what can be said in words.
         told = "; ".join(sorted(members(value), key=lambda member: not _CODE.search(member)))
         if not codes:
-            wants = [rank + want for want in _RECORD_WANTS]
-            yield from versions(head, label, told or "nothing", _RECORD_CHARS, wants)
+            when = [rank + want for want in _RECORD_WANTS]
+            yield from versions(head, label, told or "nothing", _RECORD_CHARS, when)
             continue
         short = head_of(codes, _FIRST_CHARS)
         if is_first:
