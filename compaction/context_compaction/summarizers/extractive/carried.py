@@ -27,7 +27,6 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     compact_json,
-    is_list,
     is_object,
     is_stand_in,
 )

@@ -40,9 +40,7 @@ _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # What hosts put behind the report of a sub-agent.
-_TRAILER = re.compile(
-    r"\s*(?:^agentId: .{0,400}$\s*)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE
-)
+_TRAILER = re.compile(r"(?:^agentId: .{0,400}\n)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE)
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
 _GIVEN_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
 _COMMAND_CHARS = 8_000
@@ -251,7 +249,7 @@ def _action(
     if result is None or is_stand_in(result):
         return action
     text = "" if placeholders.is_placeholder(result) else result_text(result)
-    text = _TRAILER.sub("", text)
+    text = _TRAILER.sub("", text).rstrip()
     # What a look prints beside it may speak of errors too.
     is_told = use.kind == "execute" and not has_look
     failed = is_failed(result) or (is_told and is_trouble(label, text))

@@ -65,7 +65,7 @@ _MARKUP = re.compile(
     r"(?<![*\w\"'`])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![*\w\"'`])|^\s{0,3}#{1,6} |^```\w*$",
     re.MULTILINE,
 )
-_BLOCK = re.compile(r"^[ \t]*```.*?^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+_FENCE = "```"
 _RULE = re.compile(r"[|:\- ]+")  # below the head of a table
 _SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
 _OVERTAKEN = " (changed again since)"
@@ -168,6 +168,18 @@ def plain(text: str) -> str:
     return "\n".join(row for row in rows if row and not _RULE.fullmatch(row))
 
 
+def _without_blocks(text: str) -> str:
+    """`text` without its blocks of code; all of it where one of them does not end."""
+    shown: list[str] = []
+    is_code = False
+    for row in text.split("\n"):
+        if row.lstrip().startswith(_FENCE):
+            is_code = not is_code
+        elif not is_code:
+            shown.append(row)
+    return text if is_code else "\n".join(shown)
+
+
 def _is_overtaken(turn: Turn, files: Mapping[str, ReplayedFile]) -> bool:
     """Whether nothing that the edits of a turn put into files stands there any more."""
     has_edits = False
@@ -260,7 +272,7 @@ def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
 
 def _unannounced(step: Step) -> str:
     """The words of a step, without the short last sentence that announces its calls."""
-    text = plain(_BLOCK.sub("", step.said))
+    text = plain(_without_blocks(step.said))
     if not any(action.call is not None for action in step.actions):
         return text
     ends = [found.end() for found in _SENTENCE_END.finditer(text)]
