@@ -331,7 +331,7 @@ class _Replay:
             inside = {path: file for path, file in self._files.items() if self._is_inside(path)}
             self._git.follow(at, inside, done, reason)
             return
-        if done.verb not in ("add", "commit", "unstage", "drop", "forget"):
+        if done.verb not in ("add", "commit", "drop", "forget"):
             for path, file in self._files.items():
                 if done.concerns(path):
                     file.doubted(at, reason)

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias
 
 GitVerb: TypeAlias = Literal[
-    "add", "commit", "unstage", "from index", "from head", "from elsewhere", "stash", "pop",
+    "add", "commit", "from index", "from head", "from elsewhere", "stash", "pop",
     "apply", "drop", "forget", "remove",
 ]  # fmt: skip
 
@@ -30,10 +30,10 @@ class Git:
     """Git restores or records the state of files that `paths` name; of all where it is empty.
 
     Attributes:
-        verb: `add` notes their text in the index and `commit` the index as the last commit;
-            `unstage` restores the index from the commit; with `from …` the files themselves are
-            restored; `stash` stores changes, which `pop` and `apply` restore and `drop` deletes;
-            `remove` deletes; after `forget` index and commit are not known.
+        verb: `add` notes their text in the index and `commit` the index as the last commit; with
+            `from …` the files themselves are restored; `stash` stores changes, which `pop` and
+            `apply` restore and `drop` deletes; `remove` deletes; after `forget` index and commit
+            are not known.
         paths: Files and folders as other calls name them.
         has_all: Whether a commit takes all tracked files as they are.
         is_sure: Whether the command certainly ran.
@@ -134,24 +134,16 @@ def _restored(given: _Given) -> list[Git] | None:
     sources += [f.partition("=")[2] for f in given.flags if f.startswith("--source=")]
     if given.has("S", "--staged"):
         if not given.has("W", "--worktree"):
-            return [Git("forget" if sources else "unstage", given.paths)]
+            return [Git("forget")]
         sources = sources or ["HEAD"]
     return _taken(sources, given.paths)
 
 
 def _reset(given: _Given) -> list[Git] | None:
-    is_head = all(name in _HEAD for name in given.names)
     if given.has("--hard"):
+        is_head = all(name in _HEAD for name in given.names)
         return _taken(["HEAD"], ()) if is_head else None
-    if given.has("--keep", "--merge", "p", "--patch"):
-        return None
-    if given.has("--soft"):
-        return [] if is_head else [Git("forget")]
-    if is_head:
-        return [Git("unstage", given.paths if given.has_dashes else ())]
-    paths = given.paths if given.has_dashes else given.paths[given.names[0] in _HEAD :]
-    is_told = all(_FILE.search(path or ".") for path in paths)
-    return [Git("unstage", paths)] if is_told else [Git("forget")]
+    return None if given.has("--keep", "--merge", "p", "--patch") else [Git("forget")]
 
 
 def _stashed(given: _Given) -> list[Git] | None:

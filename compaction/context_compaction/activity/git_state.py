@@ -56,7 +56,7 @@ class GitState:
         """Do to `files` what git did in the message `at`."""
         meant = [file for path, file in files.items() if done.concerns(path)]
         match done.verb:
-            case "add" | "commit" | "unstage" | "forget":
+            case "add" | "commit" | "forget":
                 self._note(meant, done)
             case "stash":
                 self._stash(at, meant, reason)
@@ -71,9 +71,6 @@ class GitState:
         match done.verb:
             case "add":
                 self._add(files)
-            case "unstage":
-                for file in files:
-                    self._unstage(file.path)
             case "commit":
                 if done.paths or done.has_all:
                     self._add([f for f in files if done.paths or f.path in self.index])
@@ -97,7 +94,10 @@ class GitState:
         elif done.verb == "from index":
             self._put(at, file, self.index.get(file.path), reason)
         else:
-            self._unstage(file.path)
+            if file.path in self.head:
+                self.index[file.path] = self.head[file.path]
+            else:
+                self.index.pop(file.path, None)
             if done.paths or file.path in self.head:
                 self._put(at, file, self.head.get(file.path), reason)
             elif file.writes:
@@ -110,12 +110,6 @@ class GitState:
                 self.index[file.path] = file.state
             else:
                 self.index.pop(file.path, None)
-
-    def _unstage(self, path: str) -> None:
-        if path in self.head:
-            self.index[path] = self.head[path]
-        else:
-            self.index.pop(path, None)
 
     def _put(self, at: int, file: KnownFile, state: FileState | None, reason: str) -> None:
         if state is not None:

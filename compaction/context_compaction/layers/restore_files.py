@@ -5,7 +5,6 @@ else takes the last content that the transcript contains.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from context_compaction.activity.outline import (
@@ -90,33 +89,40 @@ def _chosen(
 ) -> list[_Chosen]:
     """What is restored of `files`, by priority; wanted ones without their text last, by name.
 
-    First what steers the work, whole, and the outline of what is in work; then as much more
-    of each as its share of the room allows. Where the room is to be filled, what is in work
-    comes back whole before that, and the others after it.
+    First what steers the work, whole, and the parts or the outline of what is in work; then as much
+    more of each as its share of the room allows, and of what is in work at last all that fits.
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
     texts_of = [(n, file) for n, file in enumerate(files) if file.text is not None]
     wanted = [(n, file) for n, file in texts_of if file.use != "earlier"]
     wanted = wanted[: settings.restore_files]
-    work = [(n, file) for n, file in wanted if file.use == "work"]
-    # What was changed earlier is seldom asked for: it comes where room is of no account.
-    earlier = [(n, file) for n, file in texts_of if file.use == "earlier"]
-    earlier = earlier[: max(0, settings.restore_files - len(wanted))]
     chosen: dict[int, tuple[str, str]] = {}
-    passes = [
-        (_first_forms, wanted),
-        *([(_whole_in_part, work)] if is_filled else []),
-        (_forms, wanted),
-        *([(_whole_in_all, [*work, *earlier])] if is_filled else [(_in_plenty, earlier)]),
-    ]
-    for forms_of, some in passes:
+    for stage in ("least", "share", "all"):
         share_tokens = max(_SMALL_FILE_TOKENS, left_tokens // max(_WHOLE_PART, len(wanted)))
+        some = wanted
+        if stage == "all":
+            # What was changed earlier is seldom asked for, the values that were changed are.
+            earlier = [(n, file) for n, file in texts_of if file.use == "earlier"]
+            earlier = earlier[: max(0, settings.restore_files - len(wanted))]
+            is_rest = is_filled or left_tokens >= _PLENTY_TOKENS
+            some = [item for item in wanted if is_filled and item[1].use == "work"]
+            some += [
+                (n, f) for n, f in earlier if is_rest and (is_data(f.text or "") or not is_filled)
+            ]
         for n, file in some:
             held_tokens = count.text(chosen[n][1]) + 1 if n in chosen else 0
-            room = _Room(left_tokens + held_tokens, share_tokens + held_tokens)
-            most_tokens = min(largest_tokens(file, settings), room.left_tokens)
-            for action, part in forms_of(file, count, most_tokens, room):
+            room_tokens = left_tokens + held_tokens
+            most_tokens = min(largest_tokens(file, settings), room_tokens)
+            if stage == "least":
+                forms = _least_forms(file, count, most_tokens, share_tokens)
+            else:
+                part_tokens = min(most_tokens, share_tokens + held_tokens)
+                whole_tokens = part_tokens
+                if is_filled and file.use in ("work", "earlier"):
+                    whole_tokens = room_tokens - 1 if stage == "all" else room_tokens // _LARGE_PART
+                forms = _fuller_forms(file, count, most_tokens, part_tokens, whole_tokens)
+            for action, part in forms:
                 more_tokens = count.text(part) + 1 - held_tokens
                 if 0 < more_tokens <= left_tokens:
                     chosen[n] = (action, part)
@@ -152,16 +158,8 @@ def largest_tokens(file: RecentFile | FileText, settings: Settings) -> int:
     return max(most_tokens, STEERING_TOKENS) if file.use == "steering" else most_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """The room for one file: all that is left, and its share of that."""
-
-    left_tokens: int
-    share_tokens: int
-
-
-def _first_forms(
-    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
+def _least_forms(
+    file: FileText, count: MessageCounter, most_tokens: int, share_tokens: int
 ) -> Iterator[tuple[str, str]]:
     """The forms of `file` that precede more of any other; none for one that was only read."""
     if file.use == "read":
@@ -173,54 +171,25 @@ def _first_forms(
     elif file.named:
         yield from _outline_of(file, _outlined(file, count, most_tokens // 2))
     else:
-        rows_tokens = min(most_tokens // 2, max(room.share_tokens, _OUTLINE_TOKENS))
+        rows_tokens = min(most_tokens // 2, max(share_tokens, _OUTLINE_TOKENS))
         yield from _outline_of(file, _outline_rows(file, count, rows_tokens))
 
 
-def _forms(
-    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
+def _fuller_forms(
+    file: FileText, count: MessageCounter, most_tokens: int, part_tokens: int, whole_tokens: int
 ) -> Iterator[tuple[str, str]]:
-    """The forms in which `file` may be restored, the fullest first: whole, or as an outline.
+    """More of `file`, the fullest form first: whole, or its outline and parts.
 
-    Above its share of the room most of it was not touched, and an outline contains enough, as it
-    does of one that is only named.
+    Of one that is named its parts are enough. One that has neither outline nor parts is wanted
+    whole, or not at all.
     """
     if file.use == "named":
         return
-    share_tokens = min(most_tokens, max(room.share_tokens, _SMALL_FILE_TOKENS))
-    outlined = _outlined(file, count, share_tokens)
-    is_whole = file.use == "steering" or not outlined
-    yield from _whole(file, count, most_tokens if is_whole else share_tokens)
+    outlined = _outlined(file, count, part_tokens)
+    if not file.named:
+        is_whole = file.use == "steering" or not outlined
+        yield from _whole(file, count, most_tokens if is_whole else whole_tokens)
     yield from _outline_of(file, outlined)
-
-
-def _whole_in_part(
-    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
-) -> Iterator[tuple[str, str]]:
-    """`file` whole, where it leaves most of the room to the others."""
-    if not file.named and file.use == "work":
-        yield from _whole(file, count, max(most_tokens, room.left_tokens) // _LARGE_PART)
-
-
-def _whole_in_all(
-    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
-) -> Iterator[tuple[str, str]]:
-    """`file` whole, where there is room for it, or more of what the newest words name in it.
-
-    Code that was changed earlier is not asked for, values that were changed are.
-    """
-    if file.named:
-        yield from _outline_of(file, _outlined(file, count, room.left_tokens // 2))
-    elif file.use != "earlier" or is_data(file.text or ""):
-        yield from _whole(file, count, max(most_tokens, room.left_tokens - 1))
-
-
-def _in_plenty(
-    file: FileText, count: MessageCounter, most_tokens: int, room: _Room
-) -> Iterator[tuple[str, str]]:
-    """The forms of `file` where there is room for much more."""
-    if room.left_tokens >= _PLENTY_TOKENS:
-        yield from _forms(file, count, most_tokens, room)
 
 
 def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
