@@ -111,7 +111,7 @@ class MessageCounter:
         image: How pictures are charged.
         margin: The factor from an estimate to its upper estimate; a provider's count has none.
         cache: Counts of earlier calls, of this same counter.
-        message_tokens: Counts of messages seen in this call; see `for_one_call`.
+        message_tokens: Counts of messages and lists seen in this call; see `for_one_call`.
         message_bytes: The same for their bytes ...
         block_tokens: ... and for the tokens of their blocks.
     """
@@ -218,7 +218,9 @@ class MessageCounter:
 
     def messages(self, messages: Messages) -> int:
         """Tokens of a list: `BASE_TOKENS` and those of each message."""
-        return BASE_TOKENS + sum(self.message(message) for message in messages)
+        if self.message_tokens is None:
+            return self._messages(messages)
+        return self.message_tokens.get_or_compute(messages, self._messages)
 
     def request_bytes(self, messages: Messages) -> int:
         """Bytes of a list in a request, for the provider's limit on its size."""
@@ -272,6 +274,9 @@ class MessageCounter:
         newer_tokens = sum(self.message(message) for message in newer)
         upper = anchor.total_tokens + math.ceil(round(newer_tokens * self.margin, 6))
         return Estimate(anchor.total_tokens + newer_tokens, upper, f"usage+{self.method}")
+
+    def _messages(self, messages: Messages) -> int:
+        return BASE_TOKENS + sum(map(self.message, messages))
 
     def _message(self, message: Message) -> int:
         return MESSAGE_TOKENS + sum(self.block(block) for block in message.blocks)
