@@ -169,7 +169,9 @@ class PersistArguments(Arguments):
 class ReadArguments(Arguments):
     """Arguments of `read_persisted_output`."""
 
-    output_id: str = Field(description="o_…, transcript://S/messages/3-7 or S/files/PATH@7.")
+    output_id: str = Field(
+        description="o_…, transcript://S/messages/3-7, S/files/PATH@7, S/plan/2."
+    )
     start_line: PositiveInt | None = None
     offset: NonNegativeInt | None = Field(default=None, description="In characters.")
     limit: PositiveInt | None = Field(

@@ -1,5 +1,6 @@
 """The text of a file at the end of a session, or as of one of its messages, by its calls."""
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -26,42 +27,45 @@ class FileAtMessage:
 async def file_state(
     archive: Archive, session_id: str, head: str | None, path: str, until: int | None
 ) -> FileAtMessage:
-    """The file at `path`, or the one path that ends with it, after message `until`.
+    """The file at `path`, or one that is named by a longer or shorter path, after message `until`.
 
     Args:
         archive: Where the session is.
         session_id: The session.
         head: The history; its newest branch for None.
-        path: The path as the calls name it, or its end.
+        path: The path as the calls name it, relative or absolute, or its end.
         until: Number of the last message that counts; all of them for None.
 
     Raises:
         NotFoundError: There is no such session or file, or its text is not known.
     """
-    messages, seqs = await _messages(archive, session_id, head, until)
+    messages, seqs = await history_messages(archive, session_id, head, until)
     files = await to_thread.run_sync(replay_files, messages)
-    return _state(_named(files, path, session_id), seqs, session_id)
+    file, others = _named(files, path, session_id)
+    state = _state(file, seqs, session_id)
+    also = "".join(f" Another file {_line(other, seqs)}." for other in others[:_NAMED_PATHS])
+    return replace(state, note=state.note + also)
 
 
 async def replayed_session(
     archive: Archive, session_id: str
 ) -> tuple[tuple[Message, ...], list[int], dict[str, ReplayedFile]]:
     """The messages of a session's newest branch, the number of each, and its files at the end."""
-    messages, seqs = await _messages(archive, session_id, None, None)
+    messages, seqs = await history_messages(archive, session_id, None, None)
     return messages, seqs, await to_thread.run_sync(replay_files, messages)
 
 
 async def file_list(archive: Archive, session_id: str, head: str | None) -> str:
     """Every file of a session on a line: its path, what is known of it, its last message."""
-    messages, seqs = await _messages(archive, session_id, head, None)
+    messages, seqs = await history_messages(archive, session_id, head, None)
     files = await to_thread.run_sync(replay_files, messages)
     return "".join(f"{_line(file, seqs)}\n" for file in reversed(files.values()))
 
 
-async def _messages(
+async def history_messages(
     archive: Archive, session_id: str, head: str | None, until: int | None
 ) -> tuple[tuple[Message, ...], list[int]]:
-    """The messages of one history, and the number of each."""
+    """The messages of one history up to number `until`, and the number of each."""
     if head is None:
         branches, _ = await archive.branches(session_id, limit=1)
         head = branches[0].head if branches else None
@@ -86,20 +90,32 @@ def _parsed(found: Sequence[ArchivedMessage]) -> tuple[tuple[Message, ...], list
     return tuple(messages), seqs
 
 
-def _named(files: dict[str, ReplayedFile], path: str, session_id: str) -> ReplayedFile:
-    if path in files:
-        return files[path]
-    ending = [name for name in files if name.endswith(f"/{path.lstrip('/')}")]
-    if len(ending) == 1:
-        return files[ending[0]]
-    near = ending or list(reversed(files))
-    shown = ", ".join(near[:_NAMED_PATHS]) or "none"
-    more = f" and {len(near) - _NAMED_PATHS} more" if len(near) > _NAMED_PATHS else ""
-    which = "Several files end so" if ending else "Its files"
-    raise NotFoundError(
-        f"Session {session_id} has no file {path[:200]!r} by then. {which}: {shown}{more}. "
-        f"transcript://{session_id}/files lists them."
-    )
+def _named(
+    files: dict[str, ReplayedFile], path: str, session_id: str
+) -> tuple[ReplayedFile, list[ReplayedFile]]:
+    """The file that `path` means, and others that it could mean.
+
+    That is the one which the calls name so; else, of those whose path ends so or is the end of
+    `path`, one that still stands, the one used last.
+    """
+    asked = posixpath.normpath(path)
+    ending = [
+        file
+        for name, file in files.items()
+        if posixpath.normpath(name) == asked
+        or name.endswith(f"/{asked.lstrip('/')}")
+        or asked.endswith(f"/{posixpath.normpath(name)}")
+    ]
+    if not ending:
+        shown = ", ".join(list(reversed(files))[:_NAMED_PATHS]) or "none"
+        left = len(files) - _NAMED_PATHS
+        raise NotFoundError(
+            f"Session {session_id} has no file {path[:200]!r} by then. Its files: {shown}"
+            f"{f' and {left} more' if left > 0 else ''}. "
+            f"transcript://{session_id}/files lists them."
+        )
+    best = files.get(path) or max(ending, key=lambda file: (not file.is_deleted, file.used_at))
+    return best, [file for file in ending if file is not best and not file.is_deleted]
 
 
 def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileAtMessage:
@@ -111,6 +127,13 @@ def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileAtMe
     if file.text is not None:
         return FileAtMessage(file.text, _whole_note(file, seqs))
     why = f" since message {seqs[file.lost_at]}: {file.lost}" if file.lost else ""
+    if not file.parts and file.last_text is not None:
+        missed = ", ".join(str(seqs[at]) for at in file.missed)
+        return FileAtMessage(
+            file.last_text,
+            f" NOT as it stands: {file.path} is not known{why}. This is its text before, with "
+            f"the changes since but for those of message {missed}.",
+        )
     if not file.parts:
         raise NotFoundError(
             f"The text of {file.path} is not known{why or ': it was never shown'}. Its last use is "

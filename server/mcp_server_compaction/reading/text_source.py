@@ -1,7 +1,7 @@
 """Stored text behind a pointer, read by lines or by characters.
 
-Five things can be pointed at: an output, a range of messages, a file as a session left it, the
-context that a session has now, and the receipts of its compactions. Messages read as plain text, or
+Six things can be pointed at: an output, a range of messages, a file as a session left it, its plan,
+the context that it has now, and the receipts of its compactions. Messages read as plain text, or
 as JSON lines, one message a line, so that every byte can be had back; receipts are JSON lines.
 """
 
@@ -27,6 +27,9 @@ _MESSAGES = re.compile(
 )
 _RECEIPTS = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/receipts(?:/(\d{1,9}|last))?\Z")
 _CONTEXT = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)/context\Z")
+_PLAN = re.compile(
+    r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?/plan(?:/(\d{1,9}))?\Z"
+)
 # The path goes up to an @ with the number of a message, if one stands at the end.
 _FILES = re.compile(
     r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?/files"
@@ -133,14 +136,34 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
 
         state = await file_state(archive, session_id, head, path, at)
         return MemorySource(stripped, state.text, gap=state.note)
+    if found := _PLAN.match(stripped):
+        return await _open_plan(archive, stripped, *found.groups())
     raise QueryError(
         f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
         "output://o_0123abcd…/lines/1-500, a range of messages as "
         "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after it, "
         "transcript://SESSION/files/PATH, as of message 7 with @7 after it, "
+        "transcript://SESSION/plan, the work on its third item with /3 after it, "
         "transcript://SESSION/context, transcript://SESSION/receipts, or one of them as "
         "transcript://SESSION/receipts/last."
     )
+
+
+async def _open_plan(
+    archive: Archive, pointer: str, session_id: str, head: str | None, number: str | None
+) -> TextSource:
+    """The newest plan of a session, or the messages in which one of its items was worked on."""
+    from mcp_server_compaction.reading.file_states import history_messages
+    from mcp_server_compaction.reading.plan_items import item_at, plan_items, plan_text
+
+    messages, seqs = await history_messages(archive, session_id, head, None)
+    items = await to_thread.run_sync(plan_items, messages, seqs)
+    last = max(seqs, default=0)
+    if number is None and items:
+        return MemorySource(pointer, plan_text(items, session_id, last))
+    item = item_at(items, int(number or 1), session_id)
+    span = item.span(last)
+    return await _open_messages(archive, pointer, session_id, span, head, as_json=False)
 
 
 async def _receipts(archive: Archive, session_id: str, number: str | None) -> list[JsonObject]:

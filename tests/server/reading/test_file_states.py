@@ -1,6 +1,15 @@
-"""A file as a session left it, or as of one of its messages, in one call over real stdio."""
+"""A file or plan as a session left it, or as of one of its messages, in one call."""
+
+import posixpath
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from context_compaction import formats
+from context_compaction.archive.local.archive import open_archive
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from mcp_server_compaction.reading.file_states import file_state
 
 from tests.server.helpers import Json, answer_of, error_of, spawned, text_of
 from tests.support.small import answered, user
@@ -48,3 +57,84 @@ async def test_a_file_reads_as_its_calls_leave_it_at_the_end_and_as_of_any_messa
         assert "deleted at message 8" in await refused("files/plan.md")
         assert "transcript://s/messages/10" in await refused("files/far.py")
         assert "Its files: /srv/price.py" in await refused("files/other.py@6")
+
+
+async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
+    environment: dict[str, str],
+) -> None:
+    def plan(call_id: str, *states: str) -> list[Json]:
+        items = zip(("mend the price", "tell Ines"), states, strict=True)
+        todos = [{"content": text, "status": state} for text, state in items]
+        return answered(call_id, "TodoWrite", "ok", todos=todos)
+
+    messages = [
+        user("Mend the price, then tell Ines."),
+        *plan("1", "in_progress", "pending"),
+        *answered("2", "Edit", "updated", file_path="p.py", old_string="1", new_string="7"),
+        *plan("3", "completed", "in_progress"),
+        *answered("4", "Bash", "sent", command="mail ines"),
+    ]
+    async with spawned(environment) as client:
+        wish: Json = {"messages": messages, "session_id": "s", "mode": "record"}
+        answer_of(await client.call_tool("compact_messages", wish))
+
+        async def read(pointer: str) -> str:
+            arguments = {"output_id": f"s/{pointer}"}
+            return text_of(await client.call_tool("read_persisted_output", arguments))
+
+        assert (await read("plan")).splitlines() == [
+            "1. mend the price: in_progress at 1, completed at 5; transcript://s/messages/1-5",
+            "2. tell Ines: pending at 1, in_progress at 5; transcript://s/messages/5-8",
+        ]
+        first, second = await read("plan/1"), await read("plan/2")
+        assert "p.py" in first
+        assert "mail ines" not in first
+        assert "mail ines" in second
+        refused = await client.call_tool("read_persisted_output", {"output_id": "s/plan/3"})
+        assert "items 1 to 2" in error_of(refused)
+
+
+_PATHS = ("a.py", "/w/lib/a.py", "/w/lib/b.py", "lib/c.md", "/w/d.md")
+_STEPS = st.lists(
+    st.tuples(st.sampled_from(_PATHS), st.sampled_from(["one", "two\nthree", "four\n", "five"])),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(_STEPS, st.data())
+@settings(
+    max_examples=25,
+    phases=(Phase.generate, Phase.shrink),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+async def test_any_name_of_a_file_reads_what_stands_in_one_that_is_named_so_after_any_message(
+    tmp_path: Path, steps: list[tuple[str, str]], data: st.DataObject
+) -> None:
+    messages, disk, disks = [user("Go.")], dict[str, str](), list[dict[str, str]]()
+    for number, (path, text) in enumerate(steps):
+        old = disk.get(path, "")
+        if old and old != text:
+            edit = {"file_path": path, "old_string": old, "new_string": text}
+            messages += answered(str(number), "Edit", "updated", **edit)
+        else:
+            messages += answered(str(number), "Write", "created", file_path=path, content=text)
+        disk = {**disk, path: text}
+        disks.append(disk)
+    at = data.draw(st.integers(0, len(steps) - 1))
+    path = data.draw(st.sampled_from(sorted(disks[at])))
+    name = data.draw(
+        st.sampled_from([path, posixpath.basename(path), f"./{path}", posixpath.join("/w", path)])
+    )
+    with TemporaryDirectory(dir=tmp_path) as folder:
+        async with open_archive(Path(folder)) as archive:
+            parsed = formats.parse(messages, format="anthropic")
+            await archive.append("s", parsed, format="anthropic")
+            state = await file_state(archive, "s", None, name, 2 * at + 2)
+    meant = {
+        text
+        for other, text in disks[at].items()
+        if posixpath.basename(other) == posixpath.basename(path)
+    }
+    assert state.text in ({disks[at][path]} if name == path else meant)
+    assert len(meant) == 1 or name != posixpath.basename(path) or "Another file" in state.note

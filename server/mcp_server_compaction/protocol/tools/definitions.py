@@ -89,8 +89,7 @@ _SPECS = (
     ToolSpec(
         name="read_persisted_output",
         title="Read a persisted output",
-        description="Read a stored output, messages or a file exactly, by the id or pointer in a "
-        "placeholder or hit.",
+        description="Read a stored output, messages, a file or the work on a plan item exactly.",
         arguments=ReadArguments,
         annotations=ToolAnnotations(
             read_only_hint=True, idempotent_hint=True, open_world_hint=False
