@@ -92,12 +92,14 @@ async def test_a_rule_whose_value_is_said_anew_is_marked_with_the_message_that_d
 
 @pytest.mark.parametrize("keeps_originals", [True, False])
 @pytest.mark.parametrize(("older", "newer"), REPLACED)
-async def test_a_rule_that_is_plainly_taken_back_is_gone_for_good(
+async def test_a_rule_that_is_plainly_taken_back_is_marked_for_good(
     older: str, newer: str, keeps_originals: bool
 ) -> None:
     text = await after_both(older, newer, keeps_originals=keeps_originals)
     assert newer in text
-    assert older not in text
+    assert text.count(older) == 1
+    assert is_marked_replaced(older, text)
+    assert not is_marked_replaced(newer, text)
 
 
 async def test_two_rules_of_one_turn_are_both_meant() -> None:

@@ -69,14 +69,14 @@ def test_a_rule_of_the_user_is_kept_word_for_word(rule: str) -> None:
     assert rule in written(talk)
 
 
-def test_a_corrected_rule_is_gone_and_the_newer_one_stays() -> None:
+def test_a_corrected_rule_is_marked_and_the_newer_one_stays() -> None:
     older, newer = "The service must listen on port 8080.", "It must listen on port 9191 instead."
     text = written([
         user(older), assistant("Understood."), user(newer.replace("It", "The service")),
         assistant("Understood."),
     ])  # fmt: skip
     assert "9191" in text
-    assert older not in text
+    assert f"(replaced: [2]) {older}" in text
 
 
 @pytest.mark.parametrize(
@@ -165,10 +165,11 @@ def test_an_instruction_after_pasted_output_is_told_from_it() -> None:
     assert rule in written([*talk, user("Go on."), assistant("I go on.")], max_tokens=120)
 
 
-def test_a_rule_that_a_kept_request_corrects_is_gone() -> None:
+def test_a_rule_that_a_kept_request_corrects_is_marked() -> None:
     older = "Always store the uploads in the bucket acme-raw."
     newer = "From now on store the uploads in the bucket acme-clean."
-    assert older not in written([user(older), assistant("Understood.")], later=[user(newer)])
+    text = written([user(older), assistant("Understood.")], later=[user(newer)])
+    assert f"(replaced later) {older}" in text
 
 
 def test_side_effects_are_named_as_done_or_failed() -> None:
