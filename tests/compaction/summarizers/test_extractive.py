@@ -711,3 +711,25 @@ def test_what_is_taken_back_later_is_marked_where_it_was_said(later: list[Json],
     text = written([*talk, user("Go on."), assistant("I go on with 9 rows.")], 2_000)
     [line] = [line for line in text.splitlines() if "too small" in line]
     assert (mark in line) if mark else not ("corrected" in line or "disagrees" in line)
+
+
+def test_of_a_long_output_the_outcome_alone_is_told() -> None:
+    rows = "\n".join(f"case {n} of the table is fine" for n in range(60))
+    text = written([user("Run it."), *ran("a", "make cases", f"{rows}\n60 passed in 2 s")], 2_000)
+    assert "make cases [1] -> … 60 passed in 2 s" in text
+    assert "case 7 " not in text
+
+
+def test_commands_are_told_where_neither_files_nor_commits_are() -> None:
+    commit = ran("c", "git commit -m 'machine: faster'", "[main 0abc123] machine: faster")
+    talk = [
+        user("Faster."),
+        *ran("a", "python speed.py", "9 s"),
+        *ran("b", "python - <<'E'\nE", "1"),
+    ]
+    measured = written([*talk, assistant("It takes 9 s."), user("Go on.")], 900)
+    assert "ran python speed.py" in measured
+    assert "python -" not in measured
+    committed = written([*talk, *commit, assistant("It takes 4 s."), user("Go on.")], 900)
+    assert "commit 0abc123 machine: faster" in committed
+    assert "speed.py" not in committed

@@ -14,7 +14,8 @@ from context_compaction.summarizers.extractive.turns import Turn
 _TAKES_BACK = re.compile(
     r"\b(?:I was (?:wrong|mistaken)|correct myself|I (?:had )?(?:claimed|assumed)"
     r"|my (?:\S{1,20} ){1,4}(?:was|were|is) (?:\S{1,20} ){0,3}(?:wrong|mistaken|a guess)"
-    r"|Korrektur zu (?:\S{1,20} )?meine|habe mich geirrt|meine? (?:\S{1,20} ){1,3}waren? falsch)\b",
+    r"|Korrektur zu (?:\S{1,20} )?meine[rn]?|habe mich geirrt"
+    r"|meine? (?:\S{1,20} ){1,3}war(?:en)? falsch)\b",
     re.IGNORECASE,
 )
 _ABOUT_CHARS = 240

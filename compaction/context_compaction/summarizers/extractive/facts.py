@@ -14,9 +14,8 @@ from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_js
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.messages.model import is_list, is_object
-from context_compaction.summarizers.extractive.fit import Line, head_of, versions
+from context_compaction.summarizers.extractive.fit import Line, ends_of, head_of, versions
 from context_compaction.summarizers.extractive.turns import Action, Turn, is_bookkeeping
-from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 
 _PATHS_ON_A_LINE = 6
 _MOST_FILES = 40
@@ -27,14 +26,11 @@ _RECORD_WANTS = (0.0, 1.0, 2.5)
 OUTPUTS = 2
 _OUTPUT_CHARS = 240
 _OUTPUT_LINES = 3
-# Of a longer output so much, a third of it from its beginning.
-_LONG_OUTPUT_CHARS = (300, 1_000, 3_000)
-_LONG_OUTPUT_WANTS = (3.0, 4.0, 7.0)
+_REPORT_CHARS = (300, 1_000)
+_OUTPUT_WANTS = (3.0, 4.0)
 _OUTPUT_ROW_CHARS = 240
 # What files contain stands with them, and what was found in them is looked for anew.
 _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
-# A script from the input: nothing tells what its output means.
-_NAMELESS = re.compile(r"\S+ -")
 # A last line that tells what came of a run.
 _OUTCOME = re.compile(r"\d")
 # What hosts put around the output of a command.
@@ -86,7 +82,7 @@ def fact_lines(
         if value is not None:
             records.setdefault(action.name, {}).pop(action.label, None)
             records[action.name][action.label] = action, value
-        elif is_running and not _NAMELESS.fullmatch(action.key):
+        elif is_running and not action.is_nameless:
             outputs.pop(action.key, None)
             if action.key not in (keys_later or ()):
                 outputs[action.key] = action
@@ -103,13 +99,13 @@ def _file_lines(digest: Digest, replayed: Mapping[str, ReplayedFile]) -> Iterato
     folder = work_folder([file.path for file in files])
     changed = [file for file in files if not file.is_only_read and _stands(file, replayed, folder)]
     lists = (
-        ("changed", [file for file in changed if file.states[-1] != "deleted"], 1.0),
-        ("deleted", [file for file in changed if file.states[-1] == "deleted"], 4.5),
-        ("only read", [file for file in files if file.is_only_read], 9.0),
+        ("changed", [file.path for file in changed if file.states[-1] != "deleted"], 1.0),
+        ("deleted", [file.path for file in changed if file.states[-1] == "deleted"], 4.5),
+        ("only read", [file.path for file in files if file.is_only_read], 9.0),
     )
     below = f" (in {folder})" if folder else ""
     for number, (label, found, want) in enumerate(lists):
-        paths = [file.path.removeprefix(folder) for file in found[:_MOST_FILES]]
+        paths = [path.removeprefix(folder) for path in found[:_MOST_FILES]]
         for size in dict.fromkeys((min(_PATHS_ON_A_LINE, len(paths)), len(paths))):
             if size:
                 some = ", ".join(paths[:size])
@@ -121,7 +117,7 @@ def _file_lines(digest: Digest, replayed: Mapping[str, ReplayedFile]) -> Iterato
 def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile], folder: str) -> bool:
     """Whether the change of `file` is still one of the work; True where that is not known."""
     known = replayed.get(file.path)
-    if file.path.startswith("../") or is_scratch(file.path, folder):
+    if file.path.startswith("../") or "*" in file.path or is_scratch(file.path, folder):
         return False
     if known is None:
         return True
@@ -198,25 +194,22 @@ def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str
 
 
 def _output_lines(action: Action, age: int) -> Iterator[Line]:
-    """The answer of a command or a tool: on one line where it is short, else its two ends."""
+    """The answer of a command or a tool, where it is short; else the outcome of the one command.
+
+    What stands in a long output, the agent told in its words; of a tool's report both ends stay.
+    """
     rows = (row.rstrip()[:_OUTPUT_ROW_CHARS] for row in action.text.splitlines())
     lines = [row for row in rows if row.strip() and not _CHATTER.match(row)]
     shown = " / ".join(map(str.strip, lines))
     if shown.strip("(). ").lower() in ("", "no output"):
         return
     place, label = (OUTPUTS, action.number, -age), f"{action.label} [{action.number}] ->"
-    if len(lines) <= _OUTPUT_LINES and len(shown) <= _OUTPUT_CHARS:
-        yield Line(place, _LONG_OUTPUT_WANTS[0] + age * 0.5, f"{label} {shown}")
-    elif action.use.kind != "execute" or _OUTCOME.search(lines[-1]):  # no chatter of a build
-        wants = [want + age for want in _LONG_OUTPUT_WANTS]
+    is_short = len(lines) <= _OUTPUT_LINES and len(shown) <= _OUTPUT_CHARS
+    if is_short:
+        yield Line(place, _OUTPUT_WANTS[0] + age * 0.5, f"{label} {shown}")
+    elif action.use.kind != "execute":
+        wants = [want + age for want in _OUTPUT_WANTS]
         text = "\n".join(lines)
-        yield from versions(place, f"{label}\n", text, _LONG_OUTPUT_CHARS, wants, shorten=_ends)
-
-
-def _ends(text: str, chars: int) -> str:
-    """`text`, or whole lines from its beginning and its end, of about `chars`."""
-    if len(text) <= chars:
-        return text
-    head = text.rfind("\n", 0, chars // 3) + 1
-    tail = text.find("\n", len(text) - 2 * chars // 3) + 1
-    return f"{text[:head]}{LEFT_OUT}\n{text[tail:]}"
+        yield from versions(place, f"{label}\n", text, _REPORT_CHARS, wants, shorten=ends_of)
+    elif not action.is_compound and _OUTCOME.search(lines[-1]):  # no chatter of a build
+        yield Line(place, _OUTPUT_WANTS[0] + age, f"{label} … {lines[-1].strip()}")

@@ -113,6 +113,11 @@ class Action:
         return self.keys[-1] if self.keys else ""
 
     @property
+    def is_nameless(self) -> bool:
+        """Whether it is a script from the input: nothing tells what it does."""
+        return self.key.endswith(" -")
+
+    @property
     def shown_key(self) -> str:
         """`key`, cut between words where it is long."""
         cut = self.key[: _SHOWN_CHARS + 1].rpartition(" ")[0] or self.key[:_SHOWN_CHARS]

@@ -95,7 +95,9 @@ def log_lines(
         mine = {one.told: one for one in failures if one.turn == at}
         entry = _Entry(turns[at], at, len(turns) - 1 - at, hashes, marks)
         if _is_overtaken(turns[at], files):
-            lines += _deed_lines(entry, "; ".join(_done(entry.turn, names, set())) + _OVERTAKEN)
+            lines += _deed_lines(
+                entry, "; ".join(_done(entry.turn, names, set(), has_commits=True)) + _OVERTAKEN
+            )
             continue
         lines += _turn_lines(entry, [*mine.values()][-_MOST_FAILURES:], names, told)
     return lines
@@ -247,7 +249,7 @@ def _turn_lines(
     )
     commits = [effect for effect in effects if effect.startswith(_COMMIT_LABEL) and age]
     others = [effect for effect in effects if effect not in commits]
-    done = "; ".join((*commits, *_done(turn, names, told)))
+    done = "; ".join((*commits, *_done(turn, names, told, has_commits=bool(commits))))
     if len(closing) < _TALK_CHARS and not _FIGURE.search(closing):
         closing = ""
     yield from _deed_lines(entry, done, "; ".join(commits[:1]))
@@ -321,8 +323,10 @@ def _commit_told(subject: str, hashes: Mapping[str, str]) -> str:
     return f"commit {name} {subject}" if name else f"commit {subject}"
 
 
-def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]:
-    """The files that a turn changed, each once; where none, its commands, and what it read.
+def _done(
+    turn: Turn, names: Mapping[str, str], told: set[str], *, has_commits: bool
+) -> Iterator[str]:
+    """The files that a turn changed, each once; else, without commits, its commands and reads.
 
     A command is told only in the turn where it ran last.
     """
@@ -334,7 +338,8 @@ def _done(turn: Turn, names: Mapping[str, str], told: set[str]) -> Iterator[str]
     told.update(done.get("ran", ()))
     for name in done.get("wrote", ()):
         done.get("edited", {}).pop(name, None)
-    verbs = [verb for verb in VERBS[:2] if done.get(verb)] or VERBS[2:]
+    changes = [verb for verb in VERBS[:2] if done.get(verb)]
+    verbs = changes if changes or has_commits else VERBS[2:]
     for verb in verbs:
         if done.get(verb):
             yield f"{verb} {', '.join(done[verb])}"
@@ -348,6 +353,7 @@ def deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
     if verb and action.use.path:
         name = names.get(action.use.path, "")
         return (verb, name) if name and (verb == "read" or not action.failed) else ("", "")
-    if action.use.kind == "execute" and action.key and not action.is_look:
+    is_told = action.key and not action.is_look and not action.is_nameless
+    if action.use.kind == "execute" and is_told:
         return "ran", action.shown_key
     return "", ""  # what tools told stands with the facts
