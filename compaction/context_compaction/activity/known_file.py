@@ -369,9 +369,9 @@ class KnownFile:
         if rows is None:
             self.lose(at, "text was added at its end, which is not known")
             return
-        if not self.is_exact and rows[-1]:
+        if not self.is_exact:
             # Texts end with a newline, but for a few, and most tools do not show it.
-            rows = [*rows, ""]
+            rows = [*rows, ""] if rows[-1] else rows
             self.doubted(at, "whether its last line was ended before text was added")
         self._set_text(len(rows), "\n".join(rows) + text, text.count("\n") + 1)
 

@@ -96,7 +96,8 @@ def _chosen(
     left_tokens = room_tokens - count.message(make_message("user", bare))
     texts_of = [(n, file) for n, file in enumerate(files) if file.text is not None]
     wanted = [(n, file) for n, file in texts_of if file.use != "earlier"]
-    wanted = wanted[: settings.restore_files]
+    wanted = wanted if is_filled else wanted[: settings.restore_files]
+    parts = max(_LARGE_PART, sum(file.use == "work" for _, file in wanted))
     chosen: dict[int, tuple[str, str]] = {}
     for stage in ("least", "share", "all"):
         share_tokens = max(_SMALL_FILE_TOKENS, left_tokens // max(_WHOLE_PART, len(wanted)))
@@ -120,7 +121,7 @@ def _chosen(
                 part_tokens = min(most_tokens, share_tokens + held_tokens)
                 whole_tokens = part_tokens
                 if is_filled and file.use in ("work", "earlier"):
-                    whole_tokens = room_tokens - 1 if stage == "all" else room_tokens // _LARGE_PART
+                    whole_tokens = room_tokens - 1 if stage == "all" else room_tokens // parts
                 forms = _fuller_forms(file, count, most_tokens, part_tokens, whole_tokens)
             for action, part in forms:
                 more_tokens = count.text(part) + 1 - held_tokens
@@ -171,8 +172,8 @@ def _least_forms(
     elif file.named:
         yield from _outline_of(file, _outlined(file, count, most_tokens // 2))
     else:
-        rows_tokens = min(most_tokens // 2, max(share_tokens, _OUTLINE_TOKENS))
-        yield from _outline_of(file, _outline_rows(file, count, rows_tokens))
+        part_tokens = min(most_tokens // 2, max(share_tokens, _OUTLINE_TOKENS))
+        yield from _outline_of(file, _outlined(file, count, part_tokens))
 
 
 def _fuller_forms(
@@ -223,11 +224,10 @@ def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
     if file.use == "steering" and (rows := _cut_rows(file.text or "", count, left_tokens)):
         return rows
-    if file.named and (parts := _telling_parts(file, count, left_tokens)):
-        return "\n".join(parts)
-    parts = _telling_parts(file, count, left_tokens * 2 // 3)
+    parts = _telling_parts(file, count, left_tokens)
     left_tokens -= sum(count.text(part) + 1 for part in parts)
-    return "\n".join(filter(None, [_outline_rows(file, count, left_tokens), *parts]))
+    rows = "" if file.named and parts else _outline_rows(file, count, left_tokens)
+    return "\n".join(filter(None, [rows, *parts]))
 
 
 def _cut_rows(text: str, count: MessageCounter, max_tokens: int) -> str:

@@ -166,6 +166,18 @@ def test_reads_in_parts_are_joined_once_they_meet() -> None:
     assert replayed(first, rest).text == "one\ntwo\nthree\n"
 
 
+def test_a_text_added_after_numbered_lines_is_taken_to_begin_a_line_until_it_is_seen() -> None:
+    parts = [
+        answered("1", "Read", "     1\tone\n     2\ttwo", file_path="a.py"),
+        answered("2", "Bash", "", command="cat >> a.py <<'E'\n3\nE"),
+    ]
+    file = replayed(*parts)
+    assert (file.text, file.is_sure, file.doubt_at) == ("one\ntwo\n3\n", False, 4)
+    edit = answered("3", "Edit", "ok", file_path="a.py", old_string="two\n3", new_string="2\n3")
+    found = replayed(*parts, edit)
+    assert (found.text, found.is_sure, found.agreed_at) == ("one\n2\n3\n", False, 6)
+
+
 def test_an_old_text_that_is_not_there_ends_what_is_known_and_says_since_when() -> None:
     file = replayed(
         answered("1", "Write", "ok", file_path="a.py", content="one\n"),

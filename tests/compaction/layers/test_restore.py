@@ -179,6 +179,19 @@ def test_every_changed_file_is_outlined_before_any_comes_back_in_more_detail() -
     assert [edit.action for edit in tight.edits] == ["outlined"] * 4
 
 
+@given(files=st.integers(2, 12), at=st.integers(0, 29))
+def test_what_was_changed_in_every_open_file_comes_before_all_of_any(files: int, at: int) -> None:
+    code = "".join(f"def f{n}(a: int) -> str:\n    return {n} * a\n" for n in range(30))
+    touched = ((2 * at + 1, 2 * at + 2),)
+    open_files = [FileText(f"{n}.py", code, touched=touched, use="work") for n in range(files)]
+    messages = read([user("the summary"), assistant("answer")])
+    step = restore_files(
+        messages, count=COUNT, settings=Settings(), files=open_files, at=1,
+        limit_tokens=600 * files, is_filled=True,
+    )  # fmt: skip
+    assert text_of(step).count(f"    return {at} * a\n") == files
+
+
 def test_what_steers_and_what_is_in_work_comes_back_and_scratch_does_not() -> None:
     def wrote(call_id: str, path: str, text: str = "x = 1\n") -> list[Json]:
         return answered(call_id, "Write", "ok", file_path=f"/home/me/{path}", content=text)
