@@ -21,7 +21,7 @@ async def edit_marks(archive: Archive, hits: Sequence[Hit]) -> dict[int, str]:
 
     Only for the session that most of `hits` are of: its calls are replayed once.
     """
-    edits = [hit for hit in hits if hit.kind == "message" and hit.role == "assistant"]
+    edits = [hit for hit in hits if hit.role == "assistant" and hit.tool_name]
     if not edits:
         return {}
     sessions = [hit.session_id for hit in edits]

@@ -38,6 +38,7 @@ WRITTEN = {
     "russian": "После выпуска кэш был очищен, потому что скрипт удалил каталог. " * 20,
     "thai": "แคชถูกล้างหลังจากการเผยแพร่เนื่องจากสคริปต์ลบโฟลเดอร์เก่า" * 20,
     "german": "Nach der Auslieferung war der Zwischenspeicher leer, das Skript löschte ihn. " * 20,
+    "marks": "if(!(x>=0&&y<=10)){return[...a,{b:[c]}];}//###===>>>---***&&&|||%%%$$$@@@!!!" * 20,
     "emoji": "🚀 ✅ 🔥 ❌ 🧪 " * 50,
     "base64": base64.b64encode(NOISE.randbytes(3000)).decode(),
     "hex": NOISE.randbytes(3000).hex(),
