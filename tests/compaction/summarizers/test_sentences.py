@@ -304,6 +304,10 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         'Auf Deutsch ist "%s from now on" eben "%s ab jetzt", das sagt kein Mensch.',
         "Never mind, we will look at it later.",
         "Serwer nie działa.",
+        "La page est toujours blanche.",
+        "Les nœuds n'apparaissent toujours pas.",
+        "Yo nunca te pedí tres archivos.",
+        "Der Knopf ist immer noch grau.",
     ],
 )
 async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
@@ -414,6 +418,25 @@ async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> Non
     assert said in rules.replace("\n- ", " ")
     assert "Mend" not in rules
     assert "Mend the parser. […]" in context
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Réponds toujours en français.",
+        "Ne pousse jamais sur main.",
+        "Siempre usa la rama develop.",
+        "No toques la base de producción nunca.",
+        "Immer erst die Tests.",
+        "Non cancellare mai i log.",
+        "Sempre responda em português.",
+        "Ab sofort nur noch Englisch im Code.",
+    ],
+)  # fmt: skip
+async def test_what_holds_always_is_a_rule_in_the_languages_that_signs_know(said: str) -> None:
+    context = await context_after(said)
+    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
+    assert said in rules
 
 
 POINTING = [
