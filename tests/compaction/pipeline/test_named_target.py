@@ -6,7 +6,7 @@ import anyio
 import pytest
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.pipeline.compact import compact
-from context_compaction.request import CompactRequest
+from context_compaction.request import CompactRequest, Mode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -95,3 +95,26 @@ async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_w
     assert answer.tokens.after <= 10_000
     words = (answer.summary or "").partition("# From the record")[2]
     assert "we need to fix the tui test sources" in words
+
+
+@pytest.mark.parametrize("mode", ["full", "auto"])
+async def test_what_a_short_summary_leaves_of_a_target_goes_to_the_newest_messages(
+    mode: Mode,
+) -> None:
+    conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
+    items = "\n".join(f"- Item {n} was changed and looked at again." for n in range(250))
+    kept: dict[str, int] = {}
+    for name, state in (("short", "- Go on."), ("long", items)):
+        request = CompactRequest(
+            mode=mode,
+            format=conversation.format,
+            target_tokens=12_000,
+            summarizer="host",
+            summary=f"## Goal\nThemes.\n## State\n{state}",
+        )
+        async with temporary_archive() as archive:
+            answer = await compact(conversation.payload, request, archive=archive)
+        assert answer.receipt["writer"] == "host"
+        assert 0.8 * 12_000 <= answer.tokens.upper <= 12_000
+        kept[name] = sum(message in conversation.payload for message in answer.messages)
+    assert kept["short"] > kept["long"]
