@@ -36,9 +36,7 @@ from context_compaction.pipeline.summarize import asks_model, brings_text, summa
 from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
 from context_compaction.session.load import Session
 from context_compaction.session.saved_summary import SummaryMatch, summary_that_reaches
-from context_compaction.summarizers.llm.prompt import (
-    PROSE_SHARE,
-)
+from context_compaction.summarizers.llm.prompt import PROSE_SHARE
 
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.
 _SINCE_SHARE = 0.6

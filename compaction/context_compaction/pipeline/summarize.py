@@ -34,7 +34,7 @@ from context_compaction.session.earlier_calls import Decision
 from context_compaction.session.load import Session
 from context_compaction.session.state import SessionState, wait_seconds
 from context_compaction.summarizers.extractive.parse import read_previous
-from context_compaction.summarizers.llm import check, host
+from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
     PROSE_SHARE,
@@ -45,6 +45,7 @@ from context_compaction.summarizers.llm.writer import (
     MIN_PROSE_TOKENS,
     ModelCalls,
     Prose,
+    accepted,
     gathered,
     write_prose,
 )
@@ -194,9 +195,7 @@ def summarize_with_host_text(
         return replace(plain, warnings=(warning,))
     source = grounding_source(context, originals.history)
     try:
-        prose = host.accept(
-            context.request.summary or "", source, plan.summary_tokens, context.count
-        )
+        prose = accepted(context.request.summary or "", source, plan.summary_tokens, context.count)
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return replace(plain, warnings=(warning,))
@@ -367,7 +366,7 @@ def summary_to_record(context: CompactionContext) -> SummaryText:
     source = grounding_source(context, OriginalMessages(context.messages))
     room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
     try:
-        prose = host.accept(context.request.summary or "", source, room_tokens, context.count)
+        prose = accepted(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
         return SummaryText("", "", warnings=(f"The summary that was given is not kept. {error}.",))
     return SummaryText("", "", "host", prose.warnings, prose=prose.text)

@@ -11,7 +11,7 @@ from context_compaction.messages.model import Message, Text, ToolResult
 from context_compaction.pipeline.compact import compact
 from context_compaction.summarizers.llm.check import draft_of, source_of
 from context_compaction.summarizers.llm.model import TellChars
-from context_compaction.summarizers.llm.prompt import escaped
+from context_compaction.summarizers.llm.record import escaped
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

@@ -102,6 +102,21 @@ async def write_prose(
     return finished(draft, route, was_repaired=bool(flaw))
 
 
+def accepted(
+    text: str, source: check.GroundingSource, max_tokens: int, count: MessageCounter
+) -> Prose:
+    """The summary that a host's own model wrote, checked like any model's; it needs no headings.
+
+    Raises:
+        SummaryError: It is empty, a refusal or an error message, or has more than `max_tokens`.
+    """
+    draft = check.draft_of(text, source, needs_headings=False)
+    tokens = count.text(draft.text)
+    if tokens > max_tokens:
+        raise SummaryError(f"It has {tokens} tokens where {max_tokens} fit: give a shorter one")
+    return finished(draft, "host")
+
+
 def finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
     """The draft as prose, with warnings about removed quotations and numbers."""
     warnings: list[str] = []

@@ -1,0 +1,212 @@
+"""A record as a model reads it: its parts, cut where it is too long, as escaped data. Pure."""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from context_compaction.activity.digest import is_failed
+from context_compaction.activity.error_line import error_lines
+from context_compaction.activity.outline import outline
+from context_compaction.activity.shown_text import without_reminder
+from context_compaction.activity.tool_kinds import classify
+from context_compaction.messages.model import (
+    Author,
+    Block,
+    Document,
+    Image,
+    Messages,
+    Opaque,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    named_arguments,
+)
+from context_compaction.messages.speakers import passages_of
+from context_compaction.messages.tool_pairs import index_calls
+
+# A result this long that came before is named, not shown again.
+_SAME_CHARS = 200
+# A signature goes on where its bracket is open.
+_BROKEN_LINE = re.compile(r"(?<=[(,])\n[ \t]+|\n[ \t]*(?=\))")
+# What a patch takes away is not defined any more.
+_PATCH_MARK = re.compile(r"\n(?:\+|-[^\n]*)")
+_ANY_CODE = "code.any"
+_NAMED_CHARS = 600
+_FAILED = "[failed] "
+_TOLD_BY_CALL = ("write", "edit", "notebook")
+# As the prompts call them; the others have their own names.
+_SPEAKERS: Mapping[Author, str] = {"agent": "assistant"}
+
+
+@dataclass(frozen=True, slots=True)
+class PromptPart:
+    """A text, call or result of a message, with the message's number and the speaker.
+
+    Of a call `text` is all of it, and `call` the call itself.
+    """
+
+    number: int | None
+    speaker: str
+    text: str
+    call: ToolCall | None = None
+
+
+def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[PromptPart]:
+    """The parts of the messages; thinking is left out, pictures and documents are named.
+
+    What an edit or a write answers is left out where it did not fail: the call says it all.
+
+    Args:
+        messages: The messages.
+        numbers: Their numbers; by position where there are none.
+    """
+    calls = index_calls(messages).calls
+    parts: list[PromptPart] = []
+    for number, message in zip(numbers or range(len(messages)), messages, strict=True):
+        for block in message.blocks:
+            if isinstance(block, Text):
+                found = passages_of(message, block)
+                parts += [
+                    PromptPart(number, _SPEAKERS.get(author, author), text)
+                    for author, text in found
+                ]
+                continue
+            if isinstance(block, ToolResult):
+                asked = calls.get(block.call_id)
+                if asked and classify(asked).kind in _TOLD_BY_CALL and not is_failed(block):
+                    continue
+            speaker = "tool" if isinstance(block, ToolResult) else message.role
+            call = block if isinstance(block, ToolCall) else None
+            parts.append(PromptPart(number, speaker, _block_text(block), call))
+    return [part for part in parts if part.text]
+
+
+def clip(
+    parts: Sequence[PromptPart], result_chars: int, call_chars: int, said_chars: int
+) -> list[PromptPart]:
+    """The parts cut to their two ends, with the number of characters left out between.
+
+    Older results and calls are cut more. Of what is between, the errors of a failed result and the
+    signatures of a call are named: an edit may be in no other place.
+
+    Args:
+        parts: The parts.
+        result_chars: Most characters of a result in the middle of the record.
+        call_chars: Most characters of a call there.
+        said_chars: Most characters of each text.
+    """
+    shown: list[PromptPart] = []
+    for at, part in enumerate(parts):
+        nearness = 0.5 + at / len(parts)
+        if part.speaker == "tool":
+            errors = error_lines if part.text.startswith(_FAILED) else None
+            text = _ends(part.text, int(result_chars * nearness), errors)
+        elif part.call is not None:
+            text = _call_text(part.call, int(call_chars * nearness))
+        else:
+            text = _ends(part.text, said_chars)
+        shown.append(replace(part, text=text))
+    return shown
+
+
+def each_result_once(parts: Sequence[PromptPart]) -> list[PromptPart]:
+    """The parts; a long result that repeats one is replaced by the number of the first."""
+    first: dict[str, int | None] = {}
+    shown: list[PromptPart] = []
+    for part in parts:
+        if part.speaker == "tool" and len(part.text) >= _SAME_CHARS:
+            if part.text in first:
+                shown.append(replace(part, text=f"[the same as in message {first[part.text]}]"))
+                continue
+            first[part.text] = part.number
+        shown.append(part)
+    return shown
+
+
+def without_oldest_work(parts: Sequence[PromptPart], share: float) -> list[PromptPart]:
+    """The parts without the oldest `share` of those that are not the user's."""
+    others = [at for at, part in enumerate(parts) if part.speaker != "user"]
+    dropped = set(others[: int(len(others) * share)])
+    return [part for at, part in enumerate(parts) if at not in dropped]
+
+
+def render_messages(parts: Sequence[PromptPart]) -> str:
+    """The parts as escaped data, each tagged with its number and speaker."""
+    return "\n".join(
+        f'<part n="{"" if part.number is None else part.number}" from="{part.speaker}">'
+        f"{escaped(part.text)}</part>"
+        for part in parts
+    )
+
+
+def escaped(text: str) -> str:
+    """`text` so that nothing in it can close or open a tag of the prompt."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def groups_of(messages: Messages) -> list[int]:
+    """The position of the first message of each group: the model's answer and what follows it."""
+    return [
+        at
+        for at, message in enumerate(messages)
+        if at == 0 or (message.role == "assistant" and messages[at - 1].role != "assistant")
+    ]
+
+
+def _block_text(block: Block) -> str:
+    match block:
+        case Text():
+            return block.text
+        case ToolCall():
+            return _call_text(block)
+        case ToolResult():
+            text = without_reminder("\n".join(filter(None, map(_block_text, block.content))))
+            return f"{_FAILED}{text}" if is_failed(block) else text
+        case Image() | Document():
+            return f"[{type(block).__name__.lower()}: {block.media_type}]"
+        case Opaque():
+            return f"[{block.kind}]"
+        case Thinking():
+            return ""
+
+
+def _call_text(call: ToolCall, max_chars: int = 0) -> str:
+    """The call with its arguments, of at most about `max_chars` if those are given.
+
+    Each long text among them is cut by itself: of an edit, what it takes out and what it puts in.
+    """
+    arguments = call.arguments
+    texts = [value for value in named_arguments(call).values() if isinstance(value, str)]
+    if max_chars and len(_json(arguments)) > max_chars:
+        long = sum(len(text) > max_chars // 4 for text in texts)
+        each_chars = max_chars // max(1, long)
+        arguments = {
+            name: _ends(value if isinstance(value, str) else _json(value), each_chars, _definitions)
+            for name, value in named_arguments(call).items()
+        } or _ends(_json(arguments), max_chars, _definitions)
+    return f"[calls {call.name} with {_json(arguments)}]"
+
+
+def _json(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _ends(text: str, max_chars: int, named_in: Callable[[str], str] | None = None) -> str:
+    """The two ends of `text`, and what is named in between."""
+    if len(text) <= max_chars:
+        return text
+    head, tail = max_chars * 3 // 4, max_chars // 4
+    middle = text[head : len(text) - tail]
+    told = f"{len(middle)} characters left out"
+    if named_in is not None and (found := named_in(middle)[:_NAMED_CHARS]):
+        told += f", in them: {found}"
+    return f"{text[:head]} [… {told} …] {text[-tail:]}"
+
+
+def _definitions(code: str) -> str:
+    """What `code` defines, a patch or a text inside a string of JSON as well."""
+    plain = _BROKEN_LINE.sub(" ", _PATCH_MARK.sub("\n", code.replace("\\n", "\n")))
+    rows = (row.partition(": ")[2].strip() for row in outline(plain, _ANY_CODE).splitlines())
+    return "; ".join(dict.fromkeys(rows))
