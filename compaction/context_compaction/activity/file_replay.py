@@ -563,7 +563,7 @@ def _command_line(call: ToolCall, use: ToolUse) -> str | None:
 
 def _reason(command: str) -> str:
     """Why a file may differ from its known text."""
-    label = " ".join(command.split())
+    label = " ".join(command.strip().partition("\n")[0].split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
     return f"perhaps changed by {label[:_COMMAND_CHARS]}{cut}"
 

@@ -94,8 +94,8 @@ def _chosen(
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
-    texts_of = [(n, file) for n, file in enumerate(files) if file.text is not None]
-    wanted = [(n, file) for n, file in texts_of if file.use != "earlier"]
+    texts = [(n, file) for n, file in enumerate(files) if file.text is not None]
+    wanted = [(n, file) for n, file in texts if file.use != "earlier"]
     wanted = wanted if is_filled else wanted[: settings.restore_files]
     parts = max(_LARGE_PART, sum(file.use == "work" for _, file in wanted))
     chosen: dict[int, tuple[str, str]] = {}
@@ -103,42 +103,60 @@ def _chosen(
         share_tokens = max(_SMALL_FILE_TOKENS, left_tokens // max(_WHOLE_PART, len(wanted)))
         some = wanted
         if stage == "all":
-            # What was changed earlier is seldom asked for, the values that were changed are.
-            earlier = [(n, file) for n, file in texts_of if file.use == "earlier"]
-            earlier = earlier[: max(0, settings.restore_files - len(wanted))]
-            is_rest = is_filled or left_tokens >= _PLENTY_TOKENS
-            some = [item for item in wanted if is_filled and item[1].use == "work"]
-            some += [
-                (n, f) for n, f in earlier if is_rest and (is_data(f.text or "") or not is_filled)
-            ]
+            most = max(0, settings.restore_files - len(wanted))
+            is_plenty = left_tokens >= _PLENTY_TOKENS
+            some = list(_of_the_rest(texts, most, is_filled=is_filled, is_plenty=is_plenty))
         for n, file in some:
             held_tokens = count.text(chosen[n][1]) + 1 if n in chosen else 0
             room_tokens = left_tokens + held_tokens
             most_tokens = min(largest_tokens(file, settings), room_tokens)
-            if stage == "least":
-                forms = _least_forms(file, count, most_tokens, share_tokens)
-            else:
-                part_tokens = min(most_tokens, share_tokens + held_tokens)
-                whole_tokens = part_tokens
-                if is_filled and file.use in ("work", "earlier"):
-                    whole_tokens = room_tokens - 1 if stage == "all" else room_tokens // parts
-                forms = _fuller_forms(file, count, most_tokens, part_tokens, whole_tokens)
+            part_tokens = min(most_tokens, share_tokens + held_tokens)
+            whole_tokens = part_tokens
+            if is_filled and stage == "all":
+                whole_tokens = room_tokens - 1
+            elif is_filled:
+                # Of what was only read an outline is enough, where room is of account.
+                whole_tokens = room_tokens // parts if file.use == "work" else _SMALL_FILE_TOKENS
+            forms = (
+                _least_forms(file, count, most_tokens, share_tokens)
+                if stage == "least"
+                else _fuller_forms(file, count, most_tokens, part_tokens, whole_tokens)
+            )
             for action, part in forms:
                 more_tokens = count.text(part) + 1 - held_tokens
                 if 0 < more_tokens <= left_tokens:
                     chosen[n] = (action, part)
                     left_tokens -= more_tokens
                     break
-    texts = [(n, action, part) for n, (action, part) in sorted(chosen.items())]
-    named: list[_Chosen] = []
-    for n, file in enumerate(files):
-        name = _name_of(file, count)
-        more_tokens = count.text(f", {name}")
-        is_wanted = n not in chosen and file.use != "earlier" and len(named) < _NAMES
-        if is_wanted and more_tokens <= left_tokens:
-            named.append((n, "named", name))
-            left_tokens -= more_tokens
-    return [*texts, *named]
+    shown = [(n, action, part) for n, (action, part) in sorted(chosen.items())]
+    missing = [(n, file) for n, file in enumerate(files) if n not in chosen]
+    return [*shown, *_names(missing, count, left_tokens)]
+
+
+def _of_the_rest(
+    texts: Sequence[tuple[int, FileText]], most: int, *, is_filled: bool, is_plenty: bool
+) -> Iterator[tuple[int, FileText]]:
+    """What comes where all that is wanted has its share: open files, and changes of earlier.
+
+    Code that was changed earlier is seldom asked for, values that were changed are.
+    """
+    if is_filled:
+        yield from ((n, file) for n, file in texts if file.use == "work")
+    earlier = [(n, file) for n, file in texts if file.use == "earlier"][:most]
+    for n, file in earlier:
+        if is_data(file.text or "") if is_filled else is_plenty:
+            yield n, file
+
+
+def _names(
+    files: Sequence[tuple[int, FileText]], count: MessageCounter, left_tokens: int
+) -> Iterator[_Chosen]:
+    """The first wanted ones of `files` by name."""
+    wanted = [(n, _name_of(file, count)) for n, file in files if file.use != "earlier"]
+    for n, name in wanted[:_NAMES]:
+        left_tokens -= count.text(f", {name}")
+        if left_tokens >= 0:
+            yield n, "named", name
 
 
 def _name_of(file: FileText, count: MessageCounter) -> str:

@@ -179,6 +179,19 @@ def test_every_changed_file_is_outlined_before_any_comes_back_in_more_detail() -
     assert [edit.action for edit in tight.edits] == ["outlined"] * 4
 
 
+@pytest.mark.parametrize(("is_filled", "action"), [(False, "restored"), (True, "outlined")])
+def test_what_was_only_read_comes_as_its_outline_where_a_target_is_named(
+    is_filled: bool, action: str
+) -> None:
+    code = "".join(f"def f{n}(a: int) -> str:\n    return {n} * a\n" for n in range(60))
+    messages = read([user("the summary"), assistant("answer")])
+    step = restore_files(
+        messages, count=COUNT, settings=Settings(), files=[FileText("a.py", code, use="read")],
+        at=1, limit_tokens=9_000, is_filled=is_filled,
+    )  # fmt: skip
+    assert [edit.action for edit in step.edits] == [action]
+
+
 @given(files=st.integers(2, 12), at=st.integers(0, 29))
 def test_what_was_changed_in_every_open_file_comes_before_all_of_any(files: int, at: int) -> None:
     code = "".join(f"def f{n}(a: int) -> str:\n    return {n} * a\n" for n in range(30))
