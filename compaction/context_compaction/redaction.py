@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from importlib import import_module
 from math import log2
 from typing import Any, Literal, TypeAlias, TypeVar
@@ -140,15 +141,16 @@ class Gates:
 
     Attributes:
         mode: What is done with secrets.
-        secrets: Those of the conversation with their kinds, where they are replaced.
+        secrets: Those of the conversation with their kinds, where they are replaced; looked for
+            when there is something to replace them in.
     """
 
     mode: RedactionMode
-    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    secrets: Callable[[], Mapping[str, str]] = field(default=dict[str, str], repr=False)
 
     def json(self, value: Any) -> Any:
         """A JSON value of ours as it may be shown, written or kept."""
-        return without(value, self.secrets) if self.mode == "on" else value
+        return without(value, self.secrets()) if self.mode == "on" and value else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +393,13 @@ def _rules() -> tuple[_Rule, ...]:
 def _words() -> tuple[str, ...]:
     """The words of all rules, each once."""
     return tuple(dict.fromkeys(word for rule in _rules() for word in rule.words))
+
+
+@once
+def rules_version() -> str:
+    """Names the rules: what one of them finds may not be found by rules of another name."""
+    rules = [(rule.kind, rule.words, rule.pattern.pattern) for rule in _rules()]
+    return blake2b(repr(rules).encode(), digest_size=8).hexdigest()
 
 
 def _is_random(value: str) -> bool:

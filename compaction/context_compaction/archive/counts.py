@@ -14,6 +14,7 @@ from context_compaction.archive.records import LoggedRecord, Record, ascii_json
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import is_list
+from context_compaction.redaction import rules_version
 
 _FINGERPRINT_CHARS = _HASH_CHARS = 32
 _ENTRY_PARTS = 3
@@ -21,6 +22,15 @@ _ENTRY_PARTS = 3
 ReadBody: TypeAlias = Callable[[LoggedRecord], Any]
 # From a fingerprint to what was counted, None where that is not known.
 CountOf: TypeAlias = Callable[[bytes], Any]
+
+
+def counter_name(counted_by: str, *, redacts: bool) -> str:
+    """The name under which counts are kept: where secrets are taken out, another one.
+
+    Under that are counts only of messages in which these very rules found nothing: they count as
+    they came, and need not be looked through again.
+    """
+    return f"{counted_by}/{rules_version()}" if counted_by and redacts else counted_by
 
 
 def counts_in(state: TranscriptState, counted_by: str, format: str, body: ReadBody) -> CountOf:

@@ -11,7 +11,12 @@ from context_compaction.archive.documents import role_of, tools_of
 from context_compaction.archive.history_tree import Placed
 from context_compaction.archive.records import Record
 from context_compaction.archive.session_state import TranscriptState
-from context_compaction.errors import InvalidMessageError, NotFoundError, SettingsError
+from context_compaction.errors import (
+    ArchiveDamagedError,
+    InvalidMessageError,
+    NotFoundError,
+    SettingsError,
+)
 from context_compaction.messages.cache import json_key
 from context_compaction.messages.history_hash import ROOT, content_hash
 from context_compaction.messages.model import JsonObject, Message
@@ -111,6 +116,19 @@ def hash_source(
         raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
 
 
+def own_keys(
+    hashes: Sequence[tuple[bytes, str]], kept: Sequence[Any], messages: Sequence[Message]
+) -> list[bytes]:
+    """The fingerprint of each message, by `hashes` of what is kept of it.
+
+    Empty where that is not the message as it came.
+    """
+    return [
+        key if raw is message.source or key == json_key(message.source) else b""
+        for (key, _), raw, message in zip(hashes, kept, messages, strict=True)
+    ]
+
+
 def new_records(
     placed: Placed,
     seqs: Sequence[int],
@@ -187,3 +205,16 @@ def entry_of(entry: ContextEntry) -> list[Any]:
     """An entry of a context record, as records.py describes it."""
     named: list[Any] = [content_hash(entry.raw), entry.seq, entry.source_seq]
     return [*named, entry.stands_for] if entry.stands_for else named
+
+
+def is_stored(state: TranscriptState, head: JsonObject) -> bool:
+    """Whether the session holds the output of a record already."""
+    known = state.outputs.get(head["id"])
+    if known is None:
+        return False
+    if known.head["sha256"] != head["sha256"]:
+        raise ArchiveDamagedError(
+            f"Output {head['id']} of session {state.session_id} already stands for other content. "
+            "Restore the archive from a backup."
+        )
+    return True

@@ -22,7 +22,13 @@ from context_compaction.archive import (
     StoredReceipt,
     part_of,
 )
-from context_compaction.archive.counts import CountOf, counts_in, counts_record, counts_written
+from context_compaction.archive.counts import (
+    CountOf,
+    counter_name,
+    counts_in,
+    counts_record,
+    counts_written,
+)
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
 from context_compaction.archive.history_tree import MessageNode, Placed, is_message
@@ -38,7 +44,9 @@ from context_compaction.archive.placement import (
     entry_of,
     hash_source,
     in_own_words,
+    is_stored,
     new_records,
+    own_keys,
     placed_in,
     result_of,
     shares_too_little,
@@ -143,12 +151,13 @@ class TranscriptStore(Generic[S]):
             check_session_id(parent_session_id)
         if format not in FORMATS:
             raise SettingsError(f"Unknown format {format!r}. Give one of: {', '.join(FORMATS)}.")
-        # What is recognised is what is kept: a list read back and handed in again is the same one.
-        sources = [self._kept(message.source) for message in messages]
+        counted_by = counter_name(counted_by, redacts=self._redacts)
         state = self._sessions.state(session_id)
         counted = self._counts(state, counted_by, format)
+        # What is recognised is what is kept: a list read back and handed in again is the same one.
+        sources = [self._kept_or_counted(message.source, counted) for message in messages]
         hashes = [hash_source(at, source, state.contents) for at, source in enumerate(sources)]
-        keys, contents = [key for key, _ in hashes], [content for _, content in hashes]
+        keys, contents = own_keys(hashes, sources, messages), [content for _, content in hashes]
         state.contents.update(hashes if counted_by else ())
         chain = chain_hashes(contents, after)
         if not state.tree.holds(after):
@@ -190,7 +199,7 @@ class TranscriptStore(Generic[S]):
             if new:
                 records = [record for _, record in sorted(new.items(), key=lambda item: item[0])]
                 counted_now = zip(keys, counts, strict=False)  # it may have none
-                made = {key: count for key, count in counted_now if count is not None}
+                made = {key: count for key, count in counted_now if count is not None and key}
                 seconds = records[-1].head["ts"]
                 if not self._redacts:
                     sizes = {at: size_bytes for at, (_, size_bytes) in bodies.items()}
@@ -213,6 +222,7 @@ class TranscriptStore(Generic[S]):
     ) -> None:
         """See `Archive.keep_counts`."""
         self._existing(session_id)
+        counted_by = counter_name(counted_by, redacts=self._redacts)
         with self._sessions.writing(session_id) as state:
             self._counts(state, counted_by, format)
             # With the time of the last message: counts do not make a session newer.
@@ -248,14 +258,20 @@ class TranscriptStore(Generic[S]):
                 raw = self._raws(state, [seq])[0] if raw is None else raw
                 entries.append(ContextEntry(seq, raw, source_seq))
                 if counted_by:
-                    names.append(key or json_key(raw))
-                    state.contents[names[-1]] = content_hash(raw, names[-1])
+                    names.append(json_key(raw) if key is None else key)
+                    if names[-1]:
+                        state.contents[names[-1]] = content_hash(raw, names[-1])
         except ArchiveDamagedError:
             return None  # the list itself is at hand, and is compacted anew
         counts = tuple(map(counted, names))
         return StandingContext(
             found.message_count, tuple(entries), found.heads, tuple(names), counts
         )
+
+    def _kept_or_counted(self, raw: Any, counted: CountOf) -> Any:
+        """The same as `_kept`, without a look into what is known to have no secrets."""
+        is_clean = self._redacts and counted(json_key(raw)) is not None
+        return raw if is_clean else self._kept(raw)
 
     def _kept(self, raw: Any) -> Any:
         """`raw` as the log holds it."""
@@ -293,7 +309,7 @@ class TranscriptStore(Generic[S]):
             records: list[Record] = []
             for blob in blobs:
                 output = outputs.pop(blob.output_id, None)
-                if output is not None and not _is_stored(state, output):
+                if output is not None and not is_stored(state, output):
                     body = ascii_json(encode_content(blob.data, self.blobs))
                     held_by = state.messages.get(NO_SEQ if blob.seq is None else blob.seq)
                     seconds = now_seconds if held_by is None else held_by.seconds
@@ -573,18 +589,6 @@ def no_session(session_id: str) -> NotFoundError:
     return NotFoundError(
         f"The archive holds no session {session_id!r}. List the sessions to see its ids."
     )
-
-
-def _is_stored(state: TranscriptState, head: JsonObject) -> bool:
-    known = state.outputs.get(head["id"])
-    if known is None:
-        return False
-    if known.head["sha256"] != head["sha256"]:
-        raise ArchiveDamagedError(
-            f"Output {head['id']} of session {state.session_id} already stands for other content. "
-            "Restore the archive from a backup."
-        )
-    return True
 
 
 def _format_of(state: TranscriptState) -> str:

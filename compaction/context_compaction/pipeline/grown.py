@@ -280,7 +280,7 @@ async def append_new(grown: Grown, archive: Store) -> AppendResult | None:
             format=grown.known.format,
             parent_session_id=grown.request.parent_session_id,
             after=grown.known.heads[at - 1] if at else ROOT,
-            counted_by="" if archive.redaction == "on" else grown.counted_by,
+            counted_by=grown.counted_by,
             counts=grown.counts if grown.end else (),
         )
     except NotFoundError:

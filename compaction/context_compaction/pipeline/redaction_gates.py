@@ -7,6 +7,7 @@ the context is searched. With "warn" nothing is altered, and everything is count
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from context_compaction.archive import AppendResult
 from context_compaction.context import EditedMessages, Originals, SummaryText
@@ -86,10 +87,12 @@ def gates_of(mode: RedactionMode, parsed: Messages) -> Gates:
     """The gates of a call with this list."""
     if mode != "on":
         return Gates(mode)
-    found: dict[str, str] = {}
-    for message in parsed:
-        found |= secret_values(message.source)
-    return Gates(mode, found)
+
+    @cache
+    def secrets() -> Mapping[str, str]:
+        return dict(pair for m in parsed for pair in secret_values(m.source).items())
+
+    return Gates(mode, secrets)
 
 
 def redaction_report(

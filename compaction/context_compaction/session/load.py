@@ -85,8 +85,7 @@ async def store(given: ReceivedInput, archive: Store) -> Stored:
         claims=given.claims,
         parent_session_id=given.request.parent_session_id,
         dry_run=given.request.mode == "plan",
-        # Without its secrets a message counts otherwise than as it came.
-        counted_by="" if archive.redaction == "on" else given.counted_by,
+        counted_by=given.counted_by,
     )
     return Stored(session_id, appended)
 

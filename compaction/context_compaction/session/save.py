@@ -105,7 +105,7 @@ def new_counts(context: CompactionContext, session: Session) -> Mapping[bytes, A
         for key, known, message in zip(
             start.fingerprints, start.counts, context.parsed, strict=False
         )
-        if not is_count_of(message, known)
+        if key and not is_count_of(message, known)
     ]
     if sum(count.message(message) for _, message in missing) < KEPT_FROM_TOKENS:
         return {}

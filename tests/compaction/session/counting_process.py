@@ -1,4 +1,4 @@
-"""A process that answers lists: `python counting_process.py ROOT [DIES_AT]`.
+"""A process that answers lists: `python counting_process.py ROOT REDACTION [DIES_AT]`.
 
 It reads lists as JSON, one a line, and writes for each how many tokens it had to count and, as
 JSON, its answer. With `DIES_AT` it kills itself in the middle of so many'th write to the archive.
@@ -11,12 +11,13 @@ import sys
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 from context_compaction.archive.local import durable_files
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.pipeline.compact import compact
+from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.tokens.tokenizers import O200kCounter
 
@@ -44,8 +45,9 @@ def die_at(write_number: int) -> None:
     durable_files.os.write = writing  # type: ignore[assignment]
 
 
-async def main(root: Path, lists: list[list[Any]]) -> None:
-    async with open_archive(root / "archive", index_root=root / "index") as archive:
+async def main(root: Path, redaction: RedactionMode, lists: list[list[Any]]) -> None:
+    index = root / "index"
+    async with open_archive(root / "archive", index_root=index, redaction=redaction) as archive:
         for messages in lists:
             counted.clear()
             result = await compact(messages, REQUEST, archive=archive)
@@ -56,6 +58,6 @@ async def main(root: Path, lists: list[list[Any]]) -> None:
 if __name__ == "__main__":
     O200kCounter.count = counting  # type: ignore[method-assign]
     given = [json.loads(line) for line in sys.stdin]
-    if sys.argv[2:]:
-        die_at(int(sys.argv[2]))
-    anyio.run(main, Path(sys.argv[1]), given)
+    if sys.argv[3:]:
+        die_at(int(sys.argv[3]))
+    anyio.run(main, Path(sys.argv[1]), cast("RedactionMode", sys.argv[2]), given)

@@ -18,6 +18,7 @@ from context_compaction.archive.local.records import decode_head, encode_line, p
 from context_compaction.archive.records import Record, ascii_json
 from context_compaction.messages.cache import cache_for
 from context_compaction.pipeline.compact import compact
+from context_compaction.redaction import RedactionMode
 from context_compaction.session.save import KEPT_FROM_TOKENS
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given, settings
@@ -37,15 +38,19 @@ LISTS = [STORY[:-20], STORY[:-4], STORY, STORY]
 NO_COUNTS: list[Any] = [None, "x", {}, [], [True], [-1], [7, *range(20)]]
 NO_ENTRIES: list[Any] = [None, "x", {}, [], ["zz", "zz", []], ["0" * 32, "0" * 32]]
 NO_BODIES: list[Any] = [None, "x", {}, 7]
+TOKEN = f"ghp_{'a1B2c3D4e5F6' * 3}"
 PLACES = st.integers(0, 1 << 30)
 
 
 def answered(
-    root: Path, lists: Sequence[Sequence[Json]], dies_at: int | None = None
+    root: Path,
+    lists: Sequence[Sequence[Json]],
+    dies_at: int | None = None,
+    redaction: RedactionMode = "off",
 ) -> tuple[list[int], list[Any]]:
     """How many tokens one process counted for each list, and its answers; fewer where it died."""
     ran = subprocess.run(
-        [sys.executable, PROCESS, root, *([] if dies_at is None else [str(dies_at)])],
+        [sys.executable, PROCESS, root, redaction, *([] if dies_at is None else [str(dies_at)])],
         input="\n".join(map(json.dumps, lists)),
         stdout=subprocess.PIPE,
         text=True,
@@ -65,6 +70,31 @@ def test_a_process_that_begins_anew_counts_nothing_that_was_counted(tmp_path: Pa
     counted, again = answered(tmp_path, [STORY])
     assert counted == [0]
     assert again == first[-1:]
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_behind_redaction_only_what_has_secrets_is_counted_again(tmp_path: Path) -> None:
+    secret = {"role": "user", "content": f"The token is {TOKEN}; {'go on. ' * 50}"}
+    lists = [[*STORY, secret]] * 2
+    counted, first = answered(tmp_path, lists, redaction="on")
+    assert counted[1] == 0
+    anew, again = answered(tmp_path, lists[:1], redaction="on")
+    assert 0 < anew[0] < counted[0] / 100
+    assert again == first[-1:]
+    assert times_archived(tmp_path, TOKEN) == 0
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+def test_what_was_counted_without_redaction_is_looked_through_with_it(tmp_path: Path) -> None:
+    payload = [*STORY, {"role": "user", "content": f"The token is {TOKEN}."}]
+    answered(tmp_path, [payload])
+    assert times_archived(tmp_path, TOKEN) == 1
+    answered(tmp_path, [[*payload, *payload[:1], payload[-1]]], redaction="on")
+    assert times_archived(tmp_path, TOKEN) == 1
+
+
+def times_archived(root: Path, text: str) -> int:
+    return sum(log.read_bytes().count(text.encode()) for log in (root / "archive").rglob("*.jsonl"))
 
 
 @pytest.mark.slow
