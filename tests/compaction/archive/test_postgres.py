@@ -1,5 +1,6 @@
 """The archive in PostgreSQL keeps every promise of the contract, and those of a shared database."""
 
+import gc
 import os
 import random
 import re
@@ -18,7 +19,7 @@ from anyio import to_thread
 from context_compaction import ArchiveBusyError, ArchiveError, open_archive
 from context_compaction.archive import AccessToken, Archive, PruneRules, Query, SessionInfo
 from context_compaction.archive.copying import copy_archive
-from context_compaction.archive.postgres import indexing, schema
+from context_compaction.archive.postgres import indexing, schema, sessions
 from context_compaction.archive.postgres.blobs import open_objects
 from context_compaction.archive.postgres.database import Database, read_address
 from context_compaction.archive.postgres.indexing import BLOCK_BITS, block_query, spans_of
@@ -206,6 +207,20 @@ _KILL_ONE = (
     " WHERE datname = current_database() AND state != 'idle'"
     " AND application_name = 'mcp-server-compaction' ORDER BY random() LIMIT 1) AS busy"
 )
+
+
+async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
+    postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "CACHED_RECORDS", 100)
+    said = [user(f"word {at}") for at in range(30)]
+    async with open_archive(postgres_address) as archive:
+        for number in range(20):
+            await add(archive, f"s_{number}", *said)
+        caches = [each for each in gc.get_objects() if isinstance(each, sessions.StateCache)]
+        assert 31 <= sum(cache.records for cache in caches) <= 100 + 31 * len(caches)
+        for number in range(20):
+            assert await transcript(archive, f"s_{number}") == said
 
 
 async def test_lost_connections_lose_and_double_nothing(postgres_address: str) -> None:

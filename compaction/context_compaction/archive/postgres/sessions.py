@@ -30,6 +30,8 @@ from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
 
 CACHED_SESSIONS = 256
+# Of all of them together: 2.3 KB each (see `local.session_cache`), so some 64 MB.
+CACHED_RECORDS = 28_000
 
 _READ = b"SELECT generation, next_number FROM compaction.session WHERE tenant = %s AND session = %s"
 _HOLD = _READ + b" FOR UPDATE"
@@ -50,6 +52,7 @@ class StateCache:
     """What this process knows of sessions, between transactions; safe for several threads.
 
     A state is taken out while it is worked with, and put back when the transaction has succeeded.
+    The newest used are kept, bounded in their records.
     """
 
     def __init__(self) -> None:
@@ -65,8 +68,17 @@ class StateCache:
         """Keep a state for the next transaction."""
         with self._lock:
             self._states[tenant, session_id] = state
-            if len(self._states) > CACHED_SESSIONS:
+            self._states.move_to_end((tenant, session_id))  # others may have put it there as well
+            while len(self._states) > 1 and self._is_full():
                 self._states.popitem(last=False)
+
+    @property
+    def records(self) -> int:
+        """How many records are known of all sessions together."""
+        return sum(state.next_number for state in self._states.values())
+
+    def _is_full(self) -> bool:
+        return len(self._states) > CACHED_SESSIONS or self.records > CACHED_RECORDS
 
 
 class TenantSessions:
