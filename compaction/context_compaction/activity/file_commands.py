@@ -90,6 +90,7 @@ _QUOTED_OPERATOR = re.compile(r"(['\"])([;&|<>]+)\1")
 _QUOTE = "\ue000"
 _MOVES_OTHERWISE = re.compile(r"-\w*[tnuiTSb]|--\w")
 _GLOB = re.compile(r"[*?\[{$`]")
+_EXPANDS = re.compile(r"\$[\w{(*@#?!-]|[`!]")
 _VISITS = re.compile(r"git (?:checkout|switch)\b")
 
 
@@ -374,9 +375,9 @@ def _changed(
         if not _CHECKS_ONLY.search(line):
             yield MayChange(tuple(names) if is_told else ())
     elif program in _INTERPRETERS:
-        is_literal = body is not None or code is None or _is_literal(code, command)
-        if program.startswith("python") and code is not None and folder is not None and is_literal:
-            yield RunsPython(code, folder)
+        passed = _passed(code, command) if body is None and code is not None else code
+        if program.startswith("python") and passed is not None and folder is not None:
+            yield RunsPython(passed, folder)
         else:
             yield from _run(names, code, folder)
     elif program == "curl":
@@ -465,16 +466,20 @@ def _sed_edits(arguments: Sequence[str], folder: str | None, command: str) -> li
     words = [word for word in arguments if word]
     if words[:1] != ["-i"] or any(word.startswith("-") for word in words[1:]) or len(words) < 3:
         return []
-    edits = sed_edits(words[1]) if _is_literal(words[1], command) else None
+    script = _passed(words[1], command)
+    edits = None if script is None else sed_edits(script)
     if edits is None:
         return []
     paths = {word: placed(word, folder, may_match=True) for word in words[2:]}
     return [EditsLines(to, edits) if to else MayChange((word,)) for word, to in paths.items()]
 
 
-def _is_literal(word: str, command: str) -> bool:
-    """Whether the shell passes `word` to a program unchanged."""
-    return f"'{word}'" in command or not re.search(r"[$`\\!]", word)
+def _passed(word: str, command: str) -> str | None:
+    """`word` as the shell passes it to a program; None where it may put something in."""
+    if f"'{word}'" in command:
+        return word
+    # A backslash is left before what it keeps from the shell alone, and that is a dollar here.
+    return None if _EXPANDS.search(word) else word.replace("\\$", "$")
 
 
 def _rewrites(program: str, names: Sequence[str], line: str) -> bool:

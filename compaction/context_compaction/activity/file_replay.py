@@ -79,6 +79,7 @@ _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 # So many lines that begin with numbers in order are numbered by the tool.
 _TELLING_LINES = 3
 _ANSWER_CHARS = 300
+_ENDING = re.compile(r"\.[A-Za-z]\w*\Z")
 
 
 def replay_files(
@@ -353,7 +354,7 @@ class _Replay:
         if new == old:
             return
         moved = {file.path: new + file.path.removeprefix(old) for file in self._under(old)}
-        may_be_folder = posixpath.splitext(old)[1] != posixpath.splitext(new)[1]
+        may_be_folder = "." in posixpath.basename(old) and not _ENDING.search(new)
         if not succeeded or (may_be_folder and list(moved) == [old]) or (not moved):
             # It may have gone into a folder of that name, or nobody has seen what came here.
             names = (new,) if made.by == "cp" else (old, new)

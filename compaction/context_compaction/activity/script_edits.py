@@ -145,7 +145,7 @@ def _parts(script: str, at: int) -> tuple[str, str, str, int] | None:
 
 
 _ATOM = re.compile(
-    r"(?P<open>\\\()|(?P<close>\\\)(?!\*))|\\(?P<plain>[^\w\s+?|{}<>()])|(?P<set>\[\^?\]?[^\]\[\\]*\])"
+    r"(?P<open>\\\()|(?P<close>\\\)(?!\*))|(?P<or>\\\|)|\\(?P<plain>[^\w\s+?|{}<>()])|(?P<set>\[\^?\]?[^\]\[\\]*\])"
     r"|(?P<star>\*)|(?P<start>\A\^)|(?P<end>\$\Z)|(?P<dot>\.)|(?P<char>[^\\\[])"
 )
 
@@ -160,6 +160,8 @@ def _pattern(basic: str) -> re.Pattern[str] | None:
         match atom.lastgroup:
             case "open" | "close":
                 out.append("(" if atom["open"] else ")")
+            case "or":
+                out.append("|")
             case "star":
                 out.append("\\*" if is_first else "*")
             case "end":

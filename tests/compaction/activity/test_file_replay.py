@@ -235,6 +235,8 @@ PLAN = "# Plan\n\n1. [ ] Atomic writes, opt-in.\n2. [ ] Backups (keep=5)\n"
          PLAN.replace("1. [ ] Atomic writes, opt-in.", "1. [x] `write(atomic=True)`")),
         ("sed -i 's/keep=5)/keep=8)/; s/^2\\. \\[ \\]/2. [~]/' P.md",
          PLAN.replace("2. [ ] Backups (keep=5)", "2. [~] Backups (keep=8)")),
+        ('sed -i "/^2\\. .*(keep=5)\\$/d; s/\\(Atomic\\|Torn\\) writes/It\'s \\$ 5/" P.md',
+         "# Plan\n\n1. [ ] It's $ 5, opt-in.\n"),
         ("python - <<'E'\np='P.md'; s=open(p).read()\ns=s.replace('1. [ ]','1. [x]')\n"
          "open(p,'w').write(s)\nE\ngit add -A && git commit -qm done",
          PLAN.replace("1. [ ]", "1. [x]")),
@@ -261,6 +263,7 @@ def test_an_edit_that_a_command_spells_out_is_replayed(command: str, changed: st
     [
         "sed -i -E 's/(a|b)+/c/' P.md",
         'sed -i "s/Plan/$NAME/" P.md',
+        "mv P.md releases/1.2; sed -i 's/Plan/Map/' releases/1.2",
         "grep -q x P.md && sed -i 's/Plan/Map/' P.md; true",
         "python - <<'E'\ns=open('P.md').read()\nfor a in 'xy': s=s.replace(a,'')\n"
         "open('P.md','w').write(s)\nE",
@@ -271,6 +274,13 @@ def test_one_that_it_does_not_is_a_doubt(command: str) -> None:
     written = answered("1", "Write", "ok", file_path="P.md", content=PLAN)
     file = replayed(written, answered("2", "Bash", "", command=command), path="P.md")
     assert (file.text, file.is_sure) == (PLAN, False)
+
+
+def test_a_copy_under_another_ending_puts_a_file_back() -> None:
+    written = answered("1", "Write", "ok", file_path="a.py", content="one\n")
+    tried = "cp a.py ../a.keep && sed -i 's/one/1/' a.py && pytest -q; cp ../a.keep a.py"
+    file = replayed(written, answered("2", "Bash", "1 failed", command=tried))
+    assert (file.text, file.is_sure) == ("one\n", True)
 
 
 def test_a_folder_that_is_moved_takes_its_files_with_it() -> None:
