@@ -115,8 +115,8 @@ def user_lines(
     last = {_flat(found): at for at, found in parts.items()}
     parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
     requests = [at for at in parts if not _is_small_talk(_flat(parts[at]))] or list(parts)
-    if len(requests) < len(parts):
-        parts = {at: found for at, found in parts.items() if not _COMMAND.fullmatch(_flat(found))}
+    if len(requests) < len(parts):  # what says nothing alone is left out
+        parts = {at: found for at, found in parts.items() if not _is_empty(_flat(found))}
     floors: list[tuple[int, float]] = [(requests[0], -2.0)] if requests else []
     if requests and not has_later:
         floors.append((requests[-1], -3.0))
@@ -253,9 +253,14 @@ def _flat(parts: Sequence[_Part]) -> str:
     return " ".join(part.text for part in parts)
 
 
+def _is_empty(text: str) -> bool:
+    """Whether `text` is a command to the host, or too short to say anything: "Thanks!", "yes"."""
+    is_short = len(text) < len("continue with") and not _FIGURE.search(text)
+    return is_short or _COMMAND.fullmatch(text) is not None
+
+
 def _is_small_talk(text: str) -> bool:
-    if _COMMAND.fullmatch(text):
+    if _is_empty(text):
         return True
-    if len(text) > _SMALL_TALK_CHARS or _FIGURE.search(text):
-        return False
-    return len(text) < len("continue with") or signs().agreement.search(text) is not None
+    is_short = len(text) <= _SMALL_TALK_CHARS and not _FIGURE.search(text)
+    return is_short and signs().agreement.search(text) is not None
