@@ -733,3 +733,11 @@ def test_commands_are_told_where_neither_files_nor_commits_are() -> None:
     committed = written([*talk, *commit, assistant("It takes 4 s."), user("Go on.")], 900)
     assert "commit 0abc123 machine: faster" in committed
     assert "speed.py" not in committed
+
+
+def test_a_rule_of_two_words_is_kept_where_small_talk_is_not() -> None:
+    talk = [user("Plan the week."), assistant("Gladly."), user("No dairy."), assistant("Noted.")]
+    talk += [user("Thanks!"), assistant("You are welcome."), user("Go on."), assistant("I do.")]
+    text = written(talk, 500)
+    assert "No dairy." in text
+    assert "Thanks!" not in text

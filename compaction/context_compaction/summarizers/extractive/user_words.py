@@ -47,6 +47,7 @@ _LINE_CHARS = 120
 # What may bind goes before what all sections have to tell.
 _BINDING_WANT = -0.07
 _SMALL_TALK_CHARS = 48
+_EMPTY_CHARS = len("continue with")
 # A command to the host.
 _COMMAND = re.compile(r"/\w*")
 _FIGURE = re.compile(r"[\d/_`]")
@@ -116,7 +117,7 @@ def user_lines(
     parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
     requests = [at for at in parts if not _is_small_talk(_flat(parts[at]))] or list(parts)
     if len(requests) < len(parts):  # what says nothing alone is left out
-        parts = {at: found for at, found in parts.items() if not _is_empty(_flat(found))}
+        parts = {at: found for at, found in parts.items() if not _is_empty(found)}
     floors: list[tuple[int, float]] = [(requests[0], -2.0)] if requests else []
     if requests and not has_later:
         floors.append((requests[-1], -3.0))
@@ -253,14 +254,17 @@ def _flat(parts: Sequence[_Part]) -> str:
     return " ".join(part.text for part in parts)
 
 
-def _is_empty(text: str) -> bool:
-    """Whether `text` is a command to the host, or too short to say anything: "Thanks!", "yes"."""
-    is_short = len(text) < len("continue with") and not _FIGURE.search(text)
+def _is_empty(parts: Sequence[_Part]) -> bool:
+    """Whether a message is a command to the host, or too short to say anything ("Thanks!")."""
+    text = _flat(parts)
+    is_short = len(text) < _EMPTY_CHARS and not _FIGURE.search(text)
+    is_short = is_short and all(part.rank < _BINDING_RANK for part in parts)
     return is_short or _COMMAND.fullmatch(text) is not None
 
 
 def _is_small_talk(text: str) -> bool:
-    if _is_empty(text):
+    if _COMMAND.fullmatch(text):
         return True
-    is_short = len(text) <= _SMALL_TALK_CHARS and not _FIGURE.search(text)
-    return is_short and signs().agreement.search(text) is not None
+    if len(text) > _SMALL_TALK_CHARS or _FIGURE.search(text):
+        return False
+    return len(text) < _EMPTY_CHARS or signs().agreement.search(text) is not None

@@ -48,7 +48,7 @@ from context_compaction.summarizers.instructions.typed_text import sentences_of
 from context_compaction.tokens.counter import MessageCounter
 
 # How the sections share the room while each has something to say.
-_SHARES = {USER: 2.0, LOG: 1.0, FACTS: 1.0, STATE: 1.0, PREVIOUS: 1.0}
+_SHARES = {USER: 2.5, LOG: 1.0, FACTS: 1.0, STATE: 1.0, PREVIOUS: 1.0}
 _TITLES_TOKENS = 50
 
 
