@@ -69,7 +69,7 @@ def asks_host(context: CompactionContext, decision: Decision) -> bool:
     if request.summarizer != "host" or request.mode in _MODES_WITHOUT_MODEL:
         return False
     is_missing = request.summary is None and decision.memory is None
-    return is_missing and decision.plan.summary_tokens > 0
+    return is_missing and _host_job(context, decision.plan, decision.originals) is not None
 
 
 def asks_model(context: CompactionContext, plan: Plan) -> bool:
@@ -190,34 +190,45 @@ def summarize_with_host_text(
 ) -> SummaryText:
     """The summary for `plan` with the prose that the host gave, if it may be used."""
     plain = extracts(context, plan, originals)
-    if not plan.summary_tokens:
+    job = _host_job(context, plan, originals)
+    if job is None:
         warning = "The summary that was given is not used: no history had to be replaced."
         return replace(plain, warnings=(warning,))
-    source = grounding_source(context, originals.history)
+    source = grounding_source(context, job.record)
     try:
-        prose = accepted(context.request.summary or "", source, plan.summary_tokens, context.count)
+        prose = accepted(context.request.summary or "", source, job.max_tokens, context.count)
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return replace(plain, warnings=(warning,))
-    text = with_extracts(context, prose.text, originals.history, plan.summary_tokens)
-    return replace(plain, summary=text, writer="host", warnings=prose.warnings, prose=prose.text)
+    text = with_extracts(context, prose.text, job.record, job.max_tokens, is_prefix=job.is_prefix)
+    words = replace(plain, writer="host", warnings=prose.warnings)
+    if job.is_prefix:
+        return replace(words, checkpoint=text)
+    return replace(words, summary=text, prose=prose.text)
+
+
+def _host_job(context: CompactionContext, plan: Plan, originals: Originals) -> "_Job | None":
+    """What the host's model writes: the summary of history, or else of what the run began with."""
+    if plan.summary_tokens:
+        return _job(context, plan, originals.history, plan.summary_tokens, False)
+    job = _job(context, plan, originals.prefix, plan.checkpoint_tokens, True)
+    return job if job.has_room_for_prose else None
 
 
 async def ask_host(
     context: CompactionContext, decision: Decision, archive: Store, now_seconds: float
 ) -> SummaryPrompt:
     """The prompt with which a host's model writes the summary, with its continuation token."""
-    span = span_of(context, decision.plan.history)
+    span = span_of(context, decision.plan.history or decision.plan.prefix)
     token = continuation.issue(span, await _raws(span, archive), now_seconds)
     return await to_thread.run_sync(_prompt_for, context, decision, token)
 
 
 def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> SummaryPrompt:
-    history = decision.originals.history
-    assignment = job_of(context, decision.plan, history, decision.plan.summary_tokens, False)
-    request = context.request
+    request, job = context.request, _host_job(context, decision.plan, decision.originals)
+    assert job is not None  # noqa: S101  # the host is asked for it
     window_tokens = request.context_window or profile_for(request.model).context_window
-    prompt = fullest_prompt(assignment, context.count, window_tokens)
+    prompt = fullest_prompt(job.assignment, context.count, window_tokens)
     user = context.gates.json(prompt.user)
     return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 
@@ -235,8 +246,8 @@ async def _continuation_warnings(
         return ()
     given = continuation.parse_continuation(token, context.session_id, now_seconds)
     continuation.verify(given, await _raws(given.span, archive))
-    stop = span_of(context, plan.history).stop_seq
-    if not plan.summary_tokens or stop <= given.span.stop_seq:
+    stop = span_of(context, plan.history or plan.prefix).stop_seq
+    if not plan.text_tokens or stop <= given.span.stop_seq:
         return ()
     return (
         f"The conversation has grown since the summary was asked for: of messages "
@@ -278,7 +289,7 @@ async def _summarize_with_model(
         (originals.history, plan.summary_tokens, False),
         (originals.prefix, plan.checkpoint_tokens, True),
     )
-    jobs = [_Job(*part, job_of(context, plan, *part)) for part in parts]
+    jobs = [_job(context, plan, *part) for part in parts]
     if not any(job.has_room_for_prose for job in jobs):
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
@@ -332,6 +343,17 @@ class _Job:
     @property
     def has_room_for_prose(self) -> bool:
         return self.assignment.max_tokens >= MIN_PROSE_TOKENS
+
+
+def _job(
+    context: CompactionContext,
+    plan: Plan,
+    record: OriginalMessages,
+    max_tokens: int,
+    is_prefix: bool,
+) -> _Job:
+    assignment = job_of(context, plan, record, max_tokens, is_prefix)
+    return _Job(record, max_tokens, is_prefix, assignment)
 
 
 @dataclass(frozen=True, slots=True)

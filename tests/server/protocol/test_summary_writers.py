@@ -26,7 +26,7 @@ from tests.server.helpers import (
     text_of,
 )
 from tests.support.messages_api import Fails, Hangs, Says, serve
-from tests.support.story import GOAL, RULE, SUMMARY, story
+from tests.support.story import GOAL, PREFIX_SUMMARY, RULE, SUMMARY, story
 
 CALL: Json = {
     "messages": story(),
@@ -257,6 +257,32 @@ async def test_the_hosts_summary_comes_with_a_token_that_the_archive_confirms(
     assert RULE in pinned.partition("</pinned>")[0], "once, where it is carried"
     assert "See ticket INV-4711." in record
     assert answer["warnings"] == []
+
+
+async def test_of_a_run_on_one_request_the_host_writes_what_it_began_with(config: Config) -> None:
+    run = story(turns=1)[:1]
+    for number in range(20):
+        run += story(turns=number + 1)[4 * number + 1 : 4 * number + 3]
+    wish: Json = {
+        "mode": "full",
+        "target_tokens": 8_000,
+        "summarizer": "host",
+        "messages": run,
+        "reply": "messages",
+    }
+    async with connect(config) as client:
+        asked = answer_of(await client.call_tool("compact_messages", wish))
+        request = asked["summary_request"]
+        assert asked["status"] == "needs_summary"
+        assert "first part of an assistant's work" in request["system"]
+        assert "billing/module_0.py" in request["user"]
+        given = {"summary": PREFIX_SUMMARY, "options": {"continuation": request["continuation"]}}
+        answer = answer_of(await client.call_tool("compact_messages", {**wish, **given}))
+    assert answer["receipt"]["writer"] == "host"
+    assert answer["warnings"] == []
+    left = str(answer["messages"])
+    assert GOAL in left.partition("<turn_context")[0], "the request stays"
+    assert "Modules 0 to 5 of billing were read" in left.partition("<turn_context")[2]
 
 
 async def test_a_token_of_another_conversation_is_refused(config: Config) -> None:
