@@ -30,7 +30,7 @@ _CHARS_A_TOKEN = {
 _SHORT_SPOKEN_CHARS = 7  # one token
 _SPOKEN_CHARS_A_TOKEN = 4.0
 _UNSPOKEN_CHARS_A_TOKEN = 1.6
-_SYMBOL_TOKENS = 4
+_SYMBOL_TOKENS = 3  # bytes of a character that is no letter
 
 
 def most_tokens(text: str) -> int:
