@@ -141,7 +141,7 @@ class _Replay:
             file = self._file(path)
             file.used_at = at
             file.see(at, text.split("\n"), is_exact=True)
-            if UNSURE in head:
+            if UNSURE in head.removeprefix(path):
                 file.doubted(at, "it was put back with a doubt")
 
     def _told(self, at: int, text: str) -> None:

@@ -7,7 +7,8 @@ import pytest
 from context_compaction.activity.file_commands import MayChange, Writes, command_effects
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.activity.known_file import ReplayedFile
-from context_compaction.messages.model import Messages
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import Messages, make_message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -355,6 +356,16 @@ def test_of_a_text_that_was_lost_the_last_whole_one_is_told_with_what_is_not_in_
         answered("3", "Edit", "updated", file_path="a.py", old_string="two", new_string="2"),
     )
     assert (file.text, file.last_text, file.missed) == (None, "one\n2\n", (4,))
+
+
+@pytest.mark.parametrize("path", ["a.py", "unsure.md"])
+@pytest.mark.parametrize("note", ["", " (unsure since [4]: perhaps changed by git checkout v1)"])
+def test_a_file_that_was_put_back_is_as_sure_as_its_note_says(path: str, note: str) -> None:
+    copy = f"File: {path}{note}\none\nEnd of file: {path}"
+    [message] = read([user("x")])
+    restored = make_message("user", placeholders.restored_files([copy]))
+    file = replay_files((message, restored))[path]
+    assert (file.text, file.is_sure) == ("one", not note)
 
 
 def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
