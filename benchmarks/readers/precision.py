@@ -4,8 +4,8 @@
     python benchmarks/readers/precision.py score
 
 `draw` takes every line that would be pinned in the real transcripts of the tests, in the sessions
-of the readers and in the Markdown of each FOLDER (sessions as SpecStory writes them, its name being
-the source), each text once, and 100 of them by a fixed seed; each with the line that it brings, its
+of the readers and in each FOLDER (Markdown as SpecStory writes it, and sessions as a host records
+them), each text once, and 100 of them by a fixed seed; each with the line that it brings, its
 message and the two before and after, cut. `score` prints what the readers said.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from context_compaction import formats
+from context_compaction import CompactionError, formats
 from context_compaction.formats.session_files.read import decompress, read_conversation
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.messages.speakers import user_text
@@ -50,6 +50,14 @@ def sources(folders: list[Path]) -> Iterator[tuple[str, Messages]]:
         for file in sorted(folder.rglob("*.md")):
             payload = spoken_in(file.read_text("utf-8", errors="replace"))
             yield f"{folder.name}/{file.stem}", formats.parse(payload, format="openai-chat")
+        for file in sorted(folder.rglob("*.jsonl*")):
+            try:
+                data = decompress(file.read_bytes(), file.name)
+                found = read_conversation(data, name=file.name).messages
+            except CompactionError as error:
+                print(f"left out: {error}", file=sys.stderr)
+                continue
+            yield f"{folder.name}/{file.name.partition('.')[0]}", found
 
 
 def spoken_in(markdown: str) -> list[dict[str, Any]]:
@@ -76,6 +84,8 @@ def drawn(folders: list[Path]) -> list[dict[str, Any]]:
                 continue
             if rule.text not in found:
                 at = _place_of(rule.text, messages)
+                if at is None:  # it is cut, and not pinned
+                    continue
                 around = messages[max(0, at - 2) : at + 3]
                 texts = [f"{m.role}: {_cut(text_of(m.blocks), rule.text)}" for m in around]
                 line = f"{brought}{rule.text}"
@@ -85,9 +95,9 @@ def drawn(folders: list[Path]) -> list[dict[str, Any]]:
     return [{"id": f"r{number:03}", **item} for number, item in enumerate(chosen)]
 
 
-def _place_of(line: str, messages: Messages) -> int:
+def _place_of(line: str, messages: Messages) -> int | None:
     flat = [" ".join(user_text(message).split()) for message in messages]
-    return max(at for at, text in enumerate(flat) if line in text)
+    return max((at for at, text in enumerate(flat) if line in text), default=None)
 
 
 def _cut(text: str, line: str) -> str:

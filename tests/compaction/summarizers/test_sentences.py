@@ -304,6 +304,9 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         'Auf Deutsch ist "%s from now on" eben "%s ab jetzt", das sagt kein Mensch.',
         "Never mind, we will look at it later.",
         "Serwer nie działa.",
+        "Alles andere bekommt no-cache (also immer nachfragen).",
+        "Always calls usage() after it fails, so the flags of the root are shown.",
+        "Extend the narrative with the newest turns and the summary — never begin from scratch.",
         "La page est toujours blanche.",
         "Les nœuds n'apparaissent toujours pas.",
         "Yo nunca te pedí tres archivos.",
@@ -320,7 +323,7 @@ async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: st
 
 LEADS = st.sampled_from([
     "House rules, they hold for everything you do here:", "## Constraints", "**Conventions:**",
-    "Read the code first. Rules for the whole work:", "Please stick to these guidelines:",
+    "Read the code first. Rules for the whole work:", "Please stick to these rules:",
     "Regeln, gelten für alles hier:", "Jetzt ein paar Änderungen, die ab sofort gelten:",
     "Reglas para todo el trabajo:", "规则：",
 ])  # fmt: skip
@@ -349,7 +352,15 @@ async def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_li
 
 
 @EXAMPLES
-@given(LISTED, st.sampled_from(["Fix the validation rules:", "Open points:", "He broke rules"]))
+@given(
+    LISTED,
+    st.sampled_from([
+        "Fix the validation rules:",
+        "Open points:",
+        "He broke rules",
+        "Guidelines (see there):",
+    ]),
+)
 async def test_a_list_of_something_else_is_none_of_rules(items: list[str], lead: str) -> None:
     context = await context_after("\n".join([lead, *(f"- {item}" for item in items)]))
     assert "## Rules of the user" not in context
@@ -440,8 +451,8 @@ async def test_what_holds_always_is_a_rule_in_the_languages_that_signs_know(said
 
 
 POINTING = [
-    "Never do that.", "Never mention it again.", "They may never go.", "Always keep them.",
-    "Never come back to it.", "Mach das nie wieder.",
+    "Never do that.", "We should always show it.", "Never mention it again.", "They may never go.",
+    "Always keep them.",    "Never come back to it.", "Mach das nie wieder.",
 ]  # fmt: skip
 
 

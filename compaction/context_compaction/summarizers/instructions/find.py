@@ -38,7 +38,8 @@ _SURE_WEIGHT = 1.0
 _CORRECTION_WEIGHT = 0.5
 _ERRAND_WEIGHT = -0.75
 _AGREEMENT_WEIGHT = -1.5
-_QUOTED = re.compile(r'"[^"]*"')
+# What is quoted, or said aside, is not what a sentence lays down.
+_ASIDE = re.compile(r'"[^"]*"|\([^()]*\)')
 # So many words on a subject name something that a later "it" can mean.
 _NAMING_WORDS = 2
 
@@ -234,7 +235,7 @@ def _rank(sentence: Sentence) -> float:
 @lru_cache(maxsize=_REMEMBERED)
 def is_lasting(text: str) -> bool:
     """Whether a sentence states a lasting rule: no report, no wish and no question."""
-    said = _QUOTED.sub('""', typed_text.without_list_mark(text))
+    said = _ASIDE.sub("", typed_text.without_list_mark(text))
     known = signs()
     if (
         text.endswith(("?", "？", ":", "："))
@@ -250,7 +251,9 @@ def _is_head(said: str, stop: int) -> bool:
     known = signs()
     if known.telling.search(said, 0, stop):
         return False
-    if said.startswith(",", stop):  # after a condition or two words, not the next of many requests
+    if said.startswith(
+        (",", "–", "—"), stop
+    ):  # after a condition or two words, not the next of many requests
         return bool(known.under.match(said)) or len(topic_of(said[:stop]).words) < _NAMING_WORDS
     clause = max((end.end() for end in CLAUSE_END.finditer(said, 0, stop)), default=0)
     return known.under.search(said, clause, stop) is None

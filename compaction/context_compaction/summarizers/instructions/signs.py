@@ -14,6 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+_LOOK_AROUND = re.compile(r"\(\?<?!.*?\)")
+
 
 @dataclass(frozen=True, slots=True)
 class Signs:
@@ -72,14 +74,14 @@ def languages() -> Mapping[str, Any]:
 @cache
 def sign_words() -> frozenset[str]:
     """The plain words of the signs lasting, negation and correction: they name no subject."""
-    return frozenset(
-        word
+    words = (
+        _LOOK_AROUND.sub("", word)
         for language in languages().values()
         for sign in ("lasting", "negation", "correction")
         for kind in ("words", "anywhere", "starts", "clauses")
         for word in language.get(sign, {}).get(kind, ())
-        if word.isalpha()
     )
+    return frozenset(word for word in words if word.isalpha())
 
 
 def signs_of(chosen: Sequence[Mapping[str, Any]]) -> Signs:
