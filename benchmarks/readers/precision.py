@@ -110,19 +110,18 @@ def _cut(text: str, line: str) -> str:
 
 
 def score() -> str:
-    """The table, as Markdown: of the lines that were pinned at a time, the share that are rules."""
+    """The table, as Markdown: of the lines that are pinned, the share that are rules."""
     judged: list[dict[str, Any]] = json.loads(JUDGED.read_text("utf-8"))
-    rows = ["| pinned | lines | first reader | second reader | they agree |", "|---" * 5 + "|"]
-    for time in ("before", "now"):
-        items = [one for one in judged if time in one["pinned"]]
-        twice = [one for one in items if one["second"] is not None]
-        cells = [
-            _share([one["first"] for one in items]),
-            _share([one["second"] for one in twice]),
-            _share([one["first"] == one["second"] for one in twice]),
-        ]
-        rows.append(f"| {time} | {len(items)} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+    twice = [one for one in judged if one["second"] is not None]
+    cells = [
+        _share([one["first"] for one in judged]),
+        _share([one["second"] for one in twice]),
+        _share([one["first"] == one["second"] for one in twice]),
+    ]
+    return (
+        "| lines | first reader | second reader | they agree |\n"
+        f"|---|---|---|---|\n| {len(judged)} | {' | '.join(cells)} |"
+    )
 
 
 def _share(verdicts: list[bool]) -> str:
