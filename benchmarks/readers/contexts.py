@@ -12,6 +12,7 @@ text goes to standard output, its size in tokens of o200k_base to standard error
 - `words`: `compact()` with the text of `--words` as the host's summary.
 - `nine`: the text of `--words`, a model's summary, and then the newest text up to N tokens.
 
+N is what is left beside the session's system messages, which a host keeps under every condition.
 With `--archive` the originals stay in that folder, for readers who may search.
 """
 
@@ -105,18 +106,21 @@ async def context(args: argparse.Namespace, folder: Path) -> str:
     parsed = formats.parse(payload, format=conversation.format)
     if args.condition == "all":
         return shown(parsed)
+    count = counter_for(MODEL)
+    system = tuple(message for message in parsed if message.role == "system")
+    told = tuple(message for message in parsed if message.role != "system")
     if args.condition == "newest":
-        return newest(shown(parsed), args.target)
+        return shown(system) + newest(shown(told), args.target)
     if args.condition == "nine":
         words = args.words.read_text(encoding="utf-8")
-        room_tokens = args.target - counter_for(MODEL).text(words)
-        return words + "\n\n" + newest(shown(parsed), room_tokens)
+        room_tokens = args.target - count.text(words)
+        return "\n\n".join([shown(system), words, newest(shown(told), room_tokens)])
     request = CompactRequest(
         mode="full",
         format=conversation.format,
         session_id=SESSION,
         model=MODEL,
-        target_tokens=args.target,
+        target_tokens=args.target + count.messages(system),
         summarizer="extractive" if args.condition == "ours" else "host",
     )
     result = await compacted(payload, request, folder)
