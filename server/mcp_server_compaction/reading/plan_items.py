@@ -10,7 +10,7 @@ from context_compaction.messages.model import Message, tool_calls
 
 @dataclass(slots=True)
 class PlanItem:
-    """One item of the newest plan, with its states and the number of the message that gave each."""
+    """One item, with its states and the number of the message that gave each."""
 
     text: str
     states: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
@@ -25,25 +25,29 @@ class PlanItem:
 
 
 _WAITING = frozenset({"pending", "todo", "not_started", "open", ""})
-_ENDED = frozenset({"completed", "done", "cancelled"})
+_LEFT_OUT = "left out"
+_ENDED = frozenset({"completed", "done", "cancelled", _LEFT_OUT})
 
 
 def plan_items(messages: Sequence[Message], seqs: Sequence[int]) -> list[PlanItem]:
-    """The items of the newest plan, in its order; an item is known again by its text."""
+    """The items of the newest plan, in its order, then those that only earlier ones had.
+
+    An item is known again by its text.
+    """
     items: dict[str, PlanItem] = {}
     newest: list[str] = []
     for message, seq in zip(messages, seqs, strict=True):
         for call in tool_calls(message):
             if not (lines := plan_of(call)):
                 continue
-            newest = []
-            for line in lines:
-                state, text = _split(line)
+            states = {text: state for state, text in map(_split, lines)}
+            for text in [*states, *newest]:
                 item = items.setdefault(text, PlanItem(text))
+                state = states.get(text, _LEFT_OUT)
                 if not item.states or item.states[-1][0] != state:
                     item.states.append((state, seq))
-                newest.append(text)
-    return [items[text] for text in newest]
+            newest = list(states)
+    return [items[text] for text in dict.fromkeys([*newest, *items])]
 
 
 def plan_text(items: Sequence[PlanItem], session_id: str, last: int) -> str:
