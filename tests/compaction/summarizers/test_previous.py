@@ -83,7 +83,6 @@ async def test_five_rounds_without_originals_keep_what_one_round_keeps() -> None
     for earlier, later in pairwise(without[1:]):
         assert known(earlier) - known(later) == set()
     assert {*WANTED} - {*FACTS} <= known(without[-1])
-    assert "From the summary before" not in without[-1]
 
 
 async def test_a_rule_that_stood_in_the_summary_before_gives_way_to_a_correction() -> None:
