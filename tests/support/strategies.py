@@ -30,6 +30,9 @@ HEAVY_TEXTS = {
     "1,000,000 spaces": " " * 1_000_000 + "end",
 }
 
+# Of what is made of a text again and again: a turn may be said forty times, which made 157 MB.
+_MOST_CHARS = 50_000
+
 _PATHS = st.sampled_from([
     "src/app.py",
     "src/util/text.py",
@@ -156,7 +159,8 @@ def _texts() -> SearchStrategy[str]:
 def _outputs(texts: SearchStrategy[str]) -> SearchStrategy[str]:
     """What tools print: mostly short, at times 400 lines."""
     line_counts = st.sampled_from([1, 1, 1, 4, 30, 400])
-    return st.tuples(texts, line_counts).map(lambda pair: "\n".join([pair[0]] * pair[1]))
+    printed = st.tuples(texts, line_counts).map(lambda pair: "\n".join([pair[0]] * pair[1]))
+    return printed.map(lambda text: text[:_MOST_CHARS])
 
 
 def _parts(texts: SearchStrategy[str]) -> SearchStrategy[Part]:
@@ -191,7 +195,7 @@ def _hostile_arguments(texts: SearchStrategy[str]) -> SearchStrategy[tuple[str, 
     return st.one_of(
         _named_arguments(),
         texts.map(lambda text: ("Read", {"file_path": text})),
-        texts.map(lambda text: ("Bash", {"command": text * 100})),
+        texts.map(lambda text: ("Bash", {"command": (text * 100)[:_MOST_CHARS]})),
         # A message nests a few levels more than its arguments; deeper ones are refused.
         st.sampled_from([1, 20, 190]).map(lambda depth: ("deep", nested(depth))),
         st.sampled_from([1, 50_000]).map(lambda chars: ("Write", {"content": "y" * chars})),
