@@ -15,6 +15,7 @@ from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
+from context_compaction.layers.recent_files import RecentFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import Claims
 from context_compaction.messages.edits import Blob, Edit, Step
@@ -206,7 +207,8 @@ class CompactionContext:
         pins: The texts that a summary carries verbatim.
         gates: The gates that redact what is shown and written.
         places: Where the list's messages are in the one that came in; None where it is that one.
-        replayed: The files as the list leaves them, worked out when first asked for, and once.
+        replayed: The files as the list leaves them, worked out when first asked for, and once ...
+        recent: ... and those that may be put back after some cut, newest use first.
     """
 
     messages: Messages
@@ -227,6 +229,7 @@ class CompactionContext:
     gates: Gates
     places: Places | None = None
     replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
+    recent: Callable[[], Sequence[RecentFile]] = tuple[RecentFile, ...]
 
     @property
     def request_count(self) -> RequestCount:

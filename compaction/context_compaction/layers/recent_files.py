@@ -202,8 +202,10 @@ def _named_in(
     named: dict[str, list[tuple[int, int]]] = {}
     left = {*next_names, *other_names}
     for file in sorted(files, key=lambda file: -file.used_at):
-        defined = functions(file.text, file.path) if left and file.text is not None else []
-        rows = (file.text or "").split("\n")
+        text = file.text or ""
+        # To find the functions of a file takes far longer than to see that none is named.
+        defined = functions(text, file.path) if any(name in text for name in left) else []
+        rows = text.split("\n")
         found = [part for part in defined if part[0] in left]
         left -= {name for name, _, _ in found}
         named[file.path] = [

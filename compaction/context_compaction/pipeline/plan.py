@@ -23,7 +23,6 @@ from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.recent_files import (
     RecentFile,
     not_shown,
-    recent_files,
     with_text,
 )
 from context_compaction.layers.restore_files import largest_tokens
@@ -548,13 +547,9 @@ def _less_cleared_by(context: CompactionContext, plan: Plan, more_tokens: int) -
     return _with_room(context, _cut_at(context, fuller, plan.cut), plan.text_tokens)
 
 
-def _files_to_restore(context: CompactionContext) -> list[RecentFile]:
+def _files_to_restore(context: CompactionContext) -> Sequence[RecentFile]:
     """Files that may be put back after some cut."""
-    if not context.policy.restores_files:
-        return []
-    return recent_files(
-        context.replayed(), context.settings.restore_kinds, context.messages, context.seqs
-    )
+    return context.recent() if context.policy.restores_files else ()
 
 
 def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> int:

@@ -9,6 +9,7 @@ from context_compaction.activity.file_replay import replay_files
 from context_compaction.budget import check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
+from context_compaction.layers.recent_files import RecentFile, recent_files
 from context_compaction.layers.repair import (
     alternate_roles,
     label_misplaced_system,
@@ -114,7 +115,12 @@ def context_of(
     )
     context = _without_snipped(context)
     replayed = cache(partial(replay_files, context.messages, settings.tool_kinds))
-    return replace(context, replayed=replayed)
+
+    @cache
+    def recent() -> Sequence[RecentFile]:
+        return recent_files(replayed(), settings.restore_kinds, context.messages, context.seqs)
+
+    return replace(context, replayed=replayed, recent=recent)
 
 
 def _without_snipped(context: CompactionContext) -> CompactionContext:

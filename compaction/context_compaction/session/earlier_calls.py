@@ -30,7 +30,6 @@ from context_compaction.layers.recent_files import (
     RecentFile,
     file_texts,
     not_shown,
-    recent_files,
 )
 from context_compaction.layers.repair import alternate_roles
 from context_compaction.messages import placeholders
@@ -181,16 +180,15 @@ def earlier_calls_of(
     if known is None:
         return EarlierCalls()
     settings = context.settings
-    refill, recent = None, list[RecentFile]()
+    refill: RefillStats | None = None
+    recent: Sequence[RecentFile] = ()
     # What is only prepared empties no context yet.
     if context.budget.is_over and not context.request.prepare:
         refill = _refill_stats(
             context.messages, context.seqs, known.earlier, count=context.count, settings=settings
         )
     if plan.cut is not None and context.policy.restores_files:
-        recent = recent_files(
-            context.replayed(), settings.restore_kinds, context.messages, context.seqs
-        )
+        recent = context.recent()
     return EarlierCalls(checked(known.uses, known.states, on_disk), on_disk, refill, recent)
 
 

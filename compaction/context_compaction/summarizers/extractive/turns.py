@@ -254,7 +254,9 @@ def _action(
     if result is None or is_stand_in(result):
         return action
     text = "" if placeholders.is_placeholder(result) else result_text(result)
-    text = _TRAILER.sub("", text).rstrip()
+    text = text.rstrip()
+    if text.endswith("</usage>"):
+        text = _TRAILER.sub("", text).rstrip()
     # What a look prints beside it may speak of errors too.
     is_told = use.kind == "execute" and not has_look
     failed = is_failed(result) or (is_told and is_trouble(label, text))
