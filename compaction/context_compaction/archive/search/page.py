@@ -3,6 +3,7 @@
 A query is never handed to an index as it is, so no text of a user is a syntax error.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -19,7 +20,8 @@ from context_compaction.request import check_session_id
 
 MAX_LIMIT = 100
 MAX_QUERY_CHARS = 20_000  # a page of text, pasted as a question
-MAX_REPEATS = 200  # of passages that are on the page already
+MAX_EQUAL = 2  # messages on a page that show the same: of two, each may answer another call
+MAX_REPEATS = 200  # further ones that are read and left out
 MILLISECOND = 0.001  # times are shown by the millisecond, and what was shown may be asked for
 
 ROLES = ("user", "assistant", "system", "tool")
@@ -56,7 +58,8 @@ def words_page(
         ids = [*chosen, *(doc_id for doc_id in ids if doc_id not in chosen)]
     is_prefix = all(term.is_prefix for term in terms)
     hits: list[Hit] = []
-    places: dict[tuple[str, str], int] = {}  # by session and passage, of the hit that shows it
+    # By session and passage, the hits that show it.
+    places: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     has_more, stop = False, offset
     for doc in islice(grouped(rows.docs, ids, offset + query.limit + 1), offset, None):
         if len(hits) == query.limit or stop == offset + query.limit + MAX_REPEATS:
@@ -71,10 +74,11 @@ def words_page(
         if content is None or (at is None and is_prefix):
             continue
         hit = hit_at(doc, content, at or 0, ranking.scores.get(doc.doc_id, 0.0))
-        shown = places.setdefault((hit.session_id, hit.snippet), len(hits))
-        if shown < len(hits) and query.order == "relevance":
-            hits[shown] = replace(hits[shown], repeats=hits[shown].repeats + 1)
+        equal = places[hit.session_id, hit.snippet]
+        if len(equal) == MAX_EQUAL and hit.kind == "message" and query.order == "relevance":
+            hits[equal[0]] = replace(hits[equal[0]], repeats=hits[equal[0]].repeats + 1)
             continue
+        equal.append(len(hits))
         following = rows.next_doc(doc) if asks(doc, content) else None
         hits.append(replace(hit, next=next_hit(content, following, ranker.read, within)))
     newest = max(ranking.ids) if cursor is None and has_more else cursor[1] if cursor else 0
