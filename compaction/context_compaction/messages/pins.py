@@ -44,8 +44,8 @@ class Pin:
         index: Position of the message that it is in, in the list that came in; None for one
             that the caller gave or a summary carried.
         pointer: Where it can be read.
-        mark: What precedes it in a summary: that it is replaced, or differs from the system
-            prompt; mostly nothing.
+        mark: What precedes it in a summary: that it differs from the system prompt; mostly
+            nothing.
     """
 
     text: str
@@ -131,13 +131,9 @@ def fit_to_budget(
     """Of `pins`, oldest first, those that may be carried, in the same order.
 
     Automatic ones have `automatic_tokens`. All together have `limit_tokens`: above that the
-    automatic ones that are replaced go first, then the oldest of them, then the oldest of
-    the others.
+    oldest of the automatic ones go first, then the oldest of the others.
     """
-    automatic = sorted(
-        (pin for pin in pins if pin.is_automatic),
-        key=lambda pin: pin.mark in ("", placeholders.DIFFERS),
-    )
+    automatic = [pin for pin in pins if pin.is_automatic]
     others = [pin for pin in pins if not pin.is_automatic]
     left = limit_tokens - sum(pin.tokens for pin in others)
     kept = {
