@@ -422,15 +422,6 @@ async def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
     assert all(f"- {rule}\n" in pinned for rule in rules)
 
 
-async def test_a_rule_keeps_the_sentence_that_it_needs_to_be_understood() -> None:
-    said = "The budget is $1250. Never spend more than that without asking me."
-    context = await context_after("Mend the parser. Always run the tests.", said)
-    rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
-    assert said in rules.replace("\n- ", " ")
-    assert "Mend" not in rules
-    assert "Mend the parser. […]" in context
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -458,14 +449,13 @@ POINTING = [
 
 @pytest.mark.parametrize("pointing", POINTING)
 @pytest.mark.parametrize("named", ["", "The helper script was dropped from the release. "])
-async def test_a_rule_that_names_nothing_brings_what_it_points_at_or_is_none(
+async def test_what_points_back_is_no_rule_and_stands_behind_what_it_points_at(
     pointing: str, named: str
 ) -> None:
     context = await context_after(f"{named}{pointing}", "Never push to the main branch.")
     pinned = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
-    assert "- Never push to the main branch." in pinned
-    assert (pointing in pinned) == bool(named)
-    assert named in f"{pinned} ".replace("\n- ", " ")
+    assert pinned.splitlines()[1:] == ["- Never push to the main branch."]
+    assert f"{named}{pointing}" in context
 
 
 HARD = ("-", "- ", "*", ">", " ", "a", "1", "1.", "a.", '"', "'", "[", "A b", "not ", "，", "\t")

@@ -52,7 +52,6 @@ class UserInstruction:
         order: Its position among the user's sentences.
         text: The sentence, on one line.
         rank: How surely it binds: higher precedes lower.
-        paragraph: The number of its paragraph among all of the user's.
         turn: The number of its message among all of the user's.
         is_lasting: Whether it states a rule for all later work.
     """
@@ -60,7 +59,6 @@ class UserInstruction:
     order: int
     text: str
     rank: float
-    paragraph: int = 0
     turn: int = 0
     is_lasting: bool = False
 
@@ -90,24 +88,19 @@ class UserInstructions:
     def rules(self) -> list[UserInstruction]:
         """The sentences that are surely lasting rules, in the order in which they were said.
 
-        One that points back ("The budget is 1250 dollars. Never spend more than that.") is preceded
-        by the sentence before it, and left out where no standing sentence precedes it.
+        One that points back ("It must never delete the others.") speaks of what was named before
+        it, and is none; one that may be out of date stands among the user's words, where the order
+        tells.
         """
-        # One that may be out of date stands among the user's words, where the order tells.
-        doubted = self.doubted | self.replaced.keys()
         known = self.differing | self.restated
-        rules: list[UserInstruction] = []
-        before: UserInstruction | None = None
-        for said in sorted(self.standing, key=lambda said: said.order):
-            is_sure = said.rank >= SURE_RANK and said.is_lasting
-            is_sure = is_sure or (said.rank >= _TYPED_RANK and said.text in known)
-            if is_sure and said.text not in doubted:
-                if not _points_back(said.text):
-                    rules.append(said)
-                elif before and _leads_to(before, said) and before.text not in doubted:
-                    rules += [said] if before in rules else [before, said]
-            before = said
-        return rules
+        return [
+            said
+            for said in sorted(self.standing, key=lambda said: said.order)
+            if (said.rank >= SURE_RANK and said.is_lasting)
+            or (said.rank >= _TYPED_RANK and said.text in known)
+            if said.text not in self.doubted and said.text not in self.replaced
+            if not _points_back(said.text)
+        ]
 
     def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
         """The mark that precedes the sentence `text` in every summary; "" for most.
@@ -139,7 +132,7 @@ def find_instructions(
     found: dict[str, UserInstruction] = {}
     marked: dict[str, str] = {}
     pasted: set[str] = set()
-    paragraph = order = turn = 0
+    order = turn = 0
     for turn, text in _typed(messages):
         sentences = [_unmarked(sentence, marked) for sentence in typed_text.sentences_of(text)]
         for sentence in sentences:
@@ -149,14 +142,12 @@ def find_instructions(
                 order,
                 said,
                 _rank(sentence),
-                paragraph + sentence.paragraph,
                 turn,
                 sentence.is_listed_rule or is_lasting(said),
             )
             order += 1
             if sentence.is_pasted:
                 pasted.add(said)
-        paragraph += 1 + (sentences[-1].paragraph if sentences else 0)
     corrections = [
         Statement(sentence.text, turn + 1 + number, _rank(sentence), is_lasting(sentence.text))
         for number, text in _typed(later)
@@ -266,12 +257,6 @@ def _points_back(text: str) -> bool:
         return False
     is_object = CLAUSE_END.match(text, word.end()) is not None  # "Don't come back to it."
     return len(topic_of(text[: word.start()]).words) < _NAMING_WORDS + is_object
-
-
-def _leads_to(before: UserInstruction, rule: UserInstruction) -> bool:
-    """Whether `before` is what `rule` refers to, and can be understood alone."""
-    is_near = (before.order + 1, before.paragraph) == (rule.order, rule.paragraph)
-    return is_near and not before.text.endswith(("?", "？")) and not _points_back(before.text)
 
 
 @lru_cache(maxsize=_REMEMBERED)
