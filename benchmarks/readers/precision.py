@@ -5,8 +5,8 @@
 
 `draw` takes every line that would be pinned in the real transcripts of the tests, in the sessions
 of the readers and in each FOLDER (Markdown as SpecStory writes it, and sessions as a host records
-them), each text once, and 100 of them by a fixed seed; each with the line that it brings, its
-message and the two before and after, cut. `score` prints what the readers said.
+them), each text once, and 100 of them by a fixed seed; each with its message and the two before and
+after, cut. `score` prints what the readers said.
 """
 
 import argparse
@@ -24,10 +24,7 @@ from context_compaction import CompactionError, formats
 from context_compaction.formats.session_files.read import decompress, read_conversation
 from context_compaction.messages.model import Messages, text_of
 from context_compaction.messages.speakers import user_text
-from context_compaction.summarizers.instructions.find import (
-    SURE_RANK,
-    find_instructions,
-)
+from context_compaction.summarizers.instructions.find import find_instructions
 
 from tests.support.corpus import all_transcripts
 
@@ -77,20 +74,13 @@ def drawn(folders: list[Path]) -> list[dict[str, Any]]:
     """The lines with what stands around them."""
     found: dict[str, dict[str, Any]] = {}
     for source, messages in sources(folders):
-        brought = ""
         for rule in find_instructions(messages).rules:
-            if not rule.is_lasting or rule.rank < SURE_RANK:
-                brought = f"{rule.text} "  # for the next one, which points at it
+            at = _place_of(rule.text, messages)
+            if rule.text in found or at is None:  # what is cut is not pinned
                 continue
-            if rule.text not in found:
-                at = _place_of(rule.text, messages)
-                if at is None:  # it is cut, and not pinned
-                    continue
-                around = messages[max(0, at - 2) : at + 3]
-                texts = [f"{m.role}: {_cut(text_of(m.blocks), rule.text)}" for m in around]
-                line = f"{brought}{rule.text}"
-                found[rule.text] = {"source": source, "line": line, "around": texts}
-            brought = ""
+            around = messages[max(0, at - 2) : at + 3]
+            texts = [f"{m.role}: {_cut(text_of(m.blocks), rule.text)}" for m in around]
+            found[rule.text] = {"source": source, "line": rule.text, "around": texts}
     chosen = random.Random(SEED).sample(list(found.values()), min(DRAWN, len(found)))
     return [{"id": f"r{number:03}", **item} for number, item in enumerate(chosen)]
 
