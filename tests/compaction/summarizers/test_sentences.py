@@ -429,6 +429,7 @@ async def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
         "Ne pousse jamais sur main.",
         "Siempre usa la rama develop.",
         "No toques la base de producción nunca.",
+        "No uses nunca la rama develop.",
         "Immer erst die Tests.",
         "Non cancellare mai i log.",
         "Sempre responda em português.",
