@@ -436,7 +436,7 @@ def _known_after(
     raws, entries = result.messages, commit.context
     if context.repairs or any(cache_marker_count(e.raw) for e in entries if e.seq < 0):
         return None
-    place_of_seq = {seq: at for at, seq in enumerate(appended.seqs)}
+    place_of_seq = {seq: at for at, seq in enumerate(appended.seqs) if seq >= 0}
     numbers = [entry.seq if entry.seq >= 0 else entry.source_seq for entry in entries]
     count = len(given.messages)
     ours = [message for message, number in zip(messages, numbers, strict=True) if number < 0]

@@ -237,6 +237,22 @@ def session(turns: int) -> list[Json]:
     return [message for number in range(turns) for message in turn(number)]
 
 
+async def test_a_list_that_began_with_a_summary_is_told_its_boundary_alike() -> None:
+    wrote = {"toolUseId": "w", "name": "Write", "input": {"content": "def main() -> None: " * 70}}
+    pdf = {"format": "pdf", "name": "notes", "source": {"bytes": "JVBERi0xLjQKJSVFT0Y=" * 5}}
+    blocks: list[Json] = [
+        {"text": "Go"}, {"toolUse": wrote}, {"text": "x"}, {"text": "x"},
+        {"document": pdf}, {"text": "x"}, {"text": "x"},
+    ]  # fmt: skip
+    script: list[Json] = [
+        {"role": ("user", "assistant")[at % 2], "content": [block]}
+        for at, block in enumerate(blocks)
+    ]
+    request = CompactRequest(context_window=4_000, max_output_tokens=500, session_id="s")
+    request = replace(request, format="bedrock-converse")
+    await run(script, [("new alone", 23), ("usage", 4)], request)
+
+
 class Watched:
     """An archive, and what it was handed to keep."""
 
