@@ -49,7 +49,8 @@ def words_page(
     ranking = ranker.newest(terms) if query.order == "recent" else ranker.best(terms, query.text)
     anywhere = Ranker(everything, check)
     elsewhere = [term for term in ranking.missing_terms if anywhere.is_found(term)]
-    offset = max(0, int(cursor[0])) if cursor else 0
+    # A forged cursor may name any number.
+    offset = min(max(0, int(cursor[0])), len(ranking.ids)) if cursor else 0
     locator = Locator(terms)
     ids = ranking.ids
     chosen: dict[int, int] = {}
