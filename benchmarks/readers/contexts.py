@@ -116,7 +116,6 @@ async def context(args: argparse.Namespace, folder: Path) -> str:
         room_tokens = args.target - count.text(words)
         return "\n\n".join([shown(system), words, newest(shown(told), room_tokens)])
     request = CompactRequest(
-        mode="full",
         format=conversation.format,
         session_id=SESSION,
         model=MODEL,

@@ -12,7 +12,6 @@ from context_compaction.context import (
     Originals,
     Plan,
     SummaryText,
-    fills_target,
 )
 from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import JsonObject
@@ -149,7 +148,7 @@ def _refilled(
     """`plan` with the longer tail for which `words` leave room, and the text for what it cuts."""
     longer_tail = filled
     if words.prose:
-        if not fills_target(context):
+        if not context.limits.is_named:
             return plan, words
         # What the prose left of its room is not for more extracts.
         longer_tail = with_longer_tail

@@ -382,7 +382,7 @@ def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierC
     Where the caller named the target. Prose says in half of it what extracts need all of it for,
     and what it is not to tell again has to be known before it is written.
     """
-    if plan.cut is None or not fills_target(context) or _is_unread_cut(context, plan):
+    if plan.cut is None or not context.limits.is_named or _is_unread_cut(context, plan):
         return plan
     words_tokens = int(context.limits.tokens * _PROSE_WORDS_SHARE)
     shorter = _with_room(context, plan, min(plan.text_tokens, words_tokens))
