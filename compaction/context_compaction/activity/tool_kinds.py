@@ -44,7 +44,8 @@ _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
     "view": "read", "create": "write", "str_replace": "edit", "insert": "edit", "undo_edit": "edit",
 }  # fmt: skip
 # Results of these steer the work itself; clearing them loses a promise, not a text.
-_STEERING_WORDS = frozenset({"skill", "ask", "question", "todo", "todos", "plan", "approval"})
+_QUESTION_WORDS = frozenset({"ask", "question"})
+_STEERING_WORDS = _QUESTION_WORDS | {"skill", "todo", "todos", "plan", "approval"}
 # Our own tools that give what left the context back, as every host's name for them ends.
 _RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
 _SEGMENT = re.compile(r"__|[.:/]")
@@ -106,7 +107,13 @@ def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
 
 def is_steering(name: str) -> bool:
     """Whether the tool asks the user, keeps the plan, or loads a skill: never cleared."""
-    return bool(words_of(name) & _STEERING_WORDS)
+    return bool(words_of(name) & _STEERING_WORDS) or is_question(name)
+
+
+def is_question(name: str) -> bool:
+    """Whether the tool asks the user something; what it answers are their words."""
+    words = words_of(name)
+    return bool(words & _QUESTION_WORDS) or {"request", "user", "input"} <= words
 
 
 def is_recalling(name: str) -> bool:

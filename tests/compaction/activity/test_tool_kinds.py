@@ -150,6 +150,7 @@ def test_what_the_caller_says_of_a_tool_wins() -> None:
     [
         ("TodoWrite", True), ("update_plan", True), ("AskUserQuestion", True), ("Skill", True),
         ("ExitPlanMode", True), ("ask_followup_question", True), ("mcp__todo__todo_write", True),
+        ("request_user_input", True),
         ("Read", False), ("Bash", False), ("task", False), ("explain", False), ("planet", False),
     ],
 )  # fmt: skip

@@ -741,3 +741,37 @@ def test_a_rule_of_two_words_is_kept_where_small_talk_is_not() -> None:
     text = written(talk, 500)
     assert "No dairy." in text
     assert "Thanks!" not in text
+
+
+@pytest.mark.parametrize("tool", ["AskUserQuestion", "request_user_input", "ask_followup_question"])
+def test_what_the_user_answers_to_a_question_of_the_agent_is_told(tool: str) -> None:
+    said = 'The user answered: "How to push?"="The tool is installed, add the remote yourself."'
+    messages = [
+        user("Commit all of it."),
+        *answered("q", tool, said, questions=[{"question": "How to push?"}]),
+        assistant("Pushed."),
+        *(user("And now?"), assistant("Nothing is left to do.")),
+    ]
+    assert "add the remote yourself" in written(messages)
+
+
+@given(st.integers(3, 60))
+def test_the_last_words_stand_whole_where_there_is_room(count: int) -> None:
+    words = " ".join(
+        f"Finding {number} was mended in part {number * 7}." for number in range(count)
+    )
+    messages = [user("Mend all."), *ran("a", "make", NOISE), assistant(words), user("Thank you.")]
+    assert words in " ".join(written(messages, 4_000).split())
+
+
+@pytest.mark.parametrize(("top", "below"), [("C:\\work\\shop\\", "\\"), ("/work/shop/", "/")])
+def test_the_folder_of_the_work_is_named_once(top: str, below: str) -> None:
+    messages: list[Json] = [user("Write the pages.")]
+    for number in range(8):
+        path = f"{top}pages{below}page_{number}.py"
+        messages += answered(
+            f"w{number}", "Write", "Written.", file_path=path, content=f"n = {number}"
+        )
+    told = written([*messages, assistant("Written."), user("Good.")], 2_000)
+    assert "page_7.py" in told
+    assert told.count(top) == 1

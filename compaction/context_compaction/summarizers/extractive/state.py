@@ -10,7 +10,8 @@ from context_compaction.summarizers.extractive.fit import Line, ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
 from context_compaction.summarizers.extractive.work_log import plain
 
-_LAST_CHARS = (160, 500, 1_200, 3_000)
+_LAST_CHARS = (160, 500, 1_200, 3_000, 12_000)
+_LAST_WANTS = (-1.0, -0.06, 0.5, 2.0, 4.0)
 _MOST_OPEN = 4
 _ERRORS_CHARS = (200, 700, 1_600)
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
@@ -51,7 +52,7 @@ def _lines(
     number, last = next((item for item in said if item[1]), (0, ""))
     # What has been answered since is not the last word.
     label = f"agent, {'last' if is_running else 'before the newest request'} [{number}]: "
-    yield from versions((0,), label, last, _LAST_CHARS, (-1.0, -0.06, 0.5, 2.0), shorten=ends_of)
+    yield from versions((0,), label, last, _LAST_CHARS, _LAST_WANTS, shorten=ends_of)
     waits = [action.label for action in _last_actions(turns) if action.failed is None]
     if waits:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")

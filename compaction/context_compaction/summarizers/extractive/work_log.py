@@ -4,7 +4,6 @@ The newest turn has the most detail. The work is listed in one short form each; 
 agent's own closing statement. Where nothing of a turn stands any more, its deed alone is told.
 """
 
-import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from context_compaction.activity.digest import effects_in
 from context_compaction.activity.file_changes import Inserts, Patches, Replaces, changes_of
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
+from context_compaction.activity.tool_kinds import is_question
 from context_compaction.summarizers.extractive.corrections import marks_of
 from context_compaction.summarizers.extractive.failures import Failure
 from context_compaction.summarizers.extractive.fit import (
@@ -33,8 +33,9 @@ from context_compaction.summarizers.extractive.turns import (
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
-_SAID_CHARS = (120, 200, 600, 1_500, 3_000)
+_SAID_CHARS = (120, 200, 600, 1_500, 3_000, 12_000)
 _STEP_CHARS = (240, 700, 1_500)
+_ANSWER_CHARS = (240, 1_000)
 _TALK_CHARS = 60  # "You are welcome."
 _FIGURE = re.compile(r"[\d/_`]")
 _LEAST_SAID_CHARS = 12  # "Perfect"
@@ -155,12 +156,11 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
     paths = {action.use.path for turn in turns for action in turn.actions if action.use.path}
     folder = work_folder(sorted(paths))
     paths = {path for path in paths if not is_scratch(path, folder)} or paths
-    last = Counter(posixpath.basename(path) for path in paths)
+    parts = {path: path.replace("\\", "/").split("/") for path in sorted(paths)}
+    last = Counter(names[-1] for names in parts.values())
     return {
-        path: posixpath.basename(path)
-        if last[posixpath.basename(path)] == 1
-        else "/".join(path.split("/")[-2:])
-        for path in sorted(paths)
+        path: names[-1] if last[names[-1]] == 1 else "/".join(names[-2:])
+        for path, names in parts.items()
     }
 
 
@@ -254,7 +254,7 @@ def _turn_lines(
         closing = ""
     yield from _deed_lines(entry, done, "; ".join(commits[:1]))
     first = age * (AGE_WANT if commits else _SHORT_AGE_WANT)
-    wants = first, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age
+    wants = first, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age, 5 + age
     label = f"agent{entry.marks.get(number, '')}: "
     yield from versions((at, _CLOSING, 0), label, closing, _SAID_CHARS, wants, shorten=telling_of)
     if others:
@@ -263,6 +263,11 @@ def _turn_lines(
     for rank, failure in enumerate(failures):
         place = (at, _ON_THE_WAY, failure.action.number, rank)
         yield Line(place, 1 + rank + age * 0.3, failure.told)
+    for action in turn.actions:
+        if action.text and not action.failed and is_question(action.name):
+            place = (at, _ON_THE_WAY, action.number, _MOST_FAILURES)
+            label, answer = f"{action.name} [{action.number}] -> ", " ".join(action.text.split())
+            yield from versions(place, label, answer, _ANSWER_CHARS, (age * AGE_WANT, 1 + age))
     yield from _earlier_words(entry, said, told)
 
 
