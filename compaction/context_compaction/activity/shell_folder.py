@@ -24,23 +24,27 @@ _GOES_ON = frozenset({"Bash", "execute_bash", "run_in_terminal"})
 _NAMED = re.compile(r"(?<![\w./~$-])[\w][\w./-]*\w")
 _FIRST_CD = re.compile(r"\A\s*cd\s+([\w][\w./-]*)\s*(?:&&|;|\n)")
 _TEMPORARY = re.compile(r"(?:^|/)(?:\.?te?mp|scratch(?:pad)?|\.cache|var/folders)/")
+_DRIVE = re.compile(r"[A-Za-z]:\\")
 _MOST_OF_ALL = 0.8
 
 
 def work_folder(paths: Sequence[str]) -> str:
     """The folder of the work: the one with most files; "" where paths are relative to it."""
     paths = [path for path in paths if not _TEMPORARY.search(path)] or paths
+    on_drives = [path for path in paths if _DRIVE.match(path)]
     absolute = [path for path in paths if path.startswith("/")]
+    separator, folder = "/", "/"
+    if len(on_drives) > len(absolute):
+        absolute, separator, folder = on_drives, "\\", ""
     if 2 * len(absolute) < len(paths):
         return ""
-    folder = "/"
     while True:
-        below = Counter(path[len(folder) :].partition("/")[0] for path in absolute
-                        if path.startswith(folder) and "/" in path[len(folder) :])  # fmt: skip
+        inside = [path[len(folder) :] for path in absolute if path.startswith(folder)]
+        below = Counter(path.partition(separator)[0] for path in inside if separator in path)
         name, files = below.most_common(1)[0] if below else ("", 0)
         if not files or files < _MOST_OF_ALL * len(absolute):
             return folder
-        folder += f"{name}/"
+        folder += f"{name}{separator}"
 
 
 def is_scratch(path: str, folder: str) -> bool:
