@@ -26,6 +26,7 @@ from context_compaction.pipeline.originals import (
 from context_compaction.pipeline.plan import (
     beside_prose,
     filled,
+    fills_with_tail,
     has_slack,
     with_longer_tail,
     with_more_files,
@@ -148,7 +149,7 @@ def _refilled(
     """`plan` with the longer tail for which `words` leave room, and the text for what it cuts."""
     longer_tail = filled
     if words.prose:
-        if not context.limits.is_named:
+        if not fills_with_tail(context):
             return plan, words
         # What the prose left of its room is not for more extracts.
         longer_tail = with_longer_tail

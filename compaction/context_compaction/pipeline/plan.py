@@ -18,6 +18,7 @@ from context_compaction.context import (
     fills_target,
     layer_context_of,
 )
+from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.recent_files import (
@@ -382,11 +383,19 @@ def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierC
     Where the caller named the target. Prose says in half of it what extracts need all of it for,
     and what it is not to tell again has to be known before it is written.
     """
-    if plan.cut is None or not context.limits.is_named or _is_unread_cut(context, plan):
+    if plan.cut is None or not fills_with_tail(context) or _is_unread_cut(context, plan):
         return plan
     words_tokens = int(context.limits.tokens * _PROSE_WORDS_SHARE)
     shorter = _with_room(context, plan, min(plan.text_tokens, words_tokens))
     return with_longer_tail(context, shorter, earlier_calls)
+
+
+def fills_with_tail(context: CompactionContext) -> bool:
+    """Whether what prose leaves of a target goes to the newest messages.
+
+    Not where all of them fit: a summary was asked for, and there would be nothing to tell.
+    """
+    return fills_target(context) and context.budget.is_over
 
 
 def with_longer_tail(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
@@ -420,11 +429,15 @@ def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: Earli
 
 def with_more_words(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with longer texts, where a target that the caller named has room beside its files."""
-    if plan.cut is None or not fills_target(context) or not has_slack(context, plan, earlier_calls):
+    if plan.cut is None or not fills_target(context):
         return plan
-    reserve_tokens = int(context.limits.tokens * (1 - _FILLED_SHARE))
-    more_tokens = _room_beside(context, plan, earlier_calls) - reserve_tokens
-    return _with_room(context, plan, plan.text_tokens + more_tokens)
+    # A file for which the texts leave no room comes back as an outline, and leaves some itself.
+    upper_tokens = math.ceil(plan.text_tokens * context.count.margin)
+    left_tokens = context.limits.target_tokens - upper_tokens
+    beside = replace(context, limits=replace(context.limits, target_tokens=left_tokens))
+    done = assemble(beside, plan, files=_files_of(earlier_calls, plan)).messages
+    more_tokens = beside.room_tokens(done) - int(context.limits.tokens * (1 - _FILLED_SHARE))
+    return _with_room(context, plan, plan.text_tokens + max(0, more_tokens))
 
 
 def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:
@@ -511,13 +524,18 @@ def _with_least_cleared(
 
 def _room_beside(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> int:
     """Tokens left beside the summary at its largest and the files that `plan` must put back."""
-    files = [
-        replace(file, text=None) if file.use in ("named", "earlier") else file
-        for file in files_for(earlier_calls, plan)
-    ]
+    files = _files_of(earlier_calls, plan)
     is_bare = not files and plan.cut is not None
     done = plan.bare if is_bare else assemble(context, plan, files=files).messages
     return context.room_tokens(done) - plan.text_tokens
+
+
+def _files_of(earlier_calls: EarlierCalls, plan: Plan) -> Sequence[FileText]:
+    """The files that `plan` must put back; of others the name."""
+    return [
+        replace(file, text=None) if file.use in ("named", "earlier") else file
+        for file in files_for(earlier_calls, plan)
+    ]
 
 
 def _less_cleared(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> Plan:
