@@ -65,7 +65,11 @@ def as_json() -> str:
             sums = total.setdefault(condition, dict.fromkeys(row, 0))
             for key, value in row.items():
                 sums[key] += value
-    return json.dumps({"rows": {**summed, "all": total}}, indent=1) + "\n"
+    rows = {**summed, "all": total}
+    for row in (row for by_condition in rows.values() for row in by_condition.values()):
+        if row["points"] == int(row["points"]):
+            row["points"] = int(row["points"])
+    return json.dumps({"rows": rows}, indent=1) + "\n"
 
 
 def main() -> None:

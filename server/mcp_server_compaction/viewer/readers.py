@@ -12,11 +12,13 @@ from mcp_server_compaction.viewer.web import Page, Visit
 # How the page names each condition, in the order of its columns.
 CONDITIONS = {
     "ours": "this program",
+    "ours-again": "read again after mends",
     "ours-one-call": "with one call a question",
     "ours-with-words": "with a model's words",
     "nine": "a model's summary in nine sections",
     "newest": "the newest text",
     "ours-4k": "this program, 4,000 tokens",
+    "ours-4k-again": "4,000 tokens, read again",
     "nine-4k": "nine sections, 4,000 tokens",
 }
 
