@@ -4,11 +4,13 @@ Records may be learnt in any order (several writers, read one after the other), 
 depends on the order of `learn`.
 """
 
+from collections import OrderedDict
 from collections.abc import Collection, Generator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
 from sys import intern
+from typing import TypeVar
 
 from context_compaction.archive.history_tree import (
     HistoryTree,
@@ -20,6 +22,9 @@ from context_compaction.archive.history_tree import (
 from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, Record
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
+
+K = TypeVar("K")
+S = TypeVar("S", bound="TranscriptState")
 
 # Kinds of records that no history is made of.
 _APART = ("session", "output", "pin", "counts")
@@ -371,3 +376,22 @@ def numbered(
         Record({"n": state.next_number + count} | record.head, record.body)
         for count, record in enumerate(records)
     ]
+
+
+def known_records(states: Collection[TranscriptState]) -> int:
+    """How many records are known of all sessions together: memory grows with them."""
+    return sum(state.next_number for state in states)
+
+
+def forget_oldest(states: OrderedDict[K, S], *, sessions: int, records: int) -> None:
+    """Drop the first of `states` until no more sessions and records are left; the last one stays.
+
+    Args:
+        states: What is known of sessions, the one used last at the end.
+        sessions: How many of them may stay.
+        records: How many records may be known of all together.
+    """
+    known = known_records(states.values())
+    while len(states) > 1 and (len(states) > sessions or known > records):
+        _, oldest = states.popitem(last=False)
+        known -= oldest.next_number

@@ -27,7 +27,7 @@ from context_compaction.archive.local.log import (
 from context_compaction.archive.local.retention import LOCK_NAME
 from context_compaction.archive.local.session_state import LocalState, refresh
 from context_compaction.archive.records import LoggedRecord, Record
-from context_compaction.archive.session_state import numbered
+from context_compaction.archive.session_state import forget_oldest, numbered
 from context_compaction.errors import ArchiveError
 
 CACHED_SESSIONS = 8
@@ -65,13 +65,8 @@ class OpenSessions:
         """The same, given the hash that names the session's folder."""
         state = self._states.pop(key, None) or LocalState(folder=session_folder(self.root, key))
         self._states[key] = state = refresh(state)
-        while len(self._states) > 1 and self._is_full():
-            self._states.popitem(last=False)
+        forget_oldest(self._states, sessions=CACHED_SESSIONS, records=CACHED_RECORDS)
         return state
-
-    def _is_full(self) -> bool:
-        records = sum(state.next_number for state in self._states.values())
-        return len(self._states) > CACHED_SESSIONS or records > CACHED_RECORDS
 
     @contextmanager
     def writing(self, session_id: str) -> Generator[LocalState]:

@@ -24,7 +24,12 @@ from context_compaction.archive.records import (
     Record,
     ascii_json,
 )
-from context_compaction.archive.session_state import TranscriptState, numbered
+from context_compaction.archive.session_state import (
+    TranscriptState,
+    forget_oldest,
+    known_records,
+    numbered,
+)
 from context_compaction.archive.tokenizer import TERMS_VERSION
 from context_compaction.errors import ArchiveDamagedError
 from context_compaction.messages.model import JsonObject
@@ -69,16 +74,12 @@ class StateCache:
         with self._lock:
             self._states[tenant, session_id] = state
             self._states.move_to_end((tenant, session_id))  # others may have put it there as well
-            while len(self._states) > 1 and self._is_full():
-                self._states.popitem(last=False)
+            forget_oldest(self._states, sessions=CACHED_SESSIONS, records=CACHED_RECORDS)
 
     @property
     def records(self) -> int:
         """How many records are known of all sessions together."""
-        return sum(state.next_number for state in self._states.values())
-
-    def _is_full(self) -> bool:
-        return len(self._states) > CACHED_SESSIONS or self.records > CACHED_RECORDS
+        return known_records(self._states.values())
 
 
 class TenantSessions:
