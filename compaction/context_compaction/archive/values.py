@@ -133,6 +133,11 @@ class ContextEntry:
     source_seq: int = NO_SEQ
     stands_for: str = ""
 
+    @property
+    def original_seq(self) -> int:
+        """The number of the archived message that it is, or was before it was edited; else -1."""
+        return self.seq if self.seq >= 0 else self.source_seq
+
 
 @dataclass(frozen=True, slots=True)
 class StoredReceipt:

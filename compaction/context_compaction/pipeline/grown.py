@@ -58,7 +58,7 @@ from context_compaction.session.known_list import (
     may_go_on,
 )
 from context_compaction.session.load import Session
-from context_compaction.session.recognised import Start, answered, asks_anew, named
+from context_compaction.session.recognised import Start, answered, asks_anew, named, places_of
 from context_compaction.session.save import Commit
 from context_compaction.settings import Settings, override
 from context_compaction.summarizers.instructions.collect_pins import PIN_MARK, gather_pins
@@ -436,8 +436,7 @@ def _known_after(
     raws, entries = result.messages, commit.context
     if context.repairs or any(cache_marker_count(e.raw) for e in entries if e.seq < 0):
         return None
-    place_of_seq = {seq: at for at, seq in enumerate(appended.seqs) if seq >= 0}
-    numbers = [entry.seq if entry.seq >= 0 else entry.source_seq for entry in entries]
+    numbers = [entry.original_seq for entry in entries]
     count = len(given.messages)
     ours = [message for message, number in zip(messages, numbers, strict=True) if number < 0]
     pins = gather_pins(
@@ -453,7 +452,7 @@ def _known_after(
         messages=messages,
         parsed=messages,
         seqs=tuple(numbers),
-        places=(*map(place_of_seq.get, numbers), count),
+        places=(*places_of(numbers, appended.seqs), count),
         pins=pins,
     )
     start = replace(session.start, payload=raws, recognised=Recognised(count, len(raws)))
@@ -465,7 +464,7 @@ def _known_after(
         made.count.request_bytes((m,)) if m.source is raw else json_bytes(raw)
         for m, raw in zip(messages, raws, strict=True)
     ]
-    places = [place_of_seq.get(entry.seq) if entry.seq >= 0 else None for entry in entries]
+    places = places_of((entry.seq for entry in entries), appended.seqs)
     stays = zip(places, raws, strict=True)
     stand_in = StandIn(count, tuple(copied(raw) if at is None else at for at, raw in stays))
     names, revision = _extended_names((), raws), appended.revision + commit.revisions

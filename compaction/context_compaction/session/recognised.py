@@ -6,7 +6,7 @@ those: the same bytes are returned, and what is new is compacted on top when the
 Positions in the request and in the result belong to the list as it came in.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -70,10 +70,9 @@ def start_of(
     """
     count = standing.message_count
     made = _with_few_markers(standing, given)
-    kept = [entry.seq if entry.seq >= 0 else entry.source_seq for entry in standing.entries]
-    place_of_seq = {seq: at for at, seq in enumerate(appended.seqs[:count]) if seq >= 0}
+    kept = [entry.original_seq for entry in standing.entries]
     places: Places = (
-        *(place_of_seq.get(seq) for seq in kept),
+        *places_of(kept, appended.seqs[:count]),
         *range(count, len(given) + 1),  # and where the next one would stand
     )
     return Start(
@@ -87,6 +86,15 @@ def start_of(
         fingerprints=(*standing.fingerprints, *appended.fingerprints[count:]),
         counts=(*_counts(standing, made), *appended.counts[count:]),
     )
+
+
+def places_of(numbers: Iterable[int], seqs: Iterable[int]) -> Places:
+    """The position of each message among those with `seqs`; None for one of ours.
+
+    A list may have messages of ours as well, which have no number of their own.
+    """
+    place_of_seq = {seq: at for at, seq in enumerate(seqs) if seq >= 0}
+    return tuple(map(place_of_seq.get, numbers))
 
 
 def asks_anew(request: CompactRequest) -> bool:
