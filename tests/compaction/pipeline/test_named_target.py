@@ -7,6 +7,7 @@ import pytest
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest, Mode
+from context_compaction.result import CompactResult
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,18 +80,26 @@ async def test_a_named_target_is_filled_on_a_real_session() -> None:
             assert 0.9 * target <= result.tokens.upper <= target
 
 
-async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_words() -> None:
-    done = "\n".join(f"- Item {n} was changed and looked at again." for n in range(200))
+async def summarized_by_host(state: str, mode: Mode, target_tokens: int) -> CompactResult:
+    """The session brought down to a target with a summary by the host that ends with `state`."""
     conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
     request = CompactRequest(
-        mode="full",
+        mode=mode,
         format=conversation.format,
-        target_tokens=10_000,
+        target_tokens=target_tokens,
         summarizer="host",
-        summary=f"## Goal\nThemes.\n## State\n{done}",
+        summary=f"## Goal\nThemes.\n## State\n{state}",
     )
     async with temporary_archive() as archive:
-        answer = await compact(conversation.payload, request, archive=archive)
+        return await compact(conversation.payload, request, archive=archive)
+
+
+def items(count: int) -> str:
+    return "\n".join(f"- Item {n} was changed and looked at again." for n in range(count))
+
+
+async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_words() -> None:
+    answer = await summarized_by_host(items(200), "full", 10_000)
     assert answer.receipt["writer"] == "host"
     assert answer.tokens.after <= 10_000
     words = (answer.summary or "").partition("# From the record")[2]
@@ -101,20 +110,11 @@ async def test_what_a_summary_by_the_host_leaves_of_a_target_has_the_users_own_w
 async def test_what_a_short_summary_leaves_of_a_target_goes_to_the_newest_messages(
     mode: Mode,
 ) -> None:
-    conversation = read_conversation(SESSION.read_bytes(), name=SESSION.name)
-    items = "\n".join(f"- Item {n} was changed and looked at again." for n in range(250))
+    payload = read_conversation(SESSION.read_bytes(), name=SESSION.name).payload
     kept: dict[str, int] = {}
-    for name, state in (("short", "- Go on."), ("long", items)):
-        request = CompactRequest(
-            mode=mode,
-            format=conversation.format,
-            target_tokens=12_000,
-            summarizer="host",
-            summary=f"## Goal\nThemes.\n## State\n{state}",
-        )
-        async with temporary_archive() as archive:
-            answer = await compact(conversation.payload, request, archive=archive)
+    for name, state in (("short", "- Go on."), ("long", items(250))):
+        answer = await summarized_by_host(state, mode, 12_000)
         assert answer.receipt["writer"] == "host"
         assert 0.8 * 12_000 <= answer.tokens.upper <= 12_000
-        kept[name] = sum(message in conversation.payload for message in answer.messages)
+        kept[name] = sum(message in payload for message in answer.messages)
     assert kept["short"] > kept["long"]

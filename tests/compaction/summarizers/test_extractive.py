@@ -764,7 +764,7 @@ def test_the_last_words_stand_whole_where_there_is_room(count: int) -> None:
     assert words in " ".join(written(messages, 4_000).split())
 
 
-@pytest.mark.parametrize(("top", "below"), [("C:\\work\\shop\\", "\\"), ("/work/shop/", "/")])
+@pytest.mark.parametrize(("top", "below"), [("C:\\dev\\shop\\", "\\"), ("/home/dev/shop/", "/")])
 def test_the_folder_of_the_work_is_named_once(top: str, below: str) -> None:
     messages: list[Json] = [user("Write the pages.")]
     for number in range(8):
