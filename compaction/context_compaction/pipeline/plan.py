@@ -387,7 +387,9 @@ def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierC
         return plan
     words_tokens = int(context.limits.tokens * _PROSE_WORDS_SHARE)
     shorter = _with_room(context, plan, min(plan.text_tokens, words_tokens))
-    return with_longer_tail(context, shorter, earlier_calls)
+    longer = with_longer_tail(context, shorter, earlier_calls)
+    # Where the message before the tail is too large for it, prose may tell more.
+    return with_more_words(context, longer, earlier_calls)
 
 
 def fills_with_tail(context: CompactionContext) -> bool:

@@ -37,6 +37,7 @@ from context_compaction.summarizers.extractive.parse import read_previous
 from context_compaction.summarizers.llm import check
 from context_compaction.summarizers.llm.model import SummaryModel, TellChars
 from context_compaction.summarizers.llm.prompt import (
+    MOST_PROSE_SHARE,
     PROSE_SHARE,
     SummaryJob,
     fullest_prompt,
@@ -124,12 +125,16 @@ def job_of(
 ) -> SummaryJob:
     """What a model is asked to write for `record`: at most a third of what it replaces."""
     record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
+    said_tokens = sum(context.count.text(user_text(message)) for message in record.messages)
+    # What the user said stands beside it, word for word.
+    least, most = (int(max_tokens * share) for share in (PROSE_SHARE, MOST_PROSE_SHARE))
+    room_tokens = min(max(least, max_tokens - said_tokens), most)
     kept = _kept_after(plan, is_prefix=is_prefix)
     return SummaryJob(
         messages=record.messages,
         previous=record.earlier,
         has_originals=not (record.lost or record.is_short),
-        max_tokens=min(int(max_tokens * PROSE_SHARE), record_tokens // 3),
+        max_tokens=min(room_tokens, record_tokens // 3),
         numbers=record.numbers,
         # What the user said is in the record itself.
         extracts=partial(extract_of, context, record, _EXTRACTS_TOKENS, is_prefix=True),

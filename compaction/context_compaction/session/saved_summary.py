@@ -15,7 +15,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.session.state import SavedSummary, SessionState
-from context_compaction.summarizers.llm.prompt import PROSE_SHARE
+from context_compaction.summarizers.llm.prompt import MOST_PROSE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def summary_that_reaches(
     if request.summarizer == "extractive":
         return None
     first = span_of(context, history).start_seq
-    room_tokens = int(plan.summary_tokens * PROSE_SHARE)
+    room_tokens = int(plan.summary_tokens * MOST_PROSE_SHARE)
     found = [
         match
         for memory in (state.memory for state in reversed(states))

@@ -28,8 +28,10 @@ from context_compaction.summarizers.llm.record import (
 )
 from context_compaction.tokens.counter import MessageCounter
 
-# Prose may take this part of a summary's room; the rest is for extracts from the record.
+# Prose may take this part of a summary's room, the rest is for what the user said and extracts ...
 PROSE_SHARE = 0.75
+# ... and so much where the user said little.
+MOST_PROSE_SHARE = 0.9
 # Characters of each result, and of each call, once the whole record is too long: of the oldest half
 # as many, of the newest half as many again. What was said is a tenth of a record and tells the most
 # of it: it is cut last.
