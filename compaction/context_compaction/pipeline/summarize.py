@@ -169,25 +169,19 @@ def _pin_told(context: CompactionContext, plan: Plan, pin: Pin) -> str:
 
 def grounding_source(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
     """The source that prose for `record` is checked against."""
-    # What the user says in the part that stays is no invention either.
-    user_texts = (*_requests(context), *context.pins.texts, context.request.instructions)
     lost = read_previous(record.lost)
     # What stays may be named as well, and so may what an earlier summary named.
     numbers = {number for number in context.seqs if number >= 0}
     numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.lost}")))
     numbers.update(number for number in (*lost.numbers, *record.numbers) if number is not None)
     replaced = set(map(id, record.messages))
+    # What is said in the part that stays is no invention either.
+    beside = (message for message in context.messages if id(message) not in replaced)
     return check.source_of(
-        (*lost.messages, *record.messages),
-        user_texts=user_texts,
-        previous=record.earlier,
-        beside=tuple(message for message in context.messages if id(message) not in replaced),
+        (*lost.messages, *record.messages, *beside),
+        user_texts=(record.earlier, *context.pins.texts, context.request.instructions),
         numbers=numbers,
     )
-
-
-def _requests(context: CompactionContext) -> list[str]:
-    return [text for message in context.messages if (text := user_text(message))]
 
 
 def summarize_with_host_text(

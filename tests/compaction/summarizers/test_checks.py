@@ -7,7 +7,7 @@ import anyio
 import pytest
 from context_compaction import CompactRequest, ModelAnswer, ModelPrompt, ModelUsage, SummaryError
 from context_compaction.formats import parse
-from context_compaction.messages.model import Message, Text, ToolResult
+from context_compaction.messages.model import Message, Text, ToolCall, ToolResult
 from context_compaction.pipeline.compact import compact
 from context_compaction.summarizers.llm.check import draft_of, source_of
 from context_compaction.summarizers.llm.model import TellChars
@@ -26,13 +26,17 @@ REFUSED = (
     " a file edit, the new_string was NOT written to the file). To tell you how to proceed, the"
     " user said:\nI did it myself, leave the hook alone"
 )
+ANSWERED = 'The user answered: "What is next?"="Push it and open the PR".'
 SOURCE = source_of(
     (
         *parse(story(), format="anthropic"),
+        Message("assistant", (ToolCall("toolu_9", "Bash", {"command": "rm .git/hooks/pre-push"}),)),
         Message("user", (ToolResult("toolu_9", (Text(REFUSED),), is_error=True),)),
+        Message("assistant", (ToolCall("toolu_10", "AskUserQuestion", {"question": "?"}),)),
+        Message("user", (ToolResult("toolu_10", (Text(ANSWERED),)),)),
+        Message("assistant", (Text("The PR is Clearer rounding params everywhere."),)),
     ),
     user_texts=["Keep the 小数 rounding rule"],
-    beside=(Message("assistant", (Text("The PR is Clearer rounding params everywhere."),)),),
 )
 
 
@@ -56,6 +60,10 @@ SOURCE = source_of(
         '- Committed by the user as "round_half_even(price_7 * 10, 0.005)".',
         '- A title that stays in sight: "Clearer rounding params everywhere".',
         '- The user refused and said: "I did it myself, leave the hook alone".',
+        '- Asked, the user chose "Push it and open the PR".',
+        '- Last message to the user: "The PR is Clearer rounding params everywhere".',
+        '- The title is "Clearer rounding params everywhere". The user agreed.',
+        '- Assistant: "The PR is Clearer rounding params everywhere." User: "Push it".',
     ],
 )
 def test_what_was_said_may_be_quoted(line: str) -> None:

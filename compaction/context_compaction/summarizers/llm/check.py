@@ -1,32 +1,27 @@
 """Is what a model wrote a summary? And does it agree with the record?
 
-A model's text is never trusted: it may be empty, a refusal, an error message, or quote what nobody
-said. What can be mended by leaving it out is left out; else the deterministic writer takes over.
-Pure.
+A model's text is never trusted: it may be empty, a refusal, an error message, invent consent ("the
+user said: go ahead and delete it"), or give a tool's words as the user's. A line with a quotation
+that nobody said goes as a whole, because the claim around it is as wrong; of a reference to a
+message that there is not, only the number goes. Where nothing is left, the deterministic writer
+takes over. Pure.
+
+Whether a message says what a line says of it is not asked. Where a name of the line had to stand
+near it, one reference in six of good summaries went, and no false one.
 """
 
+import html
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from context_compaction.activity.tool_kinds import is_question
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import (
-    Message,
-    Messages,
-    ToolCall,
-    ToolResult,
-    named_arguments,
-    text_of,
-)
-from context_compaction.messages.speakers import passages, user_text
+from context_compaction.messages.model import Messages, named_arguments
 from context_compaction.summarizers.extractive.parse import without_titles
-from context_compaction.summarizers.llm.quotations import (
-    SpokenText,
-    folded,
-    without_false_quotations,
-)
-from context_compaction.summarizers.llm.references import without_false_numbers
+from context_compaction.summarizers.extractive.turns import turns_of
+from context_compaction.summarizers.llm.record import parts_of
 
 _ANALYSIS = re.compile(r"<analysis>.*?(?:</analysis>|\Z)", re.DOTALL | re.IGNORECASE)
 _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNORECASE)
@@ -43,10 +38,36 @@ _REFUSAL = re.compile(
     r"|es tut mir leid|к сожалению|извините)",
     re.IGNORECASE,
 )
-# Claude Code's words for a call that the user refuses; the user's own words follow.
-_REFUSED_CALL = re.compile(
-    r"The user doesn't want to (?:proceed with|take) this.{0,400}?the user said:\s*(.+)", re.DOTALL
+_QUOTATION = re.compile(
+    r"“([^“”\n]+)”|„([^„“”\n]+)[“”]|„([^„\"\n]+)\"|«([^«»\n]+)»|「([^「」\n]+)」|『([^『』\n]+)』"
+    r"|\"([^\"\n]+)\"|‘([^‘’\n]+)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
 )
+_BLOCK_QUOTE = re.compile(r"^\s*(?:[-*] )?> ?(.+)$")
+# What is in code quotes nothing, and refers to no message.
+_CODE = re.compile(r"`[^`\n]*`")
+_MARK = re.compile(r"[“”„«»「」『』\"‘’'\[\]]")
+_GAP = re.compile(r"\[[^\]]{0,40}\]|…|\.\.\.")
+# Under these headings of our prompts a line that is a quotation is the user's.
+_FIRST_HAND = re.compile(
+    r"^#{1,4} +.*(?:goal|request|user message|standing rule|constraint|preference)", re.IGNORECASE
+)
+_SAYS_USER = re.compile(
+    r"(?<!\bto the )\b(?:user|usuari[oa]|utilisateur|utente|nutzer|benutzer|anwender"
+    r"|пользовател\w*)\b|用户|用戶|ユーザー|사용자",
+    re.IGNORECASE,
+)
+# So far before a quotation, or behind it, stands whose it is: "the user said", "as the user asks".
+_SPEAKER_CHARS = (60, 20)
+_SENTENCE_END = re.compile(r"[.;!?]\s|[。！？]")
+# ... unless it is a name: "committed by the user as".
+_NAMED = re.compile(r"\b(?:as|als)\W*\Z", re.IGNORECASE)
+# A quotation of a word or two is a name; in a script without spaces, one of a few characters.
+_MIN_WORDS = 3
+_MIN_DENSE_CHARS = 8
+_DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+_NOT_SPOKEN = re.compile(r"[\W_]+")
+_REFERENCE = re.compile(r"(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]")
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +75,13 @@ class GroundingSource:
     """What a summary is checked against, made once for all its drafts.
 
     Attributes:
-        said: The texts of the user (pinned text, instructions and the previous summary count as
-            the user's), and those of anybody.
+        user: The texts of the user, folded for comparison ...
+        anybody: ... and those of anybody.
         numbers: The messages that may be named by number; none where numbers are not checked.
     """
 
-    said: SpokenText
+    user: str
+    anybody: str
     numbers: frozenset[int]
 
 
@@ -79,28 +101,35 @@ class CheckedDraft:
 
 
 def source_of(
-    messages: Messages,
-    *,
-    user_texts: Sequence[str] = (),
-    previous: str = "",
-    beside: Messages = (),
-    numbers: Collection[int] = (),
+    messages: Messages, *, user_texts: Sequence[str] = (), numbers: Collection[int] = ()
 ) -> GroundingSource:
-    """The texts and numbers of the record that drafts are checked against.
+    """The texts and numbers that drafts are checked against.
 
     Args:
-        messages: The record.
-        user_texts: The user's texts beside it: of what stays, pinned text, instructions.
-        previous: The text of the previous summary.
-        beside: The messages that stay: they may be quoted too.
+        messages: The record, and what stays after it.
+        user_texts: What counts as the user's beside it: pinned text, instructions, the previous
+            summary.
         numbers: Those of all messages that a summary may name; without them none is checked.
     """
-    requests = [text for message in messages if (text := user_text(message))]
-    refusals = _said_in_refusing((*messages, *beside))
-    user = "\n".join((*requests, *refusals, *user_texts, previous))
-    anybody = "\n".join((user, *_other_texts((*messages, *beside))))
-    said = SpokenText(folded(user), folded(anybody))
-    return GroundingSource(said, frozenset(numbers))
+    parts = parts_of(messages)
+    said = (part.text for part in parts if part.speaker == "user")
+    user = _folded("\n".join((*user_texts, *said, *_said_through_tools(messages))))
+    texts = (
+        "\n".join(map(str, named_arguments(part.call).values())) if part.call else part.text
+        for part in parts
+    )
+    anybody = _folded("\n".join((user, *texts)))
+    return GroundingSource(user, anybody, frozenset(numbers))
+
+
+def _said_through_tools(messages: Messages) -> Iterator[str]:
+    """What the user answered to a tool that asks, and said in refusing a call."""
+    for turn in turns_of(messages, [None] * len(messages), {}):
+        for action in turn.actions:
+            if action.is_refused:
+                yield action.error
+            elif is_question(action.name):
+                yield action.text
 
 
 def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = True) -> CheckedDraft:
@@ -117,21 +146,22 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
     """
     # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
     answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    text = cleaned(answer)
+    text = _cleaned(answer)
+    has_headings = len(_HEADING.findall(text)) >= _MIN_HEADINGS
     if not text:
         raise SummaryError("Nothing was written")
-    if is_refusal(text):
+    if _REFUSAL.match(text) and not has_headings:
         raise SummaryError(f"What was written is no summary but: {_shown(text)}")
-    if needs_headings and not has_headings(text):
+    if needs_headings and not has_headings:
         raise SummaryError(f"What was written has not the form of a summary: {_shown(text)}")
-    kept, removed = without_false_quotations(text, source.said)
-    kept, misnumbered = without_false_numbers(kept, source.numbers)
-    if not _has_content(kept):
+    draft = _checked(text, source)
+    lines = (line for line in draft.text.splitlines() if not _HEADING.match(line))
+    if all(map(_EMPTY_LINE.match, lines)):
         raise SummaryError("Nothing of what was written can be found in the record")
-    return CheckedDraft(kept, removed, misnumbered)
+    return draft
 
 
-def cleaned(answer: str) -> str:
+def _cleaned(answer: str) -> str:
     """The summary in `answer`: without its analysis, tags and fence."""
     text = _ANALYSIS.sub("", answer).strip()
     found = _SUMMARY.search(text)
@@ -140,46 +170,84 @@ def cleaned(answer: str) -> str:
     return without_titles(placeholders.quoted(fenced[1].strip() if fenced else text))
 
 
-def has_headings(text: str) -> bool:
-    """Whether `text` has the form that was asked for, roughly."""
-    return len(_HEADING.findall(text)) >= _MIN_HEADINGS
-
-
-def is_refusal(text: str) -> bool:
-    """Whether `text` begins like an apology or an error message and has no headings."""
-    return bool(_REFUSAL.match(text)) and not has_headings(text)
-
-
 def _shown(text: str) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= _SHOWN_CHARS else f"{flat[: _SHOWN_CHARS - 1]}…"
 
 
-def _has_content(text: str) -> bool:
-    """Whether `text` contains more than headings and empty lines."""
-    lines = (line for line in text.splitlines() if not _HEADING.match(line))
-    return any(not _EMPTY_LINE.match(line) for line in lines)
+def _checked(text: str, source: GroundingSource) -> CheckedDraft:
+    """`text` without the lines that quote what was not said, and without false numbers."""
+    kept: list[str] = []
+    removed: list[str] = []
+    misnumbered: list[str] = []
+    is_first_hand = False
+    for line in text.splitlines():
+        if _HEADING.match(line):
+            is_first_hand = bool(_FIRST_HAND.match(line))
+        bare = _CODE.sub(lambda code: _MARK.sub(" ", code[0]), line)
+        if not all(
+            _is_said(said, source.user if is_users else source.anybody)
+            for said, is_users in _quotations(bare, is_first_hand=is_first_hand)
+        ):
+            removed.append(line.strip())
+            continue
+        told = _with_known_numbers(line, bare, source.numbers)
+        if told != line:
+            misnumbered.append(line.strip())
+        kept.append(told)
+    return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(misnumbered))
 
 
-def _said_in_refusing(messages: Messages) -> Iterator[str]:
-    """The words of the user that a host hands over as the result of a call that they refused."""
-    for message in messages:
-        for block in message.blocks:
-            if not isinstance(block, ToolResult) or not block.is_error:
-                continue
-            if found := _REFUSED_CALL.match(text_of(block.content)):
-                yield found[1]
+def _quotations(line: str, *, is_first_hand: bool) -> Iterator[tuple[str, bool]]:
+    """The quotations of a line, and whether it gives each as the user's."""
+    if block := _BLOCK_QUOTE.match(line):
+        yield block[1], is_first_hand
+    for found in _QUOTATION.finditer(line):
+        text = next(filter(None, found.groups()))
+        if len(text.split()) >= _MIN_WORDS or len(_DENSE.findall(text)) >= _MIN_DENSE_CHARS:
+            before, after = line[: found.start()], line[found.end() :]
+            leads = is_first_hand and not re.search(r"[^\W\d]", before)
+            yield text, leads or _is_of_user(before, after)
 
 
-def _other_texts(messages: Messages) -> Iterator[str]:
-    for message in messages:
-        yield from (text for author, text in passages(message) if author != "user")
-        yield from _tool_texts(message)
+def _is_of_user(before: str, after: str) -> bool:
+    """Whether a quotation between these is given as the user's."""
+    far, near = _SPEAKER_CHARS
+    lead = _SENTENCE_END.split(_QUOTATION.split(before)[-1])[-1][-far:]
+    if _SAYS_USER.search(lead):
+        return not _NAMED.search(lead)
+    named = _SAYS_USER.search(_SENTENCE_END.split(after)[0][:near])
+    # What "User:" introduces is the next one.
+    return named is not None and not after[named.end() :].lstrip().startswith(":")
 
 
-def _tool_texts(message: Message) -> Iterator[str]:
-    for block in message.blocks:
-        if isinstance(block, ToolCall):
-            yield from map(str, named_arguments(block).values())
-        elif isinstance(block, ToolResult):
-            yield text_of(block.content)
+def _is_said(quotation: str, said: str) -> bool:
+    """Whether `said` contains every part of `quotation` between its gaps, punctuation aside."""
+    return all(_folded(part) in said for part in _GAP.split(quotation))
+
+
+def _folded(text: str) -> str:
+    """`text` for comparison: letters and digits, small, with single spaces between them."""
+    return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()
+
+
+def _with_known_numbers(line: str, bare: str, known: frozenset[int]) -> str:
+    """`line`, whose code is blank in `bare`, without numbers of messages that are not `known`.
+
+    Where none are known, none is false.
+    """
+    for found in reversed([*_REFERENCE.finditer(bare)] if known else []):
+        parts = [" ".join(part.split()) for part in re.split(r"[,;]| and ", found[1])]
+        true = [part for part in parts if _is_known(part, known)]
+        if true != parts:
+            before = line[: found.start()]
+            told = f"{before}[{', '.join(true)}]" if true else before.rstrip()
+            line = f"{told}{line[found.end() :]}"
+    return line
+
+
+def _is_known(part: str, known: frozenset[int]) -> bool:
+    """Whether a number or a range begins and ends with messages that there are, in this order."""
+    first, *rest = map(int, _NUMBER.findall(part))
+    last = rest[-1] if rest else first
+    return first <= last and first in known and last in known
