@@ -2,8 +2,8 @@
 
 What pi itself tells the model of a `bashExecution` (a command that the person ran) are two texts
 here, the command and its output, so that a long output can be edited alone. Summaries of pi's
-(`compactionSummary`, `branchSummary`) and what its extensions say (`custom`) are texts of the host
-in a message of the user's.
+(`compactionSummary`, `branchSummary`) and what its extensions say (`custom`, once `hookMessage`; in
+its fork Oh My Pi `developer`) are texts of the host in a message of the user's.
 """
 
 from dataclasses import replace
@@ -58,9 +58,14 @@ RULES = ProviderRules(
 
 _Spoken: TypeAlias = Part | Thinking | ToolCall
 
-_SPEAKERS: dict[str, Role] = {"user": "user", "assistant": "assistant", "custom": "user"}
+_HOST_ROLES = {"custom", "hookMessage", "developer"}
+_SPEAKERS: dict[str, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    **dict.fromkeys(_HOST_ROLES, "user"),
+}
 _SUMMARY_ROLES = {"compactionSummary", "branchSummary"}
-_OWN_ROLES = {"toolResult", "bashExecution", "custom", *_SUMMARY_ROLES}
+_OWN_ROLES = {"toolResult", "bashExecution", "custom", "hookMessage", *_SUMMARY_ROLES}
 _ROLES_REMEDY = 'Give "user", "assistant", "toolResult" or "bashExecution".'
 _ARGUMENTS_REMEDY = "Give an object, {} if none."
 _CONTENT_REMEDY = "Give a string or an array of blocks."
@@ -74,6 +79,8 @@ def recognises(message: JsonObject) -> int:
         return 2
     if role not in _SPEAKERS or "tool_calls" in message or not _images_have_data(content):
         return 0
+    if role == "developer" and "timestamp" not in message:
+        return 0  # OpenAI's
     weight = weigh_content(content, "pi")
     return 2 if weight and "stopReason" in message else weight
 
@@ -89,7 +96,7 @@ def parse_message(raw: JsonObject, index: int) -> Message:
     role = _SPEAKERS.get(name, "user")
     if name in _SPEAKERS:
         blocks: tuple[Block, ...] = _parse_content(raw, index)
-        if name == "custom":
+        if name in _HOST_ROLES:
             blocks = tuple(map(_by_host, blocks))
     elif name == "toolResult":
         blocks = (_parse_result(raw, index),)

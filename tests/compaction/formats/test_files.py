@@ -13,7 +13,7 @@ from context_compaction.formats.session_files.read import (
     parse_file,
     read_conversation,
 )
-from context_compaction.messages.model import JsonObject, text_of, tool_results
+from context_compaction.messages.model import JsonObject, Text, text_of, tool_results
 
 from tests.support.corpus import DATA, PI_SESSION
 
@@ -58,6 +58,23 @@ def test_the_real_pi_session_tells_where_and_with_what_it_ran() -> None:
     assert conversation.cwd == "/Users/badlogic/workspaces/pi-mono"
     assert conversation.model == "claude-sonnet-4-5"
     assert all(message.timestamp_seconds for message in conversation.messages)
+
+
+@pytest.mark.parametrize("role", ["custom", "hookMessage", "developer"])
+def test_what_pi_and_its_fork_tell_the_model_themselves_is_the_hosts(role: str) -> None:
+    told = {"role": role, "content": [{"type": "text", "text": "Mind X."}], "timestamp": 1}
+    asked = {"role": "user", "content": [{"type": "text", "text": "Do X."}], "timestamp": 2}
+    conversation = _read(
+        {"type": "session", "version": 3, "id": "s", "timestamp": STAMP, "cwd": "/app"},
+        {"type": "message", "id": "a", "parentId": None, "timestamp": STAMP, "message": told},
+        {"type": "message", "id": "b", "parentId": "a", "timestamp": STAMP, "message": asked},
+    )
+    assert (conversation.kind, conversation.format) == ("pi", "pi")
+    first, second = (message.blocks[0] for message in conversation.messages)
+    assert isinstance(first, Text)
+    assert isinstance(second, Text)
+    assert (first.text, first.author, second.author) == ("Mind X.", "host", None)
+    assert formats.render(conversation.messages, format="pi") == [told, asked]
 
 
 def test_the_broken_lines_of_a_real_file_are_named() -> None:
