@@ -17,13 +17,7 @@ from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
 from context_compaction.pipeline.extracts import extract_of, extracts, spent, with_extracts
-from context_compaction.pipeline.originals import (
-    Read,
-    number_of,
-    originals_of,
-    parsed_originals,
-)
-from context_compaction.pipeline.plan import (
+from context_compaction.pipeline.fill_target import (
     beside_prose,
     filled,
     fills_with_tail,
@@ -31,6 +25,12 @@ from context_compaction.pipeline.plan import (
     with_longer_tail,
     with_more_files,
     with_more_words,
+)
+from context_compaction.pipeline.originals import (
+    Read,
+    number_of,
+    originals_of,
+    parsed_originals,
 )
 from context_compaction.pipeline.summarize import asks_model, brings_text, summary_to_record
 from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of

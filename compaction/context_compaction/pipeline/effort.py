@@ -7,8 +7,7 @@ second compaction therefore cannot make smaller.
 
 from dataclasses import replace
 
-from context_compaction.budget import TokenLimits
-from context_compaction.context import EditedMessages, EffortLevel
+from context_compaction.context import CompactionContext, EditedMessages, EffortLevel
 from context_compaction.layers.base import Layer, LayerContext
 from context_compaction.layers.cut_point import (
     FILLED_TURN_SHARE,
@@ -20,11 +19,11 @@ from context_compaction.layers.cut_point import (
 )
 from context_compaction.layers.offload_media import offload_media
 from context_compaction.messages.pins import restore_pinned
-from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.policies import Policy
 from context_compaction.settings import Settings
-from context_compaction.tokens.counter import MessageCounter
 
+# Of the target, for results that the model has asked for and not read, where not all can stay.
+_UNREAD_SHARE = 0.35
 # A request that cannot stay in full may take this part of the target.
 _REQUEST_FRACTION = 0.4
 # What gives way where a target is small, in this order. Of the target so much is kept free for what
@@ -39,6 +38,20 @@ _SMALL_SHARES = (
 )
 
 
+def unread_tokens_of(context: CompactionContext) -> int:
+    """Tokens of the newest results together that stay where the list must get smaller.
+
+    A paper's preview is the paper's, and one that the caller names is the caller's.
+    """
+    return int(context.limits.tokens * _UNREAD_SHARE) if scales(context, "preview_chars") else 0
+
+
+def scales(context: CompactionContext, *names: str) -> bool:
+    """Whether the settings `names` give way to the budget: no policy or caller fixes them."""
+    named = set(names) & set(context.request.settings)
+    return context.settings.scale_to_budget and not named
+
+
 def first_level(settings: Settings) -> EffortLevel:
     """The level that a policy applies by itself, before any harder one."""
     return EffortLevel(
@@ -46,24 +59,51 @@ def first_level(settings: Settings) -> EffortLevel:
     )
 
 
-def reactive_escalation(
-    settings: Settings, limit_tokens: int, unread_tokens: int
-) -> tuple[EffortLevel, ...]:
+def auto_levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
+    """The levels where clearing was not enough, with one that folds a finished answer away."""
+    first, tight, *harder = _escalation(context)
+    return (first, tight, *_folding(context, tight), *harder)
+
+
+def full_levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
+    """For a requested summary: all but the newest run is replaced, however much would fit."""
+    first, tight, *harder = _escalation(context)
+    return (newest_run_only(first), *_folding(context, tight), *harder[1:])
+
+
+def reactive_levels(context: CompactionContext) -> tuple[EffortLevel, ...]:
     """The levels after a refusal: the policy's own for it, then all but the gentlest."""
-    gentle, *harder = escalation(settings, limit_tokens, unread_tokens)
-    if not settings.reactive_keep_messages:
+    gentle, *harder = _escalation(context)
+    if not context.settings.reactive_keep_messages:
         return tuple(harder)
-    return (replace(gentle, keep_messages=settings.reactive_keep_messages), *harder)
+    return (replace(gentle, keep_messages=context.settings.reactive_keep_messages), *harder)
 
 
-def escalation(
-    settings: Settings, limit_tokens: int, unread_tokens: int
-) -> tuple[EffortLevel, ...]:
+def newest_run_only(level: EffortLevel) -> EffortLevel:
+    """`level` with a cut that keeps the last run alone."""
+    settings = replace(level.settings, keep_recent_turns=0)
+    return replace(level, settings=settings, keep_fraction=0.0)
+
+
+def _folding(context: CompactionContext, level: EffortLevel) -> tuple[EffortLevel, ...]:
+    """`level` with a finished answer folded away too, where the list ends with one.
+
+    A long answer in full would leave no room for anything else in a small target.
+    """
+    ends_finished = context.messages and context.messages[-1].role == "assistant"
+    if not ends_finished or context.request.target_tokens is None:
+        return ()
+    return (replace(level, keep_fraction=0.0, may_keep_nothing=True),)
+
+
+def _escalation(context: CompactionContext) -> tuple[EffortLevel, ...]:
     """The levels at which history is replaced, from gentle to hard.
 
-    The gentle ones have `unread_tokens` for the newest results, the harder ones less, before the
-    request and what binds have to be cut; only the last lets them go.
+    The harder ones have less for the newest results, before the request and what binds have to be
+    cut; only the last lets them go.
     """
+    settings, limit_tokens = context.settings, context.limits.tokens
+    unread_tokens = unread_tokens_of(context)
     tight = replace(
         settings,
         keep_recent_results=1,
@@ -158,19 +198,17 @@ def _cleared_by(
 
 
 def cut(
+    context: CompactionContext,
     edited: EditedMessages,
     level: EffortLevel,
     *,
-    count: MessageCounter,
-    rules: ProviderRules,
-    limits: TokenLimits,
     keep_tokens: int | None = None,
 ) -> CutPoint | None:
     """Where this level cuts; None where there is nothing left to replace.
 
     `keep_tokens` may stay, instead of the level's own share of the limit.
     """
-    settings = level.settings
+    settings, rules, limits = level.settings, context.rules, context.limits
     if level.keep_messages:
         return cut_keeping(edited.messages, rules, keep_messages=level.keep_messages)
     if settings.replace_all:
@@ -184,7 +222,7 @@ def cut(
         room_tokens, turn_share = keep_tokens, FILLED_TURN_SHARE
     found = find_cut(
         edited.messages,
-        count=count,
+        count=context.count,
         rules=rules,
         keep_tokens=keep_tokens,
         keep_turns=settings.keep_recent_turns,

@@ -1,0 +1,196 @@
+"""How a target that the caller named is filled: newest results, tail, files, words. Pure.
+
+`plan` decides what fits; here what is still free goes first to what the model has not read, then to
+a longer tail with less of it cleared, then to files, and last to words.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from context_compaction.context import CompactionContext, Plan, fills_target
+from context_compaction.layers.base import FileText
+from context_compaction.layers.cut_point import CutPoint
+from context_compaction.pipeline.assemble import assemble
+from context_compaction.pipeline.effort import cut
+from context_compaction.pipeline.plan import (
+    cut_at,
+    headroom_tokens,
+    is_unread_cut,
+    less_cleared_by,
+    plan_by_clearing,
+    with_room,
+)
+from context_compaction.session.earlier_calls import EarlierCalls, files_for
+
+_EARLIER_CUTS = 12
+# One file may have this part of the room that is left for files.
+_LARGEST_PART = 3
+_MORE_UNREAD = 4
+_MORE_UNREAD_SHARES = (0.8, 0.65, 0.5)
+_LEAST_GAIN_TOKENS = 16
+# Words count a little more inside their message than by themselves.
+_FRAME_TOKENS = 32
+# Beside a model's prose so much of it may be words, prose and extracts together.
+_PROSE_WORDS_SHARE = 0.55
+
+
+def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` with as much of what is recent as its target allows, where the caller named that.
+
+    What the model has not read is filled before what it has. A policy's own target is met with
+    room to spare, since more will follow.
+    """
+    if not context.limits.is_named:
+        return plan
+    if is_unread_cut(context, plan):
+        return _with_more_unread(context, plan)
+    settings = plan.level.settings
+    keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
+    return with_longer_tail(context, plan, earlier_calls) if keeps_recent else plan
+
+
+def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` for a text that a model writes: shorter words, and before them a longer tail.
+
+    Where the caller named the target. Prose says in half of it what extracts need all of it for,
+    and what it is not to tell again has to be known before it is written.
+    """
+    if plan.cut is None or not fills_with_tail(context) or is_unread_cut(context, plan):
+        return plan
+    words_tokens = int(context.limits.tokens * _PROSE_WORDS_SHARE)
+    shorter = with_room(context, plan, min(plan.text_tokens, words_tokens))
+    longer = with_longer_tail(context, shorter, earlier_calls)
+    # Where the message before the tail is too large for it, prose may tell more.
+    return with_more_words(context, longer, earlier_calls)
+
+
+def fills_with_tail(context: CompactionContext) -> bool:
+    """Whether what prose leaves of a target goes to the newest messages.
+
+    Not where all of them fit: a summary was asked for, and there would be nothing to tell.
+    """
+    return fills_target(context) and context.budget.is_over
+
+
+def with_longer_tail(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` cut as early as it fits, with as little cleared of what stays as there is room for."""
+    if plan.cut is None:
+        return plan
+    longest = _with_longest_tail(context, plan, plan.cut, earlier_calls)
+    return _with_least_cleared(context, longest, earlier_calls)
+
+
+def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` with more and larger files put back, where a target that the caller named has room.
+
+    Files are filled last, after messages.
+    """
+    level = plan.level
+    if plan.cut is None or not fills_target(context) or not level.settings.restore_files:
+        return plan
+    if not earlier_calls.recent or not has_slack(context, plan, earlier_calls):
+        return plan
+    room_tokens = context.room_tokens(plan.bare) - plan.text_tokens - headroom_tokens(context)
+    settings = replace(
+        level.settings,
+        restore_files=max(level.settings.restore_files, len(earlier_calls.recent)),
+        restore_file_tokens=max(level.settings.restore_file_tokens, room_tokens // _LARGEST_PART),
+        restore_total_tokens=max(level.settings.restore_total_tokens, room_tokens),
+    )
+    return replace(plan, level=replace(level, settings=settings))
+
+
+def with_more_words(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` with longer texts, where a target that the caller named has room beside its files."""
+    if plan.cut is None or not fills_target(context):
+        return plan
+    # A file for which the texts leave no room comes back as an outline, and leaves some itself.
+    upper_tokens = math.ceil(plan.text_tokens * context.count.margin)
+    left_tokens = context.limits.target_tokens - upper_tokens
+    beside = replace(context, limits=replace(context.limits, target_tokens=left_tokens))
+    done = assemble(beside, plan, files=_files_of(earlier_calls, plan)).messages
+    more_tokens = beside.room_tokens(done) - headroom_tokens(context)
+    return with_room(context, plan, plan.text_tokens + max(0, more_tokens))
+
+
+def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:
+    """Whether more than a tenth of the target is unused."""
+    return _room_beside(context, plan, earlier_calls) > headroom_tokens(context)
+
+
+def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
+    """`plan` with as much of the newest results as there is room for; files follow them."""
+    for share in _MORE_UNREAD_SHARES if plan.cut is None else ():
+        # Older results are cleared for it.
+        level = replace(plan.level, unread_tokens=int(context.limits.tokens * share))
+        fuller = plan_by_clearing(context, level)
+        if _room_beside(context, fuller) >= 0:
+            plan = fuller
+            break
+    step_tokens = _room_beside(context, plan) - _FRAME_TOKENS
+    for _ in range(_MORE_UNREAD):
+        if step_tokens < _LEAST_GAIN_TOKENS or not is_unread_cut(context, plan):
+            break
+        level = replace(plan.level, unread_tokens=plan.level.unread_tokens + step_tokens)
+        fuller = plan_by_clearing(context, level)
+        if plan.cut is not None:
+            fuller = with_room(context, cut_at(context, fuller, plan.cut), plan.text_tokens)
+        room_tokens = _room_beside(context, fuller) - _FRAME_TOKENS
+        if room_tokens < 0:
+            step_tokens += room_tokens - _LEAST_GAIN_TOKENS
+        else:
+            plan, step_tokens = fuller, room_tokens
+    return plan
+
+
+def _with_longest_tail(
+    context: CompactionContext, plan: Plan, where: CutPoint, earlier_calls: EarlierCalls
+) -> Plan:
+    """`plan` cut as early as it fits; `where` is its cut."""
+    step_tokens = _room_beside(context, plan, earlier_calls)
+    for _ in range(_EARLIER_CUTS):
+        kept_tokens = sum(map(context.count.message, plan.edited.messages[where.first_kept :]))
+        keep_tokens = kept_tokens + step_tokens
+        earlier = cut(context, plan.edited, plan.level, keep_tokens=keep_tokens)
+        if step_tokens <= 0 or earlier is None or earlier.first_kept >= where.first_kept:
+            break
+        longer = with_room(context, cut_at(context, plan, earlier), plan.text_tokens)
+        # Words come to a part of what they replace: the less is replaced, the less they need.
+        room_tokens = _room_beside(context, longer, earlier_calls)
+        if room_tokens < 0:
+            step_tokens //= 2
+        else:
+            plan, where, step_tokens = longer, earlier, room_tokens
+    return plan
+
+
+def _with_least_cleared(
+    context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls
+) -> Plan:
+    """`plan` with as much less cleared of what stays as there is room for."""
+    more_tokens = _room_beside(context, plan, earlier_calls)
+    while more_tokens > headroom_tokens(context):
+        fuller = less_cleared_by(context, plan, more_tokens)
+        if fuller is not None and _room_beside(context, fuller, earlier_calls) >= 0:
+            return fuller
+        more_tokens //= 2
+    return plan
+
+
+def _room_beside(
+    context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls | None = None
+) -> int:
+    """Tokens left beside the summary at its largest and the files that `plan` must put back."""
+    files = _files_of(earlier_calls, plan) if earlier_calls else ()
+    is_bare = not files and plan.cut is not None
+    done = plan.bare if is_bare else assemble(context, plan, files=files).messages
+    return context.room_tokens(done) - plan.text_tokens
+
+
+def _files_of(earlier_calls: EarlierCalls, plan: Plan) -> Sequence[FileText]:
+    """The files that `plan` must put back; of others the name."""
+    return [
+        replace(file, text=None) if file.use in ("named", "earlier") else file
+        for file in files_for(earlier_calls, plan)
+    ]
