@@ -19,6 +19,10 @@ from context_compaction.tokens.vocabulary import (
     load_o200k,
     read_ranks,
 )
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.plain_tiktoken import plain_o200k
 
 SHIPPED = Path(str(files("context_compaction.tokens.vocabulary"))) / "o200k_base.tiktoken.gz"
 UPSTREAM_URL = "https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
@@ -78,6 +82,26 @@ def test_ranks_run_from_zero_without_a_gap() -> None:
 )
 def test_known_texts_have_their_published_tokens(text: str, tokens: list[int]) -> None:
     assert load_o200k().encode(text, allowed_special="all") == tokens
+
+
+# What its alternatives begin, end, and look ahead with, often side by side.
+SPLIT_BY = st.sampled_from([
+    " ", "  ", "\t", "\n", "\r\n", "\u00a0", "\u2003", "\u3000", "\x85", "\x0b", "\x1c",
+    "a", "Ab", "HTTP", "ǅ", "ʰ", "字", "\u0301", "1", "2345", "²", "'s", "'LL", "'", "(", "//", "_",
+])  # fmt: skip
+
+
+@given(st.lists(SPLIT_BY | st.characters(), max_size=60).map("".join))
+def test_any_text_has_the_tokens_of_tiktoken_s_own_pattern(text: str) -> None:
+    theirs = plain_o200k().encode(text, disallowed_special=())
+
+    assert load_o200k().encode(text, disallowed_special=()) == theirs
+
+
+def test_a_session_has_the_tokens_of_tiktoken_s_own_pattern() -> None:
+    text = (Path(__file__).parents[3] / "examples" / "pi-session.jsonl").read_text("utf-8")
+
+    assert load_o200k().encode(text) == plain_o200k().encode(text)
 
 
 def test_the_encoding_is_built_once() -> None:
