@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import anyio
 import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.policies import POLICIES
@@ -70,20 +71,29 @@ def _holds(message: Json, text: str) -> bool:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("format", FORMATS)
-@given(data=st.data(), mode=MODES, share=SHARES, policy=st.sampled_from(sorted(POLICIES)))
+@given(
+    data=st.data(),
+    mode=MODES,
+    share=SHARES,
+    policy=st.sampled_from(sorted(POLICIES)),
+    pinned=st.lists(st.text(min_size=1, max_size=40).filter(str.strip), max_size=2),
+)
 @POLICY_EXAMPLES
-async def test_a_conversation_with_pins_keeps_every_promise(
-    format: str, data: st.DataObject, mode: Mode, share: float, policy: str
+def test_a_conversation_with_pins_keeps_every_promise(
+    format: str, data: st.DataObject, mode: Mode, share: float, policy: str, pinned: list[str]
 ) -> None:
+    # Drawn outside of the event loop: a draw that ends an example would leave its tasks behind.
     payload = data.draw(conversations(format))
-    texts = st.lists(st.text(min_size=1, max_size=40).filter(str.strip), max_size=2)
-    given_texts = tuple(data.draw(texts))
-    async with temporary_archive() as archive:
-        counted = await compact(
-            payload, CompactRequest(mode="record", format=format), archive=archive
-        )
-        target = max(1, int(counted.tokens.before * share))
-        request = CompactRequest(
-            mode=mode, format=format, target_tokens=target, policy=policy, pinned=given_texts
-        )
-        await check_promises(payload, request, archive)
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            counted = await compact(
+                payload, CompactRequest(mode="record", format=format), archive=archive
+            )
+            target = max(1, int(counted.tokens.before * share))
+            request = CompactRequest(
+                mode=mode, format=format, target_tokens=target, policy=policy, pinned=tuple(pinned)
+            )
+            await check_promises(payload, request, archive)
+
+    anyio.run(run)
