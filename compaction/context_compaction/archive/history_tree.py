@@ -437,6 +437,16 @@ class HistoryTree:
                 seqs.append(node.seq)
         return seqs
 
+    def newest(self) -> tuple[str, int]:
+        """The history that the newest message or run ends, and the number of that record.
+
+        `ROOT` and -1 where there is none.
+        """
+        ends = [(node.number, name) for name, node in self.nodes.items() if is_message(node)]
+        ends += [(run.number, name) for name, run in self.runs.items()]
+        number, name = max(ends, default=(NO_SEQ, ROOT))
+        return name, number
+
     def ends(self) -> list[str]:
         """The histories that end with a message or a run, by their records, the newest first."""
         numbers = {n: node.number for n, node in self.nodes.items() if is_message(node)}

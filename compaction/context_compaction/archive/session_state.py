@@ -12,6 +12,7 @@ from math import inf
 from sys import intern
 from typing import TypeVar
 
+from context_compaction.archive import NO_SEQ
 from context_compaction.archive.history_tree import (
     HistoryTree,
     MessageNode,
@@ -78,7 +79,7 @@ class TranscriptState:
         context_records: Records of stored contexts, by record number.
         newest_context: The last stored context.
         contexts: The newest stored context of each history.
-        context_ends: The histories that stored contexts are themselves.
+        context_ends: The stored contexts by the histories that they are themselves.
         parent_session_id: The session that this one was started from.
         is_retained: Whether retention must leave it.
         next_seq: Number of the next message.
@@ -103,7 +104,7 @@ class TranscriptState:
     _newest: str = ROOT  # the history that the message learnt last ends
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
-    context_ends: set[str] = field(default_factory=set[str])
+    context_ends: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
     is_retained: bool = False
     retained_at: int = -1  # number of the newest record that says so
     next_seq: int = 0
@@ -192,7 +193,7 @@ class TranscriptState:
         self.context_records[number] = record
         if self.newest_context is None or self.newest_context.number < number:
             self.newest_context = stored
-        self.context_ends.add(end)
+        self.context_ends[end] = stored
         for name in stored.histories:
             if name not in self.contexts or self.contexts[name].number < number:
                 self.contexts[name] = stored
@@ -238,15 +239,10 @@ class TranscriptState:
                 break
         return False
 
-    def newest_history(self, *starts: str) -> list[int]:
-        """Numbers of the messages after the histories `starts`, along their newest branch.
-
-        Raises what `newest_nodes` raises.
-        """
-        return [node.seq for node in self.newest_nodes(*starts)]
-
     def newest_nodes(self, *starts: str) -> list[Node]:
-        """The same as nodes: what a compaction wrote, and a host repeats, has no number.
+        """The messages after the histories `starts`, along their newest branch.
+
+        What a compaction wrote, and a host repeats, has no number.
 
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
@@ -264,14 +260,41 @@ class TranscriptState:
                 path.append(node)
         return path[::-1]
 
-    def context_places(self, stored: StoredContext) -> list[tuple[str, int]]:
-        """Of a stored context, and what followed it, each message's content hash and number.
+    def current_places(self) -> list[tuple[str, int]]:
+        """Of what the session goes on from, each message's content hash and number.
 
         Raises what `newest_nodes` raises.
         """
+        stored = self._current_context()
+        if stored is None:
+            return self._places(self.newest_nodes())
         made = [(str(content), int(seq)) for content, seq, *_ in stored.record.head["entries"]]
-        since = self.newest_nodes(stored.end, *stored.histories)
-        return made + [(node.content, node.seq) for node in since]
+        return made + self._places(self.newest_nodes(stored.end, *stored.histories))
+
+    def _places(self, nodes: Sequence[Node]) -> list[tuple[str, int]]:
+        """The content hash and the number of each; a number stands for the message as it came."""
+        places: list[tuple[str, int]] = []
+        for node in nodes:
+            said = self.messages.get(node.seq)
+            is_ours = said is not None and said.content != node.content
+            places.append((node.content, NO_SEQ if is_ours else node.seq))
+        return places
+
+    def _current_context(self) -> StoredContext | None:
+        """The stored context that the session goes on from; None where that is a plain list.
+
+        It is the newest, but where a list came later that does not go on from it: a host went back
+        to before that compaction, or began anew under the same name.
+        """
+        newest = self.newest_context
+        if newest is None:
+            return None
+        last, number = self.tree.newest()
+        if number < newest.number:
+            return newest
+        names = (n for n in self.tree.names(last) if n in self.context_ends or n in self.contexts)
+        name = next(names, None)
+        return None if name is None else self.context_ends.get(name) or self.contexts[name]
 
     def history(self, head: str) -> list[int]:
         """Numbers of the messages of history `head`, oldest first; see `Archive.history`.

@@ -335,10 +335,7 @@ class TranscriptStore(Generic[S]):
         """See `Archive.context`."""
         state = self._existing(session_id)
         format = _format_of(state)
-        stored = state.newest_context
-        if stored is None:
-            return format, self._raws(state, part_of(state.newest_history(), after, limit))
-        places = [*part_of(state.context_places(stored), after, limit)]
+        places = [*part_of(state.current_places(), after, limit)]
         made = self._own_words(state, {content for content, seq in places if seq == NO_SEQ})
         originals = iter(self._raws(state, [seq for _, seq in places if seq != NO_SEQ]))
         return format, [made[name] if seq == NO_SEQ else next(originals) for name, seq in places]
@@ -346,11 +343,7 @@ class TranscriptStore(Generic[S]):
     def context_name(self, session_id: str) -> str:
         """See `Archive.context_name`."""
         state = self._existing(session_id)
-        stored = state.newest_context
-        if stored is None:
-            contents = [node.content for node in state.newest_nodes()]
-        else:
-            contents = [content for content, _ in state.context_places(stored)]
+        contents = [content for content, _ in state.current_places()]
         return (ROOT, *chain_hashes(contents))[-1]
 
     def _own_words(self, state: S, contents: Collection[str]) -> dict[str, JsonObject]:
