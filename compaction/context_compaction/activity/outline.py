@@ -11,6 +11,7 @@ from functools import lru_cache
 from posixpath import splitext
 
 _ROW_CHARS = 160
+_LINE_CHARS = 4 * _ROW_CHARS  # a longer line defines nothing
 _VALUE_CHARS = 60
 _PROSE = frozenset({".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc", ""})
 _MODIFIERS = (
@@ -101,6 +102,19 @@ def functions(text: str, path: str) -> list[tuple[str, int, int]]:
             stop -= 1
         found.append((head[-1], start, stop))
     return found
+
+
+def may_define(text: str, name: str) -> bool:
+    """Whether a line of `text` may define `name`, which is told far sooner than what all define."""
+    at = text.find(name)
+    while at >= 0:
+        start = text.rfind("\n", 0, at) + 1
+        if not _NAME_ENDS.search(text, start, at):
+            line = text[start : start + _LINE_CHARS].partition("\n")[0]
+            if line.lstrip().startswith(name) or _is_definition(line):
+                return True
+        at = text.find(name, at + len(name))
+    return False
 
 
 def part_around(text: str, path: str, first: int, last: int) -> tuple[int, int]:
@@ -201,7 +215,7 @@ def _by_lines(text: str) -> list[tuple[int, str]]:
     return [
         (number, line.rstrip().rstrip("{").rstrip())
         for number, line in enumerate(text.split("\n"), 1)
-        if len(line) <= 4 * _ROW_CHARS and _is_definition(line)
+        if len(line) <= _LINE_CHARS and _is_definition(line)
     ]
 
 

@@ -14,6 +14,7 @@ from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import (
     functions,
     is_test,
+    may_define,
     names_of_code,
     part_around,
     without_documentation,
@@ -203,10 +204,10 @@ def _named_in(
     left = {*next_names, *other_names}
     for file in sorted(files, key=lambda file: -file.used_at):
         text = file.text or ""
-        # To find the functions of a file takes far longer than to see that none is named.
-        defined = functions(text, file.path) if any(name in text for name in left) else []
+        if not any(may_define(text, name) for name in left):
+            continue
         rows = text.split("\n")
-        found = [part for part in defined if part[0] in left]
+        found = [part for part in functions(text, file.path) if part[0] in left]
         left -= {name for name, _, _ in found}
         named[file.path] = [
             (start, stop)
@@ -219,10 +220,11 @@ def _named_in(
 
 def _places(said: str, file: ReplayedFile) -> list[tuple[int, int]]:
     """First and last line of what lies at the lines of `file` that `said` names ("a.py:12")."""
-    if file.text is None:
+    name = posixpath.basename(file.path)
+    if file.text is None or name not in said:
         return []
-    name = re.escape(posixpath.basename(file.path))
-    lines = {int(line) for line in re.findall(rf'\b{name}(?:", line |[:(])(\d{{1,6}})\b', said)}
+    place = rf'\b{re.escape(name)}(?:", line |[:(])(\d{{1,6}})\b'
+    lines = {int(line) for line in re.findall(place, said)}
     last = file.text.count("\n") + 1
     return [part_around(file.text, file.path, at, at) for at in sorted(lines) if at <= last]
 
@@ -256,6 +258,8 @@ def _names(said: str, path: str) -> bool:
     """Whether `said` names the file at `path`."""
     name = posixpath.basename(path)
     stem = posixpath.splitext(name)[0]
+    if stem not in said:
+        return False
     if "." in name.strip(".") and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said):
         return True
     is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)

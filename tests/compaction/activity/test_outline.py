@@ -1,6 +1,6 @@
 """What a file defines, line by line."""
 
-from context_compaction.activity.outline import outline
+from context_compaction.activity.outline import functions, may_define, outline
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,3 +65,26 @@ def test_every_line_names_a_line_of_the_text(text: str, path: str) -> None:
     for row in outline(text, path).splitlines():
         number, _, _ = row.partition(": ")
         assert 1 <= int(number) <= text.count("\n") + 1
+
+
+_LINES = (
+    "def {0}(a, b):", "    async def {0} (self) -> int:", "class {0}({1}):", "{0} = frozenset({1})",
+    "    {0}: Final = {1}(2)", "export const {0} = (x) => x;", "  private {0}(path: string) {{",
+    "func (r *{1}) {0}(n int) {{", "func {0}(n int) {{", "  public static int {0}(int n) {{",
+    "    return {0}({1})", "    {1}.{0}()", "    {0}({1})", "@{0}({1})", "# {0}: {1}", "    pass",
+)  # fmt: skip
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from(_LINES), *[st.sampled_from(["get", "get_all", "Raise"])] * 2),
+        max_size=8,
+    ),
+    path=st.sampled_from(["a.py", "a.ts", "a.go"]),
+)
+def test_whatever_a_text_defines_is_told_as_perhaps_defined(
+    rows: list[tuple[str, str, str]], path: str
+) -> None:
+    text = "\n".join(line.format(*names) for line, *names in rows)
+    for name, _, _ in functions(text, path):
+        assert may_define(text, name)
