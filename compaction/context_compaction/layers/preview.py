@@ -41,6 +41,11 @@ _NAME_WEIGHT = 3.0
 _TITLES = re.compile(r"(?:\S+: )?\d+ records: ")
 _WORD = re.compile(r"[^\W_](?:[\w./-]*\w)?")
 
+# What each match of `ERROR` or `_EXIT` contains.
+_ERROR_WORDS = (
+    *("error", "fail", "fatal", "exception", "traceback", "panic", "assert", "denied"),
+    *("not found", "exit", "return"),
+)
 _EXIT = re.compile(r"\b(exit(ed)?( with)?( code| status)?|return ?code)\b\D{0,4}\d+", re.IGNORECASE)
 _OUTLINE = re.compile(
     r"^\s*(export |public |private |protected |static |async |abstract |default )*"
@@ -170,10 +175,13 @@ def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool)
 
 def _with_passages(pieces: Sequence[_Piece], passages: Iterable[str]) -> Iterator[int]:
     """The pieces that the `passages` stand in, whatever white space is between their words."""
+    passages = [*filter(None, passages)]
+    if not passages:
+        return
     told = [(at, flat) for at, piece in enumerate(pieces) if (flat := " ".join(piece.text.split()))]
     starts = list(accumulate((len(flat) + 1 for _, flat in told), initial=0))
     whole = " ".join(flat for _, flat in told)
-    for passage in filter(None, passages):
+    for passage in passages:
         start = whole.find(passage)
         if start >= 0:
             first = bisect_right(starts, start) - 1
@@ -213,12 +221,27 @@ def _that_matter(pieces: Sequence[_Piece]) -> list[int]:
         return [at for at, piece in enumerate(pieces) if piece.line < 0]
     head = [piece.text for piece in pieces[:_KIND_LINES]]
     stamped = sum(1 for line in head if _TIMESTAMP.match(line))
-    errors = [at for at, p in enumerate(pieces) if ERROR.search(p.text) or _EXIT.search(p.text)]
+    may_tell = ((at, pieces[at].text) for at in _with_any(pieces, _ERROR_WORDS))
+    errors = [at for at, text in may_tell if ERROR.search(text) or _EXIT.search(text)]
     if stamped >= max(5, len(head) // 3) or 0 < len(errors) <= len(pieces) // 4:
         distinct = {pieces[at].text: at for at in reversed(errors)}
         return sorted(distinct.values())
     outline = [at for at, piece in enumerate(pieces) if _OUTLINE.match(piece.text)]
     return outline if len(outline) > 2 else []
+
+
+def _with_any(pieces: Sequence[_Piece], words: Sequence[str]) -> list[int]:
+    """The pieces with one of `words`: a text is searched for a word far sooner than its lines."""
+    rows = [piece.text.lower() for piece in pieces]
+    whole, starts = "\n".join(rows), list(accumulate((len(row) + 1 for row in rows), initial=0))
+    found: set[int] = set()
+    for word in words:
+        start = whole.find(word)
+        while start >= 0:
+            at = bisect_right(starts, start) - 1
+            found.add(at)
+            start = whole.find(word, starts[at + 1])
+    return sorted(found)
 
 
 def _diff_stat(text: str) -> Iterator[str]:

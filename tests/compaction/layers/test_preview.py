@@ -2,6 +2,7 @@
 
 import json
 
+from context_compaction.activity.error_line import ERROR
 from context_compaction.layers.preview import Measure, extract, preview, words_sought
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,17 @@ def test_more_room_never_keeps_less(
     for line in lines_of(less):
         start = line.removesuffix(" …")
         assert any(told.startswith(start) for told in shown)
+
+
+@given(
+    said=st.from_regex(ERROR, fullmatch=True, alphabet=st.characters(codec="ascii"))
+    | st.from_regex(r"[Ee]x[Ii]ted with code [1-9]|return ?code: 1|EXIT 3", fullmatch=True),
+    at=st.integers(500, 1_500),
+)
+def test_a_line_that_names_an_error_is_shown_wherever_it_stands(said: str, at: int) -> None:
+    rows = [f"entry {n}: nothing of note was seen here" for n in range(2_000)]
+    rows[at] = f"entry {at}: {said}"
+    assert rows[at] in preview("\n".join(rows)).split("\n")
 
 
 def test_what_a_request_names_is_shown_before_what_stands_beside_it() -> None:
