@@ -260,6 +260,7 @@ class Plan:
         bare: The list with nothing written in it yet, and no file put back.
         summary_tokens: The most that the summary may count; 0 where there is no history to replace.
         checkpoint_tokens: The same for the checkpoint inside the running turn.
+        begun: The list after those of the clearing layers that do not depend on the limit.
     """
 
     edited: EditedMessages
@@ -272,6 +273,7 @@ class Plan:
     bare: Messages = ()
     summary_tokens: int = 0
     checkpoint_tokens: int = 0
+    begun: EditedMessages | None = None
 
     @property
     def replaced(self) -> Messages:

@@ -34,14 +34,17 @@ def _persist(messages: Messages, context: LayerContext) -> Step:
     )
 
 
-def _dedupe(messages: Messages, context: LayerContext) -> Step:
+def _is_limited(context: LayerContext) -> bool:
     # What is worthless goes, but where the caller named what is to be filled.
-    limited = context.is_filled and not context.clears_all
+    return context.is_filled and not context.clears_all
+
+
+def _dedupe(messages: Messages, context: LayerContext) -> Step:
     return dedupe(
         messages,
         count=context.count,
         settings=context.settings,
-        limit_tokens=context.limit_tokens if limited else 0,
+        limit_tokens=context.limit_tokens if _is_limited(context) else 0,
     )
 
 
@@ -109,9 +112,9 @@ def _restore(messages: Messages, context: LayerContext) -> Step:
 LAYERS: Mapping[str, Layer] = MappingProxyType({
     "unchanged": Layer(_unchanged),
     "persist": Layer(_persist, acts_below_trigger=True),
-    "dedupe": Layer(_dedupe),
+    "dedupe": Layer(_dedupe, weighs=_is_limited),
     "snip": Layer(_snip),
-    "microcompact": Layer(_microcompact),
+    "microcompact": Layer(_microcompact, weighs=lambda context: not context.clears_all),
     "collapse": Layer(_collapse, stage="fold"),
     "summarize": Layer(_summarize, stage="replace"),
     "restore": Layer(_restore, stage="restore"),

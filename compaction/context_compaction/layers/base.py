@@ -93,11 +93,13 @@ class Layer:
             in place, reads no clock and does no I/O.
         stage: When it runs; a policy's order counts within a stage.
         acts_below_trigger: Whether it runs where nothing has to be made smaller.
+        weighs: Whether its result depends on the limit.
     """
 
     apply: Callable[[Messages, LayerContext], Step]
     stage: Stage = "clear"
     acts_below_trigger: bool = False
+    weighs: Callable[[LayerContext], bool] = lambda _: False
 
     @property
     def replaces_history(self) -> bool:

@@ -6,6 +6,7 @@ second compaction therefore cannot make smaller.
 """
 
 from dataclasses import replace
+from itertools import dropwhile, takewhile
 
 from context_compaction.context import CompactionContext, EditedMessages, EffortLevel
 from context_compaction.layers.base import Layer, LayerContext
@@ -167,11 +168,21 @@ def summary_reserve_tokens(level: EffortLevel, limit_tokens: int) -> int:
     return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
 
 
-def clear(
-    edited: EditedMessages, policy: Policy, context: LayerContext, *, limit_bytes: int
+def clear_regardless(
+    edited: EditedMessages, policy: Policy, context: LayerContext
 ) -> EditedMessages:
-    """The layers that replace no history, in the policy's order; what is pinned stays whole."""
-    for name, layer in policy.at_stage("clear"):
+    """The first of the layers that replace no history: all before one that weighs the limit."""
+    for name, layer in takewhile(lambda of: not of[1].weighs(context), policy.at_stage("clear")):
+        edited = _cleared_by(layer, name, edited, context)
+    return edited
+
+
+def clear(
+    begun: EditedMessages, policy: Policy, context: LayerContext, *, limit_bytes: int
+) -> EditedMessages:
+    """The rest of them, in the policy's order; what is pinned stays whole."""
+    edited = begun
+    for name, layer in dropwhile(lambda of: not of[1].weighs(context), policy.at_stage("clear")):
         edited = _cleared_by(layer, name, edited, context)
     offloaded = offload_media(edited.messages, count=context.count, limit_bytes=limit_bytes)
     return edited.then("offload", offloaded, context.count)

@@ -9,6 +9,7 @@ summary's text, so that a slow summarizer is asked once at most; `assemble` puts
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from context_compaction.context import (
     CompactionContext,
@@ -30,6 +31,7 @@ from context_compaction.pipeline.effort import (
     auto_levels,
     clear,
     clear_below_trigger,
+    clear_regardless,
     cut,
     first_level,
     full_levels,
@@ -153,9 +155,16 @@ def _below_trigger(context: CompactionContext, level: EffortLevel, *, is_idle: b
     return Plan(edited, level)
 
 
-def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
-    """The list after the clearing layers alone."""
-    edited = _cleared(context, level, context.limits.tokens)
+def plan_by_clearing(
+    context: CompactionContext, level: EffortLevel, begun: EditedMessages | None = None
+) -> Plan:
+    """The list after the clearing layers alone; `begun` by a plan of another limit."""
+    layer_context = layer_context_of(context, level)
+    if begun is None:
+        start = EditedMessages(context.messages)
+        begun = clear_regardless(start, context.policy, layer_context)
+    cleared = partial(clear, begun, context.policy, limit_bytes=context.limits.bytes)
+    edited = cleared(layer_context)
     for _ in range(_MORE_CLEARINGS if context.request_count.anchor_tokens else 0):
         # Beside a provider's count a placeholder weighs more than the text that went for it.
         missing_tokens = -context.room_tokens(edited.messages)
@@ -164,23 +173,14 @@ def plan_by_clearing(context: CompactionContext, level: EffortLevel) -> Plan:
         more_tokens = math.ceil(
             missing_tokens * context.count.margin**2 / context.request_count.scale
         )
-        edited = _cleared(context, level, context.count.messages(edited.messages) - more_tokens)
+        limit_tokens = context.count.messages(edited.messages) - more_tokens
+        edited = cleared(replace(layer_context, limit_tokens=limit_tokens))
     if level.request_fraction:
         most_tokens = int(context.limits.tokens * level.request_fraction)
         step = shorten_request(edited.messages, count=context.count, max_tokens=most_tokens)
         step = restore_pinned(edited.messages, step, context.pins.marked)
         edited = edited.then(REQUEST_LAYER, step, context.count)
-    return Plan(edited, level)
-
-
-def _cleared(context: CompactionContext, level: EffortLevel, limit_tokens: int) -> EditedMessages:
-    layer_context = replace(layer_context_of(context, level), limit_tokens=limit_tokens)
-    return clear(
-        EditedMessages(context.messages),
-        context.policy,
-        layer_context,
-        limit_bytes=context.limits.bytes,
-    )
+    return Plan(edited, level, begun=begun)
 
 
 def _plan_that_fits(
@@ -257,7 +257,7 @@ def cut_at(context: CompactionContext, cleared: Plan, where: CutPoint) -> Plan:
     """`cleared` with all that its cut at `where` decides but the length of what is written."""
     source = cleared.edited.messages
     history, prefix = history_of(source, where), turn_prefix_of(source, where)
-    plan = Plan(cleared.edited, cleared.level, where, history, prefix)
+    plan = Plan(cleared.edited, cleared.level, where, history, prefix, begun=cleared.begun)
     bound_tokens = _bound_tokens(context, plan)
     plan = replace(plan, bound_tokens=bound_tokens, pins=_pins_of(context, plan, bound_tokens))
     return replace(plan, bare=assemble(context, plan).messages)
@@ -341,7 +341,7 @@ def less_cleared_by(context: CompactionContext, plan: Plan, more_tokens: int) ->
     # Oldest first: what is cut off is cleared before anything that stays is.
     grown_tokens = context.count.messages(plan.edited.messages) + more_tokens
     grown = replace(context, limits=replace(context.limits, tokens=grown_tokens))
-    fuller = plan_by_clearing(grown, replace(plan.level, needs_minimum=False))
+    fuller = plan_by_clearing(grown, replace(plan.level, needs_minimum=False), plan.begun)
     return with_room(context, cut_at(context, fuller, plan.cut), plan.text_tokens)
 
 
