@@ -32,7 +32,7 @@ _METHOD = re.compile(
 _FIELD = re.compile(rf"^\s+(?:{_MODIFIERS})*[\w$#]+\??:\s*[^=(){{}},]+;\s*$")
 _NO_METHOD = re.compile(
     r"^\s*(?:if|for|while|switch|return|await|catch|else|elif|do|try|throw|new|case|super|this|yield"
-    r"|assert|print|with|using|lock|when|match)\b"
+    r"|assert|print|raise|with|using|lock|when|match)\b"
 )
 _TEST = re.compile(
     r"(?:^|/)(?:__)?tests?(?:__)?/|(?:^|/)(?:tests?[_.-][^/]*|[^/]*[_.-]tests?\.[^/]+)\Z", re.I
