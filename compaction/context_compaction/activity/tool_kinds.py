@@ -49,6 +49,7 @@ _STEERING_WORDS = _QUESTION_WORDS | {"skill", "todo", "todos", "plan", "approval
 # Our own tools that give what left the context back, as every host's name for them ends.
 _RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
 _SEGMENT = re.compile(r"__|[.:/]")
+_PATCH_START = "*** Begin Patch\n"
 _PATCH_PATH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 
 
@@ -95,7 +96,7 @@ def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> To
 
 def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
     arguments = arguments_by_name(call.arguments)
-    path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments, arguments)
+    path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments)
     command = _command(call.arguments, arguments)
     kind = _kind(call.name, arguments, path, extra_kinds or {})
     if kind != "execute":
@@ -183,10 +184,9 @@ def _command(given: Any, arguments: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _patched_path(given: Any, arguments: Mapping[str, Any]) -> str | None:
-    """The first file that a patch in Codex's format names."""
-    text = given if isinstance(given, str) else arguments.get("input")
-    if not isinstance(text, str) or "*** " not in text:
-        return None
-    found = _PATCH_PATH.search(text)
+def _patched_path(given: Any) -> str | None:
+    """The first file that a patch in Codex's format names, whatever the argument is called."""
+    texts = [given] if isinstance(given, str) else arguments_by_name(given).values()
+    patches = (text for text in texts if isinstance(text, str) and text.startswith(_PATCH_START))
+    found = _PATCH_PATH.search(next(patches, ""))
     return found.group(1).strip() if found else None

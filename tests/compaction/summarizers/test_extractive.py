@@ -11,8 +11,7 @@ from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
-from context_compaction.summarizers.extractive.fit import telling_of
-from context_compaction.summarizers.extractive.work_log import plain
+from context_compaction.summarizers.extractive.said import pieces_of, telling_of
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
@@ -530,12 +529,12 @@ SENTENCES = st.lists(
 
 
 @given(sentences=SENTENCES, chars=st.integers(20, 400))
-def test_of_a_long_statement_whole_sentences_are_told_and_those_with_values_first(
+def test_of_a_long_statement_whole_sentences_are_told_and_its_first_before_others(
     sentences: list[str], chars: int
 ) -> None:
     text = " ".join(sentences)
-    told = telling_of(text, chars)
-    if len(text) <= chars:
+    told = telling_of(pieces_of(text), chars)
+    if len(text) < chars:
         assert told == text
         return
     assert len(told) <= chars + 3 * len(sentences)
@@ -545,14 +544,17 @@ def test_of_a_long_statement_whole_sentences_are_told_and_those_with_values_firs
         assert found
         assert not before or before[-1] in ".!:? "
         assert part[-1] in ".!:?"
+    if sentences[0][-1] in ".!" and 16 < len(sentences[0]) < chars - 4:
+        assert told.startswith(sentences[0])
 
 
 def test_rows_of_a_table_come_with_their_head() -> None:
     rows = "\n".join(f"| page{n} | {n * 7} |" for n in range(60))
     said = f"The build is green.\n\n| Page | Words |\n|------|------:|\n{rows}"
-    told = telling_of(plain(said), 160)
-    assert "| Page | Words | | page0 | 0 |" in told
+    told = telling_of(pieces_of(said), 3_000)
+    assert "\n| Page | Words |\n| page0 | 0 |\n" in told
     assert "---" not in told
+    assert telling_of(pieces_of(said), 160) == "The build is green."
 
 
 def test_quoted_stars_stay_and_markup_goes() -> None:
@@ -678,11 +680,83 @@ def test_what_a_script_in_a_command_holds_is_no_effect_of_it(body: list[str]) ->
     assert "do not repeat" not in text
 
 
-def test_code_that_the_agent_only_shows_is_no_outcome() -> None:
-    shown = "Here it is:\n\n```python\nreturn fib(n - 1) + fib(n - 2)\n```\n\nIt takes 2 calls."
-    text = written([user("Show me."), assistant(shown), user("Go on."), assistant("Gladly.")], 900)
-    assert "fib(n" not in text
-    assert "It takes 2 calls." in text
+LAYOUT = "results/<experiment>/<time>/\n  case-1/\n    trace.jsonl"
+
+
+@given(
+    st.sampled_from([f"```text\n{LAYOUT}\n```", f"```\n{LAYOUT}\n```"]),
+    st.integers(1, 6),
+)
+def test_a_layout_comes_with_the_answer_that_it_stands_in(block: str, later_turns: int) -> None:
+    said = f"Cases stay together. The layout is:\n\n{block}\n\nIt takes 2 folders."
+    talk = [user("How do we lay it out?"), assistant(said)]
+    for number in range(later_turns):
+        talk += [user(f"Go on with {number}."), assistant(f"Part {number} is written.")]
+    rows = [line.strip() for line in written(talk, 900).splitlines()]
+    at = next(at for at, row in enumerate(rows) if row.endswith("The layout is:"))
+    assert rows[at + 1 : at + 4] == [row.strip() for row in LAYOUT.splitlines()]
+    assert rows[at + 4] == "It takes 2 folders."
+
+
+def test_a_report_on_files_that_were_changed_since_says_so() -> None:
+    edits = [
+        message
+        for name in ("parser.py", "lexer.py")
+        for message in answered(name, "Write", "ok", file_path=f"src/{name}", content="x = 1")
+    ]
+    report = "There is no test: `parser.py` drops 3 rows and `lexer.py` drops 2."
+    talk = [user("Review it."), assistant(report), user("Mend it."), *edits, assistant("Mended 2.")]
+    text = written([*talk, user("Go on."), assistant("I go on with 3.")], 900)
+    assert f"agent (before [2] changed parser.py, lexer.py): {report}" in text
+
+
+def test_a_push_that_git_refused_is_not_told_as_done() -> None:
+    push = "git push -u origin fix 2>&1 | tail -3"
+    talk = [
+        user("Push it."),
+        *ran("a", push, "fatal: unable to find remote helper for 'entire'"),
+        *ran("b", f"PATH=$PATH:/opt/entire {push}", "branch 'fix' set up to track 'origin/fix'."),
+        *ran("c", push, "Everything up-to-date"),
+        assistant("It is pushed to 1 remote."),
+    ]
+    text = written([*talk, user("Go on."), assistant("I go on with 2.")], 900)
+    assert "done, do not repeat: git push -u origin fix; agent: " in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git add . && git commit -q -F - <<'EOF'\nparser: two rows more\n\nWhy.\nEOF",
+        "git commit -qm \"$(cat <<'EOF'\nparser: two rows more\n\nWhy.\nEOF\n)\"",
+    ],
+)
+def test_a_commit_whose_message_is_given_as_a_text_has_its_subject(command: str) -> None:
+    talk = [user("Commit."), *ran("a", command, ""), assistant("It is committed.")]
+    text = written([*talk, user("Go on."), assistant("I go on.")], 900)
+    assert "commit parser: two rows more" in text
+    assert "Why." not in text
+
+
+@pytest.mark.parametrize("argument", ["patchText", "input", "patch"])
+def test_the_files_of_a_patch_are_told_whatever_its_argument_is_called(argument: str) -> None:
+    patch = (
+        "*** Begin Patch\n*** Add File: docs/plan.md\n+One.\n"
+        "*** Update File: src/a.py\n@@\n-x\n+y\n*** End Patch"
+    )
+    talk = [user("Write it."), *answered("p", "apply_patch", "Success.", **{argument: patch})]
+    text = written([*talk, assistant("Written."), user("Go on."), assistant("I do.")], 900)
+    assert "wrote plan.md; edited a.py" in text
+
+
+def test_what_only_waits_for_something_is_no_work() -> None:
+    talk = [
+        user("Let it run."),
+        *ran("a", "workmux wait worker --timeout 600", "still running"),
+        *answered("b", "write_stdin", "", session_id=4, chars=""),
+        assistant("It is done in 3 minutes."),
+    ]
+    text = written([*talk, user("Go on."), assistant("I go on.")], 900)
+    assert "ran " not in text
 
 
 CLAIM = "`parse()` loses 3 of 14 rows because the buffer is too small."

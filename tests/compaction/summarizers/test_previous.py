@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.messages.model import text_of
-from context_compaction.summarizers.extractive.parse import read_previous, without_titles
+from context_compaction.summarizers.extractive.parse import LOG, read_previous, without_titles
 
 from tests.support.json_types import Json
 from tests.support.promises import archive_without_originals, temporary_archive
@@ -102,7 +102,7 @@ async def test_a_rule_that_stood_in_the_summary_before_gives_way_to_a_correction
 def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None:
     text = "\n".join([
         "## Goal and latest request", "Mend it.", RECORD, "## The user, word for word",
-        "[3] Mend the parser.", "- And the lexer.", "## Work log, by turn", "[3] edited a.py",
+        "[3] Mend the parser.", "- And the lexer.", f"## {LOG}", "[3] edited a.py",
         "  agent: I read b.py", "[9] ran make", "## Files, commands and what they say",
         "a.py (changed)", "## Where it stands", "agent, last [12]: Done.", "plan: [open] the lexer",
     ])  # fmt: skip
@@ -113,7 +113,7 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
         "And the lexer.",
     ]
     assert found.numbers == (3, None)
-    assert found.entries["Work log, by turn"] == (
+    assert found.entries[LOG] == (
         ("[3] edited a.py", ("  agent: I read b.py",)),
         ("[9] ran make", ()),
     )

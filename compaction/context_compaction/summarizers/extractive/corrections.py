@@ -7,7 +7,7 @@ wrong costs more trust than one that is missing.
 import re
 from collections.abc import Mapping, Sequence
 
-from context_compaction.summarizers.extractive.fit import named_in
+from context_compaction.summarizers.extractive.said import named_in
 from context_compaction.summarizers.extractive.turns import Turn
 
 # How agents take back what they have said; other words are no sure sign.

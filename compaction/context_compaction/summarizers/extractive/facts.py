@@ -14,7 +14,8 @@ from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_js
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.messages.model import is_list, is_object
-from context_compaction.summarizers.extractive.fit import Line, ends_of, head_of, versions
+from context_compaction.summarizers.extractive.fit import Line, versions
+from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn, is_bookkeeping
 
 _PATHS_ON_A_LINE = 6

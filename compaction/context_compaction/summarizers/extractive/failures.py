@@ -8,7 +8,6 @@ from context_compaction.summarizers.extractive.turns import Action, Turn
 
 _ERROR_CHARS = 200
 _REFUSAL_CHARS = 600
-_CHANGES = ("edit", "write", "notebook")
 _MOST_CHANGED = 4
 _TIMEOUT = re.compile(r"\Atimeout \S+ ")
 _PROGRAM_WORDS = 2
@@ -61,7 +60,7 @@ class Failure:
 
 
 def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:
-    """The failures, oldest first, each command with all its failures until it passed.
+    """The failures, oldest first, each command and tool with all its failures until it passed.
 
     What passed in a later turn says nothing of its cure.
     """
@@ -69,28 +68,38 @@ def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure
     failing: dict[str, Failure] = {}
     for at, turn in enumerate(turns):
         for action in turn.actions:
-            kind, name = action.use.kind, names.get(action.use.path or "")
+            keys = _keys_of(action)
             if action.is_refused:
                 found.append(Failure(at, action))
-            elif kind == "execute" and action.failed and action.error:
-                key = _program_of(action.key)
-                before = failing.get(key)
+            elif keys and action.failed and action.error:
+                before = failing.get(keys[-1])
                 times, changed = (before.times, before.changed) if before else (0, ())
-                failing[key] = Failure(at, action, times + 1, changed=changed)
-            elif kind == "execute" and action.failed is False:
-                passed = [failing.pop(key, None) for key in map(_program_of, action.keys)]
+                failing[keys[-1]] = Failure(at, action, times + 1, changed=changed)
+            elif keys and action.failed is False:
+                passed = [failing.pop(key, None) for key in keys]
                 found += [
                     replace(one, passed=action.number)
                     for one in passed
                     if one is not None and one.turn == at
                 ]
-            elif kind in _CHANGES and name and not action.failed:
-                for key, failure in failing.items():
-                    kept = tuple(path for path in failure.changed if path != name)
-                    failing[key] = replace(failure, changed=(*kept, name))
-            elif kind == "other" and action.failed and action.error:
-                found.append(Failure(at, action))
+            elif not action.failed:
+                for name in [names[made.path] for made in action.changes if made.path in names]:
+                    for key, failure in failing.items():
+                        kept = tuple(path for path in failure.changed if path != name)
+                        failing[key] = replace(failure, changed=(*kept, name))
     return sorted((*found, *failing.values()), key=lambda failure: failure.turn)
+
+
+def _keys_of(action: Action) -> list[str]:
+    """By what the failure of a call is ended: by a run of one of its programs, by the same tool.
+
+    What a tool should have changed, another call of it does not.
+    """
+    if action.use.kind == "execute":
+        return [*map(_program_of, action.keys)]
+    if action.use.kind == "other":
+        return [action.label if action.effect else action.name]
+    return []
 
 
 def open_failures(

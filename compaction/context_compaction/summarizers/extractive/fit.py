@@ -5,13 +5,12 @@ never keeps less.
 """
 
 import heapq
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from context_compaction.messages import placeholders
+from context_compaction.summarizers.extractive.said import head_of, to_last_space
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 from context_compaction.tokens.counter import MessageCounter
 
@@ -25,15 +24,6 @@ SMALL_TALK_WANT = 1_000.0
 # Below this many tokens titles cost more than they are worth.
 SMALL_TOKENS = 600
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
-
-# Where a sentence or a line ends; a line may begin with a number that has a dot behind it.
-_PIECE_END = re.compile(
-    r"(?<!\A\d\.)(?<!\n\d\.)(?<!\A\d\d\.)(?<!\n\d\d\.)(?<=[.!?。！？])[ \t]+|\n"
-)
-# Code, values, names of files and the like.
-_TELLING = re.compile(r"`[^`]+`|\d[\d.,:%]*|\b\w{1,80}(?:[_/.]\w{1,80})+|\"[^\"]+\"|→")
-_MOST_TELLING = 3
-_LEAST_PIECE_CHARS = 12
 
 Place: TypeAlias = tuple[int, ...]
 
@@ -167,102 +157,26 @@ def shortened(text: str, tokens: int, count: MessageCounter) -> str:
         text, len(text) - len(tail)
     ):
         return ""
-    return f"{_to_last_space(head)} {LEFT_OUT} {_from_first_space(tail)}"
-
-
-def head_of(text: str, chars: int) -> str:
-    """`text`, or its beginning of about `chars` where it is longer, cut where a sentence ends."""
-    if len(text) <= chars:
-        return text
-    cut = max(text.rfind(mark, 0, chars) + 1 for mark in (". ", "! ", "? ", "。", "; ", "\n"))
-    head = text[:cut] if cut > chars // 2 else _to_last_space(text[: chars + 1])[:chars]
-    return f"{head} {LEFT_OUT}"
-
-
-def ends_of(text: str, chars: int) -> str:
-    """`text`, or whole sentences from its beginning and its end, of about `chars`."""
-    if len(text) <= chars:
-        return text
-    head = head_of(text, chars // 2)
-    left = chars - len(head)
-    starts = (found.end() for found in _PIECE_END.finditer(text))
-    start = next((at for at in starts if at >= len(text) - left), len(text) - left)
-    return f"{head} {text[start:].lstrip()}"
-
-
-def telling_of(text: str, chars: int) -> str:
-    """`text`, or those of its sentences that say most in about `chars`, whole, on one line.
-
-    Names, values and code say what came of something; an announcement says nothing. "" where no
-    sentence is short enough.
-    """
-    if len(text) <= chars:
-        return " ".join(text.split())
-    pieces = [piece.strip() for piece in _PIECE_END.split(text)]
-    telling = [_worth(piece, before) for before, piece in pairwise(("", *pieces))]
-    chosen: list[int] = []
-    left = chars
-    for at in sorted(range(len(pieces)), key=lambda at: (-telling[at], at)):
-        if telling[at] >= 0 and len(pieces[at]) < left:
-            chosen.append(at)
-            left -= len(pieces[at]) + 2
-    chosen.sort()
-    told = "".join(
-        f"{pieces[at]}{' … ' if after - at > 1 else ' '}"
-        for at, after in pairwise((*chosen, len(pieces)))
-    )
-    return told.removesuffix(" … ").rstrip()
-
-
-def _worth(piece: str, before: str) -> int:
-    """How much a sentence names; -1 for one that says nothing by itself."""
-    if piece.startswith("|") and not before.startswith("|"):
-        return _MOST_TELLING  # without its head no row of a table says anything
-    names = len(_TELLING.findall(piece))
-    is_empty = piece.endswith("?") or (piece.endswith(":") and not names)
-    return -1 if is_empty or len(piece) < _LEAST_PIECE_CHARS else min(names, _MOST_TELLING)
-
-
-def named_in(text: str) -> frozenset[str]:
-    """The code, values and names of files in `text`, but for single signs."""
-    return frozenset(name for name in _TELLING.findall(text) if len(name.strip("`")) > 1)
-
-
-def is_telling(text: str) -> bool:
-    """Whether `text` names anything: code, a value, a file."""
-    return _TELLING.search(text) is not None
-
-
-def items_of(text: str, chars: int) -> str:
-    """`text`, or as many of its first items as fit in about `chars`, but one."""
-    if len(text) <= chars:
-        return text
-    cut = max(text.rfind(", ", 0, chars), text.rfind("; ", 0, chars))
-    return f"{text[:cut] if cut > 0 else text.partition(', ')[0]} …"
+    return f"{to_last_space(head)} {LEFT_OUT} {_from_first_space(tail)}"
 
 
 def versions(
     place: Place,
     label: str,
-    text: str,
+    text: str | Sequence[str],
     sizes_chars: Sequence[int],
     wants: Sequence[float],
     under: Place | None = None,
     *,
-    shorten: Callable[[str, int], str] = head_of,
+    shorten: Callable[[Any, int], str] = head_of,
 ) -> Iterator[Line]:
-    """A text in versions from short to full."""
+    """A text, or its pieces, in versions from short to full."""
     before = ""
     for chars, want in zip(sizes_chars, wants, strict=True):
         shown = shorten(text, chars)
         if shown and shown != before:
             yield Line(place, want, f"{label}{shown}", under, is_fuller=bool(before))
         before = shown or before
-
-
-def _to_last_space(text: str) -> str:
-    at = text.rfind(" ")
-    return text[:at] if at > len(text) // 2 else text
 
 
 def _from_first_space(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from context_compaction.messages.model import Message, Messages, Text
 
 USER = "The user, word for word"
-LOG = "Work log, by turn"
+LOG = "Work log, by turn, each as it stood then"
 FACTS = "Files, commands and what they say"
 STATE = "Where it stands"
 PREVIOUS = "From the summary before"

@@ -6,20 +6,27 @@ from collections.abc import Iterator, Sequence
 from context_compaction.activity.digest import Digest, plan_of
 from context_compaction.activity.error_line import error_lines
 from context_compaction.summarizers.extractive.failures import Failure
-from context_compaction.summarizers.extractive.fit import Line, ends_of, head_of, versions
+from context_compaction.summarizers.extractive.fit import Line, versions
+from context_compaction.summarizers.extractive.said import ends_of_words, head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn
-from context_compaction.summarizers.extractive.work_log import plain
 
-_LAST_CHARS = (160, 500, 1_200, 3_000, 12_000)
-_LAST_WANTS = (-1.0, -0.06, 0.5, 2.0, 4.0)
+_LAST_CHARS = (160, 500, 1_200, 2_000, 3_000, 5_000, 12_000)
+_LAST_WANTS = (-1.0, -0.06, 0.5, 1.2, 2.0, 3.0, 4.0)
 _MOST_OPEN = 4
 _ERRORS_CHARS = (200, 700, 1_600)
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 
 
+def last_words(turns: Sequence[Turn]) -> tuple[int, list[str]]:
+    """The agent's last words in pieces, with their message's number."""
+    steps = (step for turn in reversed(turns) for step in reversed(turn.steps))
+    return next(((step.number, said) for step in steps if (said := step.pieces)), (-1, list[str]()))
+
+
 def state_lines(
     turns: Sequence[Turn],
+    last_said: tuple[int, Sequence[str]],
     digest: Digest,
     failures: Sequence[Failure],
     earlier_plan: Sequence[str] = (),
@@ -30,29 +37,31 @@ def state_lines(
 
     Args:
         turns: The turns.
+        last_said: The agent's `last_words`.
         digest: Their inventory.
         failures: Those that may still be open.
         earlier_plan: The lines of the plan before.
         is_running: Whether the newest turn is the newest of all.
     """
-    lines = list(_lines(turns, digest, failures, is_running=is_running))
+    lines = list(_lines(turns, last_said, digest, failures, is_running=is_running))
     if not digest.plan:
         lines += [Line((5, at), 0.0, text) for at, text in enumerate(earlier_plan)]
     return lines
 
 
 def _lines(
-    turns: Sequence[Turn], digest: Digest, failures: Sequence[Failure], *, is_running: bool
+    turns: Sequence[Turn],
+    last_said: tuple[int, Sequence[str]],
+    digest: Digest,
+    failures: Sequence[Failure],
+    *,
+    is_running: bool,
 ) -> Iterator[Line]:
-    said = (
-        (step.number, " ".join(plain(step.said).split()))
-        for turn in reversed(turns)
-        for step in turn.steps[::-1]
-    )
-    number, last = next((item for item in said if item[1]), (0, ""))
+    number, last = last_said
     # What has been answered since is not the last word.
-    label = f"agent, {'last' if is_running else 'before the newest request'} [{number}]: "
-    yield from versions((0,), label, last, _LAST_CHARS, _LAST_WANTS, shorten=ends_of)
+    is_last = is_running and bool(turns) and number >= turns[-1].number
+    label = f"agent, {'last' if is_last else 'before the newest request'} [{number}]: "
+    yield from versions((0,), label, last, _LAST_CHARS, _LAST_WANTS, shorten=ends_of_words)
     waits = [action.label for action in _last_actions(turns) if action.failed is None]
     if waits:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")

@@ -6,7 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from context_compaction.summarizers import Tally
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.turns import Turn
-from context_compaction.summarizers.extractive.work_log import VERBS, deed, effect_told, short_names
+from context_compaction.summarizers.extractive.work_log import (
+    VERBS,
+    deeds_of,
+    effect_told,
+    short_names,
+)
 
 # So many names and effects are counted, so much is told.
 _MOST_NAMES = 24
@@ -22,8 +27,7 @@ def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tal
     effects = list(before.effects)
     for turn in turns:
         for action in turn.actions:
-            verb, name = deed(action, names)
-            if verb:
+            for verb, name in deeds_of(action, names):
                 done = deeds.setdefault(verb, Counter())
                 done[name] = done.pop(name, 0) + 1
             if action.effect and action.failed is False:

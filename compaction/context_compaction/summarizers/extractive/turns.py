@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import effects_in, has_effect, is_failed
 from context_compaction.activity.error_line import error_line, error_lines
+from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -21,6 +22,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
+from context_compaction.summarizers.extractive.said import pieces_of
 
 _LABEL_CHARS = 120
 _SHOWN_CHARS = 60
@@ -32,9 +34,11 @@ _PARTS = re.compile(
 )
 # Parts that tell nothing of what it is for, and the texts in it.
 _SCRIPT = re.compile(
-    r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|set |(?:for|while|if) |(?:do|then|else)\Z|done|fi\b"
-    r"|sleep |git add|python3? -\s*\Z"
+    r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|\$[\w:]+ *=|set |(?:for|while|if) |foreach\b|[{}()]"
+    r"|(?:do|then|else)\Z|done|fi\b|sleep |printf |git add|python3? -\s*\Z"
 )
+# Values that a part gives to its program alone.
+_GIVEN_VALUES = re.compile(r"\A(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|(?!\$\()[^\s'\"]*) )+")
 _OF_A_LOOP = re.compile(r"\A(?:do|then) ")
 _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
@@ -43,23 +47,25 @@ _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 _TRAILER = re.compile(r"(?:^agentId: .{0,400}\n)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE)
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
 _GIVEN_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
+HEREDOC = "…"  # what stands for one that is left out
 _COMMAND_CHARS = 8_000
 # Commands that only look; what they find may speak of errors without being one.
 _LOOK = re.compile(
     r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
     r"md5(?:sum)?|git (?:status|diff|log|show|branch|fsck|rev-parse|ls-files|cat-file|reflog|blame"
-    r"|count-objects|worktree list|stash list|config --(?:list|get))|gh \w+ (?:view|list|checks))\b"
+    r"|count-objects|worktree list|stash list|config --(?:list|get))"
+    r"|gh \w+ (?:view|list|checks|watch)|[\w-]+ (?:status|wait|capture))\b"
 )
 # An output that speaks of trouble though no flag and no status does.
 _TROUBLE = re.compile(
     r"^.{0,200}?(?:error TS\d+|\berror\[\w+\]|\bTraceback \(|\bFAILED\b|[✖×] )|"
-    r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|npm ERR)",
+    r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:|npm ERR)",
     re.MULTILINE,
 )
 # One of these stands in it; looking for them first is ten times faster.
 _TROUBLE_SIGNS = (
     "error TS", "error[", "Traceback (", "FAILED", "✖ ", "× ", "Error", "Exception", "error:",
-    "npm ERR",
+    "fatal:", "npm ERR",
 )  # fmt: skip
 # What says no more than that it failed.
 _ONLY_STATUS = re.compile(
@@ -93,6 +99,7 @@ class Action:
         is_refused: Whether the user refused it; then `error` has what the host tells of that.
         call: The call itself.
         keys: These parts without pipes and redirections: the same for each run.
+        changes: What it changes in files where it succeeds.
     """
 
     number: int
@@ -106,6 +113,7 @@ class Action:
     is_refused: bool = False
     call: ToolCall | None = None
     keys: tuple[str, ...] = ()
+    changes: tuple[FileChange, ...] = ()
 
     @property
     def key(self) -> str:
@@ -114,8 +122,8 @@ class Action:
 
     @property
     def is_nameless(self) -> bool:
-        """Whether it is a script from the input: nothing tells what it does."""
-        return self.key.endswith(" -")
+        """Whether it is a script: nothing tells what it does."""
+        return self.key.endswith(" -") or _SCRIPT.match(self.key) is not None
 
     @property
     def shown_key(self) -> str:
@@ -141,6 +149,12 @@ class Step:
     number: int
     said: str
     actions: list[Action] = field(default_factory=list[Action])
+
+    @property
+    def pieces(self) -> list[str]:
+        """What it says, in pieces; without the commands that a host without calls ran."""
+        is_written = any(action.call is None for action in self.actions)
+        return pieces_of(_FENCED.sub("", self.said) if is_written else self.said)
 
 
 @dataclass(slots=True)
@@ -194,11 +208,13 @@ def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]
     """The keys of the commands that `messages` run."""
     uses = (classify(call, kinds) for message in messages for call in tool_calls(message))
     parts = (_told_parts(use.command)[0] for use in uses if use.command)
-    return frozenset(_key_of(part) for told in parts for part in told)
+    return frozenset(bare_command(part) for told in parts for part in told)
 
 
-def _key_of(part: str) -> str:
-    return _one_line(re.split(r"\s*(?:2>|\||>)", part, maxsplit=1)[0].strip())
+def bare_command(part: str) -> str:
+    """A part of a command line on one line, without pipes, redirections and given values."""
+    bare = _GIVEN_VALUES.sub("", part)
+    return _one_line(re.split(r"\s*(?:2>|\||>)", bare, maxsplit=1)[0].strip())
 
 
 def _said_by_agent(message: Message) -> Iterator[str]:
@@ -225,7 +241,7 @@ def _observe(turn: Turn, number: int, text: str) -> None:
     failed = is_trouble(label, text)
     action = Action(
         number, "tool", ToolUse("execute", None, label), label, text, failed,
-        error_line(text) if failed else "", keys=(_key_of(label),),
+        error_line(text) if failed else "", keys=(bare_command(label),),
     )  # fmt: skip
     turn.steps[-1].actions.append(action)
 
@@ -249,7 +265,7 @@ def _action(
     label = _one_line("; ".join(parts))
     action = Action(
         number, call.name, use, label, failed=None, call=call,
-        keys=tuple(map(_key_of, parts)),
+        keys=tuple(map(bare_command, parts)), changes=tuple(changes_of(call, use)),
     )  # fmt: skip
     if result is None or is_stand_in(result):
         return action
@@ -281,7 +297,7 @@ def is_bookkeeping(tool_name: str) -> bool:
 
 def without_heredocs(command: str) -> str:
     """The first 8,000 characters of a command line, without its heredocs."""
-    return _HEREDOC.sub("", _GIVEN_TEXT.sub("…", command[:_COMMAND_CHARS]))
+    return _HEREDOC.sub("", _GIVEN_TEXT.sub(HEREDOC, command[:_COMMAND_CHARS]))
 
 
 def _told_parts(command: str) -> tuple[list[str], bool]:
@@ -291,7 +307,7 @@ def _told_parts(command: str) -> tuple[list[str], bool]:
     """
     bare = without_heredocs(command)
     parts = [_OF_A_LOOP.sub("", part.strip()) for part in _PARTS.findall(bare) if part.strip()]
-    parts = [_GIT_FOLDER.sub("git ", part) for part in parts]
+    parts = [_GIT_FOLDER.sub("git ", _GIVEN_VALUES.sub("", part)) for part in parts]
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts
     told = [_flat(part) for part in parts if not _LOOK.match(part)]
     return told or [*map(_flat, parts[-1:])], 0 < len(told) < len(parts)

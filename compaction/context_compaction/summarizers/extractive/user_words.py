@@ -17,10 +17,9 @@ from context_compaction.summarizers.extractive.fit import (
     SMALL_TALK_WANT,
     Line,
     Place,
-    ends_of,
-    head_of,
     versions,
 )
+from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.typed_text import (

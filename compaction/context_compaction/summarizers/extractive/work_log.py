@@ -7,34 +7,36 @@ agent's own closing statement. Where nothing of a turn stands any more, its deed
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from context_compaction.activity.digest import effects_in
-from context_compaction.activity.file_changes import Inserts, Patches, Replaces, changes_of
+from context_compaction.activity.file_changes import FileChange, Inserts, Patches, Replaces, Writes
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import is_question
+from context_compaction.messages.model import compact_json
 from context_compaction.summarizers.extractive.corrections import marks_of
 from context_compaction.summarizers.extractive.failures import Failure
-from context_compaction.summarizers.extractive.fit import (
-    Line,
-    Place,
+from context_compaction.summarizers.extractive.fit import Line, Place, versions
+from context_compaction.summarizers.extractive.said import (
     is_telling,
     items_of,
+    joined,
     telling_of,
-    versions,
 )
 from context_compaction.summarizers.extractive.turns import (
+    HEREDOC,
     Action,
     Step,
     Turn,
+    bare_command,
     without_heredocs,
 )
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
-_SAID_CHARS = (120, 200, 600, 1_500, 3_000, 12_000)
-_STEP_CHARS = (240, 700, 1_500)
+_SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
+_STEP_CHARS = (240, 700, 1_500, 4_000)
 _ANSWER_CHARS = (240, 1_000)
 _TALK_CHARS = 60  # "You are welcome."
 _FIGURE = re.compile(r"[\d/_`]")
@@ -52,26 +54,48 @@ _ONE_LINE_CHARS = 240
 _MOST_FAILURES = 4
 # How much less what is one turn older is wanted.
 AGE_WANT = 0.2
-_VERB_OF = {"write": "wrote", "edit": "edited", "notebook": "edited", "read": "read"}
+# How much less the details are wanted of what describes files before they were changed.
+_OVERTAKEN_WANT = 3.0
+_LEAST_OVERTAKEN = 2
+_MOST_OVERTAKEN = 3
 VERBS = ("wrote", "edited", "ran", "read")
 _COMMIT = re.compile(
     r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
 )
 _MESSAGE = re.compile(r"\Agit commit\b.{0,40}? -\w*m ?(['\"])(.{1,120}?)(?:\1.*|\Z)")
+_GIVEN_MESSAGE = re.compile(r"\bgit commit\b[^\n]{0,200}<<-?[^\n]{0,80}\n(.{1,120})")
 _COMMIT_LABEL = "commit "
 # Where a log lists commits, each with its subject.
 _LISTED = re.compile(r"^\W{0,8}([0-9a-f]{7,40}) (?:\([^)\n]{1,80}\) )?(\S.{0,118})$", re.MULTILINE)
+_OPTION = re.compile(r'"label":"([^"]{1,120})"')
 _EFFECT_CHARS = 120
-_MARKUP = re.compile(
-    r"(?<![*\w\"'`])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![*\w\"'`])|^\s{0,3}#{1,6} |^```\w*$",
-    re.MULTILINE,
-)
-_FENCE = "```"
-_RULE = re.compile(r"[|:\- ]+")  # below the head of a table
-_SENTENCE_END = re.compile(r"[.!?。！？](?=\s)|\n")
-_OVERTAKEN = " (changed again since)"
+_FILE_NAME = re.compile(r"[\w-]{1,80}(?:\.[\w-]{1,40}){1,4}")
 # Shorter lines stand in every file.
 _LINE_CHARS = 4
+# The parts of an entry, in order.
+_DEEDS, _ON_THE_WAY, _CLOSING = range(3)
+_AGENT = "agent: "
+
+
+@dataclass(slots=True)
+class _Told:
+    """What of a conversation is told already, its turns from the newest to the oldest.
+
+    Attributes:
+        names: For each path its short name; none for files that are not worth a word.
+        files: The files as the calls leave them.
+        marks: By the number of a message of the agent what precedes its words.
+        hashes: The hashes of commits by subject.
+        texts: The commands and statements that are told.
+        changed: By a file's name the number of the turn that changed it next.
+    """
+
+    names: Mapping[str, str]
+    files: Mapping[str, ReplayedFile]
+    marks: Mapping[int, str]
+    hashes: Mapping[str, str]
+    texts: set[str] = field(default_factory=set[str])
+    changed: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def log_lines(
@@ -79,6 +103,7 @@ def log_lines(
     names: Mapping[str, str],
     failures: Sequence[Failure],
     files: Mapping[str, ReplayedFile],
+    last_said: int,
 ) -> list[Line]:
     """The lines of the log, newest turn first; a place is (turn, part, number of the message).
 
@@ -87,41 +112,32 @@ def log_lines(
         names: For each path its short name; none for files that are not worth a word.
         failures: Those that are told with their turns.
         files: The files as the calls leave them.
+        last_said: The number of the agent's last words, which stand where the work stands.
     """
     lines: list[Line] = []
-    told: set[str] = set()
-    marks = marks_of(turns)
     hashes = {subject: name for turn in turns for name, subject in _commits_listed(turn)}
+    told = _Told(names, files, marks_of(turns), hashes)
     for at in range(len(turns) - 1, -1, -1):
-        mine = {one.told: one for one in failures if one.turn == at}
-        entry = _Entry(turns[at], at, len(turns) - 1 - at, hashes, marks)
-        if _is_overtaken(turns[at], files):
-            lines += _deed_lines(
-                entry, "; ".join(_done(entry.turn, names, set(), has_commits=True)) + _OVERTAKEN
-            )
-            continue
-        lines += _turn_lines(entry, [*mine.values()][-_MOST_FAILURES:], names, told)
+        turn, age = turns[at], len(turns) - 1 - at
+        if _is_overtaken(turn, files):
+            done = "; ".join(_done(turn, names, set(), has_commits=True))
+            text = f"{done or 'edited files'} (changed again since)"
+            lines += _deed_lines((at, _DEEDS, 0), age, text)
+        else:
+            mine = {one.told: one for one in failures if one.turn == at}
+            lines += _turn_lines(turn, at, age, told)
+            for rank, failure in enumerate([*mine.values()][-_MOST_FAILURES:]):
+                place = (at, _ON_THE_WAY, failure.action.number, rank)
+                lines.append(Line(place, 1 + rank + age * 0.3, failure.told))
+            lines += _answer_lines(turn, at, age)
+            lines += _word_lines(turn, at, age, told, last_said)
+        told.changed.update(
+            (names[made.path], turn.number)
+            for action in turn.actions
+            for made in action.changes
+            if made.path in names and not action.failed
+        )
     return lines
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A turn, its position, its age in turns, hashes by subject, and marks by message."""
-
-    turn: Turn
-    at: int
-    age: int
-    hashes: Mapping[str, str]
-    marks: Mapping[int, str]
-
-    @property
-    def label(self) -> str:
-        return f"[{self.turn.number}] "
-
-
-# The parts of an entry, in order.
-_DEEDS, _ON_THE_WAY, _CLOSING = range(3)
-_AGENT = "agent: "
 
 
 def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]:
@@ -133,10 +149,9 @@ def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]
     told_of: list[tuple[str, list[str]]] = []
     for at, parts in entries.items():
         label = f"[{turns[at].number}] "
-        told = [line.strip() for part in parts.values() for line in part]
+        told = [line for part in parts.values() for line in part]
         if parts.keys() == {_DEEDS, _CLOSING} and sum(map(len, told)) < _ONE_LINE_CHARS:
-            told = [f"{told[0]} → {told[1].removeprefix(_AGENT)}"]
-        told[0] = told[0].removeprefix(label)
+            told = ["; ".join(told)]
         if told_of and told_of[-1][1] == told and len(told) == 1:
             label = f"{told_of.pop()[0]}{label}"
         told_of.append((label, told))
@@ -153,7 +168,9 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
 
     Files in temporary folders have none, where others have.
     """
-    paths = {action.use.path for turn in turns for action in turn.actions if action.use.path}
+    actions = [action for turn in turns for action in turn.actions]
+    paths = {action.use.path for action in actions if action.use.path}
+    paths.update(made.path for action in actions for made in action.changes if made.path)
     folder = work_folder(sorted(paths))
     paths = {path for path in paths if not is_scratch(path, folder)} or paths
     parts = {path: path.replace("\\", "/").split("/") for path in sorted(paths)}
@@ -164,22 +181,24 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
     }
 
 
-def plain(text: str) -> str:
-    """`text` without markup and empty lines."""
-    rows = (" ".join(row.split()) for row in _MARKUP.sub("", text).splitlines())
-    return "\n".join(row for row in rows if row and not _RULE.fullmatch(row))
+def words_in(turn: Turn) -> list[tuple[int, list[str]]]:
+    """The agent's words in a turn, in pieces, with their messages' numbers.
+
+    What announces a call, or only waits for it, is left out.
+    """
+    said = ((step.number, _unannounced(step)) for step in turn.steps)
+    return [(number, pieces) for number, pieces in said if pieces]
 
 
-def _without_blocks(text: str) -> str:
-    """`text` without its blocks of code; all of it where one of them does not end."""
-    shown: list[str] = []
-    is_code = False
-    for row in text.split("\n"):
-        if row.lstrip().startswith(_FENCE):
-            is_code = not is_code
-        elif not is_code:
-            shown.append(row)
-    return text if is_code else "\n".join(shown)
+def _unannounced(step: Step) -> list[str]:
+    """The pieces of a step without the short last one that announces its calls."""
+    pieces = step.pieces
+    if pieces and any(action.call is not None for action in step.actions):
+        if len(pieces[-1]) < _ANNOUNCED_CHARS or pieces[-1][-1] in ":…：":
+            pieces.pop()
+        if not any(map(is_telling, pieces)) and sum(map(len, pieces)) < _WHY_CHARS:
+            return []
+    return pieces if sum(map(len, pieces)) > _LEAST_SAID_CHARS else []
 
 
 def _is_overtaken(turn: Turn, files: Mapping[str, ReplayedFile]) -> bool:
@@ -190,119 +209,114 @@ def _is_overtaken(turn: Turn, files: Mapping[str, ReplayedFile]) -> bool:
             return False
         if action.use.kind == "write":
             return False
-        for path, added in _put_in(action):
-            known = files.get(path)
-            if known is None or known.text is None:
+        for made in action.changes if action.failed is False else ():
+            known, added = files.get(made.path), _put_in(made)
+            if added and (known is None or known.text is None):
                 return False
-            has_edits = True
-            if any(line in known.text for line in added):
+            has_edits = has_edits or bool(added)
+            if known is not None and any(line in (known.text or "") for line in added):
                 return False
     return has_edits
 
 
-def _put_in(action: Action) -> Iterator[tuple[str, list[str]]]:
-    """The lines that an edit put into files, by path."""
-    if action.call is None or action.failed is not False:
-        return
-    for made in changes_of(action.call, action.use):
-        match made:
-            case Replaces(path, old, new):
-                held = set(old.split("\n"))
-                added = [line for line in new.split("\n") if line not in held]
-            case Inserts(path, _, new):
-                added = new.split("\n")
-            case Patches(path, hunks):
-                added = [row for hunk in hunks for row in hunk.new if row not in hunk.old]
-            case _:
-                continue
-        if lines := [line for line in added if len(line.strip()) > _LINE_CHARS]:
-            yield path, lines
+def _put_in(made: FileChange) -> list[str]:
+    """The lines that an edit put into a file."""
+    match made:
+        case Replaces(old=old, new=new):
+            held = set(old.split("\n"))
+            added = [line for line in new.split("\n") if line not in held]
+        case Inserts(text=text):
+            added = text.split("\n")
+        case Patches(hunks=hunks):
+            added = [row for hunk in hunks for row in hunk.new if row not in hunk.old]
+        case _:
+            return []
+    return [line for line in added if len(line.strip()) > _LINE_CHARS]
 
 
-def _deed_lines(entry: _Entry, done: str, first: str = "") -> Iterator[Line]:
+def _deed_lines(place: Place, age: int, done: str, first: str = "") -> Iterator[Line]:
     """The deeds of a turn in versions; `first` is told whole before the others."""
-    wants = entry.age * _SHORT_AGE_WANT, entry.age * AGE_WANT, 1 + entry.age * 0.4
-    place = (entry.at, _DEEDS, 0)
+    wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4
     sizes = tuple(max(chars, len(first) + 2) for chars in _DID_CHARS)
-    yield from versions(place, entry.label, done, sizes, wants, shorten=items_of)
+    yield from versions(place, "", done, sizes, wants, shorten=items_of)
 
 
-def _turn_lines(
-    entry: _Entry, failures: Sequence[Failure], names: Mapping[str, str], told: set[str]
-) -> Iterator[Line]:
-    """The entry of a turn: its deeds, what failed and was said on the way, the closing words."""
-    turn, at, age = entry.turn, entry.at, entry.age
-    said = _told_by_agent(turn)
-    number, closing = said.pop() if said else (-1, "")
-    if said and len(closing) < _SHORT_SAID_CHARS:
-        closing = f"{said.pop()[1]} {closing}"
-    # What was said last of all stands where the work stands.
-    if closing in told or age == 0:
-        closing = ""
-    if closing.endswith(("?", "？")) and len(closing) < _QUESTION_CHARS:
-        closing = ""  # which was answered
-    told.add(closing)
+def _turn_lines(turn: Turn, at: int, age: int, told: _Told) -> Iterator[Line]:
+    """What was done in a turn: its commits and files first, then what must not be repeated."""
     effects = dict.fromkeys(
-        effect_told(action, entry.hashes)
+        effect_told(action, told.hashes)
         for action in turn.actions
         if action.effect and action.failed is False
     )
     commits = [effect for effect in effects if effect.startswith(_COMMIT_LABEL) and age]
     others = [effect for effect in effects if effect not in commits]
-    done = "; ".join((*commits, *_done(turn, names, told, has_commits=bool(commits))))
-    if len(closing) < _TALK_CHARS and not _FIGURE.search(closing):
-        closing = ""
-    yield from _deed_lines(entry, done, "; ".join(commits[:1]))
-    first = age * (AGE_WANT if commits else _SHORT_AGE_WANT)
-    wants = first, age * AGE_WANT, 1 + age * 0.4, 1.5 + age * 0.7, 2.5 + age, 5 + age
-    label = f"agent{entry.marks.get(number, '')}: "
-    yield from versions((at, _CLOSING, 0), label, closing, _SAID_CHARS, wants, shorten=telling_of)
+    done = [*commits, *_done(turn, told.names, told.texts, has_commits=bool(commits))]
+    yield from _deed_lines((at, _DEEDS, 0), age, "; ".join(done), "; ".join(commits[:1]))
     if others:
         line = f"done, do not repeat: {'; '.join(others)}"
         yield Line((at, _DEEDS, 1), age * AGE_WANT / 2, line)
-    for rank, failure in enumerate(failures):
-        place = (at, _ON_THE_WAY, failure.action.number, rank)
-        yield Line(place, 1 + rank + age * 0.3, failure.told)
+
+
+def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
+    """What the user answered to questions that the agent asked through a tool."""
     for action in turn.actions:
         if action.text and not action.failed and is_question(action.name):
             place = (at, _ON_THE_WAY, action.number, _MOST_FAILURES)
             label, answer = f"{action.name} [{action.number}] -> ", " ".join(action.text.split())
+            if action.call and (options := _OPTION.findall(compact_json(action.call.arguments))):
+                answer += f" (offered: {'; '.join(options)})"
             yield from versions(place, label, answer, _ANSWER_CHARS, (age * AGE_WANT, 1 + age))
-    yield from _earlier_words(entry, said, told)
 
 
-def _told_by_agent(turn: Turn) -> list[tuple[int, str]]:
-    """The agent's words in a turn with their messages' numbers, without announcements of calls."""
-    said = ((step.number, _unannounced(step)) for step in turn.steps)
-    return [(number, text) for number, text in said if len(text) >= _LEAST_SAID_CHARS]
+def _word_lines(turn: Turn, at: int, age: int, told: _Told, last_said: int) -> Iterator[Line]:
+    """What the agent said in a turn: its closing words, and before them what gives reasons."""
+    said = words_in(turn)
+    number, closing = said.pop() if said else (-1, list[str]())
+    if said and sum(map(len, closing)) < _SHORT_SAID_CHARS:
+        closing = [*said.pop()[1], *closing]
+    text = joined(closing)
+    is_answered = text.endswith(("?", "？")) and len(text) < _QUESTION_CHARS
+    is_talk = len(text) < _TALK_CHARS and not _FIGURE.search(text)
+    if text not in told.texts and number != last_said and not is_answered and not is_talk:
+        has_commits = any(action.effect and commits_in(action.text) for action in turn.actions)
+        first = age * (AGE_WANT if has_commits else _SHORT_AGE_WANT)
+        later = "" if any(action.changes for action in turn.actions) else _changed(text, told)
+        label = f"agent{told.marks.get(number, '')}{later}: "
+        wants = [first, *(_said_want(chars, age) for chars in _SAID_CHARS[1:])]
+        if later:
+            wants = [want + (at > 1) * _OVERTAKEN_WANT for at, want in enumerate(wants)]
+        place = (at, _CLOSING, 0)
+        yield from versions(place, label, closing, _SAID_CHARS, wants, shorten=telling_of)
+    told.texts.add(text)
+    longest = max(said, key=lambda item: sum(map(len, item[1])), default=None)
+    for back, (number, pieces) in enumerate(reversed(said)):
+        text = joined(pieces)
+        if text in told.texts or not (is_telling(text) or len(text) > _WHY_CHARS):
+            continue
+        told.texts.add(text)
+        is_why = longest is not None and number == longest[0] and len(text) > _WHY_CHARS
+        want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
+        label = f"agent [{number}]{told.marks.get(number, '')}: "
+        wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
+        place = (at, _ON_THE_WAY, number)
+        yield from versions(place, label, pieces, _STEP_CHARS, wants, shorten=telling_of)
 
 
-def _unannounced(step: Step) -> str:
-    """The words of a step, without the short last sentence that announces its calls."""
-    text = plain(_without_blocks(step.said))
-    if not any(action.call is not None for action in step.actions):
-        return text
-    ends = [found.end() for found in _SENTENCE_END.finditer(text)]
-    start = next((end for end in reversed(ends) if end < len(text)), 0)
-    is_announced = len(text) - start < _ANNOUNCED_CHARS or text[-1] in ":…："
-    return text[:start].rstrip() if is_announced else text
+def _said_want(chars: int, age: int) -> float:
+    """The want of so much of a closing statement: a page of an old turn comes late."""
+    share = min(1.0, chars / 3_000)
+    return share * (2.5 + chars / 6_000) + age * (AGE_WANT + 0.8 * share)
 
 
-def _earlier_words(
-    entry: _Entry, said: Sequence[tuple[int, str]], told: set[str]
-) -> Iterator[Line]:
-    """The agent's words before the last: the longest, which gives reasons, is wanted soonest."""
-    at, age = entry.at, entry.age
-    longest = max(said, key=lambda item: len(item[1]), default=None)
-    for back, (number, text) in enumerate(reversed(said)):
-        if text not in told and len(text) >= _SHORT_SAID_CHARS and is_telling(text):
-            told.add(text)
-            is_why = longest is not None and number == longest[0] and len(text) > _WHY_CHARS
-            want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
-            wants = want, want + 3 + age / 2, want + 6 + age
-            mark = entry.marks.get(number, "")
-            label, place = f"agent [{number}]{mark}: ", (at, _ON_THE_WAY, number)
-            yield from versions(place, label, text, _STEP_CHARS, wants, shorten=telling_of)
+def _changed(text: str, told: _Told) -> str:
+    """Which of the files that a statement describes were changed after it, and when."""
+    named = dict.fromkeys(_FILE_NAME.findall(text))
+    found = [name for name in named if name in told.changed]
+    if len(found) < _LEAST_OVERTAKEN:
+        return ""
+    more = ", …" if len(found) > _MOST_OVERTAKEN else ""
+    first = min(told.changed[name] for name in found)
+    return f" (before [{first}] changed {', '.join(found[:_MOST_OVERTAKEN])}{more})"
 
 
 def _commits_listed(turn: Turn) -> Iterator[tuple[str, str]]:
@@ -316,16 +330,19 @@ def effect_told(action: Action, hashes: Mapping[str, str]) -> str:
     """The lasting effect of a call: of a commit its hash and subject, where they are known."""
     if commits := _COMMIT.findall(action.text):
         return ", ".join(f"commit {name} {subject}" for name, subject in commits)
-    parts = effects_in(without_heredocs(action.use.command)) if action.use.command else []
-    flat = (" ".join(part.split()) for part in parts)
-    told = [_commit_told(found[2], hashes) if (found := _MESSAGE.match(part)) else part
-            for part in flat]  # fmt: skip
-    return "; ".join(part[:_EFFECT_CHARS] for part in told) or action.label
-
-
-def _commit_told(subject: str, hashes: Mapping[str, str]) -> str:
-    name = hashes.get(subject)
-    return f"commit {name} {subject}" if name else f"commit {subject}"
+    command = action.use.command or ""
+    given = iter(_GIVEN_MESSAGE.findall(command))
+    told: list[str] = []
+    for part in effects_in(without_heredocs(command)):
+        flat = " ".join(part.split())
+        found = _MESSAGE.match(flat)
+        subject = found[2] if found and found[2] != HEREDOC else ""
+        if flat.startswith("git commit") and (subject := subject or next(given, "")):
+            name = hashes.get(subject)
+            told.append(f"commit {name} {subject}" if name else f"commit {subject}")
+        else:
+            told.append(bare_command(flat)[:_EFFECT_CHARS])
+    return "; ".join(told) or action.label
 
 
 def _done(
@@ -337,9 +354,9 @@ def _done(
     """
     done: dict[str, dict[str, None]] = {}
     for action in turn.actions:
-        verb, name = deed(action, names)
-        if verb and (verb != "ran" or name not in told):
-            done.setdefault(verb, {})[name] = None
+        for verb, name in deeds_of(action, names):
+            if verb != "ran" or name not in told:
+                done.setdefault(verb, {})[name] = None
     told.update(done.get("ran", ()))
     for name in done.get("wrote", ()):
         done.get("edited", {}).pop(name, None)
@@ -350,15 +367,16 @@ def _done(
             yield f"{verb} {', '.join(done[verb])}"
 
 
-def deed(action: Action, names: Mapping[str, str]) -> tuple[str, str]:
-    """The verb and the object of a call; ("", "") for one reported elsewhere, or nowhere."""
-    verb = _VERB_OF.get(action.use.kind, "")
+def deeds_of(action: Action, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The verbs and objects of a call; none of one that is reported elsewhere, or nowhere."""
     if action.effect or action.is_refused:
-        return "", ""
-    if verb and action.use.path:
-        name = names.get(action.use.path, "")
-        return (verb, name) if name and (verb == "read" or not action.failed) else ("", "")
-    is_told = action.key and not action.is_look and not action.is_nameless
-    if action.use.kind == "execute" and is_told:
-        return "ran", action.shown_key
-    return "", ""  # what tools told stands with the facts
+        return
+    if action.changes and not action.failed:
+        for made in action.changes:
+            if made.path in names:
+                is_whole = isinstance(made, Writes) or action.use.kind == "write"
+                yield "wrote" if is_whole else "edited", names[made.path]
+    elif action.use.kind == "read" and action.use.path and action.use.path in names:
+        yield "read", names[action.use.path]
+    elif action.use.command and action.key and not action.is_look and not action.is_nameless:
+        yield "ran", action.shown_key

@@ -33,7 +33,7 @@ from context_compaction.summarizers.extractive.parse import (
     Previous,
     read_previous,
 )
-from context_compaction.summarizers.extractive.state import state_lines
+from context_compaction.summarizers.extractive.state import last_words, state_lines
 from context_compaction.summarizers.extractive.tally import tally_lines
 from context_compaction.summarizers.extractive.turns import Turn, command_keys, turns_of
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
@@ -71,9 +71,10 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
         keys_later = command_keys(request.later, request.tool_kinds)
     still_open = open_failures(failures, turns, keys_later) if is_running else []
     telling = [one for one in failures if one.is_telling and one not in still_open]
+    last_said = last_words(turns)
     sections: dict[str, Sequence[Line]] = {
         LOG: [
-            *log_lines(turns, names, telling, files),
+            *log_lines(turns, names, telling, files, last_said[0]),
             *_entry_lines(earlier, LOG, len(turns)),
             *tally_lines(request.tally),
         ],
@@ -81,7 +82,9 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
             *fact_lines(turns, request.digest, files, keys_later if is_running else None),
             *_entry_lines(earlier, FACTS, 8),
         ],
-        STATE: state_lines(turns, request.digest, still_open, earlier.plan, is_running=is_running),
+        STATE: state_lines(
+            turns, last_said, request.digest, still_open, earlier.plan, is_running=is_running
+        ),
         PREVIOUS: [Line((at,), float(at), row) for at, row in enumerate(earlier.rest)],
     }
     if request.beside:

@@ -1,0 +1,167 @@
+"""The agent's words in pieces, and texts made short where a sentence, a row or an item ends."""
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
+
+_MARKUP = re.compile(
+    r"(?<![*\w\"'`])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![*\w\"'`])|^\s{0,3}#{1,6} ", re.MULTILINE
+)
+_FENCE = "```"
+_RULE = re.compile(r"[|:\- ]+")  # below the head of a table
+# A block of code or a table is told up to here.
+_LAYOUT_CHARS = 1_600
+# Where a sentence ends; a row may begin with a number that has a dot behind it.
+_SENTENCE_END = re.compile(r"(?<!\A\d\.)(?<!\A\d\d\.)(?<=[.!?。！？])[ \t]+")
+_ROW_OR_SENTENCE_END = re.compile(f"{_SENTENCE_END.pattern}|\n")
+_LIST_MARK = re.compile(r"\s*(?:\d{1,2}[.)]|[-*•])\s")
+# Code, values, names of files and the like.
+_TELLING = re.compile(r"`[^`]+`|\d[\d.,:%]*|\b\w{1,80}(?:[_/.]\w{1,80})+|\"[^\"]+\"|→")
+_MOST_TELLING = 3
+_LEAST_PIECE_CHARS = 12
+
+
+def pieces_of(text: str) -> list[str]:
+    """The parts of `text` that are told whole or not at all, without markup and empty rows.
+
+    A part is a sentence, or a table or a block of code with the row that announces it. It begins
+    with a line break where it begins a row, else with a space.
+    """
+    pieces: list[str] = []
+    for is_layout, found in groupby(_rows(text), itemgetter(0)):
+        rows = [row for _, row in found]
+        if not is_layout:
+            for row in rows:
+                first, *more = _SENTENCE_END.split(row)
+                pieces += [f"\n{first}", *(f" {sentence}" for sentence in more)]
+            continue
+        layout = "".join(f"\n{row}" for row in rows)
+        if len(layout) > _LAYOUT_CHARS:
+            layout = f"{layout[: layout.rfind(chr(10), 0, _LAYOUT_CHARS)]}\n  …"
+        if pieces and pieces[-1].endswith((":", "：")):
+            layout = pieces.pop() + layout
+        pieces.append(layout)
+    return pieces
+
+
+def _rows(text: str) -> Iterator[tuple[bool, str]]:
+    """The rows of `text`, each with whether it is of a table or of a block of code."""
+    is_code = False
+    for row in text.split("\n"):
+        flat = " ".join(row.split())
+        if flat.startswith(_FENCE) and flat.count(_FENCE) == 1:
+            is_code = not is_code
+        elif not flat:
+            continue
+        elif is_code:
+            yield True, f"  {row.rstrip()}"
+        elif flat.startswith("|") and not _RULE.fullmatch(flat):
+            yield True, flat
+        elif not _RULE.fullmatch(flat):
+            is_below = row[:2].isspace() and _LIST_MARK.match(row)
+            yield False, f"{'  ' if is_below else ''}{_MARKUP.sub('', flat)}"
+
+
+def joined(pieces: Sequence[str]) -> str:
+    """The text that `pieces` are of."""
+    return "".join(pieces).strip()
+
+
+def telling_of(pieces: Sequence[str], chars: int) -> str:
+    """The whole text, or those of its pieces that say most in about `chars`.
+
+    Names, values and code say what came of something; an announcement says nothing. "" where no
+    piece is short enough.
+    """
+    if sum(map(len, pieces)) <= chars:
+        return joined(pieces)
+    worths = list(map(_worth, pieces))
+    if worths[0] >= 0:
+        worths[0] = _MOST_TELLING + 1  # an answer begins with what it says
+    chosen: list[int] = []
+    left = chars
+    for at in sorted(range(len(pieces)), key=lambda at: (-worths[at], at)):
+        if worths[at] >= 0 and len(pieces[at]) < left:
+            chosen.append(at)
+            left -= len(pieces[at]) + 2
+    return _with_gaps(pieces, sorted(chosen))
+
+
+def ends_of_words(pieces: Sequence[str], chars: int) -> str:
+    """The whole text, or its first and last pieces in about `chars`, at least one of each."""
+    if sum(map(len, pieces)) <= chars or len(pieces) < 3:
+        return head_of(joined(pieces), chars)
+    first, last = 1, len(pieces) - 1
+    left = chars - len(pieces[0]) - len(pieces[-1])
+    while first < last:
+        at = first if first + last <= len(pieces) else last - 1
+        left -= len(pieces[at])
+        if left < 0:
+            break
+        first, last = (first + 1, last) if at == first else (first, at)
+    return _with_gaps(pieces, [*range(first), *range(last, len(pieces))])
+
+
+def _with_gaps(pieces: Sequence[str], chosen: Sequence[int]) -> str:
+    told = ""
+    before = -1
+    for at in chosen:
+        told += f" …{pieces[at]}" if told and at > before + 1 else pieces[at]
+        before = at
+    return told.strip()
+
+
+def _worth(piece: str) -> int:
+    """How much a piece names; -1 for one that says nothing by itself: a question, a heading."""
+    bare = _LIST_MARK.sub("", piece, count=1)
+    names = len(_TELLING.findall(bare))
+    is_heading = bare == piece and piece[0] == "\n" and piece[-1] not in ".!。！"
+    is_empty = piece[-1] in "?？" or (not names and (piece[-1] in ":：" or is_heading))
+    return -1 if is_empty or len(bare) < _LEAST_PIECE_CHARS else min(names, _MOST_TELLING)
+
+
+def named_in(text: str) -> frozenset[str]:
+    """The code, values and names of files in `text`, but for single signs."""
+    return frozenset(name for name in _TELLING.findall(text) if len(name.strip("`")) > 1)
+
+
+def is_telling(text: str) -> bool:
+    """Whether `text` names anything: code, a value, a file."""
+    return _TELLING.search(text) is not None
+
+
+def head_of(text: str, chars: int) -> str:
+    """`text`, or its beginning of about `chars` where it is longer, cut where a sentence ends."""
+    if len(text) <= chars:
+        return text
+    cut = max(text.rfind(mark, 0, chars) + 1 for mark in (". ", "! ", "? ", "。", "; ", "\n"))
+    head = text[:cut] if cut > chars // 2 else to_last_space(text[: chars + 1])[:chars]
+    return f"{head} {LEFT_OUT}"
+
+
+def ends_of(text: str, chars: int) -> str:
+    """`text`, or whole sentences from its beginning and its end, of about `chars`."""
+    if len(text) <= chars:
+        return text
+    head = head_of(text, chars // 2)
+    left = chars - len(head)
+    starts = (found.end() for found in _ROW_OR_SENTENCE_END.finditer(text))
+    start = next((at for at in starts if at >= len(text) - left), len(text) - left)
+    return f"{head} {text[start:].lstrip()}"
+
+
+def items_of(text: str, chars: int) -> str:
+    """`text`, or as many of its first items as fit in about `chars`, but one."""
+    if len(text) <= chars:
+        return text
+    cut = max(text.rfind(", ", 0, chars), text.rfind("; ", 0, chars))
+    return f"{text[:cut] if cut > 0 else text.partition(', ')[0]} …"
+
+
+def to_last_space(text: str) -> str:
+    """`text` without the word that it ends in, unless that is most of it."""
+    at = text.rfind(" ")
+    return text[:at] if at > len(text) // 2 else text
