@@ -5,8 +5,8 @@ a user's text. Both are legal for every provider. A mark in a tool's output is o
 a tool returns must not make itself unforgettable. Pure.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from context_compaction.errors import SettingsError
 from context_compaction.formats.session_files.message_lists import system_text
@@ -21,9 +21,9 @@ from context_compaction.messages.model import (
     text_of,
 )
 from context_compaction.messages.pins import Origin, Pin, Pins, carried_by, is_pin_id, pin_id_of
-from context_compaction.messages.speakers import user_text, user_texts
+from context_compaction.messages.speakers import user_texts
 from context_compaction.request import CompactRequest
-from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
+from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.tokens.counter import MessageCounter
 
 PIN_MARK, _MARK_END = "<pin>", "</pin>"
@@ -79,35 +79,38 @@ def gather_pins(
         count: The token counter.
         finds_rules: Whether rules of the user are pinned unasked.
     """
-
-    def pointer_to(index: int) -> str:
-        return f"transcript://{session_id}/messages/{seqs[index]}-{seqs[index]}"
-
+    places = [f"transcript://{session_id}/messages/{seq}-{seq}" for seq in seqs]
     carried, unpinned = _carried(messages)
-    given = tuple(_Found(text.strip(), "manual") for text in request.pinned)
-    again = {pin_id_of(item.text) for item in given}  # who pins it once more wants it back
+    given = [Pin(text.strip(), "manual", 0) for text in request.pinned]
+    again = {pin.pin_id for pin in given}  # who pins it once more wants it back
     gone = dict.fromkeys(
         pin_id for pin_id in (*unpinned, *_ids(request.unpin)) if pin_id not in again
     )
-    found = [*carried, *_marked(request, messages, pointer_to), *given]
-    replaced_texts: frozenset[str] = frozenset()
+    found = [*carried, *_marked(request, messages, places), *given]
     if finds_rules:
-        system = _system_of(request, messages)
-        rules, bindings, numbers = _rules(carried, messages, seqs, pointer_to, system)
-        replaced_texts = frozenset(bindings.replaced)
-        said = "\n".join(_one_line(item.text) for item in found if item.origin != "automatic")
-        found = [
-            *(replace(item, mark=bindings.mark_of(item.text, numbers)) for item in found),
-            *(rule for rule in rules if rule.text not in said),
+        # In one message: which of them came in one turn is not known any more, what is marked is.
+        listed = "\n".join(["Rules:", *(f"- {pin.shown}" for pin in carried)])
+        known = find_instructions(
+            (Message("user", (Text(listed),)), *messages), system=_system_of(request, messages)
+        )
+        numbers = [None, *(seq if seq >= 0 else None for seq in seqs)]
+        said = "\n".join(_one_line(pin.text) for pin in found if not pin.is_automatic)
+        found += [
+            Pin(rule.text, "automatic", 0, rule.turn - 1, places[rule.turn - 1])
+            for rule in known.rules
+            if rule.turn and rule.text not in said  # else a summary carries it
         ]
-    merged: dict[str, _Found] = {}
-    for item in found:
-        pin_id = pin_id_of(item.text)
-        is_gone = pin_id in gone or (item.origin == "automatic" and item.text in replaced_texts)
-        if item.text and not is_gone:
-            merged[pin_id] = _merged(merged[pin_id], item) if pin_id in merged else item
+        found = [
+            replace(pin, mark=known.mark_of(pin.text, numbers))
+            for pin in found
+            if not (pin.is_automatic and pin.text in known.replaced)
+        ]
+    merged: dict[str, Pin] = {}
+    for pin in found:
+        if pin.text and (pin_id := pin.pin_id) not in gone:
+            merged[pin_id] = _merged(merged[pin_id], pin) if pin_id in merged else pin
     marked = frozenset(request.pinned_messages)
-    return Pins(tuple(_pin(item, count) for item in merged.values()), tuple(gone), marked)
+    return Pins(tuple(_counted(pin, count) for pin in merged.values()), tuple(gone), marked)
 
 
 def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
@@ -165,37 +168,25 @@ def pin_warnings(
     return tuple(warnings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A text to be pinned, as it was found once."""
-
-    text: str
-    origin: Origin
-    index: int | None = None
-    pointer: str = ""
-    mark: str = ""
-
-
-def _merged(one: _Found, other: _Found) -> _Found:
+def _merged(one: Pin, other: Pin) -> Pin:
     """Two findings of one text: the surer origin, and no message where either has none."""
-    surer = max((one, other), key=lambda item: _WEIGHT[item.origin])
+    surer = max((one, other), key=lambda pin: _WEIGHT[pin.origin])
     carries = one.index is None or other.index is None
     index = None if carries else max(one.index or 0, other.index or 0)
     # The message itself is a better place to read than a summary's whole range.
     pointer = other.pointer if other.index is not None else one.pointer or other.pointer
-    return _Found(one.text, surer.origin, index, pointer, mark=other.mark)
+    return Pin(one.text, surer.origin, 0, index, pointer, other.mark)
 
 
-def _pin(item: _Found, count: MessageCounter) -> Pin:
+def _counted(pin: Pin, count: MessageCounter) -> Pin:
     # A text that the caller gave stands in no message.
-    pointer = make_blob(item.text).output_id if item.origin == "manual" else item.pointer
-    mark = item.mark if item.origin == "automatic" else ""
-    pin = Pin(item.text, item.origin, 0, item.index, pointer, mark)
+    pointer = make_blob(pin.text).output_id if pin.origin == "manual" else pin.pointer
+    pin = replace(pin, pointer=pointer, mark=pin.mark if pin.is_automatic else "")
     return replace(pin, tokens=count.text(pin.shown) + 1)
 
 
-def _carried(messages: Messages) -> tuple[list[_Found], list[str]]:
-    pins: list[_Found] = []
+def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:
+    pins: list[Pin] = []
     unpinned: list[str] = []
     for block in (block for message in messages for block in message.blocks):
         if not isinstance(block, Text) or block.author != "compaction":
@@ -206,23 +197,21 @@ def _carried(messages: Messages) -> tuple[list[_Found], list[str]]:
         span = placeholders.span_replaced_by(summary)
         if found is not None and span is not None:
             pins += [
-                _Found(text, origin, None, span.pointer, found.marks.get(text, ""))
+                Pin(text, origin, 0, None, span.pointer, found.marks.get(text, ""))
                 for text, origin in found.pins
             ]
             unpinned += found.unpinned
     return pins, unpinned
 
 
-def _marked(
-    request: CompactRequest, messages: Messages, pointer_to: Callable[[int], str]
-) -> Iterator[_Found]:
+def _marked(request: CompactRequest, messages: Messages, places: Sequence[str]) -> Iterator[Pin]:
     whole = set(request.pinned_messages)
     for index, message in enumerate(messages):
         if index in whole:
-            yield _Found(whole_text(message).strip(), "marker", index, pointer_to(index))
+            texts: Iterable[str] = (whole_text(message).strip(),)
         else:
-            for text in (found for said in user_texts(message) for found in _marked_in(said)):
-                yield _Found(text, "marker", index, pointer_to(index))
+            texts = (found for said in user_texts(message) for found in _marked_in(said))
+        yield from (Pin(text, "marker", 0, index, places[index]) for text in texts)
 
 
 def _marked_in(text: str) -> Iterator[str]:
@@ -236,34 +225,6 @@ def _marked_in(text: str) -> Iterator[str]:
         if passage := text[start + len(PIN_MARK) : stop].strip():
             yield passage
         at = stop + len(_MARK_END)
-
-
-def _rules(
-    carried: Sequence[_Found],
-    messages: Messages,
-    seqs: Sequence[int],
-    pointer_to: Callable[[int], str],
-    system: str,
-) -> tuple[list[_Found], UserInstructions, list[int | None]]:
-    """The surest rules of the user, oldest first, all that binds, and its messages' numbers."""
-    # In one message: which of them came in one turn is not known any more, what is marked is.
-    listed = "\n".join(["Rules:", *(f"- {item.mark}{item.text}" for item in carried)])
-    before = (Message("user", (Text(listed),)),)
-    requests = [(at, m) for at, m in enumerate(messages) if user_texts(m)]
-    bindings = find_instructions(
-        (*before, *(message for _, message in requests)),
-        system=system,
-    )
-    numbers = [None, *(seqs[at] if seqs[at] >= 0 else None for at, _ in requests)]
-    texts = [(at, _one_line(user_text(message))) for at, message in reversed(requests)]
-    found: list[_Found] = []
-    for binding in bindings.rules:
-        wanted = _one_line(binding.text)
-        at = next((at for at, text in texts if wanted in text), None)
-        if at is not None:  # else a summary carries it
-            mark = bindings.mark_of(binding.text, numbers)
-            found.append(_Found(binding.text, "automatic", at, pointer_to(at), mark))
-    return found, bindings, numbers
 
 
 def _system_of(request: CompactRequest, messages: Messages) -> str:

@@ -12,7 +12,7 @@ is a rule by its words.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from context_compaction.messages import placeholders
@@ -22,7 +22,7 @@ from context_compaction.summarizers.instructions import typed_text
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.superseded import (
     CLAUSE_END,
-    Statement,
+    UserInstruction,
     replaced,
 )
 from context_compaction.summarizers.instructions.topics import topic_of
@@ -45,62 +45,24 @@ _NAMING_WORDS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class UserInstruction:
-    """A sentence of the user.
-
-    Attributes:
-        order: Its position among the user's sentences.
-        text: The sentence, on one line.
-        rank: How surely it binds: higher precedes lower.
-        turn: The number of its message among all of the user's.
-        is_lasting: Whether it states a rule for all later work.
-    """
-
-    order: int
-    text: str
-    rank: float
-    turn: int = 0
-    is_lasting: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class UserInstructions:
     """The user's sentences that bind, and those that no longer do.
 
     Attributes:
-        standing: The sentences that may still bind, best first.
-        doubted: Those that a later one may replace.
+        standing: The sentences that may still bind, in the order in which they were said last.
+        rules: Those that are surely lasting rules, and whole. One that points back ("It must never
+            delete the others.") speaks of what was named before it, and is none; one that may be
+            out of date stands among the user's words, where the order tells.
         replaced: Those that a later one surely replaces, each with the position of its message;
             None where that follows the messages.
-        marks: By sentence the mark that a previous summary put before it.
-        differing: Those that plainly replace a sentence of the system prompt.
-        restated: Those that say an older rule again with another value.
+        marks: By sentence the mark that precedes it in every summary: the one that a previous
+            summary put there, or that it plainly replaces a sentence of the system prompt.
     """
 
     standing: tuple[UserInstruction, ...]
-    doubted: frozenset[str]
-    replaced: Mapping[str, int | None] = field(default_factory=dict[str, int | None])
-    marks: Mapping[str, str] = field(default_factory=dict[str, str])
-    differing: frozenset[str] = frozenset()
-    restated: frozenset[str] = frozenset()
-
-    @property
-    def rules(self) -> list[UserInstruction]:
-        """The sentences that are surely lasting rules, in the order in which they were said.
-
-        One that points back ("It must never delete the others.") speaks of what was named before
-        it, and is none; one that may be out of date stands among the user's words, where the order
-        tells.
-        """
-        known = self.differing | self.restated
-        return [
-            said
-            for said in sorted(self.standing, key=lambda said: said.order)
-            if (said.rank >= SURE_RANK and said.is_lasting)
-            or (said.rank >= _TYPED_RANK and said.text in known)
-            if said.text not in self.doubted and said.text not in self.replaced
-            if not _points_back(said.text)
-        ]
+    rules: tuple[UserInstruction, ...]
+    replaced: Mapping[str, int | None]
+    marks: Mapping[str, str]
 
     def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
         """The mark that precedes the sentence `text` in every summary; "" for most.
@@ -112,7 +74,7 @@ class UserInstructions:
         if text in self.replaced:
             at = self.replaced[text]
             return placeholders.replaced_by(None if at is None else numbers[at])
-        return placeholders.DIFFERS if text in self.differing else self.marks.get(text, "")
+        return self.marks.get(text, "")
 
 
 def find_instructions(
@@ -130,97 +92,77 @@ def find_instructions(
             with every call; a user's sentence that replaces one of them surely binds.
     """
     found: dict[str, UserInstruction] = {}
-    marked: dict[str, str] = {}
+    marks: dict[str, str] = {}
     pasted: set[str] = set()
-    order = turn = 0
-    for turn, text in _typed(messages):
-        sentences = [_unmarked(sentence, marked) for sentence in typed_text.sentences_of(text)]
-        for sentence in sentences:
-            said = sentence.text
-            found.pop(said, None)  # said again: it counts as said last
-            found[said] = UserInstruction(
-                order,
-                said,
-                _rank(sentence),
-                turn,
-                sentence.is_listed_rule or is_lasting(said),
-            )
-            order += 1
-            if sentence.is_pasted:
-                pasted.add(said)
+    for turn, whole in _sentences(messages):
+        mark, text = placeholders.split_mark(typed_text.without_gap(whole.text))
+        sentence = replace(whole, text=text)
+        found.pop(text, None)  # said again: it counts as said last, and holds again
+        marks.pop(text, None)
+        found[text] = _instruction(sentence, turn)
+        if mark:
+            marks[text] = mark
+        if sentence.is_pasted:
+            pasted.add(text)
+    candidates = [said for said in found.values() if said.rank >= 0 and said.text not in pasted]
     corrections = [
-        Statement(sentence.text, turn + 1 + number, _rank(sentence), is_lasting(sentence.text))
-        for number, text in _typed(later)
-        for sentence in typed_text.sentences_of(text)
+        _instruction(sentence, len(messages) + at)
+        for at, sentence in _sentences(later)
         if not sentence.is_pasted and sentence.text not in found
     ]
-    candidates = [
-        Statement(said.text, said.turn, said.rank, said.is_lasting)
-        for said in found.values()
-        if said.rank >= 0 and said.text not in pasted
-    ]
     older = replaced([*candidates, *corrections])
-    _lift(found, older.newer)
+    for text, newer in older.newer.items():  # what takes the place of a rule binds as it did
+        if text in found and newer in found and found[newer].rank < found[text].rank:
+            found[newer] = replace(found[newer], rank=found[text].rank)
     differing = _differing(system, candidates)
     for text in differing:
+        marks[text] = placeholders.DIFFERS
         found[text] = replace(found[text], rank=max(found[text].rank, SURE_RANK))
-    standing = sorted(found.values(), key=lambda binding: (-binding.rank, -binding.order))
+    known = older.restated.union(t for t, mark in marks.items() if mark == placeholders.DIFFERS)
+    rules = [
+        said
+        for said in found.values()
+        if (said.rank >= SURE_RANK and said.is_lasting)
+        or (said.rank >= _TYPED_RANK and said.text in known)
+        if said.text not in older.doubted and said.text not in older.sure
+        if not said.text.endswith(typed_text.LEFT_OUT) and not _points_back(said.text)
+    ]
+    turns = {said.text: said.turn for said in found.values()}
     return UserInstructions(
-        tuple(standing),
-        older.doubted,
-        {text: _turn_of(found.get(newer)) for text, newer in older.sure.items() if text in found},
-        {text: mark for text, mark in marked.items() if text in found},
-        differing | {text for text, mark in marked.items() if mark == placeholders.DIFFERS},
-        older.restated,
+        tuple(found.values()),
+        tuple(rules),
+        {text: turns.get(newer) for text, newer in older.sure.items() if text in found},
+        marks,
     )
 
 
-def _turn_of(said: UserInstruction | None) -> int | None:
-    return said.turn if said else None
-
-
-def _differing(system: str, said: Sequence[Statement]) -> frozenset[str]:
-    """The texts of `said` that plainly replace a sentence of the system prompt."""
-    rules = dict.fromkeys(sentence.text for sentence in typed_text.sentences_of(system))
-    if not rules:
-        return frozenset()
-    asked = [Statement(rule, -1, 0.0, is_lasting(rule)) for rule in rules]
-    found = replaced([*asked, *(item for item in said if item.text not in rules)])
-    return frozenset(found.sure[rule] for rule in rules if rule in found.sure) - set(rules)
-
-
-def _lift(found: dict[str, UserInstruction], newer_of: Mapping[str, str]) -> None:
-    """Raise the rank of each newer sentence in `found` to that of the older one it replaces."""
-    for older_text, newer_text in newer_of.items():
-        older, newer = found.get(older_text), found.get(newer_text)
-        if older is not None and newer is not None and newer.rank < older.rank:
-            found[newer_text] = replace(newer, rank=older.rank)
-
-
-def _unmarked(sentence: Sentence, marked: dict[str, str]) -> Sentence:
-    """`sentence` without the mark of a previous summary, which is recorded in `marked`."""
-    mark, text = placeholders.split_mark(typed_text.without_gap(sentence.text))
-    if mark:
-        marked[text] = mark
-    else:
-        marked.pop(text, None)  # said again: it holds again
-    return replace(sentence, text=text)
-
-
-def _typed(messages: Messages) -> Iterator[tuple[int, str]]:
-    """The texts that the user typed, each with the number of its message."""
+def _sentences(messages: Messages) -> Iterator[tuple[int, Sentence]]:
+    """The sentences that the user said, each with the number of its message."""
     for turn, message in enumerate(messages):
-        yield from ((turn, text) for text in user_texts(message))
+        for text in user_texts(message):
+            yield from ((turn, sentence) for sentence in typed_text.sentences_of(text))
 
 
-def _rank(sentence: Sentence) -> float:
+def _instruction(sentence: Sentence, turn: int) -> UserInstruction:
     text = sentence.text
     rank = _TYPED_RANK + _words_rank(text)
     if sentence.is_pasted:
         rank -= 2.0
     if sentence.is_last:
         rank += 0.25
-    return max(rank, SURE_RANK) if sentence.is_listed_rule else rank
+    if sentence.is_listed_rule:
+        rank = max(rank, SURE_RANK)
+    return UserInstruction(text, turn, rank, sentence.is_listed_rule or is_lasting(text))
+
+
+def _differing(system: str, said: Sequence[UserInstruction]) -> frozenset[str]:
+    """The texts of `said` that plainly replace a sentence of the system prompt."""
+    rules = dict.fromkeys(sentence.text for sentence in typed_text.sentences_of(system))
+    if not rules:
+        return frozenset()
+    asked = [UserInstruction(rule, -1, 0.0, is_lasting(rule)) for rule in rules]
+    found = replaced([*asked, *(item for item in said if item.text not in rules)])
+    return frozenset(found.sure[rule] for rule in rules if rule in found.sure) - set(rules)
 
 
 @lru_cache(maxsize=_REMEMBERED)

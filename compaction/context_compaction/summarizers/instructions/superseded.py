@@ -44,20 +44,20 @@ CLAUSE_END = re.compile(r"(?<![,;:.!?])[,;:.!?]++(?:\s|\Z)|[()—，。；：！
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class UserInstruction:
     """A sentence of the user.
 
     Attributes:
-        text: The sentence.
-        turn: The number of its message.
-        rank: How surely it binds (find.py): what is pasted or chatter ranks low.
+        text: The sentence, on one line.
+        turn: The number of its message among all that are looked at.
+        rank: How surely it binds: higher precedes lower; what is pasted or chatter ranks low.
         is_lasting: Whether it states a rule for all later work.
     """
 
     text: str
     turn: int
     rank: float
-    is_lasting: bool = False
+    is_lasting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Replaced:
     newer: Mapping[str, str]
 
 
-def replaced(said: Sequence[Statement]) -> Replaced:
+def replaced(said: Sequence[UserInstruction]) -> Replaced:
     """Which of `said`, in the order in which it was said, a later one replaces or may replace."""
     known = [_known(item.text) for item in said]
     times = Counter(word for item in known for word in item.shared)
@@ -201,7 +201,7 @@ def _values(subject: Topic) -> frozenset[str]:
 
 
 def _change(
-    newer: _Known, older: _Known, weight: float, new: Statement, old: Statement
+    newer: _Known, older: _Known, weight: float, new: UserInstruction, old: UserInstruction
 ) -> _Change | None:
     if new.turn == old.turn:  # said in one breath, both are meant
         return None
