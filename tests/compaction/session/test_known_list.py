@@ -20,7 +20,7 @@ from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session import save
 from context_compaction.session.load import current_context
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
@@ -104,6 +104,13 @@ class Host:
         self.payload = [*self.last, *copy.deepcopy(new)]
         return [*context.messages, *new]
 
+    async def elsewhere(self, number: int, root: Path) -> None:
+        """Another process hands in the list with more behind it, and this host learns nothing."""
+        new = [user(f"Elsewhere {number}."), assistant("Done there.")]
+        request = replace(self._wishes, session_id="s", mode="full" if number % 3 == 0 else "auto")
+        async with open_archive(root, index_root=root / "index") as archive:
+            await outcome_of([*self.payload, *new], request, archive)
+
     def learn(self, outcome: Any) -> None:
         """Take in an answer."""
         if not isinstance(outcome, CompactionError):
@@ -128,6 +135,8 @@ class Host:
                 return [*payload, *copy.deepcopy(payload[at : at + 3])]
             case "mark":
                 return _marked(payload)
+            case "mark a passage" | "call again" | "claim":
+                return [*payload, *self._said(act, number)]
             case _ if not payload:
                 return payload
             case "write into":
@@ -140,6 +149,15 @@ class Host:
             case _:
                 return payload
         return [*payload[:at], edited, *payload[at + 1 :]]
+
+    def _said(self, act: str, number: int) -> list[Json]:
+        """Messages (of Anthropic's format) that only the whole line of a call may take in."""
+        if act == "mark a passage":
+            return [user(f"Note: <pin>Passage {number}.</pin>")]
+        if act == "call again":
+            return answered("r0", "Read", f"again {number}", file_path="f0.py")
+        ours = [m for m in self.last if "<context_summary" in json.dumps(m)]
+        return copy.deepcopy(ours[:1])
 
 
 def _marked(payload: list[Json]) -> list[Json]:
@@ -155,6 +173,18 @@ ASKED: dict[str, Json] = {
     "economy": {"policy": "economy"},
     "record": {"mode": "record"},
 }
+# Rarer wishes, which the generated conversations are not asked.
+RARE: dict[str, Json] = {
+    "another session": {"session_id": "t"},
+    "no session": {"session_id": None},
+    "rested": {"idle_seconds": 100_000},
+    "pin": {"pinned": ("The harbour master is called Ingrid.",)},
+    "pin a message": {"pinned_messages": (1,)},
+    "unpin": {"unpin": ("The harbour master is called Ingrid.",)},
+    "snip": {"snip_messages": (1, 2, 3)},
+    "prepare": {"prepare": True, "mode": "full"},
+}
+ASKED |= RARE
 WHOLE = (
     "grow", "grow", "grow", "same", "go back", "edit", "write into", "order", "mark", "say again",
     "adopt", "small", "full", "usage", "model", "economy", "record",
@@ -165,9 +195,10 @@ STEPS = st.lists(
 )
 WHOLE_STEPS = st.lists(st.tuples(st.sampled_from(WHOLE), NUMBERS), min_size=4, max_size=12)
 REDACTIONS: tuple[RedactionMode, ...] = ("off", "off", "warn", "on")
+REQUESTED = st.sampled_from([None, "s"])
 REQUESTS = st.builds(
     CompactRequest,
-    session_id=st.sampled_from([None, "s"]),
+    session_id=REQUESTED,
     context_window=st.sampled_from([4_000, 30_000, 400_000]),
     max_output_tokens=st.just(500),
 )
@@ -185,6 +216,10 @@ async def run(
         one, other = Path(folder, "one"), Path(folder, "other")
         async with open_archive(one, index_root=one / "index", redaction=redaction) as archive:
             for act, number in [("grow", 4), *steps]:
+                if act == "elsewhere":
+                    await known.elsewhere(number, one)
+                    await fresh.elsewhere(number, other)
+                    continue
                 asked = known.prepare(act, number), fresh.prepare(act, number)
                 first = await outcome_of(await known.handed(act, archive), asked[0], archive)
                 async with open_archive(
@@ -223,6 +258,36 @@ def test_so_it_does_for_lists_that_break_every_rule(
 ) -> None:
     script = data.draw(hostile_conversations(format))
     anyio.run(run, script, steps, replace(request, format=format))
+
+
+SCRIPTED = st.lists(
+    st.tuples(
+        st.sampled_from([
+            *("grow", "grow", "grow", "same", "new alone", "adopt", "go back", "full", "elsewhere"),
+            *("mark a passage", "call again", "claim", *RARE),
+        ]),
+        NUMBERS,
+    ),
+    min_size=3,
+    max_size=9,
+)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@EXAMPLES
+@given(steps=SCRIPTED, window=st.sampled_from([16_000, 400_000]), session_id=REQUESTED)
+@example([("same", 0), ("no session", 0), ("grow", 4), ("no session", 0)], 400_000, "s")
+@example([("new alone", 0), ("elsewhere", 1), ("same", 0), ("new alone", 0)], 400_000, "s")
+@example([("same", 0), ("rested", 0), ("same", 0)], 16_000, None)
+@example([("same", 0), ("pin a message", 0), ("full", 0)], 400_000, None)
+@example([("same", 0), ("call again", 0), ("same", 0)], 400_000, None)
+@example([("same", 0), ("mark a passage", 0), ("full", 0)], 400_000, None)
+@example([("full", 0), ("adopt", 0), ("claim", 0), ("same", 0)], 400_000, None)
+def test_so_it_does_whatever_is_asked_and_done_between(
+    steps: list[tuple[str, int]], window: int, session_id: str | None
+) -> None:
+    request = replace(WIDE, session_id=session_id, context_window=window, max_output_tokens=1_000)
+    anyio.run(run, session(12), steps, request)
 
 
 def turn(number: int) -> list[Json]:
