@@ -557,6 +557,17 @@ def test_rows_of_a_table_come_with_their_head() -> None:
     assert telling_of(pieces_of(said), 160) == "The build is green."
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("See [cli.ts](/home/dev/shop/src/cli.ts:12).", "See /home/dev/shop/src/cli.ts:12."),
+        ("See [the guide](docs/guide.md) first.", "See [the guide](docs/guide.md) first."),
+    ],
+)
+def test_a_link_that_names_its_file_twice_names_it_once(said: str, told: str) -> None:
+    assert pieces_of(said) == [f"\n{told}"]
+
+
 def test_quoted_stars_stay_and_markup_goes() -> None:
     said = '**Item 6** masks each secret as "***" and `**kwargs` passes 2 values.'
     text = written([user("Mask it."), *ran("a", "make", "1 ok"), assistant(said), user("Go on.")])

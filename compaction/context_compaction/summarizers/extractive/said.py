@@ -10,6 +10,8 @@ from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 _MARKUP = re.compile(
     r"(?<![*\w\"'`])\*\*(?=[^\s*])|(?<=[^\s*])\*\*(?![*\w\"'`])|^\s{0,3}#{1,6} ", re.MULTILINE
 )
+# A link whose text is the end of its address.
+_LINK = re.compile(r"\[([^\[\]\n]{1,120})\]\(([^()\s]{0,300}?\1(?:[:#][\w-]{1,20})?)\)")
 _FENCE = "```"
 _RULE = re.compile(r"[|:\- ]+")  # below the head of a table
 # A block of code or a table is told up to here.
@@ -62,7 +64,8 @@ def _rows(text: str) -> Iterator[tuple[bool, str]]:
             yield True, flat
         elif not _RULE.fullmatch(flat):
             is_below = row[:2].isspace() and _LIST_MARK.match(row)
-            yield False, f"{'  ' if is_below else ''}{_MARKUP.sub('', flat)}"
+            bare = _LINK.sub(r"\2", _MARKUP.sub("", flat))
+            yield False, f"  {bare}" if is_below else bare
 
 
 def joined(pieces: Sequence[str]) -> str:

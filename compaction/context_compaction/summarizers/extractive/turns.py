@@ -54,7 +54,7 @@ _LOOK = re.compile(
     r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
     r"md5(?:sum)?|git (?:status|diff|log|show|branch|fsck|rev-parse|ls-files|cat-file|reflog|blame"
     r"|count-objects|worktree list|stash list|config --(?:list|get))"
-    r"|gh \w+ (?:view|list|checks|watch)|[\w-]+ (?:status|wait|capture))\b"
+    r"|gh \w+ (?:view|checks|watch)|xxd|lsof|[\w-]+ (?:[\w-]+ )?(?:status|wait|capture|list))\b"
 )
 # An output that speaks of trouble though no flag and no status does.
 _TROUBLE = re.compile(

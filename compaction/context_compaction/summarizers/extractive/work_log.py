@@ -4,6 +4,7 @@ The newest turn has the most detail. The work is listed in one short form each; 
 agent's own closing statement. Where nothing of a turn stands any more, its deed alone is told.
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -305,7 +306,7 @@ def _word_lines(turn: Turn, at: int, age: int, told: _Told, last_said: int) -> I
 def _said_want(chars: int, age: int) -> float:
     """The want of so much of a closing statement: a page of an old turn comes late."""
     share = min(1.0, chars / 3_000)
-    return share * (2.5 + chars / 6_000) + age * (AGE_WANT + 0.8 * share)
+    return share * (2.5 + chars / 6_000) + (AGE_WANT + 0.8 * share) * 5 * math.log1p(age / 5)
 
 
 def _changed(text: str, told: _Told) -> str:
