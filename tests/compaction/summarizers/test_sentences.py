@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from context_compaction import CompactRequest, compact
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import text_of
+from context_compaction.messages.model import Message, Text, text_of
+from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.typed_text import sentences_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -311,6 +312,14 @@ async def test_of_two_that_compete_the_newer_one_has_no_mark() -> None:
         "Les nœuds n'apparaissent toujours pas.",
         "Yo nunca te pedí tres archivos.",
         "Der Knopf ist immer noch grau.",
+        "Immer wenn ich speichere, stürzt der Editor ab.",
+        "Siempre que guardo, el editor se cierra.",
+        "Sempre que eu salvo, o editor trava.",
+        "Nunca había visto un build tan rápido.",
+        "Nunca funcionou no meu computador.",
+        "Mai visto un errore così.",
+        "Super, jamais je n'aurais trouvé ça tout seul !",
+        "すごい、自分では絶対に思いつかなかった。",
     ],
 )
 async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: str) -> None:
@@ -434,12 +443,44 @@ async def test_what_is_asked_for_later_leaves_the_rules_of_the_work_as_they_are(
         "Non cancellare mai i log.",
         "Sempre responda em português.",
         "Ab sofort nur noch Englisch im Code.",
+        "Fehler sollen nie verschluckt werden.",
+        "Les dates doivent toujours être en UTC.",
+        "À partir de maintenant, pas de commits le vendredi.",
+        "El título debe siempre empezar en mayúscula.",
+        "A partir de agora use apenas a API nova.",
+        "今後はコメントを英語で書いてください。",
     ],
 )  # fmt: skip
 async def test_what_holds_always_is_a_rule_in_the_languages_that_signs_know(said: str) -> None:
     context = await context_after(said)
     rules = context.partition("## Rules of the user")[2].partition("</pinned>")[0]
     assert said in rules
+
+
+SPOKEN = st.sampled_from([
+    "my name is spelled Siobhan.", "please use they when you write about me.",
+    "the demo box is only for sales.", "reports go out on Fridays.",
+])  # fmt: skip
+
+
+def rank_of(said: str) -> float:
+    """How surely `said` binds, said alone."""
+    return find_instructions((Message("user", (Text(said),)),)).standing[0].rank
+
+
+@EXAMPLES
+@given(SPOKEN, st.sampled_from(["Hey, ", "Hi there, ", "hello, small thing: ", "Hey there – "]))
+def test_a_greeting_takes_nothing_from_the_rank_of_what_is_said_behind_it(
+    said: str, greeting: str
+) -> None:
+    assert rank_of(f"{greeting}{said}") >= rank_of(said)
+
+
+@pytest.mark.parametrize(
+    "said", ["I've {} liked jokes in it.", "Where it is open I'd {} go by rail."]
+)
+def test_a_habit_of_the_user_binds_more_than_what_he_reports_of_himself(said: str) -> None:
+    assert rank_of(said.format("never")) > rank_of(said.format("just")) + 1
 
 
 POINTING = [
