@@ -207,6 +207,7 @@ class CompactionContext:
         pins: The texts that a summary carries verbatim.
         gates: The gates that redact what is shown and written.
         places: Where the list's messages are in the one that came in; None where it is that one.
+        fixed_tokens: The tokens of the messages that stay at any cut.
         replayed: The files as the list leaves them, worked out when first asked for, and once ...
         recent: ... and those that may be put back after some cut, newest use first.
     """
@@ -228,6 +229,7 @@ class CompactionContext:
     pins: Pins
     gates: Gates
     places: Places | None = None
+    fixed_tokens: int = 0
     replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
     recent: Callable[[], Sequence[RecentFile]] = tuple[RecentFile, ...]
 
@@ -235,6 +237,14 @@ class CompactionContext:
     def request_count(self) -> RequestCount:
         """Counts what the messages make a request of."""
         return self.budget.request_count
+
+    @property
+    def share_tokens(self) -> int:
+        """The part of the limit that there is to share out: what shares of a target are of.
+
+        Beside a long system message a share of the whole would be more than there is.
+        """
+        return max(0, self.limits.tokens - self.fixed_tokens)
 
     def place_of(self, index: int | None) -> int | None:
         """Where the message at `index` is in the list that came in, if it is there."""

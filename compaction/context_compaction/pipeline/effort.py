@@ -44,7 +44,7 @@ def unread_tokens_of(context: CompactionContext) -> int:
 
     A paper's preview is the paper's, and one that the caller names is the caller's.
     """
-    return int(context.limits.tokens * _UNREAD_SHARE) if scales(context, "preview_chars") else 0
+    return int(context.share_tokens * _UNREAD_SHARE) if scales(context, "preview_chars") else 0
 
 
 def scales(context: CompactionContext, *names: str) -> bool:
@@ -103,7 +103,7 @@ def _escalation(context: CompactionContext) -> tuple[EffortLevel, ...]:
     The harder ones have less for the newest results, before the request and what binds have to be
     cut; only the last lets them go.
     """
-    settings, limit_tokens = context.settings, context.limits.tokens
+    settings, limit_tokens = context.settings, context.share_tokens
     unread_tokens = unread_tokens_of(context)
     tight = replace(
         settings,
@@ -162,10 +162,10 @@ def _escalation(context: CompactionContext) -> tuple[EffortLevel, ...]:
     )
 
 
-def summary_reserve_tokens(level: EffortLevel, limit_tokens: int) -> int:
+def summary_reserve_tokens(context: CompactionContext, level: EffortLevel) -> int:
     """Tokens that a cut at this level leaves free for the summary that replaces history."""
     settings = level.settings
-    return min(settings.summary_tokens, int(max(0, limit_tokens) * settings.summary_fraction))
+    return min(settings.summary_tokens, int(context.share_tokens * settings.summary_fraction))
 
 
 def clear_regardless(
@@ -219,13 +219,14 @@ def cut(
 
     `keep_tokens` may stay, instead of the level's own share of the limit.
     """
-    settings, rules, limits = level.settings, context.rules, context.limits
+    settings, rules = level.settings, context.rules
     if level.keep_messages:
         return cut_keeping(edited.messages, rules, keep_messages=level.keep_messages)
     if settings.replace_all:
         return cut_all(edited.messages, rules)
-    room_tokens = limits.tokens - summary_reserve_tokens(level, limits.tokens)
-    base_tokens = room_tokens if settings.keep_recent_of == "target" else limits.window_tokens
+    room_tokens = context.share_tokens - summary_reserve_tokens(context, level)
+    is_of_target = settings.keep_recent_of == "target"
+    base_tokens = room_tokens if is_of_target else context.limits.window_tokens
     if keep_tokens is None:
         keep_tokens = min(int(base_tokens * level.keep_fraction), room_tokens)
         turn_share = TURN_BOUNDARY_SHARE

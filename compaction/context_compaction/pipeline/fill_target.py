@@ -58,7 +58,7 @@ def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierC
     """
     if plan.cut is None or not fills_with_tail(context) or is_unread_cut(context, plan):
         return plan
-    words_tokens = int(context.limits.tokens * _PROSE_WORDS_SHARE)
+    words_tokens = int(context.share_tokens * _PROSE_WORDS_SHARE)
     shorter = with_room(context, plan, min(plan.text_tokens, words_tokens))
     longer = with_longer_tail(context, shorter, earlier_calls)
     # Where the message before the tail is too large for it, prose may tell more.
@@ -123,7 +123,7 @@ def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
     """`plan` with as much of the newest results as there is room for; files follow them."""
     for share in _MORE_UNREAD_SHARES if plan.cut is None else ():
         # Older results are cleared for it.
-        level = replace(plan.level, unread_tokens=int(context.limits.tokens * share))
+        level = replace(plan.level, unread_tokens=int(context.share_tokens * share))
         fuller = plan_by_clearing(context, level)
         if _room_beside(context, fuller) >= 0:
             plan = fuller

@@ -176,7 +176,7 @@ def plan_by_clearing(
         limit_tokens = context.count.messages(edited.messages) - more_tokens
         edited = cleared(replace(layer_context, limit_tokens=limit_tokens))
     if level.request_fraction:
-        most_tokens = int(context.limits.tokens * level.request_fraction)
+        most_tokens = int(context.share_tokens * level.request_fraction)
         step = shorten_request(edited.messages, count=context.count, max_tokens=most_tokens)
         step = restore_pinned(edited.messages, step, context.pins.marked)
         edited = edited.then(REQUEST_LAYER, step, context.count)
@@ -224,9 +224,8 @@ def _plan_that_fits(
 
 def _reserve_tokens(context: CompactionContext, plan: Plan) -> int:
     """What the cut of `plan` must leave free for words: more where the user laid down much."""
-    level, limit_tokens = plan.level, context.limits.tokens
-    least_tokens = summary_reserve_tokens(level, limit_tokens)
-    most_tokens = int(limit_tokens * level.words_fraction)
+    least_tokens = summary_reserve_tokens(context, plan.level)
+    most_tokens = int(context.share_tokens * plan.level.words_fraction)
     if most_tokens <= least_tokens:
         return least_tokens
     if any(map(placeholders.is_synthetic, plan.replaced)):
@@ -239,7 +238,7 @@ def _steering_tokens(
     context: CompactionContext, files: Sequence[RecentFile], where: CutPoint
 ) -> int:
     """The room of a named target that texts which steer the work have before all words."""
-    most_tokens = int(context.limits.tokens * _STEERING_SHARE)
+    most_tokens = int(context.share_tokens * _STEERING_SHARE)
     if not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
         return 0
     steering = (file for file in files if file.use == "steering")
@@ -249,7 +248,7 @@ def _steering_tokens(
 
 def _most_words(context: CompactionContext, level: EffortLevel) -> int:
     """The most that summary and checkpoint may count; more where a named target is to be filled."""
-    share_tokens = int(context.limits.tokens * _WORDS_SHARE) if context.limits.is_named else 0
+    share_tokens = int(context.share_tokens * _WORDS_SHARE) if context.limits.is_named else 0
     return max(level.settings.summary_tokens, share_tokens)
 
 
@@ -331,7 +330,7 @@ def _less_cleared(context: CompactionContext, plan: Plan, files: Sequence[Recent
 
 def headroom_tokens(context: CompactionContext) -> int:
     """The tokens that stay free where the rest of a target is filled."""
-    return int(context.limits.tokens * (1 - _FILLED_SHARE))
+    return int(context.share_tokens * (1 - _FILLED_SHARE))
 
 
 def less_cleared_by(context: CompactionContext, plan: Plan, more_tokens: int) -> Plan | None:

@@ -9,6 +9,7 @@ from context_compaction.activity.file_replay import replay_files
 from context_compaction.budget import check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
+from context_compaction.layers.cut_point import is_preserved
 from context_compaction.layers.recent_files import RecentFile, recent_files
 from context_compaction.layers.repair import (
     alternate_roles,
@@ -84,7 +85,9 @@ def context_of(
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)
-    settings = settings.scaled(budget.target_tokens, budget.trigger_tokens)
+    fixed_tokens = sum(count.message(m) for m in repaired.messages if is_preserved(m))
+    open_tokens = budget.target_tokens - int(fixed_tokens * count.margin)
+    settings = settings.scaled(open_tokens, budget.trigger_tokens)
     # A message that is left out must not take a rule of the user with it either.
     may_replace = budget.is_over or request.mode in ("full", "reactive") or request.snip_messages
     context = CompactionContext(
@@ -112,6 +115,7 @@ def context_of(
         ),
         gates=gates_of(redaction, parsed),
         places=start.places,
+        fixed_tokens=fixed_tokens,
     )
     context = _without_snipped(context)
     replayed = cache(partial(replay_files, context.messages, settings.tool_kinds))

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import anyio
 import pytest
+from context_compaction.formats import parse
 from context_compaction.formats.session_files.read import read_conversation
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest, Mode
 from context_compaction.result import CompactResult
+from context_compaction.tokens.counter import counter_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +80,26 @@ async def test_a_named_target_is_filled_on_a_real_session() -> None:
             wishes = CompactRequest(mode="plan", format=found.format, target_tokens=target)
             result = await compact(found.payload, wishes, archive=archive)
             assert 0.9 * target <= result.tokens.upper <= target
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("target_tokens", [4_000, 10_000])
+async def test_beside_a_long_system_message_a_target_has_as_much_of_the_rest(
+    target_tokens: int,
+) -> None:
+    payload = render([turn(n, 60, 3, 150 if n % 3 else 1_200) for n in range(30)], "openai-chat")
+    system = {"role": "system", "content": output(40_000).text}
+    count = counter_for("gpt-4o")
+    system_tokens = count.messages(parse([system], format="openai-chat"))
+    rest: list[int] = []
+    async with temporary_archive() as archive:
+        for beside, more_tokens in (([], 0), ([system], system_tokens)):
+            target = target_tokens + int(more_tokens * count.margin)
+            wishes = CompactRequest(format="openai-chat", model="gpt-4o", target_tokens=target)
+            result = await compact([*beside, *payload], wishes, archive=archive)
+            assert result.fits
+            rest.append(result.tokens.after - more_tokens)
+    assert abs(rest[1] - rest[0]) < 0.01 * target_tokens
 
 
 async def summarized_by_host(state: str, mode: Mode, target_tokens: int) -> CompactResult:
