@@ -1,4 +1,4 @@
-"""The lines of a tool's output that name its errors."""
+"""The lines of a tool's output that name its errors, or tell how it ended."""
 
 import re
 
@@ -24,6 +24,27 @@ _ERROR_NAME = re.compile(
 _COUNTS = re.compile(
     r"\W{0,40}(?:Tests?:? +)?\d{1,6} (?:failed|failures?|errors?)\b", re.IGNORECASE
 )
+
+
+# "Tests  9 passed (9)", "# fail 0", "ok  example.com/a  0.3s": what a run of tests came to.
+_CAME_TO = re.compile(
+    r"\d (?:\w{1,20} )?(?:passed|failed|passing|failing|errors?)\b|\b(?:pass|fail)\W{1,3}\d"
+    r"|\A(?:ok|PASS|FAIL)\s"
+)
+_STATUS = re.compile(r"\b(?:exit|exited|failed) with\b|\bexit (?:code|status)\b", re.IGNORECASE)
+_END_CHARS = 4_000
+_OUTCOME_CHARS = 160
+
+
+def outcome_line(text: str, *, failed: bool) -> str:
+    """The line that tells what a command came to; "" where none does.
+
+    Of one that `failed` the last that names an error, and else what a run of tests counted last.
+    """
+    end = text[-_END_CHARS:]
+    rows = error_lines(end).split("\n") if failed else [row.strip() for row in end.split("\n")]
+    told = (row for row in reversed(rows) if failed or _CAME_TO.search(row))
+    return next((row for row in told if not _STATUS.search(row)), "")[:_OUTCOME_CHARS]
 
 
 def error_line(text: str) -> str:

@@ -26,7 +26,9 @@ _DEFINES = re.compile(
 )
 # Methods and fields, as they stand in classes and interfaces.
 _METHOD = re.compile(
-    rf"^\s+(?:{_MODIFIERS})*[\w$#]+(?:<[^>]*>)?\([^;]*\)\s*(?::\s*[^{{;=]+|->\s*\w[^{{;]*)?\s*[{{;]\s*$"
+    rf"^\s+(?:{_MODIFIERS})*[\w$#]+(?:<[^>]*>)?\([^;]*\)\s*"
+    # What ends with a semicolon is a call, unless it says what it returns.
+    r"(?:\{|(?::\s*[^{;=]+|->\s*\w[^{;]*)[{;])\s*$"
     rf"|^\s+(?:{_MODIFIERS})*(?:[\w<>\[\],.?]+\s+)+\w+\([^;=]*\)\s*(?:throws [\w, .]+)?\{{\s*$"
 )
 _FIELD = re.compile(rf"^\s+(?:{_MODIFIERS})*[\w$#]+\??:\s*[^=(){{}},]+;\s*$")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, cast
 
+from context_compaction.activity.digest import is_failed
+from context_compaction.activity.error_line import outcome_line
 from context_compaction.activity.tool_kinds import classify, is_recalling, is_steering
 from context_compaction.layers.replace_blocks import (
     Place,
@@ -21,7 +23,12 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step
 from context_compaction.messages.model import Messages, ToolCall, ToolResult, tool_results
 from context_compaction.messages.tool_pairs import CallIndex, index_calls
-from context_compaction.messages.tool_results import argument_blob, newest_results, result_chars
+from context_compaction.messages.tool_results import (
+    argument_blob,
+    newest_results,
+    result_chars,
+    result_text,
+)
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
@@ -86,7 +93,7 @@ def _candidates(
             done = (
                 _clip_call(block, index, count, settings)
                 if isinstance(block, ToolCall)
-                else _clear(block, name, count, settings)
+                else _clear(block, name, index, count, settings)
             )
             if done is not None:
                 yield Place(position, at), done
@@ -147,15 +154,22 @@ def _just_answered(messages: Messages, index: CallIndex, *, recalled_only: bool)
 
 
 def _clear(
-    result: ToolResult, name: str, count: MessageCounter, settings: Settings
+    result: ToolResult, name: str, index: CallIndex, count: MessageCounter, settings: Settings
 ) -> Replacement | None:
+    """The placeholder for `result`; of a command with the line that tells how it ended."""
     if content_tokens(result, count) <= settings.min_result_tokens:
         return None
     if result_chars(result) <= settings.min_result_chars:
         return None
     if placeholders.is_placeholder(result):
         return clear_marker(result, name, count)
-    return clear_result(result, name, count, words=settings.cleared_text)
+    if settings.cleared_text:
+        return clear_result(result, name, count, words=settings.cleared_text)
+    call = index.calls.get(result.call_id)
+    is_command = call is not None and classify(call, settings.tool_kinds).kind == "execute"
+    failed = is_command and is_failed(result) is True
+    outcome = outcome_line(result_text(result), failed=failed) if is_command else ""
+    return clear_result(result, name, count, outcome=outcome)
 
 
 def _clip_call(

@@ -50,11 +50,16 @@ class Replacement:
 
 
 def clear_result(
-    result: ToolResult, tool_name: str, count: MessageCounter, reason: str = "", words: str = ""
+    result: ToolResult,
+    tool_name: str,
+    count: MessageCounter,
+    reason: str = "",
+    words: str = "",
+    outcome: str = "",
 ) -> Replacement | None:
     """The placeholder for `result`; None where it would not be smaller, or is one already.
 
-    A failed result keeps its error line. `words` are a policy's own.
+    A failed result keeps its error line, another one `outcome`. `words` are a policy's own.
     """
     if placeholders.is_placeholder(result):
         return None
@@ -67,7 +72,7 @@ def clear_result(
         if words
         else placeholders.cleared(tool_name, size_chars, blobs, reason)
     )
-    if result.is_error and (line := error_line(result_text(result))):
+    if line := error_line(result_text(result)) if result.is_error else outcome:
         text = f"{text}\n{placeholders.quoted(line)}"
     cleared = edit_result(result, (Text(text, author="compaction"),))
     saved_tokens = count.block(result) - count.block(cleared)

@@ -88,3 +88,13 @@ def test_whatever_a_text_defines_is_told_as_perhaps_defined(
     text = "\n".join(line.format(*names) for line, *names in rows)
     for name, _, _ in functions(text, path):
         assert may_define(text, name)
+
+
+@given(
+    name=st.from_regex(r"[a-z]\w{0,12}(\.[a-z]\w{0,8})?", fullmatch=True),
+    arguments=st.from_regex(r"[\w', .+]{0,20}", fullmatch=True),
+    indent=st.sampled_from(["  ", "    ", "\t"]),
+)
+def test_a_call_is_no_definition(name: str, arguments: str, indent: str) -> None:
+    text = f"export function App() {{\n{indent}{name}({arguments});\n}}\n"
+    assert outline(text, "app.ts") == "1: export function App()"

@@ -228,3 +228,30 @@ def test_the_preview_of_a_persisted_result_goes_once_it_is_old() -> None:
     )
     assert step.edits[0].pointers == (blob.output_id,)
     assert not step.blobs
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        ("FAILED test_a.py::test_b\n1 failed, 28 passed in 0.19s", "1 failed, 28 passed in 0.19s"),
+        ("# tests 52\n# pass 52\n# fail 0\n# duration_ms 3608.2", "# fail 0"),
+        ("ok  \texample.com/a\t0.3s", "ok  \texample.com/a\t0.3s"),
+        ("src/a.ts(3,1): error TS2769: No overload\nExit status 1", "src/a.ts(3,1): error TS2769"),
+        ("Copyright (c) 2014 Jonathan Ong", ""),
+    ],
+)
+def test_what_a_command_came_to_stays_of_its_cleared_output(told: str, kept: str) -> None:
+    output = f"{lines('output', 200)}\n{told}"
+    step = run([user("go"), *answered("seen", "Bash", output, command="npm test"), *steps(3)])
+    [cleared_part] = result_of(step.messages, "seen").content
+    head, _, line = getattr(cleared_part, "text", "").partition("\n")
+    assert head.startswith("[Old tool result cleared: Bash")
+    assert line.startswith(kept)
+    assert bool(line) == bool(kept)
+
+
+def test_of_a_file_that_was_read_no_line_stays() -> None:
+    output = f"{lines('output', 200)}\n1 failed, 28 passed"
+    step = run([user("go"), *answered("seen", "Read", output, file_path="log.txt"), *steps(3)])
+    [cleared_part] = result_of(step.messages, "seen").content
+    assert "passed" not in getattr(cleared_part, "text", "")
