@@ -44,13 +44,18 @@ def assemble(
     summary: str = "",
     checkpoint: str = "",
     files: Sequence[FileText] = (),
+    *,
+    fills: bool = True,
 ) -> EditedMessages:
-    """The list with its summary put in, files restored and void thinking taken out."""
+    """The list with its summary put in, files restored and void thinking taken out.
+
+    Where the caller named the target, files fill it; but for `fills` they have what they need.
+    """
     edited = plan.edited
     if plan.cut is not None:
         edited = _replaced(context, plan, plan.cut, summary, checkpoint)
         if files:
-            edited = _restored(context, plan, edited, files)
+            edited = _restored(context, plan, edited, files, fills=fills)
         if context.settings.acknowledge:
             ends = bool(context.messages) and context.messages[-1].role == "assistant"
             step = acknowledge(edited.messages, ends_with_assistant=ends, count=context.count)
@@ -118,7 +123,12 @@ def _summarized(
 
 
 def _restored(
-    context: CompactionContext, plan: Plan, edited: EditedMessages, files: Sequence[FileText]
+    context: CompactionContext,
+    plan: Plan,
+    edited: EditedMessages,
+    files: Sequence[FileText],
+    *,
+    fills: bool,
 ) -> EditedMessages:
     for name, layer in context.policy.at_stage("restore"):
         files_at = _restore_at(edited.messages, plan)
@@ -126,7 +136,7 @@ def _restored(
             layer_context_of(context, plan.level),
             files=files,
             files_at=files_at,
-            is_filled=fills_target(context),
+            is_filled=fills and fills_target(context),
             limit_tokens=min(
                 context.count.messages(edited.messages)
                 + context.room_tokens(edited.messages)

@@ -168,23 +168,30 @@ def _with_longest_tail(
 def _with_least_cleared(
     context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls
 ) -> Plan:
-    """`plan` with as much less cleared of what stays as there is room for."""
-    more_tokens = _room_beside(context, plan, earlier_calls)
+    """`plan` with as much less cleared of what stays as there is room for.
+
+    What a result says precedes what files have more than they need.
+    """
+    more_tokens = _room_beside(context, plan, earlier_calls, fills=False)
     while more_tokens > headroom_tokens(context):
         fuller = less_cleared_by(context, plan, more_tokens)
-        if fuller is not None and _room_beside(context, fuller, earlier_calls) >= 0:
+        if fuller and _room_beside(context, fuller, earlier_calls, fills=False) >= 0:
             return fuller
         more_tokens //= 2
     return plan
 
 
 def _room_beside(
-    context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls | None = None
+    context: CompactionContext,
+    plan: Plan,
+    earlier_calls: EarlierCalls | None = None,
+    *,
+    fills: bool = True,
 ) -> int:
     """Tokens left beside the summary at its largest and the files that `plan` must put back."""
     files = _files_of(earlier_calls, plan) if earlier_calls else ()
     is_bare = not files and plan.cut is not None
-    done = plan.bare if is_bare else assemble(context, plan, files=files).messages
+    done = plan.bare if is_bare else assemble(context, plan, files=files, fills=fills).messages
     return context.room_tokens(done) - plan.text_tokens
 
 
