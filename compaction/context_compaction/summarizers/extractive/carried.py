@@ -2,8 +2,8 @@
 
 A summary is not made of the summary before, or facts would erode; nor of the whole conversation, or
 a session's compactions would grow dearer with its age. It is made of what came since, and of this:
-of the newest messages every call and the significant parts of every answer, of older ones what was
-done, then what the user said, then what binds of it; and of the oldest a tally of the work.
+of the newest messages every call and the two ends of every answer, of older ones what the user
+said, then what binds of it; and of the oldest a tally of the work.
 The size has a bound, so that the thousandth compaction costs what the tenth did. Pure.
 """
 
@@ -34,33 +34,29 @@ from context_compaction.messages.speakers import passages_of, user_texts
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers import Tally
+from context_compaction.summarizers.extractive.said import ends_of
 from context_compaction.summarizers.extractive.tally import tallied
 from context_compaction.summarizers.extractive.turns import is_trouble, turns_of, without_heredocs
 from context_compaction.summarizers.extractive.work_log import commits_in
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
 
-# Counted from the newest on, in characters of what is kept: so far back stand answers ...
-_ANSWERS_CHARS = 24_000
-# ... so far what was done and said ...
-_DEEDS_CHARS = 48_000
+# Counted from the newest on, in characters of what is kept: so far back stands the work ...
+_WORK_CHARS = 56_000
 # ... and so far the user's words; beyond it those that surely bind, up to so much more.
-_WORDS_CHARS = 62_000
+_WORDS_CHARS = 66_000
 _BINDING_CHARS = 8_000
 _WORD_CHARS = 6_000  # of one text of the user's
 _SAID_CHARS = 1_500  # of one of the agent's
-_OLD_SAID_CHARS = 240
 _OTHER_CHARS = 400  # of one that a tool or the host says in the user's name
-_OUTPUT_CHARS = 480
+_OUTPUT_CHARS = 300
 _RECORD_CHARS = 2_400  # of an answer in JSON
 _ARGUMENT_CHARS = 240
-_COMMAND_CHARS = 800
+_COMMAND_CHARS = 400
 _FIRST_CHARS = 400
 # The tool that the archive keeps it under.
 SUMMARIZED_MESSAGES = "summarized messages"
 _MEDIA_TYPE = "application/zlib"
-_FILE_KINDS = ("read", "write", "edit", "notebook")
-_ANSWERS, _DEEDS, _WORDS = range(3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +91,11 @@ def carried_of(
             continue
         if size_chars >= _WORDS_CHARS:
             beyond.append(at)
-        degree = _ANSWERS if size_chars < _ANSWERS_CHARS else _DEEDS
-        degree = degree if size_chars < _DEEDS_CHARS else _WORDS
-        if degree == _WORDS:
+        is_old = size_chars >= _WORK_CHARS
+        if is_old:
             left.append(at)
         if size_chars < _WORDS_CHARS or plan in messages[at].blocks:
-            blocks = tuple(_shorter(messages[at], degree, index.calls, kinds, plan))
+            blocks = tuple(_shorter(messages[at], index.calls, kinds, plan, is_old=is_old))
             if blocks:
                 kept.append((at, Message(messages[at].role, blocks)))
                 size_chars += len(compact_json(_as_json(None, kept[-1][1])))
@@ -180,98 +175,74 @@ def _block(row: Sequence[Any]) -> Block:
 
 def _shorter(
     message: Message,
-    degree: int,
     calls: Mapping[str, ToolCall],
     kinds: Mapping[str, str],
     plan: ToolCall | None,
+    *,
+    is_old: bool,
 ) -> Iterator[Block]:
-    """The blocks of `message`, shortened to `degree`."""
+    """The blocks of `message`, shortened; of an old one what the user typed, and the plan."""
     for block in message.blocks:
         match block:
-            case Text() if message.role == "assistant":
-                most = (_SAID_CHARS, _OLD_SAID_CHARS, 0)[degree]
-                if most and block.text.strip():
-                    yield replace(block, text=_middle_out(block.text, most), source=None)
             case Text() if message.role == "user":
-                yield from _said(message, block, degree)
-            case ToolCall() if block is plan or degree < _WORDS:
-                arguments = _arguments(block, kinds)
-                yield ToolCall(block.call_id, block.name, arguments)
-            case ToolResult() if degree < _WORDS:
-                yield _result(block, calls.get(block.call_id), degree, kinds)
+                # An extract of a long request says line by line who speaks.
+                said = passages_of(message, block)
+                for author, text in said:
+                    if author == "user":
+                        yield Text(ends_of(text, _WORD_CHARS), author=block.author)
+                    elif not is_old and text.strip():
+                        yield Text(ends_of(text, _OTHER_CHARS), author=author)
+            case Text() if not is_old and block.text.strip():
+                yield replace(block, text=ends_of(block.text, _SAID_CHARS), source=None)
+            case ToolCall() if block is plan or not is_old:
+                yield ToolCall(block.call_id, block.name, _arguments(block, kinds))
+            case ToolResult() if not is_old:
+                yield _result(block, calls.get(block.call_id), kinds)
             case _:
                 continue
 
 
-def _said(message: Message, block: Text, degree: int) -> Iterator[Text]:
-    """A user message's text, shortened: what the user typed, and the two ends of the rest."""
-    for author, text in passages_of(message, block):
-        if author == "user":
-            # An extract of a long request says line by line who speaks.
-            yield Text(_middle_out(text, _WORD_CHARS), author=block.author)
-        elif degree == _ANSWERS and text.strip():
-            yield Text(_middle_out(text, _OTHER_CHARS), author=author)
-
-
 def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
-    """The arguments of a call, long values shortened; those of file calls become None."""
-    if is_steering(call.name) and len(compact_json(call.arguments)) <= _RECORD_CHARS:
+    """The arguments of a call; of long ones commands are shortened, and the others None.
+
+    A part of a text would be taken for the whole.
+    """
+    if len(compact_json(call.arguments)) <= (
+        _RECORD_CHARS if is_steering(call.name) else _ARGUMENT_CHARS
+    ):
         return call.arguments
-    use = classify(call, kinds)
+    command = classify(call, kinds).command
     if not is_object(call.arguments):
         return _short_command(str(call.arguments))
-    short: dict[str, Any] = {}
-    for key, value in call.arguments.items():
-        is_text = isinstance(value, str)
-        size_chars = len(value) if is_text else len(compact_json(value))
-        if size_chars <= _ARGUMENT_CHARS:
-            short[key] = value
-        elif use.command and value == use.command:
-            short[key] = _short_command(value)
-        elif use.kind in _FILE_KINDS:
-            # A part of a text would be taken for the whole.
-            short[key] = None
-        else:
-            text = value if is_text else compact_json(value)
-            short[key] = f"{text[:_ARGUMENT_CHARS]}{LEFT_OUT}"
-    return short
+    return {
+        key: _short_command(value)
+        if command and value == command
+        else value
+        if len(compact_json(value)) <= _ARGUMENT_CHARS
+        else None
+        for key, value in call.arguments.items()
+    }
 
 
 def _short_command(command: str) -> str:
-    return _middle_out(without_heredocs(command), _COMMAND_CHARS)
+    return ends_of(without_heredocs(command), _COMMAND_CHARS)
 
 
-def _result(
-    result: ToolResult, call: ToolCall | None, degree: int, kinds: Mapping[str, str]
-) -> ToolResult:
+def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str]) -> ToolResult:
+    """An answer: whole where it is short or a record, else its two ends and what stood between."""
     if is_stand_in(result) or placeholders.is_placeholder(result):
         return ToolResult(result.call_id, result.content, result.is_error)
     text = result_text(result)
-    use = classify(call, kinds) if call else None
-    is_file = use is not None and use.kind in _FILE_KINDS
     failed = bool(is_failed(result))
-    if len(text) <= _OUTPUT_CHARS and (degree == _ANSWERS or failed):
-        return ToolResult(result.call_id, (Text(text),), failed)
-    run = use.command if use is not None and use.kind == "execute" else None
-    telling = error_line(text) if failed or (run and is_trouble(run, text)) else ""
-    if degree == _DEEDS or (is_file and not failed):
+    is_record = text.lstrip()[:1] in ("{", "[")
+    if len(text) > (_RECORD_CHARS if is_record else _OUTPUT_CHARS):
+        command = classify(call, kinds).command if call else None
+        telling = error_line(text) if failed or is_trouble(command or "", text) else ""
+        half = _OUTPUT_CHARS // 2
         lines = [*commits_in(text), telling]
-        shown = "\n".join(line for line in lines if line)
-        if not shown:
-            hidden = Text(LEFT_OUT, author="compaction")
-            return ToolResult(result.call_id, (hidden,), failed)
-        return ToolResult(result.call_id, (Text(shown),), failed)
-    return ToolResult(result.call_id, (Text(_output(text, telling)),), failed)
-
-
-def _output(text: str, telling: str) -> str:
-    """The two ends of an answer, commits and `telling` between; a record whole."""
-    if text.lstrip()[:1] in ("{", "[") and len(text) <= _RECORD_CHARS:
-        return text
-    half = _OUTPUT_CHARS // 2
-    lines = [*commits_in(text), telling]
-    middle = "\n".join(line for line in lines if line and line not in text[:half])
-    return f"{text[:half]}\n{LEFT_OUT}\n{middle}\n{text[len(text) - half :]}"
+        middle = "\n".join(line for line in lines if line and line not in text[:half])
+        text = f"{text[:half]}\n{LEFT_OUT}\n{middle}\n{text[len(text) - half :]}"
+    return ToolResult(result.call_id, (Text(text),), failed)
 
 
 def _binding(messages: Messages, beyond: Sequence[int]) -> list[tuple[int, Message]]:
@@ -288,18 +259,10 @@ def _binding(messages: Messages, beyond: Sequence[int]) -> list[tuple[int, Messa
         sentences = (sentence.text for text in texts for sentence in sentences_of(text))
         told = " ".join(sentence for sentence in sentences if sentence in sure)
         if at == said[-1] and len(told) < _FIRST_CHARS:
-            told = _middle_out("\n".join(texts), _FIRST_CHARS)
+            told = ends_of("\n".join(texts), _FIRST_CHARS)
         elif len(told) > left_chars:
             continue
         if told:
             left_chars -= len(told)
             kept.append((at, Message("user", (Text(told),))))
     return kept
-
-
-def _middle_out(text: str, chars: int) -> str:
-    """`text`, or its beginning and end of `chars` in all where it is longer."""
-    if len(text) <= chars:
-        return text
-    tail = chars // 3
-    return f"{text[: chars - tail]} {LEFT_OUT} {text[len(text) - tail :]}"
