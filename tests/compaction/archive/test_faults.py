@@ -360,19 +360,33 @@ def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> N
             anyio.run(open_it, folder / "archive")
 
 
-async def test_an_archive_that_vanished_while_it_was_open_is_an_error_not_a_new_archive(
+async def test_an_archive_that_vanished_while_it_was_open_is_an_error_not_an_empty_one(
     tmp_path: Path,
 ) -> None:
-    root = tmp_path / "archive"
+    root, away = tmp_path / "archive", tmp_path / "away"
     async with open_archive(root, index_root=tmp_path / "index") as archive:
-        await add(archive, "s", RAWS[0])
-        await anyio.to_thread.run_sync(root.rename, tmp_path / "elsewhere")
-        with pytest.raises(ArchiveError, match=r"No such file or directory.*the folder exists"):
-            await add(archive, "s", *RAWS)
-        with pytest.raises(NotFoundError):
-            await transcript(archive, "s")
-        await anyio.to_thread.run_sync((tmp_path / "elsewhere").rename, root)
-        assert await add(archive, "s", *RAWS) == tuple(range(10))
+        await add(archive, "s", *RAWS[:4])
+        assert len((await archive.search(Query("message2"))).hits) == 1
+        await anyio.Path(root).rename(away)
+        asks = [
+            lambda: add(archive, "s", *RAWS[:4]),
+            lambda: add(archive, "s", *RAWS[:5]),
+            lambda: transcript(archive, "s"),
+            lambda: archive.context("s"),
+            lambda: archive.search(Query("message2")),
+            lambda: archive.search(Query("message2", kind="regex")),
+            archive.sessions,
+        ]
+        for ask in asks:
+            with pytest.raises(ArchiveError, match="No such file") as told:
+                await ask()
+            assert str(root) in str(told.value)
+            assert not isinstance(told.value, NotFoundError)
+        assert not await anyio.Path(root).exists()
+        await anyio.Path(away).rename(root)
+        await add(archive, "s", *RAWS[:6])
+        assert await transcript(archive, "s") == RAWS[:6]
+        assert len((await archive.search(Query("message5"))).hits) == 1
 
 
 @pytest.mark.parametrize("option", ["size=400k", "nr_inodes=30"])

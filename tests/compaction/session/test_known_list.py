@@ -156,6 +156,8 @@ class Host:
         """Messages (of Anthropic's format) that only the whole line of a call may take in."""
         if act == "mark a passage":
             return [user(f"Note: <pin>Passage {number}.</pin>")]
+        if act == "ask else":
+            return [assistant(f"Another answer {number}."), user("Why?")]
         if act == "call again":
             return answered("r0", "Read", f"again {number}", file_path="f0.py")
         ours = [m for m in self.last if "<context_summary" in json.dumps(m)]
@@ -187,7 +189,7 @@ RARE: dict[str, Json] = {
     "prepare": {"prepare": True, "mode": "full"},
 }
 ASKED = USUAL | RARE
-SAID = ("mark a passage", "call again", "claim")
+SAID = ("ask else", "mark a passage", "call again", "claim")
 WHOLE = (
     "grow", "grow", "grow", "same", "go back", "edit", "write into", "order", "mark", "say again",
     "adopt", "small", "full", "usage", "model", "economy", "record",
@@ -270,7 +272,7 @@ SCRIPTED = st.lists(
     st.tuples(
         st.sampled_from([
             *("grow", "grow", "grow", "same", "new alone", "adopt", "go back", "full"),
-            *("elsewhere", "overtaken", *SAID, *RARE),
+            *("write into", "edit", "order", "mark", "elsewhere", "overtaken", *SAID, *RARE),
         ]),
         NUMBERS,
     ),
@@ -289,6 +291,10 @@ SCRIPTED = st.lists(
 @example([("same", 0), ("call again", 0), ("same", 0)], 400_000, None)
 @example([("same", 0), ("mark a passage", 0), ("full", 0)], 400_000, None)
 @example([("full", 0), ("adopt", 0), ("claim", 0), ("same", 0)], 400_000, None)
+@example([("go back", 2), ("go back", 0), ("ask else", 0), ("ask else", 1)], 400_000, None)
+@example([("grow", 4), ("full", 0), ("same", 0), *[("go back", 2)] * 3], 400_000, "s")
+@example([("grow", 2), ("write into", 6), ("new alone", 0)], 400_000, "s")
+@example([("grow", 4), ("mark", 0), ("full", 0), ("mark", 0), ("same", 0)], 400_000, "s")
 def test_so_it_does_whatever_is_asked_and_done_between(
     steps: list[tuple[str, int]], window: int, session_id: str | None
 ) -> None:

@@ -69,7 +69,18 @@ def segment_sizes(folder: Path) -> dict[str, int]:
                     if entry.name.endswith(".jsonl")
                 }
         except FileNotFoundError:
+            _check_there(folder.parents[2])
             return {}
+
+
+def _check_there(root: Path) -> None:
+    """A session may be missing; an archive that was moved or removed under us is no empty one.
+
+    Raises:
+        ArchiveError: The folder is gone.
+    """
+    with explaining(root, "Opening the archive"):
+        root.stat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +180,7 @@ def last_notice(root: Path) -> int:
         try:
             return folder.stat().st_mtime_ns
         except FileNotFoundError:
+            _check_there(root)
             return 0
 
 
