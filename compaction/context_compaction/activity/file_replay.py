@@ -59,6 +59,16 @@ _UNDONE = re.compile(
     r"|string to replace|must be unique|multiple occurrences",
     re.IGNORECASE,
 )
+# One of these is in it; to look for them first is much faster.
+_UNDONE_SIGNS = (
+    "not ",
+    "new syntax",
+    "no replace",
+    "no change",
+    "string to",
+    "must be",
+    "multiple",
+)
 # All parts of a patch are looked for before the first file is written.
 _NOT_BEGUN = re.compile(r"[Ff]ailed to find (?:expected lines|context)|verification failed")
 _DONE = re.compile(
@@ -76,8 +86,10 @@ _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL 
 UNSURE = "unsure"
 _COMMAND_CHARS = 60
 _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
-# So many lines that begin with numbers in order are numbered by the tool.
+# So many lines that begin with numbers in order are numbered by the tool ...
 _TELLING_LINES = 3
+# ... as so many of its first answers tell.
+_TELLING_ANSWERS = 24
 _ANSWER_CHARS = 300
 _ENDING = re.compile(r"\.[A-Za-z]\w*\Z")
 
@@ -109,6 +121,7 @@ class _Replay:
         self._kinds = extra_kinds
         self._call_of, self._unanswered_calls = _paired(messages)
         self._files: dict[str, KnownFile] = {}
+        self._by_name: dict[str, list[KnownFile]] = {}
         self._numbered = self._tools_that_number()
         self._git = GitState()
         commands, paths = self._commands()
@@ -128,7 +141,11 @@ class _Replay:
         return self._files
 
     def _file(self, path: str) -> KnownFile:
-        return self._files.setdefault(path, KnownFile(path))
+        file = self._files.get(path)
+        if file is None:
+            file = self._files[path] = KnownFile(path)
+            self._by_name.setdefault(posixpath.basename(path), []).append(file)
+        return file
 
     def _restored(self, at: int, message: Message) -> None:
         """Take the files that a compaction restored as their last known content."""
@@ -160,7 +177,8 @@ class _Replay:
 
     def _related(self, path: str) -> Iterator[KnownFile]:
         """The file at `path` and those that may be the same under another spelling."""
-        for known, file in self._files.items():
+        for file in self._by_name.get(posixpath.basename(path), ()):
+            known = file.path
             if known == path or known.endswith(f"/{path}") or path.endswith(f"/{known}"):
                 yield file
 
@@ -518,15 +536,20 @@ class _Replay:
     def _tools_that_number(self) -> Counter[str]:
         """By tool how many more of its answers number their lines than do not."""
         votes: Counter[str] = Counter()
+        asked: Counter[str] = Counter()
         for (at, n), call in self._call_of.items():
             result = self._messages[at].blocks[n]
-            if classify(call, self._kinds).kind == "read" and isinstance(result, ToolResult):
-                text = result_text(result)
-                found = numbered_text(text)
-                if found is None:
-                    votes[call.name] -= text.count("\n") > 1
-                elif len(found.rows) >= _TELLING_LINES or is_laid_out(text):
-                    votes[call.name] += 1
+            if not isinstance(result, ToolResult) or asked[call.name] >= _TELLING_ANSWERS:
+                continue
+            if classify(call, self._kinds).kind != "read":
+                continue
+            asked[call.name] += 1
+            text = result_text(result)
+            found = numbered_text(text)
+            if found is None:
+                votes[call.name] -= text.count("\n") > 1
+            elif len(found.rows) >= _TELLING_LINES or is_laid_out(text):
+                votes[call.name] += 1
         return votes
 
 
@@ -572,7 +595,9 @@ def _reason(command: str) -> str:
 def _tells_failure(text: str) -> bool:
     """Whether the answer to a change reports that nothing was changed."""
     head = text[:_ANSWER_CHARS]
-    return bool(_UNDONE.search(head) or (_FAILED.match(head) and not _DONE.search(head)))
+    if any(map(head.lower().__contains__, _UNDONE_SIGNS)) and _UNDONE.search(head):
+        return True
+    return bool(_FAILED.match(head) and not _DONE.search(head))
 
 
 def _wanted(arguments: Mapping[str, object]) -> tuple[int | None, int | None, bool]:

@@ -141,6 +141,8 @@ def without_reminder(text: str) -> str:
 
 def _window(text: str) -> ShownText | None:
     """What an editor with a window shows: the file's name and size, then numbered lines."""
+    if "[File: " not in text:
+        return None
     text = text.replace("\r\n", "\n")  # such an editor runs in a terminal
     named = _WINDOW.search(text)
     if named is None:

@@ -87,11 +87,7 @@ def cache_marker_count(raw: JsonObject) -> int:
 
 def is_cache_point(block: Any) -> bool:
     """Whether a block is Converse's marker: one that holds nothing else."""
-    match block:
-        case {"cachePoint": _}:
-            return True
-        case _:
-            return False
+    return isinstance(block, dict) and CACHE_POINT in block
 
 
 def _without_in_block(block: Any) -> Any:
@@ -113,16 +109,14 @@ def _unmarked(value: Any) -> Any:
 
 def keep_cache_markers(before: Messages, after: Messages) -> Messages:
     """`after`, its last summary marked where a marker of `before` is missing in it."""
+    made = (at for at in reversed(range(len(after))) if placeholders.span_replaced_by(after[at]))
+    at = next(made, None)
+    # A summary of ours that came in as the host's own object is not touched.
+    if at is None or after[at].source is not None:
+        return after
     lost = _markers(before)
     if not lost or len(_markers(after)) >= len(lost):
         return after
-    made = [
-        at for at, message in enumerate(after) if placeholders.span_replaced_by(message) is not None
-    ]
-    # A summary of ours that came in as the host's own object is not touched.
-    if not made or after[made[-1]].source is not None:
-        return after
-    at = made[-1]
     return (*after[:at], _marked(after[at], lost[0]), *after[at + 1 :])
 
 

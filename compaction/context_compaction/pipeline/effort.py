@@ -184,6 +184,8 @@ def clear(
     edited = begun
     for name, layer in dropwhile(lambda of: not of[1].weighs(context), policy.at_stage("clear")):
         edited = _cleared_by(layer, name, edited, context)
+    if context.count.request_bytes(begun.messages) <= limit_bytes:
+        return edited
     offloaded = offload_media(edited.messages, count=context.count, limit_bytes=limit_bytes)
     return edited.then("offload", offloaded, context.count)
 
