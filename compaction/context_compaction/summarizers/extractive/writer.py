@@ -50,6 +50,8 @@ from context_compaction.tokens.counter import MessageCounter
 # How the sections share the room while each has something to say.
 _SHARES = {USER: 2.5, LOG: 1.0, FACTS: 1.0, STATE: 1.0, PREVIOUS: 1.0}
 _TITLES_TOKENS = 50
+# So much of a text mostly shows that it is not small, without counting all of it.
+_SMALL_CHARS = 4_000
 
 
 def write(request: SummaryInput, count: MessageCounter) -> str:
@@ -103,7 +105,7 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     while True:
         chosen = chosen_lines(wanted, _SHARES, room_tokens, count)
         text = _assembled(chosen, turns, numbers, has_titles=False)
-        if count.text(text) > SMALL_TOKENS:
+        if count.text(text[:_SMALL_CHARS]) > SMALL_TOKENS or count.text(text) > SMALL_TOKENS:
             text = _assembled(chosen, turns, numbers, has_titles=True)
         excess = count.text(text) - request.max_tokens
         if excess <= 0 or not text:

@@ -97,6 +97,8 @@ def replaced(said: Sequence[UserInstruction]) -> Replaced:
             older = known[other]
             if newer.text == older.text or newer.is_question or older.is_question:
                 continue
+            if said[at].turn == said[other].turn:  # said in one breath, both are meant
+                continue
             words = newer.subject.words & older.subject.words
             weight = sum(map(weights.__getitem__, words))
             change = _change(newer, older, weight, said[at], said[other])
@@ -153,6 +155,11 @@ class _Known:
     is_question: bool
 
     @property
+    def may_take_back(self) -> bool:
+        """Whether it negates or corrects anything."""
+        return bool(self.negated or self.forgotten or self.denied or self.corrects)
+
+    @property
     def shared(self) -> frozenset[str]:
         """What it may share with others: subject words and values."""
         return self.subject.words | self.values
@@ -203,7 +210,8 @@ def _values(subject: Topic) -> frozenset[str]:
 def _change(
     newer: _Known, older: _Known, weight: float, new: UserInstruction, old: UserInstruction
 ) -> _Change | None:
-    if new.turn == old.turn:  # said in one breath, both are meant
+    # Most pairs share too little, and nothing is taken back in plain words.
+    if weight + _SAME_KIND_WEIGHT < _SAME_SUBJECT_WEIGHT and not newer.may_take_back:
         return None
     shared = newer.subject.words & older.subject.words
     forgets = any(len(words & shared) > 1 for words in newer.forgotten)
@@ -236,8 +244,10 @@ def _takes_back(newer: _Known, older: _Known, *, has_other: bool) -> bool:
     numbers = older.subject.values.get("number", frozenset())
     if numbers & newer.denied and newer.subject.values["number"] - numbers:
         return bool(newer.subject.words & older.subject.words)
+    if not newer.corrects or not has_other:
+        return False
     given = older.values - newer.values
-    if not newer.corrects or len(given) != 1 or not has_other:
+    if len(given) != 1:
         return False
     rest = older.subject.words - topic_of(*given).words
     return rest <= newer.subject.words and len(rest) >= len(newer.subject.words) * _CORRECTED_SHARE
