@@ -9,7 +9,7 @@ with its cut, everything decided but the text of the summary; `SummaryText` is t
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.budget import TokenBudget, TokenLimits
@@ -210,6 +210,7 @@ class CompactionContext:
         fixed_tokens: The tokens of the messages that stay at any cut.
         replayed: The files as the list leaves them, worked out when first asked for, and once ...
         recent: ... and those that may be put back after some cut, newest use first.
+        markers: The host's cache markers in the list.
     """
 
     messages: Messages
@@ -232,6 +233,7 @@ class CompactionContext:
     fixed_tokens: int = 0
     replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
     recent: Callable[[], Sequence[RecentFile]] = tuple[RecentFile, ...]
+    markers: Callable[[], Sequence[Any]] = tuple[Any, ...]
 
     @property
     def request_count(self) -> RequestCount:

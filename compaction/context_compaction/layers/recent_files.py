@@ -260,7 +260,8 @@ def _names(said: str, path: str) -> bool:
     stem = posixpath.splitext(name)[0]
     if stem not in said:
         return False
-    if "." in name.strip(".") and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said):
+    is_name = "." in name.strip(".") and name in said
+    if is_name and re.search(rf"(?<![\w-]){re.escape(name)}(?!\w)", said):
         return True
     is_telling = len(stem) >= _STEM_CHARS and ("_" in stem or "-" in stem)
     return is_telling and re.search(rf"\b{re.escape(stem)}\b", said) is not None

@@ -11,6 +11,7 @@ prefix unmarked until the host sets it anew, and so unread from the cache: one t
 history moves to the summary. Only what was there is moved, so the number of markers never grows.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -107,21 +108,21 @@ def _unmarked(value: Any) -> Any:
             return value
 
 
-def keep_cache_markers(before: Messages, after: Messages) -> Messages:
-    """`after`, its last summary marked where a marker of `before` is missing in it."""
-    made = (at for at in reversed(range(len(after))) if placeholders.span_replaced_by(after[at]))
-    at = next(made, None)
-    # A summary of ours that came in as the host's own object is not touched.
-    if at is None or after[at].source is not None:
-        return after
-    lost = _markers(before)
-    if not lost or len(_markers(after)) >= len(lost):
-        return after
-    return (*after[:at], _marked(after[at], lost[0]), *after[at + 1 :])
-
-
-def _markers(messages: Messages) -> list[Any]:
+def cache_markers(messages: Messages) -> list[Any]:
+    """The markers of `messages`, in order."""
     return [marker for message in messages for marker in _markers_of(message)]
+
+
+def keep_cache_markers(lost: Sequence[Any], after: Messages) -> Messages:
+    """`after`, its last summary marked where one of the markers `lost` is missing in it."""
+    if not lost or len(cache_markers(after)) >= len(lost):
+        return after
+    made = [at for at, message in enumerate(after) if placeholders.span_replaced_by(message)]
+    # A summary of ours that came in as the host's own object is not touched.
+    if not made or after[made[-1]].source is not None:
+        return after
+    at = made[-1]
+    return (*after[:at], _marked(after[at], lost[0]), *after[at + 1 :])
 
 
 def _markers_of(message: Message) -> list[Any]:

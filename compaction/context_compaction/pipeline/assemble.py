@@ -71,7 +71,7 @@ def assemble(
             context.messages, edited.messages, count=context.count, rule=context.settings.thinking
         )
         edited = edited.then("thinking", stripped, context.count)
-    return replace(edited, messages=keep_cache_markers(context.messages, edited.messages))
+    return replace(edited, messages=keep_cache_markers(context.markers(), edited.messages))
 
 
 def fits(context: CompactionContext, messages: Messages, *, spare_tokens: int = 0) -> bool:

@@ -20,7 +20,7 @@ from context_compaction.layers.repair import (
 from context_compaction.layers.snip import snip_chosen
 from context_compaction.layers.strip_thinking import strip_void_thinking
 from context_compaction.messages.attribution import attributed, claims_in
-from context_compaction.messages.cache_control import keep_cache_markers
+from context_compaction.messages.cache_control import cache_markers, keep_cache_markers
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.provider_rules import ProviderRules
@@ -124,7 +124,8 @@ def context_of(
     def recent() -> Sequence[RecentFile]:
         return recent_files(replayed(), settings.restore_kinds, context.messages, context.seqs)
 
-    return replace(context, replayed=replayed, recent=recent)
+    markers = cache(partial(cache_markers, context.messages))
+    return replace(context, replayed=replayed, recent=recent, markers=markers)
 
 
 def _without_snipped(context: CompactionContext) -> CompactionContext:
@@ -158,7 +159,7 @@ def _without_snipped(context: CompactionContext) -> CompactionContext:
         rule = context.settings.thinking
         stripped = strip_void_thinking(context.parsed, messages, count=context.count, rule=rule)
         edits, messages = (*edits, *stripped.edits), stripped.messages
-    messages = keep_cache_markers(context.parsed, messages)
+    messages = keep_cache_markers(cache_markers(context.parsed), messages)
     is_over = (
         context.request_count.estimate(messages).upper > context.budget.trigger_tokens
         or context.count.request_bytes(messages) > context.limits.bytes
