@@ -407,25 +407,6 @@ def test_a_plan_that_another_request_has_overtaken_says_when_it_was_written() ->
     assert "\nplan: " not in text
 
 
-LINES = st.lists(st.text("abcdefgh", min_size=6, max_size=12), min_size=2, max_size=6, unique=True)
-
-
-@given(lines=LINES)
-def test_a_turn_whose_edits_were_all_edited_again_is_told_by_its_deed_alone(
-    lines: list[str],
-) -> None:
-    """One line of a file takes one value after the other; only the last one is of use."""
-    talk: list[Json] = [user("Set it."), *answered("r", "Read", lines[0], file_path="a.txt")]
-    for n, (old, new) in enumerate(pairwise(lines)):
-        edit = {"file_path": "a.txt", "old_string": old, "new_string": new}
-        talk += [user(f"Now {n}."), *answered(f"e{n}", "Edit", "ok", **edit)]
-        talk += [assistant(f"It is `{new}` now, number {n}.")]
-    text = written([*talk, user("Go on."), assistant("I go on with number 99 of `these`.")], 2_000)
-    assert all(f"`{line}`" not in text for line in lines[1:-1])
-    assert f"`{lines[-1]}`" in text
-    assert ("(changed again since)" in text) == (len(lines) > 2)
-
-
 def test_records_of_one_shape_share_one_header() -> None:
     talk = [user("Which rooms are free?")]
     for n in range(4):
@@ -731,7 +712,7 @@ def test_a_push_that_git_refused_is_not_told_as_done() -> None:
         assistant("It is pushed to 1 remote."),
     ]
     text = written([*talk, user("Go on."), assistant("I go on with 2.")], 900)
-    assert "done, do not repeat: git push -u origin fix; agent: " in text
+    assert "done, do not repeat: git push -u origin fix\n" in text
 
 
 @pytest.mark.parametrize(

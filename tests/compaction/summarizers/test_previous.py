@@ -114,10 +114,10 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
     ]
     assert found.numbers == (3, None)
     assert found.entries[LOG] == (
-        ("[3] edited a.py", ("  agent: I read b.py",)),
-        ("[9] ran make", ()),
+        "[3] edited a.py\nagent: I read b.py",
+        "[9] ran make",
     )
-    assert found.plan == ("plan: [open] the lexer",)
+    assert found.plan == ("[open] the lexer",)
 
 
 def test_what_a_summary_without_titles_holds_is_the_users_only_where_it_says_so() -> None:

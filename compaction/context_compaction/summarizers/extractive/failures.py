@@ -1,6 +1,5 @@
 """Commands and calls that failed, and what was changed until they passed."""
 
-import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -9,10 +8,7 @@ from context_compaction.summarizers.extractive.turns import Action, Turn
 _ERROR_CHARS = 200
 _REFUSAL_CHARS = 600
 _MOST_CHANGED = 4
-_TIMEOUT = re.compile(r"\Atimeout \S+ ")
 _PROGRAM_WORDS = 2
-# An error that its program has cut says nothing behind the last dash.
-_CUT = re.compile(r"(?: - [^-]{0,80})?\.\.\.\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +38,7 @@ class Failure:
             why = f' ("{said}", by what the host says)' if said else ""
             return f"refused by the user, not done: {action.label}{why}"
         again = f" ({self.times} times)" if self.times > 1 else ""
-        error = _CUT.sub("", action.error[:_ERROR_CHARS])
-        line = f"failed{again}: {action.shown_key or action.label} -> {error}"
+        line = f"failed{again}: {action.shown_key or action.label} -> {action.error[:_ERROR_CHARS]}"
         if self.passed is None:
             return line
         changed = ", ".join(self.changed[-_MOST_CHANGED:])
@@ -103,12 +98,14 @@ def _keys_of(action: Action) -> list[str]:
 
 
 def open_failures(
-    failures: Sequence[Failure], turns: Sequence[Turn], keys_later: Set[str]
+    failures: Sequence[Failure], turns: Sequence[Turn], keys_later: Set[str] | None
 ) -> list[Failure]:
     """Those of the newest turn that nothing passed, and that are not tried again later.
 
-    What was committed after them was fit for it.
+    What was committed after them was fit for it; `keys_later` is None once another turn runs.
     """
+    if keys_later is None:
+        return []
     tried = set(map(_program_of, keys_later))
     done = (one.number for turn in turns[-1:] for one in turn.actions if one.effect and one.text)
     done_at = max(done, default=-1)
@@ -125,5 +122,5 @@ def open_failures(
 
 def _program_of(key: str) -> str:
     """The program of a command: a run that passes ends its failure, whatever the arguments."""
-    words = _TIMEOUT.sub("", key).split()
+    words = key.split()
     return " ".join([word for word in words if not word.startswith("-")][:_PROGRAM_WORDS])

@@ -4,9 +4,9 @@ The order does not depend on the room, and whatever fits in its turn is taken: s
 never keeps less.
 """
 
-import heapq
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from context_compaction.messages import placeholders
@@ -15,7 +15,7 @@ from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 from context_compaction.tokens.counter import MessageCounter
 
 _MIN_TOKENS = 12
-# Where so many lines in a row are too long for what is left, the room is full.
+# Where so many lines are too long for what is left, the room is full.
 _MOST_MISSES = 40
 # What is wanted less than this comes after what all sections have to tell in short.
 BASE_WANT = 2.0
@@ -51,31 +51,6 @@ class Line:
 Chosen: TypeAlias = dict[str, dict[Place, str]]
 
 
-@dataclass(slots=True)
-class _Room:
-    """The room while it is filled: its lines, their costs and the rest, in tokens."""
-
-    count: MessageCounter
-    left: int
-    chosen: Chosen
-    costs: dict[tuple[str, Place], int] = field(default_factory=dict[tuple[str, Place], int])
-
-    def cost_of(self, title: str, line: Line) -> int:
-        """The tokens that `line` adds; 0 for one that is taken already or lacks its `under`."""
-        key = title, line.place
-        if line.is_fuller != (key in self.costs):
-            return 0
-        if line.under is not None and line.under not in self.chosen[title]:
-            return 0
-        return self.count.text(line.text) + _LINE_TOKENS - self.costs.get(key, 0)
-
-    def take(self, title: str, line: Line, cost: int) -> None:
-        """Add `line` at its place for `cost` tokens."""
-        self.chosen[title][line.place] = line.text
-        self.costs[title, line.place] = self.costs.get((title, line.place), 0) + cost
-        self.left -= cost
-
-
 def chosen_lines(
     sections: Mapping[str, Sequence[Line]],
     shares: Mapping[str, float],
@@ -87,77 +62,50 @@ def chosen_lines(
     Lines with a want below 0 precede the others whatever their section; then the sections take
     turns, so that each has its share of the room until it has no more lines.
     """
-    room = _Room(count, room_tokens, {title: {} for title in sections})
-    ordered = {
-        title: sorted(lines, key=lambda line: (line.want, line.place, line.is_fuller))
+    waiting = {
+        title: deque(sorted(lines, key=lambda line: (line.want, line.place, line.is_fuller)))
         for title, lines in sections.items()
+        if lines
     }
-    for title, line in _floors(ordered):
-        cost = room.cost_of(title, line)
-        if 0 < cost <= room.left:
-            room.take(title, line, cost)
-        elif cost and room.left == room_tokens:
-            shorter = shortened(line.text, room.left - _LINE_TOKENS, count)
-            return {**room.chosen, title: {line.place: shorter}} if shorter else room.chosen
-    _take_turns(room, ordered, shares)
-    return room.chosen
+    chosen: Chosen = {title: {} for title in sections}
+    costs: dict[str, dict[Place, int]] = {title: {} for title in sections}
+    left, misses = room_tokens, 0
 
+    def rank(title: str) -> tuple[int, float]:
+        want = waiting[title][0].want
+        return (0, want) if want < 0 else (1 + (want >= BASE_WANT), spent[title] / shares[title])
 
-def _take_turns(
-    room: _Room, ordered: Mapping[str, Sequence[Line]], shares: Mapping[str, float]
-) -> None:
-    """Fill `room` with the lines of all sections, each section as fast as its share allows."""
-    titles = list(ordered)
-    queues = [iter(ordered[title]) for title in titles]
-    turns: list[tuple[bool, float, int, int, Line]] = []
-
-    def queue(used: float, at: int) -> None:
-        """Queue the next line of section `at`, by the share of the room used once it is taken."""
-        priced = ((room.cost_of(titles[at], line), line) for line in queues[at])
-        cost, line = next((item for item in priced if item[0]), (0, None))
-        if line is not None:
-            spent = used + cost / shares[titles[at]]
-            heapq.heappush(turns, (line.want >= BASE_WANT, spent, at, cost, line))
-
-    for at in range(len(titles)):
-        taken = sum(room.costs.get((titles[at], place), 0) for place in room.chosen[titles[at]])
-        queue(taken / shares[titles[at]], at)
-    misses, has_missed = 0, False
-    while turns and room.left > _MIN_TOKENS // 2 and misses < _MOST_MISSES:
-        _, used, at, cost, line = heapq.heappop(turns)
-        if line.want >= SMALL_TALK_WANT and has_missed:
+    spent = dict.fromkeys(sections, 0)
+    while waiting and left > _MIN_TOKENS // 2 and misses < _MOST_MISSES:
+        title = min(waiting, key=rank)
+        line = waiting[title].popleft()
+        if not waiting[title]:
+            del waiting[title]
+        is_known = line.place in costs[title]
+        lacks = line.under is not None and line.under not in chosen[title]
+        if line.is_fuller != is_known or lacks or (line.want >= SMALL_TALK_WANT and misses):
             continue
-        misses = misses + 1 if cost > room.left else 0
-        has_missed = has_missed or misses > 0
-        if cost <= room.left:
-            room.take(titles[at], line, cost)
-        queue(used, at)
+        cost = count.text(line.text) + _LINE_TOKENS - costs[title].get(line.place, 0)
+        if cost <= left:
+            chosen[title][line.place] = line.text
+            costs[title][line.place] = costs[title].get(line.place, 0) + cost
+            spent[title] += cost
+            left -= cost
+        elif left == room_tokens:
+            shorter = _beginning(line.text, left - _LINE_TOKENS, count)
+            return {title: {line.place: shorter}} if shorter else {}
+        else:
+            misses += 1
+    return chosen
 
 
-def _floors(ordered: Mapping[str, Sequence[Line]]) -> list[tuple[str, Line]]:
-    """The lines with a want below 0, with their sections, most wanted first."""
-    first = [(title, line) for title, lines in ordered.items() for line in lines if line.want < 0]
-    return sorted(first, key=lambda item: item[1].want)
-
-
-def shortened(text: str, tokens: int, count: MessageCounter) -> str:
-    """`text`, or its beginning and end within `tokens`; empty where too few of them are left.
-
-    It is never cut inside a mark of ours.
-    """
-    total_tokens = count.text(text)
-    if total_tokens <= tokens:
-        return text
-    if tokens < _MIN_TOKENS:
+def _beginning(text: str, tokens: int, count: MessageCounter) -> str:
+    """The beginning of `text` within `tokens`; "" for few of them, or within a mark of ours."""
+    chars = len(text) * tokens // (count.text(text) + 1) * 9 // 10
+    head = to_last_space(text[: max(0, chars)])
+    if tokens < _MIN_TOKENS or placeholders.cuts_mark(text, len(head)):
         return ""
-    chars = max(8, len(text) * tokens // (total_tokens + 1) * 9 // 10)
-    head = text[: chars * 2 // 3]
-    tail = text[len(text) - chars // 3 :]
-    if placeholders.cuts_mark(text, len(head)) or placeholders.cuts_mark(
-        text, len(text) - len(tail)
-    ):
-        return ""
-    return f"{to_last_space(head)} {LEFT_OUT} {_from_first_space(tail)}"
+    return f"{head} {LEFT_OUT}"
 
 
 def versions(
@@ -177,8 +125,3 @@ def versions(
         if shown and shown != before:
             yield Line(place, want, f"{label}{shown}", under, is_fuller=bool(before))
         before = shown or before
-
-
-def _from_first_space(text: str) -> str:
-    at = text.find(" ")
-    return text[at + 1 :] if 0 <= at < len(text) // 2 else text

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeAlias
 
 from context_compaction.messages.model import Message, Messages, Text
 
@@ -20,7 +19,7 @@ FACTS = "Files, commands and what they say"
 STATE = "Where it stands"
 PREVIOUS = "From the summary before"
 TITLES = (USER, LOG, FACTS, STATE, PREVIOUS)
-PLAN = ("plan: ", "plan, finished: ")
+OPEN, FINISHED = "plan: ", "plan, finished: "
 # The line between a model's prose and the extracts beside it.
 RECORD_TITLE = "# From the record, word for word"
 SECTION = "## "
@@ -34,9 +33,6 @@ _TITLE_LINE = re.compile(
 )
 _NUMBERED = re.compile(r"(?:\[(\d{1,9})\]|-) (.*)")
 
-# The first line of an entry, and what stands under it.
-Entry: TypeAlias = tuple[str, tuple[str, ...]]
-
 
 @dataclass(frozen=True, slots=True)
 class Previous:
@@ -45,14 +41,14 @@ class Previous:
     Attributes:
         messages: The user's words in it, oldest first.
         numbers: The number of each of these in the transcript; None where it is not known.
-        entries: The entries of the log and of the facts, by title.
-        plan: The lines of the plan.
+        entries: The entries of the log and of the facts, by title, each with the rows under it.
+        plan: The items of the plan, those that are finished as "[done]".
         rest: The lines of no section of ours: the prose of a model.
     """
 
     messages: Messages = ()
     numbers: tuple[int | None, ...] = ()
-    entries: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict[str, tuple[Entry, ...]])
+    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     plan: tuple[str, ...] = ()
     rest: tuple[str, ...] = ()
 
@@ -76,8 +72,10 @@ def read_previous(text: str) -> Previous:
                 rest.append(line)
         elif title:
             sections.get(title, rest).append(line)
-        elif USER_LINE.match(line) or line.startswith(PLAN):
-            sections[STATE if line.startswith(PLAN) else USER].append(line)
+        elif line.startswith((OPEN, FINISHED)):
+            sections[STATE].append(line)
+        elif USER_LINE.match(line):
+            sections[USER].append(line)
         else:
             rest.append(line)
     said = [
@@ -89,13 +87,17 @@ def read_previous(text: str) -> Previous:
         tuple(Message("user", (Text(found[2]),)) for found in said),
         tuple(int(found[1]) if found[1] else None for found in said),
         {title: tuple(_entries(sections[title])) for title in (LOG, FACTS)},
-        tuple(line for line in sections[STATE] if line.startswith(PLAN)),
+        tuple(
+            line.removeprefix(OPEN).replace(FINISHED, "[done] ")
+            for line in sections[STATE]
+            if line.startswith((OPEN, FINISHED))
+        ),
         tuple(line for line in (*sections[PREVIOUS], *rest) if line.strip()),
     )
 
 
-def _entries(lines: Sequence[str]) -> Iterator[Entry]:
+def _entries(lines: Sequence[str]) -> Iterator[str]:
     """Each line that is not indented, with the indented ones that follow it."""
     starts = [at for at, line in enumerate(lines) if not line.startswith("  ")]
     for start, stop in pairwise([*starts, len(lines)]):
-        yield lines[start], tuple(lines[start + 1 : stop])
+        yield "\n".join((lines[start], *(line[2:] for line in lines[start + 1 : stop])))

@@ -1,19 +1,21 @@
-"""The state of the work: the last words, open problems, running calls, the plan."""
+"""The state of the work: the last words, running calls, open problems, the plan."""
 
 import re
 from collections.abc import Iterator, Sequence
 
-from context_compaction.activity.digest import Digest, plan_of
+from context_compaction.activity.digest import plan_of
 from context_compaction.activity.error_line import error_lines
 from context_compaction.summarizers.extractive.failures import Failure
 from context_compaction.summarizers.extractive.fit import Line, versions
+from context_compaction.summarizers.extractive.parse import FINISHED, OPEN
 from context_compaction.summarizers.extractive.said import ends_of_words, head_of
-from context_compaction.summarizers.extractive.turns import Action, Turn
+from context_compaction.summarizers.extractive.turns import Turn
 
 _LAST_CHARS = (160, 500, 1_200, 2_000, 3_000, 5_000, 12_000)
 _LAST_WANTS = (-1.0, -0.06, 0.5, 1.2, 2.0, 3.0, 4.0)
 _MOST_OPEN = 4
 _ERRORS_CHARS = (200, 700, 1_600)
+_PLAN_CHARS = 600
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 
@@ -27,70 +29,48 @@ def last_words(turns: Sequence[Turn]) -> tuple[int, list[str]]:
 def state_lines(
     turns: Sequence[Turn],
     last_said: tuple[int, Sequence[str]],
-    digest: Digest,
-    failures: Sequence[Failure],
-    earlier_plan: Sequence[str] = (),
-    *,
-    is_running: bool = True,
-) -> list[Line]:
-    """The lines, the agent's last words first; `earlier_plan` where `digest` has no plan.
-
-    Args:
-        turns: The turns.
-        last_said: The agent's `last_words`.
-        digest: Their inventory.
-        failures: Those that may still be open.
-        earlier_plan: The lines of the plan before.
-        is_running: Whether the newest turn is the newest of all.
-    """
-    lines = list(_lines(turns, last_said, digest, failures, is_running=is_running))
-    if not digest.plan:
-        lines += [Line((5, at), 0.0, text) for at, text in enumerate(earlier_plan)]
-    return lines
-
-
-def _lines(
-    turns: Sequence[Turn],
-    last_said: tuple[int, Sequence[str]],
-    digest: Digest,
+    plan: Sequence[str],
     failures: Sequence[Failure],
     *,
     is_running: bool,
 ) -> Iterator[Line]:
-    number, last = last_said
+    """The lines of the state, the agent's last words first.
+
+    Args:
+        turns: The turns.
+        last_said: The agent's `last_words`.
+        plan: The items of the plan, each with its status.
+        failures: Those that may still be open.
+        is_running: Whether the newest turn is the newest of all.
+    """
+    number, said = last_said
     # What has been answered since is not the last word.
     is_last = is_running and bool(turns) and number >= turns[-1].number
     label = f"agent, {'last' if is_last else 'before the newest request'} [{number}]: "
-    yield from versions((0,), label, last, _LAST_CHARS, _LAST_WANTS, shorten=ends_of_words)
-    waits = [action.label for action in _last_actions(turns) if action.failed is None]
-    if waits:
+    yield from versions((0,), label, said, _LAST_CHARS, _LAST_WANTS, shorten=ends_of_words)
+    actions = turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
+    if waits := [action.label for action in actions if action.failed is None]:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")
     for at, failure in enumerate(reversed(failures[-_MOST_OPEN:])):
-        yield from versions(
-            (2, at), f"open: failed: {failure.action.label} [{failure.action.number}] -> ",
-            error_lines(failure.action.text) or failure.action.error,
-            _ERRORS_CHARS, (1.0 + at, 2.5 + at, 4.0 + at),
-        )  # fmt: skip
-    yield from _plan_lines(turns, digest.plan, is_running=is_running)
+        label = f"open: failed: {failure.action.label} [{failure.action.number}] -> "
+        errors = error_lines(failure.action.text) or failure.action.error
+        yield from versions((2, at), label, errors, _ERRORS_CHARS, (1.0 + at, 2.5 + at, 4.0 + at))
+    yield from _plan_lines(turns, plan, is_running=is_running)
 
 
 def _plan_lines(turns: Sequence[Turn], plan: Sequence[str], *, is_running: bool) -> Iterator[Line]:
     """The items of the plan; on one line, as of when, where it may be overtaken."""
     done = [_DONE.sub("", item) for item in plan if _DONE.match(item)]
     left = [item for item in plan if not _DONE.match(item)]
-    turn, number = next(
-        ((turn, action.number) for turn in reversed(turns) for action in turn.actions
-         if action.call is not None and plan_of(action.call)), (None, 0),
-    )  # fmt: skip
-    if left and turn is not None and not (is_running and turn is turns[-1]):
-        items = "; ".join(_STATUS.sub("", item) for item in left)
-        label = f"plan as written at [{number}], not brought up to date since; open then: "
-        yield Line((3,), 2.0, f"{label}{head_of(items, 600)}")
+    planned = [
+        (turn, action.number) for turn in turns for action in turn.actions
+        if action.call is not None and plan_of(action.call)
+    ]  # fmt: skip
+    if left and planned and not (is_running and planned[-1][0] is turns[-1]):
+        items = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
+        label = f"plan as written at [{planned[-1][1]}], not brought up to date since; open then"
+        yield Line((3,), 2.0, f"{label}: {items}")
     else:
-        yield from (Line((3, at), 0.0, f"plan: {item}") for at, item in enumerate(left))
+        yield from (Line((3, at), 0.0, f"{OPEN}{item}") for at, item in enumerate(left))
     if done:
-        yield Line((4,), 2.0, f"plan, finished: {head_of('; '.join(done), 600)}")
-
-
-def _last_actions(turns: Sequence[Turn]) -> Sequence[Action]:
-    return turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
+        yield Line((4,), 2.0, f"{FINISHED}{head_of('; '.join(done), _PLAN_CHARS)}")

@@ -4,14 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from context_compaction.summarizers import Tally
-from context_compaction.summarizers.extractive.fit import Line, versions
-from context_compaction.summarizers.extractive.turns import Turn
-from context_compaction.summarizers.extractive.work_log import (
+from context_compaction.summarizers.extractive.deeds import (
     VERBS,
     deeds_of,
     effect_told,
     short_names,
 )
+from context_compaction.summarizers.extractive.fit import Line, versions
+from context_compaction.summarizers.extractive.turns import Turn
 
 # So many names and effects are counted, so much is told.
 _MOST_NAMES = 24

@@ -37,8 +37,10 @@ _SCRIPT = re.compile(
     r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|\$[\w:]+ *=|set |(?:for|while|if) |foreach\b|[{}()]"
     r"|(?:do|then|else)\Z|done|fi\b|sleep |printf |git add|python3? -\s*\Z"
 )
-# Values that a part gives to its program alone.
-_GIVEN_VALUES = re.compile(r"\A(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|(?!\$\()[^\s'\"]*) )+")
+# Values that a part gives to its program alone, and the time that it has.
+_GIVEN = re.compile(
+    r"\A(?:(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|(?!\$\()[^\s'\"]*)|timeout \S+|nice|time) )+"
+)
 _OF_A_LOOP = re.compile(r"\A(?:do|then) ")
 _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
@@ -46,7 +48,7 @@ _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # What hosts put behind the report of a sub-agent.
 _TRAILER = re.compile(r"(?:^agentId: .{0,400}\n)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE)
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
-_GIVEN_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
+_HEREDOC_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
 HEREDOC = "…"  # what stands for one that is left out
 _COMMAND_CHARS = 8_000
 # Commands that only look; what they find may speak of errors without being one.
@@ -213,7 +215,7 @@ def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]
 
 def bare_command(part: str) -> str:
     """A part of a command line on one line, without pipes, redirections and given values."""
-    bare = _GIVEN_VALUES.sub("", part)
+    bare = _GIVEN.sub("", part)
     return _one_line(re.split(r"\s*(?:2>|\||>)", bare, maxsplit=1)[0].strip())
 
 
@@ -297,7 +299,7 @@ def is_bookkeeping(tool_name: str) -> bool:
 
 def without_heredocs(command: str) -> str:
     """The first 8,000 characters of a command line, without its heredocs."""
-    return _HEREDOC.sub("", _GIVEN_TEXT.sub(HEREDOC, command[:_COMMAND_CHARS]))
+    return _HEREDOC.sub("", _HEREDOC_TEXT.sub(HEREDOC, command[:_COMMAND_CHARS]))
 
 
 def _told_parts(command: str) -> tuple[list[str], bool]:
@@ -307,7 +309,7 @@ def _told_parts(command: str) -> tuple[list[str], bool]:
     """
     bare = without_heredocs(command)
     parts = [_OF_A_LOOP.sub("", part.strip()) for part in _PARTS.findall(bare) if part.strip()]
-    parts = [_GIT_FOLDER.sub("git ", _GIVEN_VALUES.sub("", part)) for part in parts]
+    parts = [_GIT_FOLDER.sub("git ", _GIVEN.sub("", part)) for part in parts]
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts
     told = [_flat(part) for part in parts if not _LOOK.match(part)]
     return told or [*map(_flat, parts[-1:])], 0 < len(told) < len(parts)

@@ -6,11 +6,12 @@ Which of them fit is decided by one order that does not depend on the room (fit.
 in the text.
 """
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.messages.placeholders import is_request
 from context_compaction.summarizers import SummaryInput
+from context_compaction.summarizers.extractive.deeds import short_names
 from context_compaction.summarizers.extractive.facts import OUTPUTS, fact_lines
 from context_compaction.summarizers.extractive.failures import failures_of, open_failures
 from context_compaction.summarizers.extractive.fit import (
@@ -18,6 +19,7 @@ from context_compaction.summarizers.extractive.fit import (
     Chosen,
     Line,
     chosen_lines,
+    versions,
 )
 from context_compaction.summarizers.extractive.focus import focused
 from context_compaction.summarizers.extractive.parse import (
@@ -30,19 +32,13 @@ from context_compaction.summarizers.extractive.parse import (
     USER,
     USER_LABEL,
     USER_LINE,
-    Previous,
     read_previous,
 )
 from context_compaction.summarizers.extractive.state import last_words, state_lines
 from context_compaction.summarizers.extractive.tally import tally_lines
 from context_compaction.summarizers.extractive.turns import Turn, command_keys, turns_of
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
-from context_compaction.summarizers.extractive.work_log import (
-    AGE_WANT,
-    log_lines,
-    rendered_log,
-    short_names,
-)
+from context_compaction.summarizers.extractive.work_log import AGE_WANT, log_lines, rendered_log
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.typed_text import sentences_of
 from context_compaction.tokens.counter import MessageCounter
@@ -52,6 +48,7 @@ _SHARES = {USER: 2.5, LOG: 1.0, FACTS: 1.0, STATE: 1.0, PREVIOUS: 1.0}
 _TITLES_TOKENS = 50
 # So much of a text mostly shows that it is not small, without counting all of it.
 _SMALL_CHARS = 4_000
+_ENTRY_CHARS = (240, 12_000)  # of an entry of the summary before
 
 
 def write(request: SummaryInput, count: MessageCounter) -> str:
@@ -65,28 +62,25 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     files = request.files
     if files is None:
         files = replay_files(request.messages, request.tool_kinds)
-    failures = failures_of(turns, names)
     has_later = any(map(is_request, request.later))
     is_running = request.is_turn_prefix or not has_later
-    keys_later: Set[str] = frozenset()
-    if is_running:
-        keys_later = command_keys(request.later, request.tool_kinds)
-    still_open = open_failures(failures, turns, keys_later) if is_running else []
+    keys_later = command_keys(request.later, request.tool_kinds) if is_running else None
+    failures = failures_of(turns, names)
+    still_open = open_failures(failures, turns, keys_later)
     telling = [one for one in failures if one.is_telling and one not in still_open]
     last_said = last_words(turns)
+    plan = request.digest.plan or earlier.plan
     sections: dict[str, Sequence[Line]] = {
         LOG: [
-            *log_lines(turns, names, telling, files, last_said[0]),
-            *_entry_lines(earlier, LOG, len(turns)),
+            *log_lines(turns, names, telling, last_said[0]),
+            *_entry_lines(earlier.entries[LOG], len(turns)),
             *tally_lines(request.tally),
         ],
         FACTS: [
-            *fact_lines(turns, request.digest, files, keys_later if is_running else None),
-            *_entry_lines(earlier, FACTS, 8),
+            *fact_lines(turns, request.digest, files, keys_later),
+            *_entry_lines(earlier.entries[FACTS], 8),
         ],
-        STATE: state_lines(
-            turns, last_said, request.digest, still_open, earlier.plan, is_running=is_running
-        ),
+        STATE: [*state_lines(turns, last_said, plan, still_open, is_running=is_running)],
         PREVIOUS: [Line((at,), float(at), row) for at, row in enumerate(earlier.rest)],
     }
     if request.beside:
@@ -148,14 +142,8 @@ def _sentences(texts: Sequence[str]) -> frozenset[str]:
     return frozenset((*texts, *found))
 
 
-def _entry_lines(earlier: Previous, title: str, age: int) -> Iterator[Line]:
-    """The lines of a section of the previous summary, wanted as if they were `age` turns old."""
-    entries = earlier.entries.get(title, ())
-    for at, (head, rest) in enumerate(entries):
-        place = (-1, at, 0)
+def _entry_lines(entries: Sequence[str], age: int) -> Iterator[Line]:
+    """The entries of the previous summary, wanted as if they were `age` turns old."""
+    for at, entry in enumerate(entries):
         want = AGE_WANT * (age + len(entries) - at)
-        yield Line(place, want, head)
-        yield from (
-            Line((-1, at, number), want + 1 + number / 10, row, place)
-            for number, row in enumerate(rest, 1)
-        )
+        yield from versions((-1, at), "", entry, _ENTRY_CHARS, (want, want + 1))

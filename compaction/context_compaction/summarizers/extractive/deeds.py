@@ -1,0 +1,121 @@
+"""What the agent did, each call in one short form: files written, commands run, commits made."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from context_compaction.activity.digest import effects_in
+from context_compaction.activity.file_changes import Writes
+from context_compaction.activity.shell_folder import is_scratch, work_folder
+from context_compaction.summarizers.extractive.turns import (
+    HEREDOC,
+    Action,
+    Turn,
+    bare_command,
+    without_heredocs,
+)
+
+VERBS = ("wrote", "edited", "ran", "read")
+COMMIT = "commit "  # how the effect of one begins
+_COMMIT = re.compile(
+    r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
+)
+_MESSAGE = re.compile(r"\Agit commit\b.{0,40}? -\w*m ?(['\"])(.{1,120}?)(?:\1.*|\Z)")
+_GIVEN_MESSAGE = re.compile(r"\bgit commit\b[^\n]{0,200}<<-?[^\n]{0,80}\n(.{1,120})")
+# Where a log lists commits, each with its subject.
+_LISTED = re.compile(r"^\W{0,8}([0-9a-f]{7,40}) (?:\([^)\n]{1,80}\) )?(\S.{0,118})$", re.MULTILINE)
+_EFFECT_CHARS = 120
+
+
+def short_names(turns: Sequence[Turn]) -> dict[str, str]:
+    """For each path its last part; its last two parts where several paths share the last.
+
+    Files in temporary folders have none, where others have.
+    """
+    actions = [action for turn in turns for action in turn.actions]
+    paths = {action.use.path for action in actions if action.use.path}
+    paths.update(made.path for action in actions for made in action.changes if made.path)
+    folder = work_folder(sorted(paths))
+    paths = {path for path in paths if not is_scratch(path, folder)} or paths
+    parts = {path: path.replace("\\", "/").split("/") for path in sorted(paths)}
+    last = Counter(names[-1] for names in parts.values())
+    return {
+        path: names[-1] if last[names[-1]] == 1 else "/".join(names[-2:])
+        for path, names in parts.items()
+    }
+
+
+def deeds_of(action: Action, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The verbs and objects of a call; none of one that is reported elsewhere, or nowhere."""
+    if action.effect or action.is_refused:
+        return
+    if action.changes and not action.failed:
+        for made in action.changes:
+            if made.path in names:
+                is_whole = isinstance(made, Writes) or action.use.kind == "write"
+                yield "wrote" if is_whole else "edited", names[made.path]
+    elif action.use.kind == "read" and action.use.path and action.use.path in names:
+        yield "read", names[action.use.path]
+    elif action.use.command and action.key and not action.is_look and not action.is_nameless:
+        yield "ran", action.shown_key
+
+
+def done_in(
+    turn: Turn, names: Mapping[str, str], told: set[str], *, has_commits: bool
+) -> Iterator[str]:
+    """The files that a turn changed, each once; else, without commits, its commands and reads.
+
+    A command that is `told` already is left out, one that is not is added there.
+    """
+    done: dict[str, dict[str, None]] = {}
+    for action in turn.actions:
+        for verb, name in deeds_of(action, names):
+            if verb != "ran" or name not in told:
+                done.setdefault(verb, {})[name] = None
+    told.update(done.get("ran", ()))
+    for name in done.get("wrote", ()):
+        done.get("edited", {}).pop(name, None)
+    has_changes = any(done.get(verb) for verb in VERBS[:2])
+    for verb in VERBS[:2] if has_changes or has_commits else VERBS[2:]:
+        if done.get(verb):
+            yield f"{verb} {', '.join(done[verb])}"
+
+
+def effects_of(turn: Turn, hashes: Mapping[str, str]) -> list[str]:
+    """What a turn did that must not be repeated, each once."""
+    done = (action for action in turn.actions if action.effect and action.failed is False)
+    return list(dict.fromkeys(effect_told(action, hashes) for action in done))
+
+
+def effect_told(action: Action, hashes: Mapping[str, str]) -> str:
+    """The lasting effect of a call: of a commit its hash and subject, where they are known."""
+    if commits := _COMMIT.findall(action.text):
+        return ", ".join(f"{COMMIT}{name} {subject}" for name, subject in commits)
+    command = action.use.command or ""
+    given = iter(_GIVEN_MESSAGE.findall(command))
+    told: list[str] = []
+    for part in effects_in(without_heredocs(command)):
+        flat = " ".join(part.split())
+        found = _MESSAGE.match(flat)
+        subject = found[2] if found and found[2] != HEREDOC else ""
+        if flat.startswith("git commit") and (subject := subject or next(given, "")):
+            told.append(f"{COMMIT}{hashes.get(subject, '')} {subject}".replace("  ", " "))
+        else:
+            told.append(bare_command(flat)[:_EFFECT_CHARS])
+    return "; ".join(told) or action.label
+
+
+def commits_in(text: str) -> list[str]:
+    """The lines of a command's answer that name the commits it made."""
+    return [found[0] for found in _COMMIT.finditer(text)]
+
+
+def hashes_in(turns: Sequence[Turn]) -> dict[str, str]:
+    """The hashes of commits by subject, from what git commands list."""
+    return {
+        subject: name
+        for turn in turns
+        for action in turn.actions
+        if action.use.command and "git" in action.use.command
+        for name, subject in _LISTED.findall(action.text)
+    }
