@@ -1,8 +1,10 @@
 """After a provider said "prompt too long": harder each time, never the same again, and an end."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import anyio
 import pytest
 from context_compaction.archive.local.archive import open_archive
 from context_compaction.messages.history_hash import history_hash
@@ -10,6 +12,8 @@ from context_compaction.pipeline.compact import compact
 from context_compaction.policies import POLICIES
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.provider_rules import problems
@@ -38,18 +42,18 @@ async def refused(tmp_path: Path, payload: list[Json], **wishes: Any) -> Compact
 async def test_each_refusal_is_met_with_at_most_half_until_nothing_is_left_to_try(
     tmp_path: Path, policy: str
 ) -> None:
-    given = [session()]
-    answer = await refused(tmp_path, given[0], policy=policy)
-    while answer.status != "no_progress" and len(given) < 9:
-        assert answer.messages not in given
+    handed = [session()]
+    answer = await refused(tmp_path, handed[0], policy=policy)
+    while answer.status != "no_progress" and len(handed) < 9:
+        assert answer.messages not in handed
         assert answer.tokens.upper <= answer.tokens.before // 2 or not answer.fits
         assert answer.messages[-1]["content"] == "Now the docs.", "the newest turn stays"
         assert not problems(answer.messages, "anthropic", original=session())
-        given.append(answer.messages)
-        answer = await refused(tmp_path, given[-1], policy=policy)
+        handed.append(answer.messages)
+        answer = await refused(tmp_path, handed[-1], policy=policy)
     assert answer.status == "no_progress"
-    assert 2 <= len(given) <= 6
-    assert f"refused {len(given)} versions of this request" in answer.warnings[-1]
+    assert 2 <= len(handed) <= 6
+    assert f"refused {len(handed)} versions of this request" in answer.warnings[-1]
     assert answer.irreducible
 
 
@@ -108,10 +112,44 @@ async def test_a_short_list_that_is_refused_is_told_of_honestly(tmp_path: Path) 
 
 
 async def test_the_gentle_policy_ends_too(tmp_path: Path) -> None:
-    given = [session()]
-    answer = await refused(tmp_path, given[0], policy="gentle")
-    while answer.status != "no_progress" and len(given) < 9:
-        assert answer.messages not in given
-        given.append(answer.messages)
-        answer = await refused(tmp_path, given[-1], policy="gentle")
+    handed = [session()]
+    answer = await refused(tmp_path, handed[0], policy="gentle")
+    while answer.status != "no_progress" and len(handed) < 9:
+        assert answer.messages not in handed
+        handed.append(answer.messages)
+        answer = await refused(tmp_path, handed[-1], policy="gentle")
     assert answer.status == "no_progress"
+
+
+CALLS = st.lists(
+    st.tuples(st.sampled_from(["answer", "answer", "first"]), st.sampled_from([0, 2_000, 90_000])),
+    min_size=2,
+    max_size=7,
+)
+
+
+@pytest.mark.slow
+@given(calls=CALLS)
+@settings(max_examples=settings().max_examples // 5)
+# A target of the caller's own, larger than what was refused.
+@example(calls=[("answer", 0), ("answer", 90_000), ("answer", 90_000)])
+def test_nothing_is_given_out_that_was_refused_whatever_target_is_named(
+    calls: list[tuple[str, int]],
+) -> None:
+    async def run() -> None:
+        handed = session()
+        met: list[list[Json]] = []
+        with TemporaryDirectory() as folder, anyio.fail_after(120):
+            for whose, target in calls:
+                handed = session() if whose == "first" else handed
+                met.append(handed)
+                answer = await refused(Path(folder), handed, target_tokens=target or None)
+                assert answer.messages not in met or answer.messages == handed
+                if answer.status == "no_progress":
+                    assert "of this request" in answer.warnings[-1]
+                    return
+                assert answer.messages != handed
+                assert whose == "first" or answer.tokens.after <= answer.tokens.before // 2
+                handed = answer.messages
+
+    anyio.run(run)

@@ -1,0 +1,75 @@
+"""What a call reads of the session's past: all that concerns its list, and nothing of another's."""
+
+import json
+
+from context_compaction.pipeline.compact import compact
+from context_compaction.request import CompactRequest
+
+from tests.support.json_types import Json
+from tests.support.promises import temporary_archive
+from tests.support.small import answered, assistant, lines, user
+
+FULL = CompactRequest(format="anthropic", session_id="s", context_window=24_000, mode="full")
+# More than a call reads without a reason.
+MANY = 12
+
+
+def work(name: str, turns: int = 6, first: int = 0) -> list[Json]:
+    return [
+        message
+        for n in range(first, first + turns)
+        for message in (
+            user(f"Look at {name}_{n}.py."),
+            *answered(f"{name}{n}", "Read", lines(f"{name}{n}", 60), file_path=f"{name}_{n}.py"),
+            assistant(f"{name}_{n}.py is fine."),
+        )
+    ]
+
+
+async def test_a_summary_of_long_ago_is_still_known_as_ours_in_a_list_that_begins_otherwise() -> (
+    None
+):
+    async with temporary_archive() as archive:
+        first = await compact(work("old"), FULL, archive=archive)
+        context = first.messages
+        for number in range(MANY):
+            context = [*context, *work("later", 2, 10 * number)]
+            context = (await compact(context, FULL, archive=archive)).messages
+        edited = [user("Today is Monday."), assistant("Yes."), *first.messages, *work("more")]
+        result = await compact(edited, FULL, archive=archive)
+    text = json.dumps(result.messages)
+    assert text.count("<context_summary ") == 1
+    assert "&lt;context_summary" not in text
+
+
+async def test_what_another_branch_has_read_is_not_brought_back() -> None:
+    common = work("common", 2)
+    async with temporary_archive() as archive:
+        await compact([*common, *work("away", 4)], FULL, archive=archive)
+        result = await compact(
+            [*common, user("Not that."), *work("here", 4)], FULL, archive=archive
+        )
+    assert "here_" in json.dumps(result.messages)
+    assert "away" not in json.dumps(result.messages)
+    assert not any("away" in name for name in result.restored)
+
+
+async def test_a_message_whose_result_was_cleared_is_pinned_as_it_was_said() -> None:
+    payload = [*work("old", 16), user("Go on.")]
+    async with temporary_archive() as archive:
+        first = await compact(payload, FULL, archive=archive)
+        assert first.changed
+        micro = CompactRequest(
+            format="anthropic", session_id="m", context_window=16_000, mode="micro",
+            settings={"min_result_tokens": 0, "min_savings_tokens": 0},
+        )  # fmt: skip
+        cleared = await compact(payload, micro, archive=archive)
+        at = next(n for n, m in enumerate(cleared.messages) if m != payload[n])
+        grown = [*payload, assistant("Done."), user("More.")]
+        pinning = CompactRequest(
+            format="anthropic", session_id="m", context_window=40_000, mode="full",
+            target_tokens=6_000, pinned_messages=(at,),
+        )  # fmt: skip
+        result = await compact(grown, pinning, archive=archive)
+    said = payload[at]["content"][0]["content"]
+    assert said.splitlines()[17] in json.dumps(result.messages)
