@@ -1,4 +1,4 @@
-"""What a text defines, one line each with its line number: signatures, fields, headings, tasks.
+"""What a text defines, one line each with its line number: signatures and fields; prose nothing.
 
 For Python by its grammar; for other languages by the form of their lines, since the libraries of
 grammars that are kept well fetch them over the network.
@@ -51,9 +51,6 @@ _DOCSTRING = re.compile(r"\s*[rRuU]?(\"{3}|'{3})")
 _LINES_AROUND = 3
 _FUNCTION_LINES = 60
 _DATA_SHARE = 0.8
-_DONE = "xX-✓"
-_HEADING = re.compile(r"^#{1,6} \S")
-_TASK = re.compile(r"^\s*(?:[-*]|\d{1,4}[.)]) \[([^\]\n])\] ")
 
 
 def is_test(path: str) -> bool:
@@ -86,8 +83,6 @@ def names_of_code(said: str) -> frozenset[str]:
 
 def functions(text: str, path: str) -> list[tuple[str, int, int]]:
     """The functions in `text`: name, first and last line, with what decorates them."""
-    if splitext(path)[1].lower() in _PROSE:
-        return []
     found: list[tuple[str, int, int]] = []
     rows = _rows(text, path)
     lines = text.split("\n")
@@ -157,10 +152,10 @@ def without_documentation(rows: Sequence[str]) -> list[str]:
 @lru_cache(maxsize=64)  # a compaction asks for the same ones again and again
 def _rows(text: str, path: str) -> list[tuple[int, str]]:
     kind = splitext(path)[1].lower()
+    if kind in _PROSE:
+        return []
     rows = _python(text) if kind in (".py", ".pyi") else None
-    if rows is None:
-        rows = _prose(text) if kind in _PROSE else _by_lines(text)
-    return rows
+    return _by_lines(text) if rows is None else rows
 
 
 def _python(text: str) -> list[tuple[int, str]] | None:
@@ -192,25 +187,6 @@ def _defined(body: list[ast.stmt], indent: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f"{indent}{name} = {short}"
             case _:
                 pass
-
-
-def _prose(text: str) -> list[tuple[int, str]]:
-    """Headings, and under each the tasks that are open and how many are done."""
-    rows: list[tuple[int, str]] = []
-    done = 0
-    is_code = False
-    for number, line in enumerate((*text.split("\n"), "# "), 1):
-        if line.lstrip().startswith("```"):
-            is_code = not is_code
-        is_heading = _HEADING.match(line) is not None and not is_code
-        if done and (is_heading or line == "# "):
-            rows.append((number - 1, f"({done} done)"))
-            done = 0
-        task = _TASK.match(line)
-        if is_heading or (task and task[1] not in _DONE):
-            rows.append((number, line.rstrip()))
-        done += task is not None and task[1] in _DONE
-    return rows
 
 
 def _by_lines(text: str) -> list[tuple[int, str]]:

@@ -28,7 +28,8 @@ class FileText:
     """A file to restore: its text, or None for the path alone, and a note on its source.
 
     `touched` contains first and last line of each latest change, newest first; `named` those of
-    the functions that the newest words name.
+    the functions that the newest words name. Of a text that steers the work `sought` are words of
+    what is next, which may lead to what it is needed for.
     """
 
     path: str
@@ -37,6 +38,7 @@ class FileText:
     touched: tuple[tuple[int, int], ...] = ()
     use: FileUse = "read"
     named: tuple[tuple[int, int], ...] = ()
+    sought: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,10 +198,17 @@ def _with_words(
     pieces: Sequence[_Piece], sought: Sequence[str], titles: Collection[int]
 ) -> list[int]:
     """Pieces with the words, those with most and rarest first, each with its neighbours."""
-    weights: dict[int, float] = {}
     # The names of columns are words of many requests, and tell nothing without a row.
-    low = ["" if piece.line in titles else piece.text.lower() for piece in pieces]
-    most = max(_FEW_PIECES, int(len(pieces) * _COMMON_SHARE))
+    best = ranked(["" if piece.line in titles else piece.text for piece in pieces], sought)
+    beside = (near for at in best for near in (at, at + 1, at - 1) if 0 <= near < len(pieces))
+    return list(dict.fromkeys(beside))
+
+
+def ranked(texts: Sequence[str], sought: Sequence[str]) -> list[int]:
+    """The positions of those of `texts` with words of `sought`: most and rarest first."""
+    weights: dict[int, float] = {}
+    low = [text.lower() for text in texts]
+    most = max(_FEW_PIECES, int(len(texts) * _COMMON_SHARE))
     for word in sought:
         stem = word.lower()
         stem = stem if may_hold_name(word) else stem[: max(_MIN_WORD_CHARS, len(stem) - 2)]
@@ -210,9 +217,7 @@ def _with_words(
             weight = (_NAME_WEIGHT if may_hold_name(word) else 1.0) / (1 + len(hits)) ** 0.5
             for at in hits:
                 weights[at] = weights.get(at, 0.0) + weight
-    best = sorted(weights, key=lambda at: (-weights[at], at))
-    beside = (near for at in best for near in (at, at + 1, at - 1) if 0 <= near < len(pieces))
-    return list(dict.fromkeys(beside))
+    return sorted(weights, key=lambda at: (-weights[at], at))
 
 
 def _that_matter(pieces: Sequence[_Piece]) -> list[int]:

@@ -24,6 +24,7 @@ from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.file_access import DiskFile, ReadFile
 from context_compaction.layers.base import FileText, FileUse
+from context_compaction.layers.preview import words_sought
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
     Message,
@@ -39,7 +40,7 @@ CHANGED = "changed on disk since it was last read here"
 NOT_AT_HAND = "not known as a whole"
 _PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
 _TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[[^\]\n]\] ", re.MULTILINE)
-_OPEN_TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[ \] .*(?:\n[ \t]+\S.*)*", re.MULTILINE)
+OPEN_TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[ \] .*(?:\n[ \t]+\S.*)*", re.MULTILINE)
 _COMMIT = re.compile(r"\bgit\b[^\n;|&]{0,80}\bcommit\b")
 # Under these names projects tell agents how to work in them.
 _GUIDES = ("AGENTS.md", "CLAUDE.md", "GEMINI.md")
@@ -68,6 +69,7 @@ class RecentFile:
         touched: First and last line of what was changed since the last commit, newest first.
         use: What it is to the work.
         named: First and last line of the functions that the newest words name.
+        sought: Of a text that steers the work words of what is next.
     """
 
     path: str
@@ -79,6 +81,7 @@ class RecentFile:
     touched: tuple[tuple[int, int], ...] = ()
     use: FileUse = "read"
     named: tuple[tuple[int, int], ...] = ()
+    sought: tuple[str, ...] = ()
 
 
 def recent_files(
@@ -173,7 +176,7 @@ class _Work:
             match[0]
             for file in files
             if _is_steering(file)
-            for match in _OPEN_TASK.finditer(_text_of_last(file))
+            for match in OPEN_TASK.finditer(_text_of_last(file))
         )
         failure = _open_failure(messages[requests[-1] :])
         next_step = "\n".join((request, closing.rpartition("\n\n")[2], failure))
@@ -309,6 +312,7 @@ def _recent(
     return RecentFile(
         file.path, text, file.used_at, shown_at, _plain(note), file.is_sure,
         file.touched if work.is_open(file) else (), use, tuple(work.named.get(file.path, ())),
+        tuple(words_sought(work.said)) if use == "steering" else (),
     )  # fmt: skip
 
 
@@ -366,7 +370,7 @@ def file_texts(
 def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
     if on_disk is None:
         return FileText(
-            file.path, file.seen_text, file.note, file.touched, file.use, named=file.named
+            file.path, file.seen_text, file.note, file.touched, file.use, file.named, file.sought
         )
     is_changed = state is not None and state.is_changed
     if file.is_sure and file.seen_text is not None:
@@ -374,7 +378,7 @@ def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None
     is_known = _same(file.seen_text or "", on_disk.text)
     touched, named = (file.touched, file.named) if is_known else ((), ())
     note = CHANGED if is_changed else ""
-    return FileText(file.path, on_disk.text, note, touched, file.use, named=named)
+    return FileText(file.path, on_disk.text, note, touched, file.use, named, file.sought)
 
 
 def _same(one: str, other: str) -> bool:

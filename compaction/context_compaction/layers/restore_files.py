@@ -4,6 +4,8 @@ It takes file texts and never opens a file: the pipeline reads them, where the r
 else takes the last content that the transcript contains.
 """
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -15,7 +17,8 @@ from context_compaction.activity.outline import (
     without_documentation,
 )
 from context_compaction.layers.base import FileText
-from context_compaction.layers.recent_files import STEERING_TOKENS, RecentFile
+from context_compaction.layers.preview import ranked
+from context_compaction.layers.recent_files import OPEN_TASK, STEERING_TOKENS, RecentFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
 from context_compaction.messages.model import Messages, make_message
@@ -23,8 +26,11 @@ from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 _TOUCHED_PARTS = 3
-# What a line of a plan or a specification says stands at its beginning, the reasons behind it.
-_CUT_ROWS_CHARS = (300, 200, 140, 100, 70)
+# What a line of a plan or a specification says stands at its beginning, the reasons behind it. Cut
+# shorter than this a rule is lost itself.
+_CUT_ROWS_CHARS = (300, 200, 140)
+_BEGINS_BLOCK = re.compile(r"#{1,6} |\s{0,3}(?:[-*+]|\d{1,4}[.)]) |\|")
+_GAP_TOKENS = 3
 # A small file costs little more than its outline.
 _SMALL_FILE_TOKENS = 250
 # How something is laid out has this much room before any part of it.
@@ -117,6 +123,7 @@ def _chosen(
             elif is_filled:
                 # Of what was only read an outline is enough, where room is of account.
                 whole_tokens = room_tokens // parts if file.use == "work" else _SMALL_FILE_TOKENS
+                most_tokens = whole_tokens if file.use == "read" else most_tokens
             forms = (
                 _least_forms(file, count, most_tokens, share_tokens)
                 if stage == "least"
@@ -185,13 +192,10 @@ def _least_forms(
         return
     if file.use == "steering" or count.text(file.text or "") <= _SMALL_FILE_TOKENS:
         yield from _whole(file, count, most_tokens)
-    if file.use == "steering":
-        yield from _outline_of(file, _outlined(file, count, most_tokens))
-    elif file.named:
-        yield from _outline_of(file, _outlined(file, count, most_tokens // 2))
-    else:
-        part_tokens = min(most_tokens // 2, max(share_tokens, _OUTLINE_TOKENS))
-        yield from _outline_of(file, _outlined(file, count, part_tokens))
+    part_tokens = most_tokens if file.use == "steering" else most_tokens // 2
+    if file.use != "steering" and not file.named:
+        part_tokens = min(part_tokens, max(share_tokens, _OUTLINE_TOKENS))
+    yield from _outline_of(file, _outlined(file, count, part_tokens))
 
 
 def _fuller_forms(
@@ -223,7 +227,8 @@ def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
     if not body:
         return
     notes = "; ".join(filter(None, (f"{_lines_in(file.text or '')} lines", file.note)))
-    label = "Parts" if body.startswith(_PART) else "Outline"
+    has_parts_alone = file.use == "steering" or body.startswith(_PART)
+    label = "Parts" if has_parts_alone else "Outline"
     yield "outlined", placeholders.quoted(f"{label} of: {file.path} ({notes})\n{body}")
 
 
@@ -237,15 +242,56 @@ def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str
 def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     """The outline of `file` and the parts of it that matter, within `max_tokens`.
 
-    Of a text that steers the work every line is told in short, where that is enough for it.
+    Of a text that steers the work every line is told in short, where that is enough for it, or
+    else in half of it what is open and what shares words with what is next.
     """
     left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
-    if file.use == "steering" and (rows := _cut_rows(file.text or "", count, left_tokens)):
-        return rows
+    if file.use == "steering":
+        text = file.text or ""
+        return _cut_rows(text, count, left_tokens) or _passages(file, count, left_tokens // 2)
     parts = _telling_parts(file, count, left_tokens)
     left_tokens -= sum(count.text(part) + 1 for part in parts)
     rows = "" if file.named and parts else _outline_rows(file, count, left_tokens)
     return "\n".join(filter(None, [rows, *parts]))
+
+
+def _passages(file: FileText, count: MessageCounter, max_tokens: int) -> str:
+    """What is open in a text, was changed last or is next, below its headings; "" without such.
+
+    In whole paragraphs and items, the most wanted first, and then the other headings.
+    """
+    rows = (file.text or "").split("\n")
+    blocks = list(_blocks(rows))
+    texts = ["\n".join(rows[block.start : block.stop]) for block in blocks]
+    heads = [at for at, told in enumerate(texts) if told.startswith("#")]
+    tasks = (at for at, told in enumerate(texts) if OPEN_TASK.match(told))
+    changed = (
+        at
+        for first, last in file.touched
+        for at, block in enumerate(blocks)
+        if block.start < last and first <= block.stop
+    )
+    wanted = list(dict.fromkeys((*tasks, *changed, *ranked(texts, file.sought))))
+    chosen: set[int] = set()
+    for at in (*wanted, *heads) if wanted else ():
+        above = heads[bisect_right(heads, at) - 1 : bisect_right(heads, at)]
+        more = {at, *above} - chosen
+        max_tokens -= sum(count.text(texts[new]) + _GAP_TOKENS for new in more)
+        if max_tokens < 0:
+            break
+        chosen |= more
+    gaps = ("" if at - 1 in chosen or not at else "…\n" for at in sorted(chosen))
+    return "\n".join(gap + texts[at] for gap, at in zip(gaps, sorted(chosen), strict=True))
+
+
+def _blocks(rows: Sequence[str]) -> Iterator[range]:
+    """The paragraphs, items, rows of tables and headings of prose, by the places of their lines."""
+    start = 0
+    for at, row in enumerate((*rows, "")):
+        if not row.strip() or _BEGINS_BLOCK.match(row):
+            if start < at and rows[start].strip():
+                yield range(start, at)
+            start = at if row.strip() else at + 1
 
 
 def _cut_rows(text: str, count: MessageCounter, max_tokens: int) -> str:

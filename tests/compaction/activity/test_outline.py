@@ -50,16 +50,6 @@ def test_other_languages_show_what_looks_like_a_definition_and_no_statement() ->
     ]
 
 
-def test_a_plan_shows_its_headings_what_is_open_and_how_much_is_done() -> None:
-    plan = "# Plan\n- [x] one\n- [x] two\n- [ ] three\n## Later\nwords\n```\n# no heading\n```\n"
-    assert outline(plan, "PLAN.md").splitlines() == [
-        "1: # Plan",
-        "4: - [ ] three",
-        "4: (2 done)",
-        "5: ## Later",
-    ]
-
-
 @given(text=st.text(max_size=300), path=st.sampled_from(["a.py", "a.ts", "a.md", "a"]))
 def test_every_line_names_a_line_of_the_text(text: str, path: str) -> None:
     for row in outline(text, path).splitlines():

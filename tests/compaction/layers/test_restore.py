@@ -109,9 +109,31 @@ def test_a_plan_that_is_too_long_tells_each_of_its_lines_in_short() -> None:
     plan = "\n".join(
         f"- D{n}: decision {n}, " + "because of this and of that " * 6 for n in range(90)
     )
-    step = restored([FileText("PLAN.md", plan, use="steering")], restore_total_tokens=2_500)
+    step = restored([FileText("PLAN.md", plan, use="steering")], restore_total_tokens=4_000)
     assert [edit.action for edit in step.edits] == ["outlined"]
     assert all(f"\n- D{n}: decision {n}, because" in text_of(step) for n in range(90))
+
+
+@given(
+    items=st.integers(60, 90),
+    named=st.integers(0, 39),
+    is_open=st.integers(0, 39),
+    limit_tokens=st.integers(900, 1_800),
+)
+def test_of_a_plan_that_is_longer_comes_back_what_is_open_and_what_is_next_under_its_heading(
+    items: int, named: int, is_open: int, limit_tokens: int
+) -> None:
+    because = "because of this and of that, " * 6
+    plan = "# Plan\n" + "\n".join(
+        f"## Part {n}\n\n- [{' ' if n == is_open else 'x'}] `step_{n}` {because}\n  and so on {n}"
+        for n in range(items)
+    )
+    steering = FileText("PLAN.md", plan, use="steering", sought=("then", f"step_{named}"))
+    said = text_of(restored([steering], restore_total_tokens=limit_tokens))
+    assert f"Parts of: PLAN.md ({plan.count(chr(10)) + 1} lines)\n" in said
+    for n in (named, is_open):
+        mark = " " if n == is_open else "x"
+        assert f"## Part {n}\n- [{mark}] `step_{n}` {because}\n  and so on {n}\n" in said
 
 
 def test_what_the_newest_words_name_comes_back_with_its_body() -> None:
