@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from context_compaction.messages.model import JsonObject, is_list, is_object
+from context_compaction.messages.model import JsonObject, is_list, is_object, utf8_json
 
 RECORD_VERSION = 1
 
@@ -83,22 +83,11 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
     lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
     gets one more "$", which `internalise` removes.
     """
-    text = ascii_json(value)
+    data = utf8_json(value)
+    text = data.decode("ascii") if data.isascii() else ascii_json(value)
     if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
         return text
     return ascii_json(_externalise(value, put)) if _is_replaced_in(value) else text
-
-
-def measured(value: Any, put: Callable[[bytes], str]) -> tuple[str, int | None]:
-    """What `externalise` returns, and the UTF-8 bytes of the value's own JSON without white space.
-
-    None where there are other characters than ASCII in it: these are escaped here.
-    """
-    text = ascii_json(value)
-    size_bytes = len(text) if all(map(str.isascii, _strings(value))) else None
-    if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
-        return text, size_bytes
-    return ascii_json(_externalise(value, put)), size_bytes
 
 
 def _is_replaced_in(value: Any) -> bool:

@@ -5,7 +5,6 @@ Everything blocks and runs in one thread at a time, which the opener of an archi
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from context_compaction.archive import (
@@ -56,7 +55,6 @@ from context_compaction.archive.records import (
     Record,
     ascii_json,
     externalise,
-    measured,
 )
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.errors import (
@@ -173,15 +171,17 @@ class TranscriptStore(Generic[S]):
         if None not in placed.seqs and not placed.repeats:
             self._sessions.secure(state, result.head)
             return answer_of(state, result, standing)
+        looked_at, records_seen = state, state.next_number
         with self._sessions.writing(session_id) as state:
-            state.contents.update(hashes if counted_by else ())  # it may be another one
-            placed = placed_in(state, messages, contents, chain, after)
-            result = result_of(state, placed, chain, after, counted, keys if counted_by else ())
-            if shares_too_little(result, least_shared):
-                return answer_of(state, result, standing)
+            if state is not looked_at or state.next_number != records_seen:  # others wrote
+                state.contents.update(hashes if counted_by else ())
+                placed = placed_in(state, messages, contents, chain, after)
+                result = result_of(state, placed, chain, after, counted, keys if counted_by else ())
+                if shares_too_little(result, least_shared):
+                    return answer_of(state, result, standing)
             self._sync_before(state, placed, chain, after)
             bodies = {
-                at: measured(sources[at], self.blobs.put)
+                at: externalise(sources[at], self.blobs.put)
                 for at, seq in enumerate(placed.seqs)
                 if seq is None
             }
@@ -189,7 +189,7 @@ class TranscriptStore(Generic[S]):
                 placed,
                 result.seqs,
                 messages,
-                {at: body for at, (body, _) in bodies.items()},
+                bodies,
                 contents,
                 chain,
                 after,
@@ -201,9 +201,6 @@ class TranscriptStore(Generic[S]):
                 counted_now = zip(keys, counts, strict=False)  # it may have none
                 made = {key: count for key, count in counted_now if count is not None and key}
                 seconds = records[-1].head["ts"]
-                if not self._redacts:
-                    sizes = {at: size_bytes for at, (_, size_bytes) in bodies.items()}
-                    result = replace(result, request_bytes=sizes)
                 record = counts_record(state, counted_by, format, made, seconds)
                 records += [] if record is None else [record]
                 self._sessions.write(state, session_id, parent_session_id, records)

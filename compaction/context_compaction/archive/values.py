@@ -1,7 +1,7 @@
 """What an archive takes and returns: frozen data, whatever stores it."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -80,8 +80,6 @@ class AppendResult:
         revision_before: The same before this call wrote.
         fingerprints: Where counts were asked for: for each message its fingerprint ...
         counts: ... and its count, None where the session holds none.
-        request_bytes: Of each message that was written, by position, the bytes of its JSON as UTF-8
-            without white space, where writing has told; else None.
     """
 
     seqs: tuple[int, ...]
@@ -97,7 +95,6 @@ class AppendResult:
     revision_before: int = -1
     fingerprints: tuple[bytes, ...] = ()
     counts: tuple[Any, ...] = ()
-    request_bytes: Mapping[int, int | None] = field(default_factory=dict[int, int | None])
 
 
 @dataclass(frozen=True, slots=True)

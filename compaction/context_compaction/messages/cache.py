@@ -12,7 +12,7 @@ from functools import cache, wraps
 from threading import Lock
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from context_compaction.messages.model import compact_json
+from context_compaction.messages.model import utf8_json
 
 MAX_ENTRIES = 12_000  # about 2 MB, no key being longer than a hash: a list of 2M tokens
 MAX_MESSAGES = 6_000  # where there is one entry for each message: a list of 5M tokens
@@ -95,7 +95,7 @@ def json_key(value: Any) -> bytes:
     try:
         data = marshal.dumps(value, 0)
     except ValueError:  # a subclass, such as OrderedDict
-        data = compact_json(value).encode("utf-8", "surrogatepass")
+        data = utf8_json(value)
     return hashlib.blake2b(data, digest_size=16, person=b"json").digest()
 
 

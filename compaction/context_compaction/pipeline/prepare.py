@@ -79,9 +79,6 @@ def context_of(
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
     for message, known in zip(parsed, start.counts, strict=False):
         count.learn(message, known)
-    for at, size_bytes in start.request_bytes.items():
-        if size_bytes is not None and at < len(parsed):  # a settled beginning is shorter
-            count.learn_bytes(parsed[at], size_bytes)
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)

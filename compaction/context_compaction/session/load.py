@@ -177,7 +177,6 @@ def _start(
         appended.head,
         fingerprints=appended.fingerprints,
         counts=appended.counts,
-        request_bytes=appended.request_bytes,
     )
     if standing is None or request.mode == "record":
         return plain

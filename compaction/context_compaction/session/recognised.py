@@ -6,8 +6,8 @@ those: the same bytes are returned, and what is new is compacted on top when the
 Positions in the request and in the result belong to the list as it came in.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from context_compaction.archive import AppendResult, StandingContext
@@ -36,7 +36,6 @@ class Start:
         is_repeated: Whether the last call with these very wishes returned all of it for this list.
         fingerprints: For each of them its fingerprint, where counts are kept ...
         counts: ... and its count, None where the session has none.
-        request_bytes: By position, the bytes of messages that this call has written.
     """
 
     payload: Sequence[JsonObject]
@@ -49,7 +48,6 @@ class Start:
     is_repeated: bool = False
     fingerprints: tuple[bytes, ...] = ()
     counts: tuple[Any, ...] = ()
-    request_bytes: Mapping[int, int | None] = field(default_factory=dict[int, int | None])
 
 
 def start_of(

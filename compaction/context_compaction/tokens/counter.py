@@ -13,11 +13,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 from context_compaction.errors import SettingsError, VocabularyError
 from context_compaction.messages.cache import (
-    MAX_MESSAGES,
     CountCache,
     ObjectCache,
     cache_for,
-    json_key,
     text_key,
 )
 from context_compaction.messages.model import (
@@ -44,7 +42,7 @@ from context_compaction.tokens.media import (
     image_tokens,
 )
 from context_compaction.tokens.models import profile_for
-from context_compaction.tokens.request_bytes import json_bytes, message_bytes
+from context_compaction.tokens.request_bytes import message_bytes
 from context_compaction.tokens.tokenizers import (
     Chars3Counter,
     Chars4Counter,
@@ -182,11 +180,6 @@ class MessageCounter:
         """Tokens of a text."""
         return self.cache.get_or_compute(text_key(text), lambda: self.counter.count(text))
 
-    def learn_bytes(self, message: Message, size_bytes: int) -> None:
-        """Take over the bytes of a host's message in a request, in this call."""
-        if self.message_bytes is not None:
-            self.message_bytes.learn(message, size_bytes)
-
     def block(self, block: Block) -> int:
         """Tokens of a block."""
         if self.block_tokens is None:
@@ -225,9 +218,9 @@ class MessageCounter:
     def request_bytes(self, messages: Messages) -> int:
         """Bytes of a list in a request, for the provider's limit on its size."""
         if self.message_bytes is None:
-            return sum(map(_message_bytes, messages))
+            return sum(map(message_bytes, messages))
         known = self.message_bytes.get_or_compute
-        return sum(known(message, _message_bytes) for message in messages)
+        return sum(known(message, message_bytes) for message in messages)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
         """Tokens of the system prompt and the tool definitions.
@@ -282,12 +275,9 @@ class MessageCounter:
         return MESSAGE_TOKENS + sum(self.block(block) for block in message.blocks)
 
     def _tool_call(self, call: ToolCall) -> int:
-        def tokens() -> int:
-            arguments = call.arguments
-            written = arguments if isinstance(arguments, str) else compact_json(arguments)
-            return TOOL_CALL_TOKENS + self.counter.count(f"{call.name} {written}")
-
-        return self.cache.get_or_compute(json_key([call.name, call.arguments]), tokens)
+        arguments = call.arguments
+        written = arguments if isinstance(arguments, str) else compact_json(arguments)
+        return TOOL_CALL_TOKENS + self.text(f"{call.name} {written}")
 
     def _thinking(self, thinking: Thinking) -> int:
         if thinking.text:
@@ -368,17 +358,6 @@ def is_count_of(message: Message, count: Any) -> bool:
 
 def _is_count(value: Any) -> bool:
     return type(value) is int and value >= 0
-
-
-def _message_bytes(message: Message) -> int:
-    """`message_bytes`, remembered for the host's own messages: most recur at every turn."""
-    if message.source is None or message.edited:
-        return message_bytes(message)
-    source = message.source
-    return _json_bytes.get_or_compute(json_key(source), lambda: json_bytes(source))
-
-
-_json_bytes = CountCache(MAX_MESSAGES)
 
 
 def _check_anchor(messages: Messages, anchor: UsageAnchor) -> None:

@@ -13,6 +13,7 @@ from context_compaction.messages.model import (
     ToolCall,
     ToolResult,
     compact_json,
+    utf8_json,
 )
 
 # Keys, braces and type names around a block or message of our own making, in the longest format.
@@ -34,7 +35,7 @@ def message_bytes(message: Message) -> int:
 
 def json_bytes(value: Any) -> int:
     """Bytes of a JSON value as UTF-8 without white space."""
-    return len(compact_json(value).encode("utf-8", "surrogatepass"))
+    return len(utf8_json(value))
 
 
 def _block_bytes(block: Block) -> int:

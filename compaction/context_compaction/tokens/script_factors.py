@@ -46,6 +46,9 @@ def script_token_factor(profile: Profile, text: str) -> float:
     """
     if not profile.weighs_scripts or text.isascii():
         return profile.factor
+    size_bytes = len(text.encode("utf-8", "surrogatepass"))
+    if (size_bytes - len(text)) * 100 < len(text):  # fewer others than bytes for them
+        return profile.factor
     others = _ASCII.sub("", text)
     if len(others) * 100 < len(text):
         return profile.factor
@@ -56,15 +59,15 @@ def script_token_factor(profile: Profile, text: str) -> float:
         code = ord(character)
         weight = _SCRIPTS[bisect_right(_STARTS, code) - 1][1]
         if weight is not None:
-            size_bytes = count * (2 if code < 0x800 else 3 if code < 0x10000 else 4)
-            weighted += weight * size_bytes
-            weighted_bytes += size_bytes
+            its_bytes = count * (2 if code < 0x800 else 3 if code < 0x10000 else 4)
+            weighted += weight * its_bytes
+            weighted_bytes += its_bytes
         elif code <= _LAST_ACCENTED:
             accented += count
         elif _FIRST_VIETNAMESE <= code < 0x1F00:
             vietnamese += count
     latin = _latin_factor(profile, accented, vietnamese, len(text))
-    rest_bytes = len(text.encode("utf-8", "surrogatepass")) - weighted_bytes
+    rest_bytes = size_bytes - weighted_bytes
     return (weighted + latin * rest_bytes) / (weighted_bytes + rest_bytes)
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from context_compaction.tokens.models import Profile
 from context_compaction.tokens.script_factors import script_token_factor
-from context_compaction.tokens.vocabulary import load_o200k
+from context_compaction.tokens.vocabulary import o200k_tokens
 
 # tiktoken's regular expression engine gives up on a million white space characters in a row; a
 # piece of this size is safe. Cut at a newline where there is one, as few tokens cross it.
@@ -46,10 +46,9 @@ class O200kCounter:
 
     def count(self, text: str) -> int:
         """Tokens of `text`, at most its UTF-8 bytes."""
-        encode = load_o200k().encode
         if len(text) <= PIECE_CHARS:
-            return len(encode(text, disallowed_special=()))
-        return sum(len(encode(piece, disallowed_special=())) for piece in split_pieces(text))
+            return o200k_tokens(text)
+        return sum(map(o200k_tokens, split_pieces(text)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from context_compaction.tokens.vocabulary import (
     O200K_PATTERN,
     O200K_SPECIAL_TOKENS,
     load_o200k,
+    o200k_tokens,
     read_ranks,
 )
 from hypothesis import given
@@ -96,6 +97,7 @@ def test_any_text_has_the_tokens_of_tiktoken_s_own_pattern(text: str) -> None:
     theirs = plain_o200k().encode(text, disallowed_special=())
 
     assert load_o200k().encode(text, disallowed_special=()) == theirs
+    assert o200k_tokens(text) == len(theirs)
 
 
 def test_a_session_has_the_tokens_of_tiktoken_s_own_pattern() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from context_compaction.archive.frames import Blobs, pack
 from context_compaction.archive.local.durable_files import (
+    FOLDER_MODE,
     explaining,
     make_folder,
     put_file,
@@ -33,23 +34,26 @@ class BlobStore(Blobs):
         digest = sha256(data).hexdigest()
         path = self._path(digest)
         with explaining(path, "Writing"):
-            make_folder(path.parent)
+            self._make_durable(self._folder)
+            self._make_durable(path.parent)
             is_new = not path.exists()
             if is_new:
                 put_file(path, pack(data))
-            # Another process may have written it, or made the folder, a moment ago, and the name
-            # not be durable yet. A folder's own name needs that once, as it is never removed.
-            if not is_new:
+            else:  # another process may have, a moment ago, and the name not be durable yet
                 sync_folder(path.parent)
-            for folder in (path.parent, self._folder):
-                if folder not in self._durable:
-                    sync_folder(folder.parent)
-                    self._durable.add(folder)
         if is_new:
             return digest
         if self.table(digest).size_bytes != len(data):
             raise self._damaged(digest, "it should hold other content")
         return digest
+
+    def _make_durable(self, folder: Path) -> None:
+        """Make `folder` where it is missing; its name needs that once, as it is never removed."""
+        if folder not in self._durable:
+            make_folder(folder.parent)
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+            sync_folder(folder.parent)  # another process may have made it a moment ago
+            self._durable.add(folder)
 
     def _size(self, digest: str) -> int:
         path = self._path(digest)

@@ -29,9 +29,9 @@ _parse = json.JSONDecoder().raw_decode
 def encode_line(record: Record, *, last: bool) -> bytes:
     """The line of `record`, with its newline."""
     head = record.head | {"last": True} if last else record.head
-    rest = ascii_json(head)[1:-1] + _BODY.decode() + record.body + "}"
-    data = rest.encode("ascii")
-    return _OPENING + b'%08x",' % zlib.crc32(data) + data + b"\n"
+    parts = ascii_json(head)[1:-1].encode("ascii"), _BODY, record.body.encode("ascii"), b"}"
+    data = b"".join(parts)
+    return b"".join((_OPENING, b'%08x",' % zlib.crc32(data), data, b"\n"))
 
 
 def decode_head(line: bytes) -> JsonObject | None:
