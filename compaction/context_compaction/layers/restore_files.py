@@ -148,7 +148,7 @@ def _of_the_rest(
     Code that was changed earlier is seldom asked for, values that were changed are.
     """
     if is_filled:
-        yield from ((n, file) for n, file in texts if file.use == "work")
+        yield from ((n, file) for n, file in texts if file.use in ("steering", "work"))
     earlier = [(n, file) for n, file in texts if file.use == "earlier"][:most]
     for n, file in earlier:
         if is_data(file.text or "") if is_filled else is_plenty:
@@ -192,8 +192,11 @@ def _least_forms(
         return
     if file.use == "steering" or count.text(file.text or "") <= _SMALL_FILE_TOKENS:
         yield from _whole(file, count, most_tokens)
-    part_tokens = most_tokens if file.use == "steering" else most_tokens // 2
-    if file.use != "steering" and not file.named:
+    part_tokens = most_tokens // 2
+    if file.use == "steering":
+        rows = _cut_rows(file, count, most_tokens - _label_tokens(file, count))
+        yield from _outline_of(file, rows)
+    elif not file.named:
         part_tokens = min(part_tokens, max(share_tokens, _OUTLINE_TOKENS))
     yield from _outline_of(file, _outlined(file, count, part_tokens))
 
@@ -243,16 +246,19 @@ def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     """The outline of `file` and the parts of it that matter, within `max_tokens`.
 
     Of a text that steers the work every line is told in short, where that is enough for it, or
-    else in half of it what is open and what shares words with what is next.
+    else what is open in it and what shares words with what is next.
     """
-    left_tokens = max_tokens - count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
+    left_tokens = max_tokens - _label_tokens(file, count)
     if file.use == "steering":
-        text = file.text or ""
-        return _cut_rows(text, count, left_tokens) or _passages(file, count, left_tokens // 2)
+        return _cut_rows(file, count, left_tokens) or _passages(file, count, left_tokens)
     parts = _telling_parts(file, count, left_tokens)
     left_tokens -= sum(count.text(part) + 1 for part in parts)
     rows = "" if file.named and parts else _outline_rows(file, count, left_tokens)
     return "\n".join(filter(None, [rows, *parts]))
+
+
+def _label_tokens(file: FileText, count: MessageCounter) -> int:
+    return count.text(f"Outline of: {file.path} ({file.note}) 10000 lines")
 
 
 def _passages(file: FileText, count: MessageCounter, max_tokens: int) -> str:
@@ -294,9 +300,9 @@ def _blocks(rows: Sequence[str]) -> Iterator[range]:
             start = at if row.strip() else at + 1
 
 
-def _cut_rows(text: str, count: MessageCounter, max_tokens: int) -> str:
-    """All lines of `text`, each cut at so many characters that they fit; "" where none do."""
-    rows = [row.rstrip() for row in text.split("\n") if row.strip()]
+def _cut_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
+    """All lines of a text, each cut at so many characters that they fit; "" where none do."""
+    rows = [row.rstrip() for row in (file.text or "").split("\n") if row.strip()]
     for chars in _CUT_ROWS_CHARS:
         cut = "\n".join(row if len(row) <= chars else f"{row[:chars]}…" for row in rows)
         if count.text(cut) <= max_tokens:
