@@ -22,7 +22,7 @@ class Tally:
     Attributes:
         first: Number of their first message ...
         last: ... and of the last one; -1 where there are none.
-        deeds: By verb and name how often it was done, the newest last.
+        deeds: By verb and name how often it was done, the most frequent first.
         effects: What was done once and must not be done again, the newest last.
     """
 

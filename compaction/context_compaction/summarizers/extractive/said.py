@@ -64,7 +64,8 @@ def _rows(text: str) -> Iterator[tuple[bool, str]]:
             yield True, flat
         elif not _RULE.fullmatch(flat):
             is_below = row[:2].isspace() and _LIST_MARK.match(row)
-            bare = _LINK.sub(r"\2", _MARKUP.sub("", flat))
+            bare = _MARKUP.sub("", flat) if "**" in flat or flat[0] == "#" else flat
+            bare = _LINK.sub(r"\2", bare) if "](" in bare else bare
             yield False, f"  {bare}" if is_below else bare
 
 
@@ -119,9 +120,10 @@ def _with_gaps(pieces: Sequence[str], chosen: Sequence[int]) -> str:
 
 def _worth(piece: str) -> int:
     """How much a piece names; -1 for one that says nothing by itself: a question, a heading."""
-    bare = _LIST_MARK.sub("", piece, count=1)
+    mark = _LIST_MARK.match(piece)
+    bare = piece[mark.end() :] if mark else piece
     names = len(_TELLING.findall(bare))
-    is_heading = bare == piece and piece[0] == "\n" and piece[-1] not in ".!。！"
+    is_heading = mark is None and piece[0] == "\n" and piece[-1] not in ".!。！"
     is_empty = piece[-1] in "?？" or (not names and (piece[-1] in ":：" or is_heading))
     return -1 if is_empty or len(bare) < _LEAST_PIECE_CHARS else min(names, _MOST_TELLING)
 

@@ -1,15 +1,10 @@
 """The work of turns that have no entries of their own any more, as one line."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from context_compaction.summarizers import Tally
-from context_compaction.summarizers.extractive.deeds import (
-    VERBS,
-    deeds_of,
-    effect_told,
-    short_names,
-)
+from context_compaction.summarizers.extractive.deeds import VERBS, deeds_of, effects_of, short_names
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.turns import Turn
 
@@ -23,40 +18,34 @@ _TALLY_WANT = 0.0
 def tallied(before: Tally, turns: Sequence[Turn], numbers: Sequence[int]) -> Tally:
     """`before` with the work of `turns`, whose messages have these `numbers`."""
     names = short_names(turns)
-    deeds = {verb: Counter(done) for verb, done in before.deeds.items()}
-    effects = list(before.effects)
-    for turn in turns:
-        for action in turn.actions:
-            for verb, name in deeds_of(action, names):
-                done = deeds.setdefault(verb, Counter())
-                done[name] = done.pop(name, 0) + 1
-            if action.effect and action.failed is False:
-                effects.append(effect_told(action, {}))
-    known = [number for number in (before.first, before.last, *numbers) if number >= 0]
-    return Tally(
-        min(known, default=-1),
-        max(known, default=-1),
-        {verb: dict(_most(done)) for verb, done in deeds.items()},
-        tuple(dict.fromkeys(reversed(effects)))[:_MOST_EFFECTS][::-1],
-    )
+    done = [deed for turn in turns for action in turn.actions for deed in deeds_of(action, names)]
+    deeds = {verb: Counter(name for of, name in done if of == verb) for verb in VERBS}
+    effects = tuple(effect for turn in turns for effect in effects_of(turn, {}))
+    first, last = min(numbers, default=-1), max(numbers, default=-1)
+    return merged([before, Tally(first, last, deeds, effects)])
 
 
 def merged(tallies: Sequence[Tally]) -> Tally:
-    """The sum of `tallies`, which are given oldest first."""
+    """The sum of `tallies`, which are given oldest first: the most frequent, the newest effects."""
     deeds: dict[str, Counter[str]] = {}
     for tally in tallies:
         for verb, done in tally.deeds.items():
             deeds.setdefault(verb, Counter()).update(done)
     numbers = [n for tally in tallies for n in (tally.first, tally.last) if n >= 0]
-    effects = (effect for tally in tallies for effect in tally.effects)
-    return Tally(min(numbers, default=-1), max(numbers, default=-1), deeds, tuple(effects))
+    effects = [effect for tally in tallies for effect in tally.effects]
+    return Tally(
+        min(numbers, default=-1),
+        max(numbers, default=-1),
+        {verb: dict(done.most_common(_MOST_NAMES)) for verb, done in deeds.items() if done},
+        tuple(dict.fromkeys(reversed(effects)))[:_MOST_EFFECTS][::-1],
+    )
 
 
 def tally_lines(tally: Tally) -> Iterator[Line]:
     """The lines of turns without entries: their work, and what must not be repeated."""
     label = f"[{tally.first}-{tally.last}] "
     told = [
-        f"{verb} {', '.join(map(_times, sorted(done.items(), key=lambda item: -item[1])))}"
+        f"{verb} {', '.join(map(_times, done.items()))}"
         for verb in VERBS
         if (done := tally.deeds.get(verb))
     ]
@@ -66,12 +55,6 @@ def tally_lines(tally: Tally) -> Iterator[Line]:
     if tally.effects:
         text = f"{label}done, do not repeat: {'; '.join(tally.effects)}"
         yield Line((-2, 1), _TALLY_WANT, text)
-
-
-def _most(done: Mapping[str, int]) -> Iterator[tuple[str, int]]:
-    """The most frequent names of `done` with their times, in its order."""
-    most = sorted(done, key=lambda name: -done[name])[:_MOST_NAMES]
-    yield from ((name, times) for name, times in done.items() if name in most)
 
 
 def _times(item: tuple[str, int]) -> str:
