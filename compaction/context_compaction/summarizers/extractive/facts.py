@@ -25,11 +25,8 @@ _RECORD_CHARS = (100, 240, 1_000)
 _RECORD_WANTS = (0.0, 1.0, 2.5)
 # Where answers of commands and tools stand, behind files and records.
 OUTPUTS = 2
-_OUTPUT_CHARS = 240
-_OUTPUT_LINES = 3
-_REPORT_CHARS = (300, 1_000)
-_OUTPUT_WANTS = (3.0, 4.0)
-_OUTPUT_ROW_CHARS = 240
+_OUTPUT_CHARS = 300
+_OUTPUT_WANT = 3.0
 # What files contain stands with them, and what was found in them is looked for anew.
 _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
 # A last line that tells what came of a run.
@@ -95,18 +92,17 @@ def fact_lines(
 
 
 def _file_lines(digest: Digest, replayed: Mapping[str, ReplayedFile]) -> Iterator[Line]:
-    """The paths of the files that were changed, deleted and only read, newest use first."""
-    files = list(reversed(digest.files))
-    folder = work_folder([file.path for file in files])
-    changed = [file for file in files if not file.is_only_read and _stands(file, replayed, folder)]
-    lists = (
-        ("changed", [file.path for file in changed if file.states[-1] != "deleted"], 1.0),
-        ("deleted", [file.path for file in changed if file.states[-1] == "deleted"], 4.5),
-        ("only read", [file.path for file in files if file.is_only_read], 9.0),
-    )
+    """The paths of the files that were changed and deleted, newest use first."""
+    files = [file for file in reversed(digest.files) if not file.is_only_read]
+    folder = work_folder([file.path for file in digest.files])
+    files = [file for file in files if _stands(file, replayed, folder)]
     below = f" (in {folder})" if folder else ""
-    for number, (label, found, want) in enumerate(lists):
-        paths = [path.removeprefix(folder) for path in found[:_MOST_FILES]]
+    for number, (label, want) in enumerate((("changed", 1.0), ("deleted", 4.5))):
+        paths = [
+            file.path.removeprefix(folder)
+            for file in files
+            if (file.states[-1] == "deleted") == (label == "deleted")
+        ][:_MOST_FILES]
         for size in dict.fromkeys((min(_PATHS_ON_A_LINE, len(paths)), len(paths))):
             if size:
                 some = ", ".join(paths[:size])
@@ -118,7 +114,10 @@ def _file_lines(digest: Digest, replayed: Mapping[str, ReplayedFile]) -> Iterato
 def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile], folder: str) -> bool:
     """Whether the change of `file` is still one of the work; True where that is not known."""
     known = replayed.get(file.path)
-    if file.path.startswith("../") or "*" in file.path or is_scratch(file.path, folder):
+    is_folder = file.states == ("deleted",) and "." not in file.path.rpartition("/")[2]
+    if is_folder or file.path.startswith("../") or "*" in file.path:
+        return False
+    if is_scratch(file.path, folder):
         return False
     if known is None:
         return True
@@ -195,22 +194,18 @@ def _leaves(data: Any, key: str = "", depth: int = 0) -> Iterator[tuple[str, str
 
 
 def _output_lines(action: Action, age: int) -> Iterator[Line]:
-    """The answer of a command or a tool, where it is short; else the outcome of the one command.
+    """The answer of a command or a tool; of a long one the outcome, or a report's two ends.
 
-    What stands in a long output, the agent told in its words; of a tool's report both ends stay.
+    What stands in a long output, the agent told in its words.
     """
-    rows = (row.rstrip()[:_OUTPUT_ROW_CHARS] for row in action.text.splitlines())
-    lines = [row for row in rows if row.strip() and not _CHATTER.match(row)]
-    shown = " / ".join(map(str.strip, lines))
+    rows = (row.strip()[:_OUTPUT_CHARS] for row in action.text.splitlines())
+    lines = [row for row in rows if row and not _CHATTER.match(row)]
+    shown = " / ".join(lines)
     if shown.strip("(). ").lower() in ("", "no output"):
         return
-    place, label = (OUTPUTS, action.number, -age), f"{action.label} [{action.number}] ->"
-    is_short = len(lines) <= _OUTPUT_LINES and len(shown) <= _OUTPUT_CHARS
-    if is_short:
-        yield Line(place, _OUTPUT_WANTS[0] + age * 0.5, f"{label} {shown}")
-    elif action.use.kind != "execute":
-        wants = [want + age for want in _OUTPUT_WANTS]
-        text = "\n".join(lines)
-        yield from versions(place, f"{label}\n", text, _REPORT_CHARS, wants, shorten=ends_of)
-    elif not action.is_compound and _OUTCOME.search(lines[-1]):  # no chatter of a build
-        yield Line(place, _OUTPUT_WANTS[0] + age, f"{label} … {lines[-1].strip()}")
+    if len(shown) > _OUTPUT_CHARS and action.use.kind == "execute":
+        if action.is_compound or not _OUTCOME.search(lines[-1]):
+            return  # nobody knows whose it is, or chatter of a build
+        shown = f"… {lines[-1]}"
+    text = f"{action.label} [{action.number}] -> {ends_of(shown, _OUTPUT_CHARS)}"
+    yield Line((OUTPUTS, action.number, -age), _OUTPUT_WANT + age * 0.5, text)
