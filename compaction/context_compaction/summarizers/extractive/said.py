@@ -95,9 +95,11 @@ def telling_of(pieces: Sequence[str], chars: int) -> str:
 
 
 def ends_of_words(pieces: Sequence[str], chars: int) -> str:
-    """The whole text, or its first and last pieces in about `chars`, at least one of each."""
+    """The whole text, or its first and last pieces in about `chars`, one of each at least."""
     if sum(map(len, pieces)) <= chars or len(pieces) < 3:
         return head_of(joined(pieces), chars)
+    if len(pieces[0]) + len(pieces[-1]) > chars:
+        return " … ".join(head_of(pieces[at].strip(), chars // 2) for at in (0, -1))
     first, last = 1, len(pieces) - 1
     left = chars - len(pieces[0]) - len(pieces[-1])
     while first < last:
