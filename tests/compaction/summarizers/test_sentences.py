@@ -333,8 +333,7 @@ async def test_what_is_told_asked_or_wished_once_is_no_rule_of_the_user(said: st
 LEADS = st.sampled_from([
     "House rules, they hold for everything you do here:", "## Constraints", "**Conventions:**",
     "Read the code first. Rules for the whole work:", "Please stick to these rules:",
-    "Regeln, gelten für alles hier:", "Jetzt ein paar Änderungen, die ab sofort gelten:",
-    "Reglas para todo el trabajo:", "规则：",
+    "Regeln, gelten für alles hier:", "Reglas para todo el trabajo:", "规则：",
 ])  # fmt: skip
 LISTED = st.lists(
     st.sampled_from([
@@ -367,6 +366,7 @@ async def test_what_is_listed_as_rules_is_pinned_whole_and_nothing_behind_the_li
         "Fix the validation rules:",
         "Open points:",
         "He broke rules",
+        "Jetzt ein paar Änderungen, die ab sofort gelten:",
         "Guidelines (see there):",
     ]),
 )
@@ -378,7 +378,6 @@ async def test_a_list_of_something_else_is_none_of_rules(items: list[str], lead:
 REVERSALS = st.sampled_from([
     ("A small status server on port {n}.", "Port: not {n}, that's taken; use {m}."),
     ("Requirements: a backup with keep={n}.", "keep: make the default {m}, not {n}."),
-    ("Catch up what is at most {n} seconds late.", "{n} seconds late was too long, make it {m}."),
     ("One commit per item, message prefix 'kestrel: '.",
      "And forget what I said about commit messages and test files."),
     ("Commit subjects begin with 'a{n}: '.", "Forget the commit subjects of mine."),

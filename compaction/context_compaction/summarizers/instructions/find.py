@@ -22,8 +22,9 @@ from context_compaction.summarizers.instructions import typed_text
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.superseded import (
     CLAUSE_END,
+    Change,
     UserInstruction,
-    replaced,
+    changes,
 )
 from context_compaction.summarizers.instructions.topics import topic_of
 from context_compaction.summarizers.instructions.typed_text import Sentence
@@ -96,13 +97,10 @@ def find_instructions(
     pasted: set[str] = set()
     for turn, whole in _sentences(messages):
         mark, text = placeholders.split_mark(typed_text.without_gap(whole.text))
-        sentence = replace(whole, text=text)
         found.pop(text, None)  # said again: it counts as said last, and holds again
-        marks.pop(text, None)
-        found[text] = _instruction(sentence, turn)
-        if mark:
-            marks[text] = mark
-        if sentence.is_pasted:
+        found[text] = _instruction(replace(whole, text=text), turn)
+        marks[text] = mark
+        if whole.is_pasted:
             pasted.add(text)
     candidates = [said for said in found.values() if said.rank >= 0 and said.text not in pasted]
     corrections = [
@@ -110,30 +108,33 @@ def find_instructions(
         for at, sentence in _sentences(later)
         if not sentence.is_pasted and sentence.text not in found
     ]
-    older = replaced([*candidates, *corrections])
-    for text, newer in older.newer.items():  # what takes the place of a rule binds as it did
-        if text in found and newer in found and found[newer].rank < found[text].rank:
-            found[newer] = replace(found[newer], rank=found[text].rank)
-    differing = _differing(system, candidates)
-    for text in differing:
-        marks[text] = placeholders.DIFFERS
-        found[text] = replace(found[text], rank=max(found[text].rank, SURE_RANK))
-    known = older.restated.union(t for t, mark in marks.items() if mark == placeholders.DIFFERS)
-    rules = [
+    marks.update(dict.fromkeys(_differing(system, candidates), placeholders.DIFFERS))
+    taken_back: dict[str, int | None] = {}
+    doubted: set[str] = set()
+    for older, newer, change in changes([*candidates, *corrections]):
+        if change is Change.DOUBTED:
+            doubted.add(older)
+        elif change.is_sure and older in found:
+            taken_back[older] = found[newer].turn if newer in found else None
+        if older in found and newer in found:
+            is_restated = change is Change.RESTATED
+            found[newer] = _raised(found[newer], found[older].rank, is_lasting=is_restated)
+    for text, mark in marks.items():
+        if mark == placeholders.DIFFERS:
+            found[text] = _raised(found[text], SURE_RANK, is_lasting=True)
+    rules = (
         said
         for said in found.values()
-        if (said.rank >= SURE_RANK and said.is_lasting)
-        or (said.rank >= _TYPED_RANK and said.text in known)
-        if said.text not in older.doubted and said.text not in older.sure
+        if said.rank >= SURE_RANK and said.is_lasting
+        if said.text not in doubted and said.text not in taken_back
         if not said.text.endswith(typed_text.LEFT_OUT) and not _points_back(said.text)
-    ]
-    turns = {said.text: said.turn for said in found.values()}
-    return UserInstructions(
-        tuple(found.values()),
-        tuple(rules),
-        {text: turns.get(newer) for text, newer in older.sure.items() if text in found},
-        marks,
     )
+    return UserInstructions(tuple(found.values()), tuple(rules), taken_back, marks)
+
+
+def _raised(said: UserInstruction, rank: float, *, is_lasting: bool) -> UserInstruction:
+    """`said`, which takes the place of a rule of this `rank` and binds as that did."""
+    return replace(said, rank=max(said.rank, rank), is_lasting=said.is_lasting or is_lasting)
 
 
 def _sentences(messages: Messages) -> Iterator[tuple[int, Sentence]]:
@@ -161,8 +162,9 @@ def _differing(system: str, said: Sequence[UserInstruction]) -> frozenset[str]:
     if not rules:
         return frozenset()
     asked = [UserInstruction(rule, -1, 0.0, is_lasting(rule)) for rule in rules]
-    found = replaced([*asked, *(item for item in said if item.text not in rules)])
-    return frozenset(found.sure[rule] for rule in rules if rule in found.sure) - set(rules)
+    found = changes([*asked, *(item for item in said if item.text not in rules)])
+    sure = {older: newer for older, newer, change in found if change.is_sure}
+    return frozenset(sure[rule] for rule in rules if rule in sure) - set(rules)
 
 
 @lru_cache(maxsize=_REMEMBERED)

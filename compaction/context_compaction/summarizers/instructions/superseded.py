@@ -13,7 +13,7 @@ rule is lost that still holds; but what may hold no more does not stand among th
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -25,7 +25,6 @@ from context_compaction.summarizers.instructions.typed_text import without_list_
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
 _SAME_SUBJECT_WEIGHT = 1.0
-_CLOSE_WEIGHT = 2.0
 # Less does where both name a value of one kind, and another one.
 _SAME_KIND_WEIGHT = 0.5
 # A rule that is said anew shares so much of the longer sentence.
@@ -60,33 +59,26 @@ class UserInstruction:
     is_lasting: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """The older sentences that hold no more, in full or in part.
+class Change(Enum):
+    """What a later sentence does to an older one."""
 
-    Attributes:
-        sure: Those that a later one surely replaces, with that one.
-        restated: The later ones that say an older rule again with another value.
-        doubted: Those that a later one on their subject corrects, or lays down a rule beside.
-        newer: By older sentence the last one that replaces it or is much like it.
-    """
+    RESTATED = 1  # is the same rule with another value
+    REPLACED = 2  # takes the place of what it says, or of a part
+    DOUBTED = 3  # corrects, or lays down a rule on its subject
+    ALIKE = 4  # shares much with it
 
-    sure: Mapping[str, str]
-    restated: frozenset[str]
-    doubted: frozenset[str]
-    newer: Mapping[str, str]
+    @property
+    def is_sure(self) -> bool:
+        """Whether the older sentence holds no more."""
+        return self in (Change.RESTATED, Change.REPLACED)
 
 
-def replaced(said: Sequence[UserInstruction]) -> Replaced:
-    """Which of `said`, in the order in which it was said, a later one replaces or may replace."""
+def changes(said: Sequence[UserInstruction]) -> Iterator[tuple[str, str, Change]]:
+    """Each of `said`, in the order of saying, that a later one changes, with the later one."""
     known = [_known(item.text) for item in said]
     times = Counter(word for item in known for word in item.shared)
     weights = {word: 1 / (count - 1) for word, count in times.items() if count > 1}
     by_word: dict[str, list[int]] = {}
-    sure: dict[str, str] = {}
-    restated: set[str] = set()
-    doubted: set[str] = set()
-    newer_of: dict[str, str] = {}
     for at, newer in enumerate(known):
         shared = sorted(
             (word for word in newer.shared if times[word] > 1),
@@ -99,29 +91,12 @@ def replaced(said: Sequence[UserInstruction]) -> Replaced:
                 continue
             if said[at].turn == said[other].turn:  # said in one breath, both are meant
                 continue
-            words = newer.subject.words & older.subject.words
-            weight = sum(map(weights.__getitem__, words))
+            weight = sum(map(weights.__getitem__, newer.subject.words & older.subject.words))
             change = _change(newer, older, weight, said[at], said[other])
-            if change in (_Change.RESTATED, _Change.SURE):
-                sure[older.text] = newer.text
-            if change is _Change.RESTATED:
-                restated.add(newer.text)
             if change:
-                newer_of[older.text] = newer.text
-            # What is asked for in between leaves a rule as it is.
-            if change and len(words) > 1 and (newer.corrects or said[at].is_lasting):
-                doubted.add(older.text)
+                yield older.text, newer.text, change
         for word in shared:
             by_word.setdefault(word, []).append(at)
-    return Replaced(sure, frozenset(restated), frozenset(doubted), newer_of)
-
-
-class _Change(Enum):
-    """What a later sentence does to an older one."""
-
-    RESTATED = 1  # is the same rule with another value
-    SURE = 2  # takes the place of what it says, or of a part
-    LIKELY = 3  # shares much with it, names another value, or corrects
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +106,9 @@ class _Known:
     Attributes:
         text: The sentence.
         subject: What it is about.
-        values: Its values of all kinds, but for names.
         tokens: Its words in order, in small letters.
         negated: What it negates: for each negation the rest of its clause, where not empty.
         forgotten: The subject words of each part of a clause that begins with "forget".
-        denied: Its longer numbers in a clause that negates or corrects: "30 s was too long".
         is_negative: Whether it negates anything.
         corrects: Whether it corrects in words.
         is_request: Whether it asks for something to be done now, and states no rule.
@@ -144,11 +117,9 @@ class _Known:
 
     text: str
     subject: Topic
-    values: frozenset[str]
     tokens: tuple[str, ...]
     negated: tuple[Topic, ...]
     forgotten: tuple[frozenset[str], ...]
-    denied: frozenset[str]
     is_negative: bool
     corrects: bool
     is_request: bool
@@ -157,12 +128,12 @@ class _Known:
     @property
     def may_take_back(self) -> bool:
         """Whether it negates or corrects anything."""
-        return bool(self.negated or self.forgotten or self.denied or self.corrects)
+        return bool(self.negated or self.forgotten or self.corrects)
 
     @property
     def shared(self) -> frozenset[str]:
         """What it may share with others: subject words and values."""
-        return self.subject.words | self.values
+        return self.subject.words | self.subject.figures
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -178,22 +149,14 @@ def _known(text: str) -> _Known:
     return _Known(
         text,
         subject,
-        _values(subject),
         tuple(match[0].rstrip(".:") for match in _TOKEN.finditer(said.lower())),
-        tuple(clause for clause in clauses if clause.words or _values(clause)),
+        tuple(clause for clause in clauses if clause.words or clause.figures),
         tuple(
             topic_of(part).words
             for found, clause in zip(negations, behind, strict=True)
             if known.correction.match(said, found.start())
             and not topic_of(CLAUSE_END.split(said[: found.start()])[-1]).words
             for part in _AND.split(clause)
-        ),
-        frozenset(
-            number
-            for clause in CLAUSE_END.split(said)
-            if known.negation.search(clause) or known.correction.search(clause)
-            for number in topic_of(clause).values.get("number", ())
-            if len(number) > 1
         ),
         bool(negations),
         corrects,
@@ -202,14 +165,9 @@ def _known(text: str) -> _Known:
     )
 
 
-def _values(subject: Topic) -> frozenset[str]:
-    kinds = (found for kind, found in subject.values.items() if kind != "name")
-    return frozenset[str]().union(*kinds)
-
-
 def _change(
     newer: _Known, older: _Known, weight: float, new: UserInstruction, old: UserInstruction
-) -> _Change | None:
+) -> Change | None:
     # Most pairs share too little, and nothing is taken back in plain words.
     if weight + _SAME_KIND_WEIGHT < _SAME_SUBJECT_WEIGHT and not newer.may_take_back:
         return None
@@ -217,22 +175,25 @@ def _change(
     forgets = any(len(words & shared) > 1 for words in newer.forgotten)
     has_other = _has_other_of_a_kind(newer, older)
     if (old.is_lasting and forgets) or _takes_back(newer, older, has_other=has_other):
-        return _Change.SURE
-    is_near = weight >= _CLOSE_WEIGHT or new.is_lasting or newer.corrects or has_other
+        return Change.REPLACED
+    is_near = new.is_lasting or newer.corrects or has_other
     if not is_near or not _competes(newer, older, weight, has_other=has_other):
         return None
     longer = max(len(newer.subject.words), len(older.subject.words))
     if old.is_lasting and has_other and len(shared) >= longer * _ALIKE_SHARE:
-        return _Change.RESTATED
+        return Change.RESTATED
+    # What is asked for in between leaves a rule as it is.
+    if len(shared) < 2 or not (newer.corrects or new.is_lasting):
+        return Change.ALIKE
     is_new_rule = new.is_lasting and old.is_lasting and newer.corrects
-    return _Change.SURE if is_new_rule and len(shared) > 1 else _Change.LIKELY
+    return Change.REPLACED if is_new_rule else Change.DOUBTED
 
 
 def _takes_back(newer: _Known, older: _Known, *, has_other: bool) -> bool:
     """Whether `newer` plainly takes back what `older` affirmed, or a value in it."""
     for negated in newer.negated:
-        values = _values(negated)
-        if not (negated.words <= older.subject.words and values <= older.values):
+        values = negated.figures
+        if not (negated.words <= older.subject.words and values <= older.subject.figures):
             continue
         if values and has_other and newer.subject.words & older.subject.words:
             return True  # "The default is 8, not 5."
@@ -241,12 +202,9 @@ def _takes_back(newer: _Known, older: _Known, *, has_other: bool) -> bool:
         rest = older.subject.words - negated.words
         if not older.is_negative and (is_plain or not rest) and rest <= newer.subject.words:
             return True
-    numbers = older.subject.values.get("number", frozenset())
-    if numbers & newer.denied and newer.subject.values["number"] - numbers:
-        return bool(newer.subject.words & older.subject.words)
     if not newer.corrects or not has_other:
         return False
-    given = older.values - newer.values
+    given = older.subject.figures - newer.subject.figures
     if len(given) != 1:
         return False
     rest = older.subject.words - topic_of(*given).words

@@ -45,16 +45,18 @@ class Topic:
         words: Its subject words, cut down.
         values: Its values by kind: "number", "literal" (what is quoted, paths, identifiers),
             "name".
+        figures: Its values of all kinds, but for names.
     """
 
     words: frozenset[str]
     values: dict[str, frozenset[str]]
+    figures: frozenset[str]
 
 
 def topic_of(sentence: str) -> Topic:
     """The subject words and the values of `sentence`."""
     words: set[str] = set()
-    values: dict[str, set[str]] = {}
+    values: dict[str, frozenset[str]] = {}
     for match in _WORD.finditer(sentence):
         word = match[0].lower()
         if len(word) == 1 and match.start() and match[0].isupper() and word != "i":
@@ -63,11 +65,12 @@ def topic_of(sentence: str) -> Topic:
     left = sentence
     for kind, pattern in (("literal", _LITERAL), ("number", _NUMBER)):
         if found := pattern.findall(left):
-            values[kind] = set(found)
+            values[kind] = frozenset(found)
             left = pattern.sub(" ", left)  # the 2 of v2.1 is no value of its own
+    figures = frozenset[str]().union(*values.values())
     if names := _NAME.findall(sentence):
-        values["name"] = set(names)
-    return Topic(frozenset(words), {kind: frozenset(found) for kind, found in values.items()})
+        values["name"] = frozenset(names)
+    return Topic(frozenset(words), values, figures)
 
 
 @lru_cache(maxsize=8_192)
