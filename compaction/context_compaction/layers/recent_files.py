@@ -346,8 +346,17 @@ def with_text(files: Sequence[RecentFile]) -> list[RecentFile]:
 
 
 def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
-    """Those of `files` with a text that the messages from `first_kept` on do not contain."""
-    return [file for file in files if file.shown_at < first_kept and file.seen_text != ""]
+    """Those of `files` with a text that the messages from `first_kept` on do not contain.
+
+    One whose text is not known is wanted only where these do not use it: there its name stands.
+    """
+    return [
+        file
+        for file in files
+        if file.shown_at < first_kept
+        and file.seen_text != ""
+        and (file.seen_text is not None or file.at < first_kept)
+    ]
 
 
 async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dict[str, DiskFile]:

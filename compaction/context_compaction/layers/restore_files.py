@@ -120,6 +120,7 @@ def _chosen(
             whole_tokens = part_tokens
             if is_filled and stage == "all":
                 whole_tokens = room_tokens - 1
+                most_tokens = whole_tokens if file.use == "work" else most_tokens
             elif is_filled:
                 # Of what was only read an outline is enough, where room is of account.
                 whole_tokens = room_tokens // parts if file.use == "work" else _SMALL_FILE_TOKENS

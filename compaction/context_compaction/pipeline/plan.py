@@ -22,7 +22,7 @@ from context_compaction.context import (
 from context_compaction.layers.cut_point import CutPoint, history_of, turn_prefix_of
 from context_compaction.layers.persist import fresh_result_tokens
 from context_compaction.layers.recent_files import RecentFile, not_shown, with_text
-from context_compaction.layers.restore_files import largest_tokens
+from context_compaction.layers.restore_files import largest_tokens, shown_file
 from context_compaction.messages import placeholders
 from context_compaction.messages.pins import Pin, fit_to_budget, restore_pinned
 from context_compaction.messages.tool_results import newest_results
@@ -60,6 +60,7 @@ _WORDS_SHARE = 0.65
 # So much of it may be texts that steer the work, where that is enough for one.
 _STEERING_SHARE = 0.3
 _LEAST_STEERING_TOKENS = 1_000
+_SMALL_FILE_CHARS = 800
 # Words may come to this part of what they stand for: a list that was to be made smaller must come
 # out smaller, however short it was; more where the caller says what it is to come to.
 _SUMMARY_SHARE = 0.2
@@ -213,8 +214,9 @@ def _plan_that_fits(
         plan = with_room(context, plan, reserved)
         if fits(context, plan.bare, spare_tokens=reserved):
             # What the cut leaves free is the summary's too, up to its bound.
-            files = context.recent() if context.policy.restores_files else ()
-            free_tokens = context.room_tokens(plan.bare) - _steering_tokens(context, files, where)
+            may_restore = context.policy.restores_files and level.settings.restore_files
+            files = context.recent() if may_restore else ()
+            free_tokens = context.room_tokens(plan.bare) - _first_tokens(context, files, where)
             words_tokens = min(max(0, _most_words(context, level) - pinned_tokens), free_tokens)
             words_tokens = max(words_tokens, reserved)
             plan = with_room(context, plan, words_tokens)
@@ -234,16 +236,25 @@ def _reserve_tokens(context: CompactionContext, plan: Plan) -> int:
     return max(least_tokens, min(needed_tokens, most_tokens))
 
 
-def _steering_tokens(
-    context: CompactionContext, files: Sequence[RecentFile], where: CutPoint
-) -> int:
-    """The room of a named target that texts which steer the work have before all words."""
+def _first_tokens(context: CompactionContext, files: Sequence[RecentFile], where: CutPoint) -> int:
+    """The room of a named target that texts which steer the work have before all words.
+
+    And small files that are in work: they cost next to nothing, and the next step needs them.
+    """
     most_tokens = int(context.share_tokens * _STEERING_SHARE)
     if not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
         return 0
-    steering = (file for file in files if file.use == "steering")
-    texts = (file.seen_text or "" for file in not_shown([*steering], where.first_kept))
-    return min(most_tokens, sum(map(context.count.text, texts)))
+    first = [
+        shown_file(file.path, file.seen_text)
+        for file in not_shown(files, where.first_kept)
+        if file.seen_text and (file.use == "steering" or _is_small(file))
+    ]
+    return min(most_tokens, sum(map(context.count.text, first)) + _FRAME_TOKENS * bool(first))
+
+
+def _is_small(file: RecentFile) -> bool:
+    is_next = file.use in ("work", "named")
+    return is_next and len(file.seen_text or "") <= _SMALL_FILE_CHARS
 
 
 def _most_words(context: CompactionContext, level: EffortLevel) -> int:

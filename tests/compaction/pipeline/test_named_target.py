@@ -18,6 +18,7 @@ from tests.compaction.pipeline.test_promises import EXAMPLES, LIMIT_SECONDS
 from tests.support.promises import check_promises, temporary_archive
 from tests.support.rendering import render
 from tests.support.script import Call, Part, Step, Turn
+from tests.support.small import answered, assistant, compacted, lines, user
 from tests.support.strategies import FORMATS
 
 pytestmark = pytest.mark.slow
@@ -102,6 +103,21 @@ async def test_beside_a_long_system_message_a_target_has_as_much_of_the_rest(
             assert result.fits
             rest.append(result.tokens.after - more_tokens)
     assert abs(rest[1] - rest[0]) < 0.01 * target_tokens
+
+
+@pytest.mark.parametrize("target_tokens", [6_000, 8_000, 10_000])
+async def test_a_small_file_in_work_comes_back_however_much_there_is_to_tell(
+    target_tokens: int,
+) -> None:
+    hook = "#!/bin/sh\nset -e\nexec npm run check --silent\n"
+    payload = [
+        *(message for n in range(90) for message in (user(lines(f"u{n}", 12)), assistant("Yes."))),
+        user("Make a hook of it."),
+        *answered("hook", "Write", "ok", file_path="hooks/pre-commit.sh", content=hook),
+        *(m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 60))),
+    ]
+    result = await compacted(payload, model="gpt-4o", target_tokens=target_tokens)
+    assert hook in str(result.messages).replace("\\n", "\n")
 
 
 async def summarized_by_host(state: str, mode: Mode, target_tokens: int) -> CompactResult:
