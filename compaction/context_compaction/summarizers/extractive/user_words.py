@@ -8,6 +8,7 @@ no room for what surrounds it. Paragraphs that look pasted are shown by their be
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
@@ -38,6 +39,8 @@ _FLOOR_CHARS = 160
 _AGE_WANT = 0.2
 # A sentence below this rank is surely of the moment only, or chatter.
 _BINDING_RANK = 1.0
+# Of one that stands elsewhere.
+_GONE_RANK = -9.0
 _REQUEST_WANT = 0.6
 # The number of a message, and what joins its parts, counts about so much.
 _LABEL_TOKENS = 8
@@ -66,7 +69,7 @@ class _Part:
     text: str
     rank: float
     is_pasted: bool
-    binding: str = ""
+    binding: str
 
 
 def binding_tokens(messages: Messages, count: MessageCounter) -> int:
@@ -111,7 +114,8 @@ def user_lines(
 
         return _parts(texts[at], shown, is_gone, ranks)
 
-    parts = {at: found for at in texts if (found := parts_of(at))}
+    parts = {at: parts_of(at) for at in texts}
+    parts = {at: found for at, found in parts.items() if any(map(_is_there, found))}
     last = {_flat(found): at for at, found in parts.items()}
     parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
     requests = [at for at in parts if not _is_small_talk(_flat(parts[at]))] or list(parts)
@@ -129,7 +133,8 @@ def user_lines(
         )
     ]
     for at, want in floors:
-        number = next((n for n, part in enumerate(parts[at]) if not part.is_pasted), 0)
+        there = [n for n, part in enumerate(parts[at]) if _is_there(part)]
+        number = next((n for n in there if not parts[at][n].is_pasted), there[0])
         text = parts[at][number].text
         short = head_of(text, _FLOOR_CHARS)
         lines = [line for line in lines if line.place != (at, number)]
@@ -158,6 +163,8 @@ def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
 
 def _lines_of(place: Place, part: _Part, age: float, is_behind_paste: bool) -> Iterable[Line]:
     at, number = place
+    if not _is_there(part):
+        return
     if is_behind_paste and part.rank < _BINDING_RANK and len(part.text) < _SMALL_TALK_CHARS:
         # "What is it?" says nothing without what was pasted before it.
         yield Line(place, BASE_WANT - 1 / (2 + age), part.text, under=(at, number - 1))
@@ -188,65 +195,57 @@ def _parts(
     is_gone: Callable[[str], bool],
     ranks: Mapping[str, float],
 ) -> list[_Part]:
-    """The parts of one text, its sentences as they are `marked`, without those that are gone."""
+    """The parts of one text, its sentences as they are `marked`, with "[…]" for those gone."""
     flat = " ".join(text.split())
-    parts: list[_Part] = []
-    shown, rank, paragraph, is_pasted, is_empty = "", -9.0, -1, False, True
     start = 0
-    said_here: list[tuple[str, float]] = []
-
-    def end() -> None:
-        nonlocal shown, rank, is_empty
-        if not is_empty:
-            binding = shown.strip() if len(shown) <= _LINE_CHARS else _binding(said_here)
-            parts.append(_Part(shown.strip(), rank, is_pasted, binding))
-        elif shown.strip() and parts and not parts[-1].text.endswith(LEFT_OUT):
-            parts[-1] = _Part(f"{parts[-1].text} {LEFT_OUT}", parts[-1].rank, parts[-1].is_pasted)
-        shown, rank, is_empty = (LEFT_OUT if is_empty and shown and not parts else ""), -9.0, True
-        said_here.clear()
-
+    paragraph = 0, False
+    said: list[tuple[tuple[int, bool], str, float]] = []
     sentences = sentences_of(text)
     spoken = {sentence.paragraph for sentence in sentences if not sentence.is_pasted}
     for sentence in sentences:
-        said = sentence.text
-        at = flat.find(said, start)
+        at = flat.find(sentence.text, start)
         if at < 0:  # it was cut
             continue
         # "Only Python 3.11." looks pasted alone, and does not beside what is said with it.
-        is_short_beside = len(said) <= _SMALL_TALK_CHARS and sentence.paragraph in spoken
-        looks_pasted = sentence.is_pasted and not is_short_beside
-        is_new = (sentence.paragraph, looks_pasted) != (paragraph, is_pasted)
-        if is_new or (len(shown) + len(said) > _PART_CHARS and not looks_pasted):
-            end()
-            paragraph, is_pasted = sentence.paragraph, looks_pasted
-        gap = flat[start:at]
-        start = at + len(said)
+        is_beside = len(sentence.text) <= _SMALL_TALK_CHARS and sentence.paragraph in spoken
+        paragraph = sentence.paragraph, sentence.is_pasted and not is_beside
         # A summary before may have put a mark there, which is made anew.
-        bare = placeholders.split_mark(without_gap(said))[1]
-        if is_gone(bare):
-            shown = shown if shown.rstrip().endswith(LEFT_OUT) else f"{shown}{gap}{LEFT_OUT}"
-            continue
-        gap_mark = f"{LEFT_OUT} " if without_gap(said) != said else ""
-        shown += f"{gap}{gap_mark}{marked.get(bare, bare)}"
-        said_here.append((f"{gap_mark}{marked.get(bare, bare)}", ranks.get(bare, -1.0)))
-        rank, is_empty = max(rank, said_here[-1][1]), False
-    if flat[start:].strip():
-        shown, is_empty = shown + flat[start:], is_empty and not _FIGURE.search(flat[start:])
-    end()
-    if not parts and flat and not shown and start == 0:
-        parts.append(_Part(flat, -9.0, is_pasted=False))  # too short for a sentence
+        whole = without_gap(sentence.text)
+        bare = placeholders.split_mark(whole)[1]
+        gap = flat[start:at] if whole == sentence.text else f"{flat[start:at]}{LEFT_OUT} "
+        rank = _GONE_RANK if is_gone(bare) else ranks.get(bare, -1.0)
+        said.append((paragraph, f"{gap}{marked.get(bare, bare)}", rank))
+        start = at + len(sentence.text)
+    if rest := flat[start:].strip():
+        said.append((paragraph, f" {rest}", -1.0))
+    parts: list[_Part] = []
+    part: list[tuple[str, float]] = []
+    for (place, told, rank), after in zip_longest(said, said[1:]):
+        part.append((told, rank))
+        size_chars = sum(len(text) for text, _ in part)
+        is_full = after is not None and size_chars + len(after[1]) > _PART_CHARS and not place[1]
+        if after is None or after[0] != place or is_full:
+            shown, surest = _told(part, _GONE_RANK + 1), max(rank for _, rank in part)
+            binding = shown if len(shown) <= _LINE_CHARS else _told(part, _BINDING_RANK)
+            parts.append(_Part(shown, surest, place[1], binding))
+            part = []
     return parts
 
 
-def _binding(said: Sequence[tuple[str, float]]) -> str:
-    """The sentences of a part that may bind, with "[…]" for the others; `said` has their ranks."""
+def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
+    """The sentences of a part from a rank on, with "[…]" for the others; `said` has their ranks."""
     told = ""
     for text, rank in said:
-        if rank >= _BINDING_RANK:
-            told = f"{told} {text}"
+        if rank >= least_rank:
+            told = f"{told}{text}"
         elif not told.endswith(LEFT_OUT):
             told = f"{told} {LEFT_OUT}"
     return told.strip()
+
+
+def _is_there(part: _Part) -> bool:
+    """Whether anything of `part` is to be told here."""
+    return part.rank > _GONE_RANK
 
 
 def _flat(parts: Sequence[_Part]) -> str:
