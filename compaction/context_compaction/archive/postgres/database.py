@@ -40,6 +40,7 @@ T = TypeVar("T")
 MOST_CONNECTIONS = 16  # of one process, unless the address says otherwise
 STATEMENT_SECONDS = 30.0
 WAIT_SECONDS = 20.0  # for a free connection
+ASK_SECONDS = 1.0  # after which one is asked for anew, and so soon after an outage there is one
 RETRY_SECONDS = 20.0
 MOST_TRIES = 8
 LEAST_VERSION = 150_000
@@ -148,7 +149,9 @@ class Database:
             },
             min_size=1,
             max_size=address.connections,
-            timeout=WAIT_SECONDS,
+            # By itself it tries again after 1, 2, 4, 8, 16 seconds: once it gave up, who asks for a
+            # connection has it try at once.
+            reconnect_timeout=ASK_SECONDS,
             open=False,
         )
 
@@ -218,11 +221,30 @@ class Database:
                 raise error.__cause__ or error from None
             return result
 
+    @contextmanager
+    def _connected(self) -> Generator[Connection]:
+        """A connection of the pool.
+
+        Raises:
+            PoolTimeout: None became free in `WAIT_SECONDS`.
+        """
+        tries = Retrying(
+            retry=retry_if_exception_type(PoolTimeout),
+            stop=stop_after_delay(WAIT_SECONDS - ASK_SECONDS),
+            reraise=True,
+        )
+        connection: Connection = tries(self._pool.getconn, ASK_SECONDS)
+        try:
+            with connection:
+                yield connection
+        finally:
+            self._pool.putconn(connection)
+
     def _once(self, tenant: str, work: Callable[[Connection], T], seconds: float, reads: bool) -> T:
         number: str | None = None
         done: tuple[T] | None = None
         try:
-            with self._pool.connection() as connection:
+            with self._connected() as connection:
                 self._begin(connection, tenant, seconds, reads)
                 try:
                     result = work(connection)
@@ -280,7 +302,7 @@ class Database:
 
     def _ask_status(self, number: str) -> bool:
         try:
-            with self._pool.connection() as connection:
+            with self._connected() as connection:
                 row = connection.execute("SELECT pg_xact_status(%s::xid8)", (number,)).fetchone()
         except psycopg.OperationalError as error:
             raise _TryAgainError from error
