@@ -11,7 +11,7 @@ from context_compaction import formats
 from context_compaction.activity.digest import digest
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
-from context_compaction.summarizers.extractive.said import ends_of_words, pieces_of, telling_of
+from context_compaction.summarizers.extractive.said import ends_of, pieces_of, telling_of
 from context_compaction.tokens.counter import counter_for
 from hypothesis import given
 from hypothesis import strategies as st
@@ -533,9 +533,10 @@ def test_the_ends_of_what_is_said_have_the_size_that_they_should(
     sentences: list[str], rows: int, chars: int
 ) -> None:
     table = "".join(f"| page{n} | {n * 7} |\n" for n in range(rows))
-    told = ends_of_words(pieces_of(f"{' '.join(sentences)}\n\n{table}"), chars)
+    told = ends_of(pieces_of(f"{' '.join(sentences)}\n\n{table}"), chars)
     assert 0 < len(told) <= chars + 10
     assert told.startswith(sentences[0][: chars // 3])
+    assert told.endswith(f"{(rows - 1) * 7} |" if rows else sentences[-1][-chars // 4 :])
 
 
 def test_rows_of_a_table_come_with_their_head() -> None:

@@ -18,7 +18,7 @@ _RULE = re.compile(r"[|:\- ]+")  # below the head of a table
 _LAYOUT_CHARS = 1_600
 # Where a sentence ends; a row may begin with a number that has a dot behind it.
 _SENTENCE_END = re.compile(r"(?<!\A\d\.)(?<!\A\d\d\.)(?<=[.!?。！？])[ \t]+")
-_ROW_OR_SENTENCE_END = re.compile(f"{_SENTENCE_END.pattern}|\n")
+_PIECE_START = re.compile(r"(?<!\A\d\.)(?<!\n\d\.)(?<=[.!?。！？])(?=[ \t])|(?=\n)")
 _LIST_MARK = re.compile(r"\s*(?:\d{1,2}[.)]|[-*•])\s")
 # Code, values, names of files and the like.
 _TELLING = re.compile(r"`[^`]+`|\d[\d.,:%]*|\b\w{1,80}(?:[_/.]\w{1,80})+|\"[^\"]+\"|→")
@@ -91,31 +91,13 @@ def telling_of(pieces: Sequence[str], chars: int) -> str:
         if worths[at] >= 0 and len(pieces[at]) < left:
             chosen.append(at)
             left -= len(pieces[at]) + 2
-    return _with_gaps(pieces, sorted(chosen))
+    return _with_gaps(pieces, sorted(chosen), " …")
 
 
-def ends_of_words(pieces: Sequence[str], chars: int) -> str:
-    """The whole text, or its first and last pieces in about `chars`, one of each at least."""
-    if sum(map(len, pieces)) <= chars or len(pieces) < 3:
-        return head_of(joined(pieces), chars)
-    if len(pieces[0]) + len(pieces[-1]) > chars:
-        return " … ".join(head_of(pieces[at].strip(), chars // 2) for at in (0, -1))
-    first, last = 1, len(pieces) - 1
-    left = chars - len(pieces[0]) - len(pieces[-1])
-    while first < last:
-        at = first if first + last <= len(pieces) else last - 1
-        left -= len(pieces[at])
-        if left < 0:
-            break
-        first, last = (first + 1, last) if at == first else (first, at)
-    return _with_gaps(pieces, [*range(first), *range(last, len(pieces))])
-
-
-def _with_gaps(pieces: Sequence[str], chosen: Sequence[int]) -> str:
-    told = ""
-    before = -1
+def _with_gaps(pieces: Sequence[str], chosen: Sequence[int], gap: str) -> str:
+    told, before = "", -1
     for at in chosen:
-        told += f" …{pieces[at]}" if told and at > before + 1 else pieces[at]
+        told += f"{gap}{pieces[at]}" if told and at > before + 1 else pieces[at]
         before = at
     return told.strip()
 
@@ -149,15 +131,24 @@ def head_of(text: str, chars: int) -> str:
     return f"{head} {LEFT_OUT}"
 
 
-def ends_of(text: str, chars: int) -> str:
-    """`text`, or whole sentences from its beginning and its end, of about `chars`."""
-    if len(text) <= chars:
-        return text
-    head = head_of(text, chars // 2)
-    left = chars - len(head)
-    starts = (found.end() for found in _ROW_OR_SENTENCE_END.finditer(text))
-    start = next((at for at in starts if at >= len(text) - left), len(text) - left)
-    return f"{head} {text[start:].lstrip()}"
+def ends_of(text: str | Sequence[str], chars: int) -> str:
+    """The text, or its beginning and its end in about `chars`, cut between sentences or pieces."""
+    pieces = _PIECE_START.split(text) if isinstance(text, str) else text
+    if sum(map(len, pieces)) <= chars:
+        return joined(pieces)
+    if len(pieces) < 3 or len(pieces[0]) + len(pieces[-1]) > chars:
+        whole = joined(pieces)
+        end = whole[len(whole) - chars // 2 :]
+        return f"{head_of(whole, chars // 2)} {end.partition(' ')[2] or end}"
+    first, last = 1, len(pieces) - 1
+    left = chars - len(pieces[0]) - len(pieces[-1])
+    while first < last:
+        at = first if first + last <= len(pieces) else last - 1
+        left -= len(pieces[at])
+        if left < 0:
+            break
+        first, last = (first + 1, last) if at == first else (first, at)
+    return _with_gaps(pieces, [*range(first), *range(last, len(pieces))], f" {LEFT_OUT}")
 
 
 def items_of(text: str, chars: int) -> str:

@@ -8,7 +8,7 @@ from context_compaction.activity.error_line import error_lines
 from context_compaction.summarizers.extractive.failures import Failure
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.parse import FINISHED, OPEN
-from context_compaction.summarizers.extractive.said import ends_of_words, head_of
+from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Turn
 
 _LAST_CHARS = (160, 500, 1_200, 2_000, 3_000, 5_000, 12_000)
@@ -47,7 +47,7 @@ def state_lines(
     # What has been answered since is not the last word.
     is_last = is_running and bool(turns) and number >= turns[-1].number
     label = f"agent, {'last' if is_last else 'before the newest request'} [{number}]: "
-    yield from versions((0,), label, said, _LAST_CHARS, _LAST_WANTS, shorten=ends_of_words)
+    yield from versions((0,), label, said, _LAST_CHARS, _LAST_WANTS, shorten=ends_of)
     actions = turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
     if waits := [action.label for action in actions if action.failed is None]:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")
