@@ -30,7 +30,6 @@ class Signs:
         points: A word that needs another sentence to be understood ("it", "that").
         sure: The other sure signs of a rule.
         telling: A report of what was done or seen; a sign after it is reported, no rule.
-        wish: Politeness goes with rules and with every other wish.
         correction: It corrects something.
         negation: Precedes a name or value that is not to be, or not any more.
         agreement: It begins with a yes, with thanks, a greeting.
@@ -47,7 +46,6 @@ class Signs:
     points: re.Pattern[str]
     sure: re.Pattern[str]
     telling: re.Pattern[str]
-    wish: re.Pattern[str]
     correction: re.Pattern[str]
     negation: re.Pattern[str]
     agreement: re.Pattern[str]

@@ -25,8 +25,6 @@ from context_compaction.summarizers.instructions.typed_text import without_list_
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
 _SAME_SUBJECT_WEIGHT = 1.0
-# Less does where both name a value of one kind, and another one.
-_SAME_KIND_WEIGHT = 0.5
 # A rule that is said anew shares so much of the longer sentence.
 _ALIKE_SHARE = 0.5
 # Of the words of a sentence that corrects a value, so many are those of the corrected one.
@@ -111,7 +109,6 @@ class _Known:
         forgotten: The subject words of each part of a clause that begins with "forget".
         is_negative: Whether it negates anything.
         corrects: Whether it corrects in words.
-        is_request: Whether it asks for something to be done now, and states no rule.
         is_question: Whether it asks; who asks has decided nothing.
     """
 
@@ -122,7 +119,6 @@ class _Known:
     forgotten: tuple[frozenset[str], ...]
     is_negative: bool
     corrects: bool
-    is_request: bool
     is_question: bool
 
     @property
@@ -144,7 +140,6 @@ def _known(text: str) -> _Known:
     negations = list(known.negation.finditer(said))
     behind = [CLAUSE_END.split(said[found.end() :], maxsplit=1)[0] for found in negations]
     clauses = [topic_of(clause) for clause in behind]
-    asks = known.wish.search(said) is not None or known.errand.search(said) is not None
     corrects = known.correction.search(said) is not None
     return _Known(
         text,
@@ -160,7 +155,6 @@ def _known(text: str) -> _Known:
         ),
         bool(negations),
         corrects,
-        asks and known.rule.search(said) is None,
         said.endswith(("?", "？")),
     )
 
@@ -169,7 +163,7 @@ def _change(
     newer: _Known, older: _Known, weight: float, new: UserInstruction, old: UserInstruction
 ) -> Change | None:
     # Most pairs share too little, and nothing is taken back in plain words.
-    if weight + _SAME_KIND_WEIGHT < _SAME_SUBJECT_WEIGHT and not newer.may_take_back:
+    if weight < _SAME_SUBJECT_WEIGHT and not newer.may_take_back:
         return None
     shared = newer.subject.words & older.subject.words
     forgets = any(len(words & shared) > 1 for words in newer.forgotten)
@@ -213,7 +207,7 @@ def _takes_back(newer: _Known, older: _Known, *, has_other: bool) -> bool:
 
 def _competes(newer: _Known, older: _Known, weight: float, *, has_other: bool) -> bool:
     """Whether both have one subject, so that the newer one may change the older."""
-    if weight + has_other * _SAME_KIND_WEIGHT < _SAME_SUBJECT_WEIGHT:
+    if weight < _SAME_SUBJECT_WEIGHT:
         return False
     if newer.is_negative and older.is_negative and not (newer.corrects and has_other):
         return False
@@ -229,8 +223,7 @@ def _has_other_of_a_kind(newer: _Known, older: _Known) -> bool:
 def _are_of_a_series(newer: _Known, older: _Known) -> bool:
     """Whether both have one form and differ in two places: in what they are about, and what holds.
 
-    "Server A listens on port 8001" and "Server B listens on port 8002". Of requests one place is
-    enough: "Please summarise chapter 1" and "Please summarise chapter 2".
+    "Server A listens on port 8001" and "Server B listens on port 8002".
     """
     if len(newer.tokens) != len(older.tokens):
         return False
@@ -238,4 +231,4 @@ def _are_of_a_series(newer: _Known, older: _Known) -> bool:
     differing = [at for at, (one, other) in pairs if one != other]
     places = sum(1 for at in differing if at - 1 not in differing)
     is_one_form = len(differing) < len(newer.tokens) - len(differing)
-    return is_one_form and (places > 1 or older.is_request)
+    return is_one_form and places > 1
