@@ -429,11 +429,17 @@ async def test_what_the_writer_is_told_has_the_numbers_of_the_transcript(archive
 
 
 async def test_beside_prose_stand_the_users_words_and_no_second_log(archive: Archive) -> None:
-    result, _ = await run(archive, always(Says(SUMMARY)))
+    messages = story()
+    call = messages[1]["content"][2]
+    call |= {
+        "name": "Write",
+        "input": {"file_path": "billing/even.py", "content": "HALF = 0.005\n"},
+    }
+    result, _ = await run(archive, always(Says(SUMMARY)), messages=messages)
     record = (result.summary or "").partition("# From the record")[2]
     assert f"user: {GOAL}" in record
     assert "agent" not in record
-    assert "billing/module_3.py" in record, "facts that the prose lacks"
+    assert "changed: billing/even.py" in record, "facts that the prose lacks"
 
 
 @pytest.mark.parametrize(("policy", "requests"), [("default", 6), ("claude-code", 3)])

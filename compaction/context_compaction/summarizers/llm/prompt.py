@@ -32,17 +32,11 @@ from context_compaction.tokens.counter import MessageCounter
 PROSE_SHARE = 0.75
 # ... and so much where the user said little.
 MOST_PROSE_SHARE = 0.9
-# Characters of each result, and of each call, once the whole record is too long: of the oldest half
-# as many, of the newest half as many again. What was said is a tenth of a record and tells the most
-# of it: it is cut last.
-_CLIPPED_CHARS = (
-    (4_000, 4_000),
-    (2_000, 2_000),
-    (1_000, 1_000),
-    (500, 700),
-    (300, 500),
-    (150, 300),
-)
+# Characters of each result once the whole record is too long: of the oldest half as many, of the
+# newest half as many again; of each call a little more, for it may be an edit. What was said is a
+# tenth of a record and tells the most of it: it is cut last.
+_RESULT_CHARS = (4_000, 2_800, 2_000, 1_400, 1_000, 700, 500, 350, 250, 150)
+_MORE_OF_CALL_CHARS = 150
 _SAID_CHARS = (8_000, 1_500)
 # Then so much of what is not the user's goes, the oldest first: log and facts tell of it.
 _DROPPED_SHARES = (0.5, 0.75, 0.9, 0.97)
@@ -169,10 +163,11 @@ def _versions(assignment: SummaryJob) -> Iterator[tuple[str, list[PromptPart], s
     once = each_result_once(originals)
     yield "whole", once, before, ""
     whole, short = _SAID_CHARS
-    for result_chars, call_chars in _CLIPPED_CHARS:
-        shown = clip(once, result_chars, call_chars, whole)
-        yield f"results of {result_chars} characters", shown, before, ""
-    shown = clip(once, *_CLIPPED_CHARS[-1], short)
+    for chars in _RESULT_CHARS:
+        shown = clip(once, chars, chars + _MORE_OF_CALL_CHARS, whole)
+        yield f"results of {chars} characters", shown, before, ""
+    least = _RESULT_CHARS[-1]
+    shown = clip(once, least, least + _MORE_OF_CALL_CHARS, short)
     extracts = assignment.extracts()
     for share in _DROPPED_SHARES:
         name = f"extracts, without the oldest {share:.0%} of the work"
