@@ -754,11 +754,18 @@ def test_what_only_waits_for_something_is_no_work() -> None:
     talk = [
         user("Let it run."),
         *ran("a", "workmux wait worker --timeout 600", "still running"),
+        assistant("No completion yet. I keep waiting instead of interrupting the worker that " * 2),
         *answered("b", "write_stdin", "", session_id=4, chars=""),
-        assistant("It is done in 3 minutes."),
+        assistant(
+            "The worker has found the cause in `lexer.py`, and is about to mend it now. " * 3
+        ),
+        *ran("c", "workmux status worker", "working"),
+        assistant("It is done in 3 minutes, and the worker wrote 2 tests of its own."),
     ]
     text = written([*talk, user("Go on."), assistant("I go on.")], 900)
     assert "ran " not in text
+    assert "No completion yet" not in text
+    assert "found the cause in `lexer.py`" in text
 
 
 CLAIM = "`parse()` loses 3 of 14 rows because the buffer is too small."

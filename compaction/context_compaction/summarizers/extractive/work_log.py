@@ -167,10 +167,10 @@ def _word_lines(turn: Turn, at: int, age: int, told: _Told) -> Iterator[Line]:
     longest = max((sum(map(len, pieces)) for _, pieces in said), default=0)
     for back, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
-        if text in told.texts or not (is_telling(text) or len(text) > _WHY_CHARS):
+        is_why = sum(map(len, pieces)) == longest > _WHY_CHARS
+        if text in told.texts or not (is_why or is_telling(text)):
             continue
         told.texts.add(text)
-        is_why = sum(map(len, pieces)) == longest > _WHY_CHARS
         want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
         place, label = (at, _ON_THE_WAY, number), f"agent [{number}]{told.marks.get(number, '')}: "
