@@ -116,21 +116,47 @@ async def summarize(
     )
 
 
-def job_of(
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One text that is to be written, of at most `max_tokens`, and what a model is asked for it."""
+
+    record: OriginalMessages
+    max_tokens: int
+    assignment: SummaryJob
+
+    @property
+    def is_prefix(self) -> bool:
+        return self.assignment.is_turn_prefix
+
+    @property
+    def has_room_for_prose(self) -> bool:
+        return self.assignment.max_tokens >= MIN_PROSE_TOKENS
+
+
+def _jobs(context: CompactionContext, plan: Plan, originals: Originals) -> tuple[_Job, _Job]:
+    """The summary of history, and the checkpoint of what the running turn began with."""
+    return (
+        _job(context, plan, originals.history, plan.summary_tokens, is_prefix=False),
+        _job(context, plan, originals.prefix, plan.checkpoint_tokens, is_prefix=True),
+    )
+
+
+def _job(
     context: CompactionContext,
     plan: Plan,
     record: OriginalMessages,
     max_tokens: int,
+    *,
     is_prefix: bool,
-) -> SummaryJob:
-    """What a model is asked to write for `record`: at most a third of what it replaces."""
+) -> _Job:
+    """The job for `record`; prose has at most a third of what it replaces."""
     record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
     said_tokens = sum(context.count.text(user_text(message)) for message in record.messages)
     # What the user said stands beside it, word for word.
     least, most = (int(max_tokens * share) for share in (PROSE_SHARE, MOST_PROSE_SHARE))
     room_tokens = min(max(least, max_tokens - said_tokens), most)
     kept = _kept_after(plan, is_prefix=is_prefix)
-    return SummaryJob(
+    assignment = SummaryJob(
         messages=record.messages,
         previous=record.earlier,
         has_originals=not (record.lost or record.is_short),
@@ -147,6 +173,7 @@ def job_of(
         too_long=context.settings.summary_too_long,
         retries=context.settings.summary_retries,
     )
+    return _Job(record, max_tokens, assignment)
 
 
 def _kept_after(plan: Plan, *, is_prefix: bool) -> Messages:
@@ -199,19 +226,19 @@ def summarize_with_host_text(
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return replace(plain, warnings=(warning,))
-    text = with_extracts(context, prose.text, job.record, job.max_tokens, is_prefix=job.is_prefix)
+    text = _beside(context, prose.text, job)
     words = replace(plain, writer="host", warnings=prose.warnings)
     if job.is_prefix:
         return replace(words, checkpoint=text)
     return replace(words, summary=text, prose=prose.text)
 
 
-def _host_job(context: CompactionContext, plan: Plan, originals: Originals) -> "_Job | None":
+def _host_job(context: CompactionContext, plan: Plan, originals: Originals) -> _Job | None:
     """What the host's model writes: the summary of history, or else of what the run began with."""
+    summary, checkpoint = _jobs(context, plan, originals)
     if plan.summary_tokens:
-        return _job(context, plan, originals.history, plan.summary_tokens, False)
-    job = _job(context, plan, originals.prefix, plan.checkpoint_tokens, True)
-    return job if job.has_room_for_prose else None
+        return summary
+    return checkpoint if checkpoint.has_room_for_prose else None
 
 
 async def ask_host(
@@ -284,11 +311,7 @@ async def _summarize_with_model(
         tell: Called as the text grows.
     """
     plan, originals = decision.plan, decision.originals
-    parts = (
-        (originals.history, plan.summary_tokens, False),
-        (originals.prefix, plan.checkpoint_tokens, True),
-    )
-    jobs = [_job(context, plan, *part) for part in parts]
+    jobs = _jobs(context, plan, originals)
     if not any(job.has_room_for_prose for job in jobs):
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
@@ -306,9 +329,10 @@ async def _summarize_with_model(
         plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})
     calls = ModelCalls(model, tell)
-    summary, checkpoint = await gathered([partial(_text, job, calls, context) for job in jobs], 2)
-    written = [text.prose for text in (summary, checkpoint) if text.prose is not None]
-    failures = [text.failure for text in (summary, checkpoint) if text.failure]
+    texts = await gathered([partial(_text, job, calls, context) for job in jobs], 2)
+    (summary, prose, _), (checkpoint, _, _) = texts
+    written = [found for _, found, _ in texts if found is not None]
+    failures = [why for _, _, why in texts if why]
     report |= {
         "requested": True,
         "at_seconds": round(now_seconds),
@@ -318,54 +342,22 @@ async def _summarize_with_model(
         **calls.usage.as_json(),
     }
     return SummaryText(
-        summary.text,
-        checkpoint.text,
+        summary,
+        checkpoint,
         model.writer if written else "extractive",
         (
             *(f"Verbatim extracts stand in the summary, not a model's: {why}." for why in failures),
             *(warning for prose in written for warning in prose.warnings),
         ),
         report,
-        summary.prose.text if summary.prose else "",
+        prose.text if prose else "",
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One text that is to be written: the summary, or the checkpoint."""
-
-    record: OriginalMessages
-    max_tokens: int
-    is_prefix: bool
-    assignment: SummaryJob
-
-    @property
-    def has_room_for_prose(self) -> bool:
-        return self.assignment.max_tokens >= MIN_PROSE_TOKENS
-
-
-def _job(
-    context: CompactionContext,
-    plan: Plan,
-    record: OriginalMessages,
-    max_tokens: int,
-    is_prefix: bool,
-) -> _Job:
-    assignment = job_of(context, plan, record, max_tokens, is_prefix)
-    return _Job(record, max_tokens, is_prefix, assignment)
-
-
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """The outcome of a job: its text, the prose in it, or why there is none."""
-
-    text: str
-    prose: Prose | None = None
-    failure: str = ""
-
-
-async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Written:
-    """The text of one job: a model's where it can be used, else extracts."""
+async def _text(
+    job: _Job, calls: ModelCalls, context: CompactionContext
+) -> tuple[str, Prose | None, str]:
+    """The text of one job, with the model's prose in it; else extracts, and why there is none."""
     failure = ""
     if job.has_room_for_prose:
         source = await to_thread.run_sync(grounding_source, context, job.record)
@@ -374,12 +366,15 @@ async def _text(job: _Job, calls: ModelCalls, context: CompactionContext) -> _Wr
         except SummaryError as error:
             failure = str(error)
         else:
-            finish = partial(with_extracts, is_prefix=job.is_prefix)
-            text = await to_thread.run_sync(finish, context, prose.text, job.record, job.max_tokens)
-            return _Written(text, prose)
+            return await to_thread.run_sync(_beside, context, prose.text, job), prose, ""
     extract = partial(extract_of, is_prefix=job.is_prefix)
     text = await to_thread.run_sync(extract, context, job.record, job.max_tokens)
-    return _Written(text, failure=failure)
+    return text, None, failure
+
+
+def _beside(context: CompactionContext, prose: str, job: _Job) -> str:
+    """The whole text of `job`: its prose, and extracts beside it."""
+    return with_extracts(context, prose, job.record, job.max_tokens, is_prefix=job.is_prefix)
 
 
 def summary_to_record(context: CompactionContext) -> SummaryText:
