@@ -1,6 +1,7 @@
 """The archive in PostgreSQL keeps every promise of the contract, and those of a shared database."""
 
 import gc
+import logging
 import os
 import random
 import re
@@ -9,6 +10,7 @@ from collections.abc import Generator
 from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
+from threading import Semaphore
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -314,6 +316,45 @@ async def test_a_server_that_crashes_and_comes_back_loses_and_doubles_nothing(
             said = [user(f"w{number} {at}") for at in range(calls)]
             assert await transcript(archive, f"w{number}") == said
             assert await archive.receipts(f"w{number}") == [{"at": at} for at in range(calls)]
+
+
+class Refusals(logging.Handler):
+    """How often a pool of connections was refused one; it says so in its log."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = Semaphore(0)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "error connecting" in record.getMessage():
+            self._count.release()
+
+    def wait_for(self, count: int) -> None:
+        for _ in range(count):
+            assert self._count.acquire(timeout=30)
+
+
+@pytest.mark.slow
+async def test_a_call_goes_on_soon_after_an_outage_however_long_that_was(
+    own_server: Server,
+) -> None:
+    refusals, began = Refusals(), 0.0
+    logging.getLogger("psycopg.pool").addHandler(refusals)
+    try:
+        async with open_archive(named_database(own_server.address(), "archive")) as archive:
+            await add(archive, "s", user("one"))
+            await to_thread.run_sync(own_server.stop)
+            with anyio.fail_after(90):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(add, archive, "s", user("one"), user("two"))
+                    # The pool alone tries three connections, and would rest for 8 seconds by then.
+                    await to_thread.run_sync(refusals.wait_for, 12)
+                    await to_thread.run_sync(own_server.start)
+                    began = anyio.current_time()
+            assert anyio.current_time() - began < 4
+            assert await transcript(archive, "s") == [user("one"), user("two")]
+    finally:
+        logging.getLogger("psycopg.pool").removeHandler(refusals)
 
 
 async def test_a_call_waits_for_a_held_session_no_longer_than_its_time(
