@@ -262,8 +262,16 @@ class Tokens(Protocol):
         """Keep a token, durably."""
         ...
 
-    async def token(self, token_id: str) -> AccessToken | None:
-        """One token; None where there is none of that id, or it was revoked."""
+    async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
+        """One token; None where there is none of that id, or it was revoked.
+
+        Args:
+            token_id: Its id.
+            tenant: Whose, where that is another; this leaves nothing of one that nobody knows.
+
+        Raises:
+            SettingsError: The name cannot be a tenant's.
+        """
         ...
 
     async def tokens(self) -> list[AccessToken]:

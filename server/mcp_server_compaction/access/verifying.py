@@ -41,7 +41,9 @@ class StoredTokens:
 
     def __init__(self, archive: Callable[[], Awaitable[Archive]]) -> None:
         self._archive = archive
-        self._known: TTLCache[str, Principal | None] = TTLCache(_KNOWN_TOKENS, KNOWN_SECONDS)
+        self._known: TTLCache[str, Principal] = TTLCache(_KNOWN_TOKENS, KNOWN_SECONDS)
+        # Apart, so that a flood of these pushes no good one out.
+        self._refused: TTLCache[str, None] = TTLCache(_KNOWN_TOKENS, KNOWN_SECONDS)
 
     async def verify(self, token: str) -> Principal | None:
         """See `Verifier.verify`.
@@ -49,9 +51,15 @@ class StoredTokens:
         Raises:
             ArchiveError: The archive cannot be asked.
         """
-        if token not in self._known:
-            self._known[token] = await self._looked_up(token)
-        return self._known[token]
+        known = self._known.get(token)
+        if known is not None or token in self._refused:
+            return known
+        found = await self._looked_up(token)
+        if found is None:
+            self._refused[token] = None
+        else:
+            self._known[token] = found
+        return found
 
     async def _looked_up(self, token: str) -> Principal | None:
         named = parse_token(token)
@@ -59,7 +67,7 @@ class StoredTokens:
             return None
         archive = await self._archive()
         try:
-            stored = await (await archive.for_tenant(named.tenant)).token(named.token_id)
+            stored = await archive.token(named.token_id, tenant=named.tenant)
         except SettingsError:
             return None  # no tenant can have that name
         if stored is None or not is_valid(stored, named.secret):

@@ -316,6 +316,12 @@ async def a_token_is_kept_until_it_is_revoked_and_is_its_tenants_own(archive: Ar
     assert await other.tokens() == []
     assert await other.token("0a1b") is None
     assert not await other.revoke_token("0a1b")
+    await other.keep_token(replace(first, token_id="0e3f"))
+    assert (await archive.token("0e3f", tenant="other")) == replace(first, token_id="0e3f")
+    for unknown in ("other", "nobody"):
+        assert await archive.token("0a1b", tenant=unknown) is None
+    with pytest.raises(SettingsError):
+        await archive.token("0a1b", tenant="../other")
     assert await archive.revoke_token("0a1b")
     assert not await archive.revoke_token("0a1b")
     assert await archive.tokens() == [second]

@@ -50,6 +50,17 @@ def test_without_the_token_nobody_comes_in_and_the_answer_says_how(service: Serv
     assert httpx2.get(f"{service.base}/healthz", timeout=30).text == "ok"
 
 
+def test_tokens_of_tenants_that_nobody_made_leave_nothing_behind(tmp_path: Path) -> None:
+    with serving(tmp_path) as service:
+        assert _status(service, service.headers()) != 401
+        before = sorted((tmp_path / "archive").rglob("*"))
+        for number in range(20):
+            forged = f"mcpc~tenant{number}~{number:016x}~{'x' * 43}"
+            assert _status(service, {"Authorization": f"Bearer {forged}"}) == 401
+        assert sorted((tmp_path / "archive").rglob("*")) == before
+        assert _status(service, service.headers()) != 401
+
+
 def test_the_token_lies_in_a_file_of_the_users_alone_and_stays(tmp_path: Path) -> None:
     with serving(tmp_path) as first:
         path = tmp_path / "archive" / "http-token"

@@ -136,12 +136,16 @@ class LocalArchive(SessionArchive):
                 "was opened."
             )
         if tenant not in self._tenants:
-            # The name as a hash: file systems differ in which names are one.
-            folder = self._root / "tenants" / blake2b(tenant.encode(), digest_size=16).hexdigest()
-            archive = LocalArchive(folder, self._index_root, self._redaction, tenant)
+            archive = LocalArchive(
+                self._folder_of(tenant), self._index_root, self._redaction, tenant
+            )
             await to_thread.run_sync(archive.prepare)
             self._tenants.setdefault(tenant, archive)
         return self._tenants[tenant]
+
+    def _folder_of(self, tenant: str) -> Path:
+        # The name as a hash: file systems differ in which names are one.
+        return self._root / "tenants" / blake2b(tenant.encode(), digest_size=16).hexdigest()
 
     async def search(self, query: Query) -> SearchPage:
         """See `Archive.search`.
@@ -230,9 +234,11 @@ class LocalArchive(SessionArchive):
         """See `Archive.keep_token`."""
         await to_thread.run_sync(tokens.keep, self._root, token)
 
-    async def token(self, token_id: str) -> AccessToken | None:
+    async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """See `Archive.token`."""
-        return await to_thread.run_sync(tokens.find, self._root, token_id)
+        if tenant is None or check_tenant(tenant) == self._tenant:
+            return await to_thread.run_sync(tokens.find, self._root, token_id)
+        return await to_thread.run_sync(tokens.find, self._folder_of(tenant), token_id)
 
     async def tokens(self) -> list[AccessToken]:
         """See `Archive.tokens`."""

@@ -258,8 +258,10 @@ class PostgresArchive(SessionArchive):
         """See `Archive.keep_token`."""
         await self._run(lambda connection: tokens.keep(connection, self._tenant, token))
 
-    async def token(self, token_id: str) -> AccessToken | None:
+    async def token(self, token_id: str, *, tenant: str | None = None) -> AccessToken | None:
         """See `Archive.token`."""
+        if tenant is not None and tenant != self._tenant:
+            return await (await self.for_tenant(tenant)).token(token_id)
         return await self._run(
             lambda connection: tokens.find(connection, self._tenant, token_id), reads=True
         )
