@@ -25,6 +25,7 @@ from context_compaction.errors import (
 from context_compaction.messages.edits import make_blob
 
 from tests.compaction.archive.archive_contract import add, found, parsed, transcript, user
+from tests.support.json_types import Json
 
 NOBODY = 65_534  # a user without rights
 RAWS = [user(f"message{number} " + "x" * number) for number in range(10)]
@@ -358,6 +359,27 @@ def test_an_archive_that_cannot_be_made_or_read_is_an_error_that_names_it() -> N
         segment.chmod(0o000)
         with pytest.raises(ArchiveError, match="jsonl failed: Permission denied"):
             anyio.run(open_it, folder / "archive")
+
+
+def test_a_damaged_last_line_of_a_call_hides_no_line_before_it(tmp_path: Path) -> None:
+    root = tmp_path / "archive"
+
+    async def append(*raws: Json) -> None:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            await add(archive, "s", *raws)
+
+    async def kept() -> list[Json]:
+        async with open_archive(root, index_root=tmp_path / "index") as archive:
+            return await transcript(archive, "s")
+
+    anyio.run(append, *RAWS)
+    path = _segment(root)
+    data = bytearray(path.read_bytes())
+    data[data.rfind(b"message9") + 3] ^= 1
+    path.write_bytes(data)
+    assert anyio.run(kept) == RAWS[:9]
+    anyio.run(append, *RAWS)
+    assert anyio.run(kept)[-1:] == RAWS[9:]
 
 
 async def test_an_archive_that_vanished_while_it_was_open_is_an_error_not_an_empty_one(

@@ -231,3 +231,46 @@ anyio.run(main, *sys.argv[1:])
         anyio.run(acknowledge, disk)
     assert anyio.run(kept, images[0]) == [user("one")]
     assert anyio.run(kept, images[1]) == [user("one"), user("two")]
+
+
+def test_a_context_that_a_killed_process_left_unsynced_is_made_durable_before_it_is_built_upon(
+    tmp_path: Path,
+) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+import anyio
+from context_compaction import formats
+from context_compaction.archive import ContextEntry
+from context_compaction.archive.local.archive import open_archive
+
+async def main(root):
+    async with open_archive(Path(root), index_root=Path(root + "-index")) as archive:
+        messages = formats.parse([{"role": "user", "content": "one"}], format="anthropic")
+        done = await archive.append("s", messages, format="anthropic")
+        os.fdatasync = lambda handle: os._exit(9)
+        summary = ContextEntry(-1, {"role": "user", "content": "summary"})
+        await archive.commit("s", context=[summary], head=done.head)
+
+anyio.run(main, *sys.argv[1:])
+"""
+    root = tmp_path / "archive"
+    with recording() as disk:
+        command = [sys.executable, "-c", program, str(root)]
+        assert subprocess.run(command, check=False, timeout=50).returncode == 9
+        images = [tmp_path / f"image{seed}" for seed in range(6)]
+
+        async def acknowledge() -> None:
+            async with open_archive(root, index_root=tmp_path / "index") as archive:
+                await add(archive, "s", user("summary"))  # known already, so it may be built upon
+                for seed, image in enumerate(images):
+                    disk.image(root, image, Random(seed))
+
+        anyio.run(acknowledge)
+
+    async def context(image: Path) -> list[dict[str, Any]]:
+        async with open_archive(image, index_root=tmp_path / "index") as archive:
+            return (await archive.context("s"))[1]
+
+    for image in images:
+        assert anyio.run(context, image) == [user("summary")]
