@@ -5,6 +5,7 @@ and records an edit; other messages stay the same objects. No text of the conver
 dropped: a result without its call becomes text, and the archive contains the original in any case.
 """
 
+import json
 from dataclasses import replace
 
 from context_compaction.layers.repair_pairs import RepairLog, open_ids, paired, unique_call_ids
@@ -17,6 +18,7 @@ from context_compaction.messages.model import (
     Opaque,
     Text,
     Thinking,
+    ToolCall,
     ToolResult,
     edit_message,
     edit_result,
@@ -26,6 +28,7 @@ from context_compaction.messages.model import (
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import (
     has_empty_list,
+    has_misplaced_calls,
     has_repeated_ids,
     is_blank,
     misplaced_system,
@@ -46,7 +49,7 @@ def repair(messages: Messages, rules: ProviderRules, *, unique_ids: bool = False
     if not is_ambiguous and not problems(messages, rules):
         return Step(messages)
     log = RepairLog()
-    mended = unique_call_ids(messages, log)
+    mended = unique_call_ids(_misplaced_calls_labelled(messages, log), log)
     if rules.refuses_empty_lists:
         mended = _without_empty_lists(mended, log)
     mended = _without_empty(mended, rules, log)
@@ -125,6 +128,23 @@ def _between(before: Message) -> Message:
     return make_message(
         "user" if before.role == "assistant" else "assistant", placeholders.NO_CONTENT
     )
+
+
+def _misplaced_calls_labelled(messages: Messages, log: RepairLog) -> Messages:
+    """Turn calls in messages that are not the assistant's into text."""
+    out: list[Message] = []
+    for message in messages:
+        if has_misplaced_calls(message):
+            blocks = (
+                Text(f"{placeholders.ORPHAN_CALL}{block.name} {json.dumps(block.arguments)}")
+                if isinstance(block, ToolCall)
+                else block
+                for block in message.blocks
+            )
+            log.add(message, "a tool call outside of the assistant's messages was turned into text")
+            message = edit_message(message, tuple(blocks))
+        out.append(message)
+    return tuple(out)
 
 
 def _server_results_labelled(messages: Messages, log: RepairLog) -> Messages:

@@ -184,7 +184,11 @@ def _author(block: Text, ours: Ours) -> Author | None:
         return "user" if placeholders.is_long_request(block.text) else "compaction"
     if _is_known(block.text, ours):
         return "compaction"
-    return "tool" if block.text.startswith(placeholders.ORPHAN_RESULT) else None
+    return (
+        "tool"
+        if block.text.startswith((placeholders.ORPHAN_RESULT, placeholders.ORPHAN_CALL))
+        else None
+    )
 
 
 def _is_known(text: str, ours: Ours) -> bool:

@@ -71,6 +71,7 @@ _HEAD_CHARS = 80
 # A text of ours in the place of a result is no longer, however large its preview was to be.
 _PLACEHOLDER_CHARS = 400_000
 ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
+ORPHAN_CALL = "[A tool call that the assistant did not make]\n"
 _IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
 
 

@@ -135,6 +135,11 @@ def _names_empty_list(message: Message) -> bool:
     return message.source.get("tool_calls") == [] or message.source.get("content") == []
 
 
+def has_misplaced_calls(message: Message) -> bool:
+    """Whether somebody else than the assistant makes a call."""
+    return message.role != "assistant" and bool(tool_calls(message))
+
+
 def is_blank(text: str) -> bool:
     """Whether `text` has no visible character."""
     return not text.strip()
@@ -197,6 +202,8 @@ def _content_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]
     for position, message in enumerate(messages):
         if orphan_server_results(message):
             yield f"message {position} has a server tool's result without its call"
+        if has_misplaced_calls(message):
+            yield f"message {position} makes calls, which only the assistant may"
         is_last = position == len(messages) - 1
         may_be_empty = rules.may_end_empty and is_last and message.role == "assistant"
         if rules.refuses_empty_lists and _names_empty_list(message):

@@ -1,5 +1,6 @@
 """Repair: a broken list becomes one that the provider takes, and says what was mended."""
 
+import json
 from typing import Any
 
 import pytest
@@ -50,6 +51,14 @@ BROKEN: dict[str, tuple[list[Json], str]] = {
             assistant(call("a", "Bash", command="ls")),
             user([result("a", "one"), result("a", "two")]),
         ],
+        "a tool result without its call was turned into text",
+    ),
+    "a call in a message of the user": (
+        [user([call("a", "Bash", command="ls")]), user([result("a", "42 files")]), user("and?")],
+        "a tool call outside of the assistant's messages was turned into text",
+    ),
+    "a result in a message of the assistant": (
+        [user("go"), assistant(call("a", "Bash"), result("a", "42 files")), user("and?")],
         "a tool result without its call was turned into text",
     ),
     "an empty message": (
@@ -188,3 +197,26 @@ async def test_an_empty_answer_at_the_end_stays_only_where_the_provider_takes_it
     assert not problems(kept.messages, "anthropic", original=anthropic)
     assert mended.messages == gemini[:1]
     assert without_list.messages == chat[:1]
+
+
+USERS_CALLS: dict[str, Json] = {
+    "gemini": {"role": "user", "parts": [{"functionCall": {"name": "f", "args": {"at": 71}}}]},
+    "bedrock-converse": {
+        "role": "user",
+        "content": [{"toolUse": {"toolUseId": "t", "name": "f", "input": {"at": 71}}}],
+    },
+    "pi": {
+        "role": "user",
+        "content": [{"type": "toolCall", "id": "t", "name": "f", "arguments": {"at": 71}}],
+        "timestamp": 1,
+    },
+}
+
+
+@pytest.mark.parametrize("format", USERS_CALLS)
+async def test_a_call_that_the_user_would_make_is_text_in_every_format(format: str) -> None:
+    payload = [USERS_CALLS[format]]
+    answer = await compacted(payload, format=format, mode="auto")
+    assert answer.status == "repaired"
+    assert not problems(answer.messages, format, original=payload)
+    assert '{\\"at\\": 71}' in json.dumps(answer.messages)
