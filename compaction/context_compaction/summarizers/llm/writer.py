@@ -92,14 +92,18 @@ async def write_prose(
         SummaryError: There is none that may be used; the text names the reason.
     """
     answer, route = await _first_answer(assignment, calls, count)
-    draft = await to_thread.run_sync(check.draft_of, answer.text, source)
-    flaw = _flaw(draft, answer, assignment, count)
-    if flaw:
-        try:
-            draft = await _rewritten(draft, flaw, assignment, source, calls, count)
-        except SummaryError as error:
-            raise SummaryError(f"{flaw}; writing again did not help: {error}") from error
-    return finished(draft, route, was_repaired=bool(flaw))
+    draft, flaw = await _read(answer, assignment, source, count)
+    if not flaw:
+        return _finished(draft, route)
+    try:
+        answer = await calls.write(repair_prompt(assignment, draft.text, flaw))
+        better, again = await _read(answer, assignment, source, count)
+    except SummaryError as error:
+        raise SummaryError(f"{flaw}; writing again did not help: {error}") from error
+    if again:
+        raise SummaryError(f"{flaw}; writing again did not help: {again}")
+    removed = tuple(dict.fromkeys((*draft.removed, *better.removed)))
+    return _finished(replace(better, removed=removed), route, was_repaired=True)
 
 
 def accepted(
@@ -114,24 +118,21 @@ def accepted(
     tokens = count.text(draft.text)
     if tokens > max_tokens:
         raise SummaryError(f"It has {tokens} tokens where {max_tokens} fit: give a shorter one")
-    return finished(draft, "host")
+    return _finished(draft, "host")
 
 
-def finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
+def _finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
     """The draft as prose, with warnings about removed quotations and numbers."""
-    warnings: list[str] = []
-    if draft.removed:
-        shown = "; ".join(line[:120] for line in draft.removed[:3])
-        warnings.append(
-            f"{len(draft.removed)} lines of the summary were taken out, because they quote what "
-            f"was not said: {shown}"
-        )
-    if draft.misnumbered:
-        shown = "; ".join(line[:120] for line in draft.misnumbered[:3])
-        warnings.append(
-            f"Numbers of messages were taken out of {len(draft.misnumbered)} lines of the summary, "
-            f"because what these say does not stand there: {shown}"
-        )
+    removed, misnumbered = len(draft.removed), len(draft.misnumbered)
+    changes = (
+        (f"{removed} lines of the summary were taken out, because they quote what was not said",
+         draft.removed),
+        (f"Numbers of messages were taken out of {misnumbered} lines of the summary, because there "
+         "are no such messages", draft.misnumbered),
+    )  # fmt: skip
+    warnings = (
+        f"{told}: {'; '.join(line[:120] for line in lines[:3])}" for told, lines in changes if lines
+    )
     return Prose(draft.text, tuple(warnings), route, was_repaired)
 
 
@@ -174,7 +175,10 @@ async def _first_answer(
         try:
             return await calls.write(prompt), route
         except PromptTooLongError as error:
-            retries = _one_less(retries, error)
+            if retries < 1:
+                tried = f"{error}, and so was each shorter version that was tried"
+                raise SummaryError(tried) from error
+            retries -= 1
             limit_tokens = int(min(limit_tokens, tokens) * _SHRINK)
     if assignment.too_long == "drop_oldest":
         raise SummaryError(
@@ -186,43 +190,20 @@ async def _first_answer(
     )
 
 
-def _one_less(retries: int, error: PromptTooLongError) -> int:
-    """The retries that are left after a "too long".
-
-    Raises:
-        SummaryError: It has been asked often enough.
-    """
-    if retries < 1:
-        raise SummaryError(f"{error}, and so was each shorter version that was tried") from error
-    return retries - 1
-
-
-def _flaw(
-    draft: check.CheckedDraft, answer: ModelAnswer, assignment: SummaryJob, count: MessageCounter
-) -> str:
-    """The reason why a draft may not be used, as a sentence for the model; "" for none."""
-    if answer.is_cut_off:
-        return "The summary was cut off at its end because it is too long"
-    if count.text(draft.text) > assignment.max_tokens * _LENGTH_TOLERANCE:
-        return f"The summary is longer than the {assignment.max_tokens} tokens it may have"
-    return ""
-
-
-async def _rewritten(
-    draft: check.CheckedDraft,
-    flaw: str,
+async def _read(
+    answer: ModelAnswer,
     assignment: SummaryJob,
     source: check.GroundingSource,
-    calls: ModelCalls,
     count: MessageCounter,
-) -> check.CheckedDraft:
-    """The draft of the one further round.
+) -> tuple[check.CheckedDraft, str]:
+    """The draft in an answer, and why it may not be used, as a sentence for the model; "" for none.
 
     Raises:
-        SummaryError: There is none, or it has a flaw again.
+        SummaryError: There is none.
     """
-    answer = await calls.write(repair_prompt(assignment, draft.text, flaw))
-    better = await to_thread.run_sync(check.draft_of, answer.text, source)
-    if again := _flaw(better, answer, assignment, count):
-        raise SummaryError(again)
-    return replace(better, removed=tuple(dict.fromkeys((*draft.removed, *better.removed))))
+    draft = await to_thread.run_sync(check.draft_of, answer.text, source)
+    if answer.is_cut_off:
+        return draft, "The summary was cut off at its end because it is too long"
+    if count.text(draft.text) > assignment.max_tokens * _LENGTH_TOLERANCE:
+        return draft, f"The summary is longer than the {assignment.max_tokens} tokens it may have"
+    return draft, ""
