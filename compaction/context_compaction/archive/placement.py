@@ -89,7 +89,7 @@ def shares_too_little(result: AppendResult, least_shared: int) -> bool:
 def hash_source(
     index: int, source: JsonObject | None, known: Mapping[bytes, str]
 ) -> tuple[bytes, str]:
-    """The fingerprint of the message at `index`, and its content hash: of the bytes that came.
+    """The fingerprint of the message at `index`, and its content hash.
 
     Args:
         index: For errors.
@@ -114,19 +114,6 @@ def hash_source(
     except RecursionError:
         problem = "it nests too deeply to be written as JSON"
         raise InvalidMessageError(index, problem, "Give flatter JSON.") from None
-
-
-def own_keys(
-    hashes: Sequence[tuple[bytes, str]], kept: Sequence[Any], messages: Sequence[Message]
-) -> list[bytes]:
-    """The fingerprint of each message, by `hashes` of what is kept of it.
-
-    Empty where that is not the message as it came.
-    """
-    return [
-        key if raw is message.source or key == json_key(message.source) else b""
-        for (key, _), raw, message in zip(hashes, kept, messages, strict=True)
-    ]
 
 
 def new_records(

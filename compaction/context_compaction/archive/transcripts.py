@@ -45,7 +45,6 @@ from context_compaction.archive.placement import (
     in_own_words,
     is_stored,
     new_records,
-    own_keys,
     placed_in,
     result_of,
     shares_too_little,
@@ -153,9 +152,13 @@ class TranscriptStore(Generic[S]):
         state = self._sessions.state(session_id)
         counted = self._counts(state, counted_by, format)
         # What is recognised is what is kept: a list read back and handed in again is the same one.
-        sources = [self._kept_or_counted(message.source, counted) for message in messages]
-        hashes = [hash_source(at, source, state.contents) for at, source in enumerate(sources)]
-        keys, contents = own_keys(hashes, sources, messages), [content for _, content in hashes]
+        kept = [
+            self._hashed(at, message.source, state.contents, counted)
+            for at, message in enumerate(messages)
+        ]
+        sources, keys = [source for source, _, _ in kept], [key for _, _, key in kept]
+        hashes = [hashed for _, hashed, _ in kept]
+        contents = [content for _, content in hashes]
         state.contents.update(hashes if counted_by else ())
         chain = chain_hashes(contents, after)
         if not state.tree.holds(after):
@@ -265,10 +268,17 @@ class TranscriptStore(Generic[S]):
             found.message_count, tuple(entries), found.heads, tuple(names), counts
         )
 
-    def _kept_or_counted(self, raw: Any, counted: CountOf) -> Any:
-        """The same as `_kept`, without a look into what is known to have no secrets."""
-        is_clean = self._redacts and counted(json_key(raw)) is not None
-        return raw if is_clean else self._kept(raw)
+    def _hashed(
+        self, index: int, source: JsonObject | None, known: Mapping[bytes, str], counted: CountOf
+    ) -> tuple[Any, tuple[bytes, str], bytes]:
+        """What is kept of a message, its hashes, and its fingerprint where that is all of it."""
+        hashed = hash_source(index, source, known)
+        # What was counted is known to have no secrets.
+        is_clean = not self._redacts or counted(hashed[0]) is not None
+        kept = source if is_clean else self._kept(source)
+        if is_clean or kept == source:
+            return source, hashed, hashed[0]
+        return kept, hash_source(index, kept, known), b""
 
     def _kept(self, raw: Any) -> Any:
         """`raw` as the log holds it."""

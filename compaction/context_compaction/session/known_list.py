@@ -10,10 +10,11 @@ first.
 
 import marshal
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
-from operator import is_not
+from itertools import count, repeat
+from operator import is_not, ne
 from threading import Lock
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -61,6 +62,7 @@ class KnownList:
         decided_at: How many first messages decide the format; None where they do not ...
         spoken_at: ... and how many contain two answers of the assistant, which decide the session.
         given: Private copies of its messages. Nobody may write into them.
+        keys: What each of them is known by when it comes again; see `keys_of`.
         heads: For each of them the hash of the history that ends with it.
         stand_in: What replaces its beginning; None where nothing does.
         names: For each message of `context` the hash of the list that ends with it.
@@ -81,6 +83,7 @@ class KnownList:
     decided_at: int | None
     spoken_at: int | None
     given: Sequence[JsonObject]
+    keys: Sequence[int]
     heads: Sequence[str]
     stand_in: StandIn | None
     names: Sequence[str]
@@ -182,8 +185,9 @@ class KnownLists:
             with self._lock:
                 number = self._number(archive)
                 of_archive = [k for (n, _), k in self._lists.items() if n == number]
-            found = [k for k in of_archive if not k.is_named and _same(payload[0], k.given[0])]
-        shared = [(known, shared_count(known.given, payload)) for known in found]
+            first = keys_of(payload[:1])
+            found = [k for k in of_archive if not k.is_named and k.keys[:1] == first]
+        shared = [(known, shared_count(known.given, payload, known.keys)) for known in found]
         return max(shared, key=lambda item: item[1], default=None)
 
     def _number(self, archive: Store) -> int:
@@ -257,18 +261,28 @@ def copied(value: Any) -> Any:
     return value
 
 
-def shared_count(known: Sequence[JsonObject], payload: Sequence[JsonObject]) -> int:
-    """How many first messages of `payload` are those of `known`, to the byte."""
+def keys_of(raws: Iterable[JsonObject]) -> list[int]:
+    """A key of each message as it is written, up to the first that has none.
+
+    `==` takes 1 for true, and any order of keys; a subclass, such as OrderedDict, has none.
+    """
+    keys: list[int] = []
+    # As in `text_key`: who does not know this process's secret can make no two alike. To keep the
+    # bytes would double what a known list takes; to write both sides anew takes twice as long.
+    with suppress(ValueError):
+        keys.extend(map(hash, map(marshal.dumps, raws, repeat(0))))
+    return keys
+
+
+def shared_count(
+    known: Sequence[JsonObject], payload: Sequence[JsonObject], keys: Sequence[int] | None = None
+) -> int:
+    """How many first messages of `payload` are those of `known`, to the byte.
+
+    `keys` are those of `known`, where the caller has them.
+    """
     others = list(map(is_not, known, payload))  # none, for a context that a session goes on from
     first = others.index(True) if True in others else len(others)
-    pairs = enumerate(zip(known[first:], payload[first:], strict=False), first)
-    return next((at for at, pair in pairs if not _same(*pair)), len(others))
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are written alike: `==` takes 1 for true, and any order of keys."""
-    try:
-        # Both are written anew: to keep the bytes would double what a known list takes.
-        return one is other or marshal.dumps(one, 0) == marshal.dumps(other, 0)
-    except ValueError:  # a subclass, such as OrderedDict
-        return False
+    own = keys_of(known[first:]) if keys is None else keys[first:]
+    differ = list(map(ne, own, keys_of(payload[first : len(others)])))
+    return first + (differ.index(True) if True in differ else len(differ))
