@@ -7,7 +7,7 @@ they outlive any number of rounds, with an archive or without. Pure.
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -40,7 +40,7 @@ class Pin:
         text: The text, without white space around it.
         origin: "manual" where the caller gave it, "marker" where a message is marked, "automatic"
             where the user stated a rule.
-        tokens: What it counts.
+        tokens: What it counts; 0 before it is known to be carried.
         index: Position of the message that it is in, in the list that came in; None for one
             that the caller gave or a summary carried.
         pointer: Where it can be read.
@@ -50,7 +50,7 @@ class Pin:
 
     text: str
     origin: Origin
-    tokens: int
+    tokens: int = 0
     index: int | None = None
     pointer: str = ""
     mark: str = ""
@@ -76,15 +76,13 @@ class Carried:
     """What the block of a summary says.
 
     Attributes:
-        pins: Text and origin of each pin.
+        pins: Each pin, with its text, origin and mark.
         unpinned: The ids of those that were taken back.
-        marks: By text the mark that precedes it, where one does.
         body: The summary's own text, without the block.
     """
 
-    pins: tuple[tuple[str, Origin], ...]
+    pins: tuple[Pin, ...]
     unpinned: tuple[str, ...]
-    marks: Mapping[str, str]
     body: str
 
 
@@ -187,7 +185,7 @@ def carried_by(message: Message) -> Carried | None:
     if body is None:
         return None
     if not body.startswith(_OPEN):
-        return Carried((), (), {}, body)
+        return Carried((), (), body)
     return _read(body)
 
 
@@ -208,9 +206,8 @@ def _shown(text: str) -> str:
 
 
 def _read(body: str) -> Carried:
-    pins: list[tuple[str, Origin]] = []
+    pins: list[Pin] = []
     unpinned: list[str] = []
-    marks: dict[str, str] = {}
     origin: Origin | None = "manual"
     lines = body.removeprefix(_OPEN).split("\n")
     at = 0
@@ -222,13 +219,11 @@ def _read(body: str) -> Carried:
             unpinned += _PIN_ID.findall(line)
         elif _FENCE.fullmatch(line) and line in lines[at + 1 :]:
             end = lines.index(line, at + 1)
-            pins.append(("\n".join(lines[at + 1 : end]), origin))
+            pins.append(Pin("\n".join(lines[at + 1 : end]), origin))
             at = end
         else:
             shown = line.removeprefix("- ")
             mark, text = placeholders.split_mark(shown) if origin == "automatic" else ("", shown)
-            if mark:
-                marks[text] = mark
-            pins.append((text, origin))
+            pins.append(Pin(text, origin, mark=mark))
         at += 1
-    return Carried(tuple(pins), tuple(unpinned), marks, "\n".join(lines[at + 1 :]))
+    return Carried(tuple(pins), tuple(unpinned), "\n".join(lines[at + 1 :]))

@@ -5,8 +5,10 @@ a user's text. Both are legal for every provider. A mark in a tool's output is o
 a tool returns must not make itself unforgettable. Pure.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from context_compaction.errors import SettingsError
 from context_compaction.formats.session_files.message_lists import system_text
@@ -27,6 +29,7 @@ from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.tokens.counter import MessageCounter
 
 PIN_MARK, _MARK_END = "<pin>", "</pin>"
+_MARKED = re.compile(f"{PIN_MARK}(.*?){_MARK_END}", re.DOTALL)
 # Of one text; nobody marks so many by hand.
 _MOST_MARKS = 200
 _BLOB_NAME = "pinned"
@@ -81,7 +84,7 @@ def gather_pins(
     """
     places = [f"transcript://{session_id}/messages/{seq}-{seq}" for seq in seqs]
     carried, unpinned = _carried(messages)
-    given = [Pin(text.strip(), "manual", 0) for text in request.pinned]
+    given = [Pin(text.strip(), "manual") for text in request.pinned]
     again = {pin.pin_id for pin in given}  # who pins it once more wants it back
     gone = dict.fromkeys(
         pin_id for pin_id in (*unpinned, *_ids(request.unpin)) if pin_id not in again
@@ -96,7 +99,7 @@ def gather_pins(
         numbers = [None, *(seq if seq >= 0 else None for seq in seqs)]
         said = "\n".join(_one_line(pin.text) for pin in found if not pin.is_automatic)
         found += [
-            Pin(rule.text, "automatic", 0, rule.turn - 1, places[rule.turn - 1])
+            Pin(rule.text, "automatic", index=rule.turn - 1, pointer=places[rule.turn - 1])
             for rule in known.rules
             if rule.turn and rule.text not in said  # else a summary carries it
         ]
@@ -120,16 +123,11 @@ def pin_blobs(pins: Iterable[Pin]) -> tuple[Blob, ...]:
     )
 
 
-def standing_in(messages: Messages) -> dict[str, Origin]:
-    """By id the origin of every pin that a summary among `messages` carries."""
-    return {pin_id_of(item.text): item.origin for item in _carried(messages)[0]}
-
-
 def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
     """The receipt's pins: carried by `messages`, left out, unpinned; None where there are none."""
     if not (pins.candidates or pins.unpinned):
         return None
-    standing = standing_in(messages)
+    standing = _standing_in(messages)
     carried = [pin for pin in pins.candidates if pin.pin_id in standing]
     left_out = _left_out(pins, messages)
     if not (carried or left_out or pins.unpinned):
@@ -146,10 +144,9 @@ def pin_warnings(
     request: CompactRequest, pins: Pins, before: Messages, after: Messages, *, was_cut: bool
 ) -> tuple[str, ...]:
     """Warnings about texts that were not unpinned and pins that are not carried."""
-    known = standing_in(before) if request.unpin else {}
+    known = _standing_in(before) if request.unpin else frozenset[str]()
     warnings: list[str] = []
-    for text in request.unpin:
-        pin_id = text if is_pin_id(text) else pin_id_of(text)
+    for text, pin_id in zip(request.unpin, _ids(request.unpin), strict=True):
         if pin_id in known and not was_cut:
             warnings.append(
                 f"{pin_id} still stands in the summary, because no history was replaced now. Give "
@@ -175,7 +172,7 @@ def _merged(one: Pin, other: Pin) -> Pin:
     index = None if carries else max(one.index or 0, other.index or 0)
     # The message itself is a better place to read than a summary's whole range.
     pointer = other.pointer if other.index is not None else one.pointer or other.pointer
-    return Pin(one.text, surer.origin, 0, index, pointer, other.mark)
+    return replace(other, origin=surer.origin, index=index, pointer=pointer)
 
 
 def _counted(pin: Pin, count: MessageCounter) -> Pin:
@@ -196,10 +193,7 @@ def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:
         found = carried_by(summary)
         span = placeholders.span_replaced_by(summary)
         if found is not None and span is not None:
-            pins += [
-                Pin(text, origin, 0, None, span.pointer, found.marks.get(text, ""))
-                for text, origin in found.pins
-            ]
+            pins += [replace(pin, pointer=span.pointer) for pin in found.pins]
             unpinned += found.unpinned
     return pins, unpinned
 
@@ -211,20 +205,14 @@ def _marked(request: CompactRequest, messages: Messages, places: Sequence[str]) 
             texts: Iterable[str] = (whole_text(message).strip(),)
         else:
             texts = (found for said in user_texts(message) for found in _marked_in(said))
-        yield from (Pin(text, "marker", 0, index, places[index]) for text in texts)
+        yield from (Pin(text, "marker", index=index, pointer=places[index]) for text in texts)
 
 
 def _marked_in(text: str) -> Iterator[str]:
-    """The passages between `<pin>` and `</pin>`, at most `_MOST_MARKS`; linear in the text."""
-    at = 0
-    for _ in range(_MOST_MARKS):
-        start = text.find(PIN_MARK, at)
-        stop = text.find(_MARK_END, start + len(PIN_MARK)) if start >= 0 else -1
-        if stop < 0:
-            return
-        if passage := text[start + len(PIN_MARK) : stop].strip():
-            yield passage
-        at = stop + len(_MARK_END)
+    """The passages between `<pin>` and `</pin>`, at most `_MOST_MARKS`."""
+    # Up to the last end, so that no mark without one is looked behind: linear in the text.
+    marked = _MARKED.finditer(text, 0, text.rfind(_MARK_END) + len(_MARK_END))
+    yield from filter(None, (found[1].strip() for found in islice(marked, _MOST_MARKS)))
 
 
 def _system_of(request: CompactRequest, messages: Messages) -> str:
@@ -233,11 +221,16 @@ def _system_of(request: CompactRequest, messages: Messages) -> str:
     return "\n\n".join(filter(None, (system_text(request.system), *inside)))
 
 
+def _standing_in(messages: Messages) -> frozenset[str]:
+    """The id of every pin that a summary among `messages` carries."""
+    return frozenset(pin.pin_id for pin in _carried(messages)[0])
+
+
 def _left_out(pins: Pins, messages: Messages) -> list[Pin]:
     """The pins that neither a summary nor their own message carries."""
     if not pins.candidates:
         return []
-    standing = standing_in(messages)
+    standing = _standing_in(messages)
     present = {message.index for message in messages if message.index is not None}
     return [
         pin

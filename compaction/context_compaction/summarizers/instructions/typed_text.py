@@ -74,14 +74,10 @@ class Sentence:
 
 def sentences_of(text: str) -> Sequence[Sentence]:
     """The sentences of one text of the user's, in order."""
-    return _known_sentences(text) if len(text) <= _REMEMBERED_CHARS else _sentences(text)
+    return (_sentences if len(text) <= _REMEMBERED_CHARS else _sentences.__wrapped__)(text)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _known_sentences(text: str) -> Sequence[Sentence]:
-    return _sentences(text)
-
-
 def _sentences(text: str) -> Sequence[Sentence]:
     if len(text) > _MAX_MESSAGE_CHARS:
         half = _MAX_MESSAGE_CHARS // 2
