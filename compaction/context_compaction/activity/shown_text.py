@@ -163,13 +163,15 @@ def numbered_text(text: str, *, strips_blank: bool | None = None) -> ShownText |
         strips_blank: Whether a blank after the number is the tool's; None: to be seen.
     """
     lines = text.split("\n")
+    if not any(map(_NUMBERED.match, lines[: _HEAD_LINES + 1])):
+        return None
     found = [_NUMBERED.match(line) for line in lines]
-    first = next((n for n, match in enumerate(found) if match), len(lines))
+    first = next(n for n, match in enumerate(found) if match)
     stop = next((n for n in range(first, len(lines)) if not found[n]), len(lines))
     run = [match for match in found[first:stop] if match]
     frame = [*lines[:first], *lines[stop:]]
     # Numbers that go on after a line without one are the file's own.
-    if not run or first > _HEAD_LINES or any(found[stop:]):
+    if any(found[stop:]):
         return None
     if sum(1 for line in frame if line.strip()) > _HEAD_LINES + _TAIL_LINES:
         return None
@@ -222,7 +224,7 @@ def _plain(text: str, start: int | None, limit: int | None) -> ShownText | None:
         return None
     if any(_CUT.search(line) and line.startswith(("[", "(")) for line in rows[:2]):
         return None
-    if any(len(row) >= _LONG_LINE_CHARS and _CUT.search(row[-100:]) for row in rows):
+    if any(_CUT.search(row[-100:]) for row in rows if len(row) >= _LONG_LINE_CHARS):
         return None
     if start is None and limit is None:
         # Whoever gives a round page of lines may have more.
