@@ -9,9 +9,8 @@ of one shape. Pieces are verbatim, and a gap contains the number of lines left o
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from context_compaction.activity import json_rows
 from context_compaction.activity.error_line import ERROR
@@ -58,8 +57,7 @@ _TIMESTAMP = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(NamedTuple):
     """A line of a text, or a part of one too long: the number of the line, and of the part."""
 
     text: str

@@ -35,6 +35,8 @@ def result_chars(result: ToolResult) -> int:
 
 def result_text(result: ToolResult) -> str:
     """The text parts of a result, joined by newlines."""
+    if len(result.content) == 1 and isinstance(result.content[0], Text):
+        return result.content[0].text  # mostly, and everybody asks for it
     return "\n".join(part.text for part in result.content if isinstance(part, Text))
 
 
