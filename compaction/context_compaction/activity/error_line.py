@@ -1,6 +1,7 @@
 """The lines of a tool's output that name its errors, or tell how it ended."""
 
 import re
+from collections.abc import Iterable, Iterator
 
 LINE_CHARS = 300  # a longer line is shown cut; minified files have lines of megabytes
 _SCAN_CHARS = 400_000  # the head and tail of an output say enough about its kind
@@ -44,11 +45,13 @@ def outcome_line(text: str, *, failed: bool) -> str:
     Of one that `failed` the last that names an error, and else what a run of tests counted last.
     """
     end = text[-_END_CHARS:]
-    if not failed and not any(map(end.__contains__, _CAME_TO_SIGNS)):
-        return ""
     rows = error_lines(end).split("\n") if failed else [row.strip() for row in end.split("\n")]
-    told = (row for row in reversed(rows) if failed or _CAME_TO.search(row))
+    told = (row for row in reversed(rows) if failed or _tells_count(row))
     return next((row for row in told if not _STATUS.search(row)), "")[:_OUTCOME_CHARS]
+
+
+def _tells_count(row: str) -> bool:
+    return any(map(row.__contains__, _CAME_TO_SIGNS)) and _CAME_TO.search(row) is not None
 
 
 def error_line(text: str) -> str:
@@ -76,6 +79,17 @@ def error_lines(text: str) -> str:
         if (ERROR.search(row) or _ERROR_NAME.match(row)) and not row.startswith("Traceback (")
     )
     return "\n".join(dict.fromkeys(found))
+
+
+def lines_with(text: str, words: Iterable[str]) -> Iterator[str]:
+    """The lines with one of `words`: a text is searched for a word far sooner than its lines."""
+    for word in words:
+        at = text.find(word)
+        while at >= 0:
+            stop = text.find("\n", at)
+            stop = stop if stop >= 0 else len(text)
+            yield text[text.rfind("\n", 0, at) + 1 : stop]
+            at = text.find(word, stop)
 
 
 def scanned(text: str) -> str:

@@ -3,6 +3,9 @@
 from hashlib import sha256
 
 from context_compaction.activity.digest import CommandRun, Digest, MemoryRead, digest
+from context_compaction.activity.error_line import lines_with
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.json_types import Json
 from tests.support.small import answered, assistant, call, compacted, lines, read, result, user
@@ -145,3 +148,12 @@ def test_an_error_is_named_by_its_exception_not_by_the_traceback() -> None:
         user([result("a", trace, is_error=True)]),
     ]
     assert of(failed).runs[0].error == "ValueError: no such port"
+
+
+@given(
+    text=st.text(alphabet="ab \n", max_size=40),
+    words=st.lists(st.text(alphabet="ab ", min_size=1, max_size=3), max_size=3),
+)
+def test_the_lines_with_a_word_are_those_that_hold_it(text: str, words: list[str]) -> None:
+    holding = {line for line in text.split("\n") if any(word in line for word in words)}
+    assert set(lines_with(text, words)) == holding

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import effects_in, has_effect, is_failed
-from context_compaction.activity.error_line import error_line, error_lines
+from context_compaction.activity.error_line import error_line, error_lines, lines_with
 from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
 from context_compaction.messages import placeholders
@@ -58,17 +58,16 @@ _LOOK = re.compile(
     r"|count-objects|worktree list|stash list|config --(?:list|get))"
     r"|gh \w+ (?:view|checks|watch)|xxd|lsof|[\w-]+ (?:[\w-]+ )?(?:status|wait|capture|list))\b"
 )
-# An output that speaks of trouble though no flag and no status does.
-_TROUBLE = re.compile(
-    r"^.{0,200}?(?:error TS\d+|\berror\[\w+\]|\bTraceback \(|\bFAILED\b|[✖×] )|"
-    r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:|npm ERR)",
-    re.MULTILINE,
+# An output that speaks of trouble though no flag and no status does: anywhere in a line, or at its
+# head; and what stands in every such line.
+_TROUBLE_WITHIN = re.compile(
+    r".{0,200}?(?:error TS\d+|\berror\[\w+\]|\bTraceback \(|\bFAILED\b|[✖×] )"
 )
-# One of these stands in it; looking for them first is ten times faster.
-_TROUBLE_SIGNS = (
-    "error TS", "error[", "Traceback (", "FAILED", "✖ ", "× ", "Error", "Exception", "error:",
-    "fatal:", "npm ERR",
-)  # fmt: skip
+_TROUBLE_AT_HEAD = re.compile(
+    r"[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:|npm ERR)"
+)
+_SIGNS_WITHIN = ("error TS", "error[", "Traceback (", "FAILED", "✖ ", "× ")
+_SIGNS_AT_HEAD = ("Error", "Exception", "error:", "fatal:", "npm ERR")
 # What says no more than that it failed.
 _ONLY_STATUS = re.compile(
     r"\W{0,8}(?:command )?(?:exited|exit|failed|returned)?[\w ]{0,40}\b\d{1,3}\W{0,8}",
@@ -250,10 +249,12 @@ def _observe(turn: Turn, number: int, text: str) -> None:
 
 def is_trouble(label: str, text: str) -> bool:
     """Whether the output of a command that did not fail reports an error all the same."""
-    shown = text[:_SCANNED_CHARS]
-    if _LOOK.match(label) or not any(map(shown.__contains__, _TROUBLE_SIGNS)):
+    if _LOOK.match(label):
         return False
-    return _TROUBLE.search(shown) is not None
+    shown = text[:_SCANNED_CHARS]
+    return any(map(_TROUBLE_WITHIN.match, lines_with(shown, _SIGNS_WITHIN))) or any(
+        map(_TROUBLE_AT_HEAD.match, lines_with(shown, _SIGNS_AT_HEAD))
+    )
 
 
 def _action(
