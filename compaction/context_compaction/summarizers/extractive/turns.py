@@ -37,11 +37,11 @@ _SCRIPT = re.compile(
     r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|\$[\w:]+ *=|set |(?:for|while|if) |foreach\b|[{}()]"
     r"|(?:do|then|else)\Z|done|fi\b|sleep |printf |git add|python3? -\s*\Z"
 )
-# Values that a part gives to its program alone, and the time that it has.
+# What precedes a program: the words of a loop, values for it alone, and the time that it has.
 _GIVEN = re.compile(
-    r"\A(?:(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|(?!\$\()[^\s'\"]*)|timeout \S+|nice|time) )+"
+    r"\A(?:(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|(?!\$\()[^\s'\"]*)"
+    r"|timeout \S+|nice|time|do|then) )+"
 )
-_OF_A_LOOP = re.compile(r"\A(?:do|then) ")
 _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
@@ -192,7 +192,9 @@ def turns_of(
         asked = user_text(message).strip() if message.role == "user" else ""
         if asked or not turns:
             turns.append(Turn(number, asked))
-        step = Step(number, "\n".join(_said_by_agent(message)))
+        is_agent = message.role == "assistant"
+        texts = (block.text for block in message.blocks if is_agent and isinstance(block, Text))
+        step = Step(number, "\n".join(texts))
         step.actions += [
             _action(number, block, results.get(block.call_id), kinds)
             for block in message.blocks
@@ -218,19 +220,12 @@ def bare_command(part: str) -> str:
     return _one_line(re.split(r"\s*(?:2>|\||>)", bare, maxsplit=1)[0].strip())
 
 
-def _said_by_agent(message: Message) -> Iterator[str]:
-    if message.role == "assistant":
-        yield from (block.text for block in message.blocks if isinstance(block, Text))
-
-
 def _observed(message: Message) -> Iterator[str]:
     """The texts of tools in a user message."""
-    if message.role == "user":
-        for block in message.blocks:
-            if isinstance(block, Text):
-                for author, text in passages_of(message, block):
-                    if author == "tool" and text.strip():
-                        yield text
+    texts = [block for block in message.blocks if isinstance(block, Text)]
+    for block in texts if message.role == "user" else ():
+        passages = passages_of(message, block)
+        yield from (text for author, text in passages if author == "tool" and text.strip())
 
 
 def _observe(turn: Turn, number: int, text: str) -> None:
@@ -309,7 +304,7 @@ def _told_parts(command: str) -> tuple[list[str], bool]:
     And whether it looks at something beside them.
     """
     bare = without_heredocs(command)
-    parts = [_OF_A_LOOP.sub("", part.strip()) for part in _PARTS.findall(bare) if part.strip()]
+    parts = [part.strip() for part in _PARTS.findall(bare) if part.strip()]
     parts = [_GIT_FOLDER.sub("git ", _GIVEN.sub("", part)) for part in parts]
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts
     told = [_flat(part) for part in parts if not _LOOK.match(part)]
