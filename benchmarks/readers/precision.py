@@ -23,7 +23,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from context_compaction import CompactionError, formats
 from context_compaction.formats.session_files.read import decompress, read_conversation
 from context_compaction.messages.model import Messages, text_of
-from context_compaction.messages.speakers import user_text
 from context_compaction.summarizers.instructions.find import find_instructions
 
 from tests.support.corpus import all_transcripts
@@ -75,19 +74,13 @@ def drawn(folders: list[Path]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for source, messages in sources(folders):
         for rule in find_instructions(messages).rules:
-            at = _place_of(rule.text, messages)
-            if rule.text in found or at is None:  # what is cut is not pinned
+            if rule.text in found:
                 continue
-            around = messages[max(0, at - 2) : at + 3]
+            around = messages[max(0, rule.turn - 2) : rule.turn + 3]
             texts = [f"{m.role}: {_cut(text_of(m.blocks), rule.text)}" for m in around]
             found[rule.text] = {"source": source, "line": rule.text, "around": texts}
     chosen = random.Random(SEED).sample(list(found.values()), min(DRAWN, len(found)))
     return [{"id": f"r{number:03}", **item} for number, item in enumerate(chosen)]
-
-
-def _place_of(line: str, messages: Messages) -> int | None:
-    flat = [" ".join(user_text(message).split()) for message in messages]
-    return max((at for at, text in enumerate(flat) if line in text), default=None)
 
 
 def _cut(text: str, line: str) -> str:
