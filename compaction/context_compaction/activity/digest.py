@@ -17,6 +17,7 @@ from context_compaction.activity.file_ledger import (
     file_content,
     touch,
 )
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, classify, words_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -407,6 +408,7 @@ def _one_line(text: str) -> str:
 
 def plan_of(call: ToolCall) -> tuple[str, ...]:
     """The items of a todo list or plan that `call` writes, each as "[state] text"."""
+    call = made_call(call)
     if not words_of(call.name) & _PLAN_WORDS:
         return ()
     arguments = named_arguments(call)

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, plain_path, words_of
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import ToolCall
@@ -95,6 +96,7 @@ FileChange: TypeAlias = Writes | Replaces | Inserts | Patches | Deletes | Unclea
 
 def changes_of(call: ToolCall, use: ToolUse) -> list[FileChange]:
     """What `call`, which does `use`, changes in files where it succeeds; "" is an unknown path."""
+    call = made_call(call)
     patch = patch_in(call.arguments, use.command)
     if patch is not None:
         return list(patched(patch))

@@ -20,6 +20,7 @@ from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile, ReplayedFile
 from context_compaction.activity.python_edits import written_by_python
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shell_folder import is_scratch, shell_folder, work_folder
 from context_compaction.activity.shown_text import (
     ShownText,
@@ -576,7 +577,7 @@ def _paired(
 
 def _command_line(call: ToolCall, use: ToolUse) -> str | None:
     """The command that a call runs, as a shell takes it."""
-    given = arguments_by_name(call.arguments)
+    given = arguments_by_name(made_call(call).arguments)
     for key in ("command", "cmd"):
         words = given.get(key)
         if isinstance(words, list):

@@ -15,6 +15,7 @@ from context_compaction.activity.file_commands import (
     command_effects,
     may_change_folder,
 )
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import arguments_by_name
 from context_compaction.messages.model import ToolCall
 
@@ -160,6 +161,6 @@ def _below(paths: Set[str]) -> set[str]:
 
 
 def _given_folder(call: ToolCall) -> str | None:
-    given = arguments_by_name(call.arguments)
+    given = arguments_by_name(made_call(call).arguments)
     found = (given.get(key) for key in _FOLDER_KEYS)
     return next((value for value in found if isinstance(value, str) and value), None)

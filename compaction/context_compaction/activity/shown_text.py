@@ -21,9 +21,10 @@ _NUMBERED = re.compile(r"\A[ \t]*(\d{1,7})(\t|→|[ \t]*\||:)(.*)\Z", re.DOTALL)
 # Numbers that only a tool writes: in a column of their own.
 _LAID_OUT = re.compile(r"^(?:[ \t]+\d+(?:\t|→|[ \t]*\|)|\d+(?:→|\|)|0\d+\|)", re.MULTILINE)
 _SHELL_HEAD = re.compile(
-    r"\A(?:Chunk ID: .*\n)?(?:(?:Exit code|Process exited with code):? ?(-?\d+)\n)?"
+    r"\A(?:Script .*\nWall time .*\nOutput:\n\n|"
+    r"(?:Chunk ID: .*\n)?(?:(?:Exit code|Process exited with code):? ?(-?\d+)\n)?"
     r"(?:Wall time: .*\n)?(?:Process exited with code (-?\d+)\n)?"
-    r"(?:(?:Total output lines|Original token count): .*\n)*Output:\n"
+    r"(?:(?:Total output lines|Original token count): .*\n)*Output:\n)"
 )
 _SHOWING = re.compile(r"[Ss]howing lines (\d{1,9})\s?(?:-|to)\s?(\d{1,9})(?: of (\d{1,9}))?")
 _MORE = re.compile(r"\b(\d{1,9}) more lines?\b.{0,200}?[Uu]se offset=(\d{1,9})")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, cast, get_args
 
+from context_compaction.activity.script_calls import made_call
 from context_compaction.messages.model import ToolCall
 from context_compaction.messages.names import pieces_of
 from context_compaction.settings import ToolKind
@@ -95,6 +96,7 @@ def classify(call: ToolCall, extra_kinds: Mapping[str, str] | None = None) -> To
 
 
 def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
+    call = made_call(call)
     arguments = arguments_by_name(call.arguments)
     path = _first_string(arguments, _PATH_KEYS) or _patched_path(call.arguments)
     command = _command(call.arguments, arguments)

@@ -15,6 +15,7 @@ from typing import Any
 
 from context_compaction.activity.digest import is_failed, plan_of
 from context_compaction.activity.error_line import error_line
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import classify, is_steering
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, output_id_of
@@ -195,7 +196,8 @@ def _shorter(
             case Text() if not is_old and block.text.strip():
                 yield replace(block, text=ends_of(block.text, _SAID_CHARS), source=None)
             case ToolCall() if block is plan or not is_old:
-                yield ToolCall(block.call_id, block.name, _arguments(block, kinds))
+                made = made_call(block)
+                yield ToolCall(block.call_id, made.name, _arguments(made, kinds))
             case ToolResult() if not is_old:
                 yield _result(block, calls.get(block.call_id), kinds)
             case _:

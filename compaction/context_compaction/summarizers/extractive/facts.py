@@ -33,8 +33,9 @@ _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
 _OUTCOME = re.compile(r"\d")
 # What hosts put around the output of a command.
 _CHATTER = re.compile(
-    r"(?:Wall time|Chunk ID|Output|Original token count|Total output lines|Exit code: 0"
-    r"|Process exited with code 0)\b.{0,40}\Z|[.sFExX]{1,200} *\[ *\d{1,3}%\]\Z"
+    r"(?:Wall time|Chunk ID|Output|Original token count|Total output lines"
+    r"|Script (?:completed|running)|Exit code: 0|Process exited with code 0)\b.{0,40}\Z"
+    r"|[.sFExX]{1,200} *\[ *\d{1,3}%\]\Z"
 )
 # An identifier with figures in it, or a date.
 _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")

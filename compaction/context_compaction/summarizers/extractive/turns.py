@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from context_compaction.activity.digest import effects_in, has_effect, is_failed
 from context_compaction.activity.error_line import error_line, error_lines, lines_with
 from context_compaction.activity.file_changes import FileChange, changes_of
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -255,6 +256,7 @@ def is_trouble(label: str, text: str) -> bool:
 def _action(
     number: int, call: ToolCall, result: ToolResult | None, kinds: Mapping[str, str]
 ) -> Action:
+    call = made_call(call)
     use = classify(call, kinds)
     has_look = False
     parts = [_call_label(call, use)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from context_compaction.activity.digest import is_failed
 from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.outline import outline
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_reminder
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.messages.model import (
@@ -177,6 +178,7 @@ def _call_text(call: ToolCall, max_chars: int = 0) -> str:
 
     Each long text among them is cut by itself: of an edit, what it takes out and what it puts in.
     """
+    call = made_call(call)
     arguments = call.arguments
     texts = [value for value in named_arguments(call).values() if isinstance(value, str)]
     if max_chars and len(_json(arguments)) > max_chars:
