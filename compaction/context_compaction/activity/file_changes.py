@@ -2,6 +2,7 @@
 
 Whole texts, replacements of an old text by a new one, inserted lines, and patches in Codex's format
 or as search and replace blocks. A change that the arguments do not specify exactly is `Unclear`.
+And whether the answer to a call reports that nothing was changed.
 """
 
 import re
@@ -27,6 +28,31 @@ _SEARCH_BLOCK = re.compile(
 )
 _MOVED = "*** Move to: "
 _AT_END = "*** End of File"
+_FAILED = re.compile(
+    r"\A\W*(?:<tool_use_error>|(?:\w+ ){0,3}(?:error|failed|failure|cannot|could not|unable"
+    r"|no match|not found|invalid|denied|exception|rejected|aborted|cancelled))",
+    re.IGNORECASE,
+)
+_UNDONE = re.compile(
+    r"(?:was|were) (?:not|NOT) (?:applied|made|written|changed)|introduced new syntax error"
+    r"|no (?:replacement|change)s? (?:was|were) (?:performed|made)|not found in|did not match"
+    r"|string to replace|must be unique|multiple occurrences",
+    re.IGNORECASE,
+)
+# One of these is in it; to look for them first is much faster.
+_UNDONE_SIGNS = (
+    "not ",
+    "new syntax",
+    "no replace",
+    "no change",
+    "string to",
+    "must be",
+    "multiple",
+)
+_DONE = re.compile(
+    r"\b(?:success\w*|updated|replaced|edited|written|wrote|created|saved|applied)\b", re.IGNORECASE
+)
+_ANSWER_CHARS = 300
 ALL = 0  # times that a text is replaced: wherever it stands
 
 
@@ -205,3 +231,16 @@ def _times(arguments: Mapping[str, Any]) -> int:
 def _string(arguments: Mapping[str, Any], keys: Sequence[str]) -> str | None:
     found = (arguments.get(key) for key in keys)
     return next((value for value in found if isinstance(value, str)), None)
+
+
+def begins_with_failure(text: str) -> bool:
+    """Whether the answer to a call is an error by its first words."""
+    return _FAILED.match(text) is not None
+
+
+def tells_failure(text: str) -> bool:
+    """Whether the answer to a change reports that nothing was changed."""
+    head = text[:_ANSWER_CHARS]
+    if any(map(head.lower().__contains__, _UNDONE_SIGNS)) and _UNDONE.search(head):
+        return True
+    return begins_with_failure(head) and not _DONE.search(head)

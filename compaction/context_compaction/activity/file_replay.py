@@ -49,32 +49,8 @@ from context_compaction.messages.model import (
 )
 from context_compaction.messages.tool_results import result_text
 
-_FAILED = re.compile(
-    r"\A\W*(?:<tool_use_error>|(?:\w+ ){0,3}(?:error|failed|failure|cannot|could not|unable"
-    r"|no match|not found|invalid|denied|exception|rejected|aborted|cancelled))",
-    re.IGNORECASE,
-)
-_UNDONE = re.compile(
-    r"(?:was|were) (?:not|NOT) (?:applied|made|written|changed)|introduced new syntax error"
-    r"|no (?:replacement|change)s? (?:was|were) (?:performed|made)|not found in|did not match"
-    r"|string to replace|must be unique|multiple occurrences",
-    re.IGNORECASE,
-)
-# One of these is in it; to look for them first is much faster.
-_UNDONE_SIGNS = (
-    "not ",
-    "new syntax",
-    "no replace",
-    "no change",
-    "string to",
-    "must be",
-    "multiple",
-)
 # All parts of a patch are looked for before the first file is written.
 _NOT_BEGUN = re.compile(r"[Ff]ailed to find (?:expected lines|context)|verification failed")
-_DONE = re.compile(
-    r"\b(?:success\w*|updated|replaced|edited|written|wrote|created|saved|applied)\b", re.IGNORECASE
-)
 _SAYS_FAILED = re.compile(
     r"^(?:fatal|error|usage|Traceback|[\w/]{1,20}: (?:line \d+: )?\S[^\n]*: )|No such file|denied"
     r"|Is a directory|can't read|Error: |cannot ",
@@ -91,7 +67,6 @@ _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 _TELLING_LINES = 3
 # ... as so many of its first answers tell.
 _TELLING_ANSWERS = 24
-_ANSWER_CHARS = 300
 _ENDING = re.compile(r"\.[A-Za-z]\w*\Z")
 
 
@@ -207,7 +182,7 @@ class _Replay:
     ) -> None:
         paths = [made.path for made in changes]
         text, ended_well = shell_text(text)
-        if result.is_error or not ended_well or _tells_failure(text):
+        if result.is_error or not ended_well or change.tells_failure(text):
             # A patch of several files may have changed some of them, if it was begun at all.
             is_begun = len(set(paths)) > 1 and not _NOT_BEGUN.search(text)
             if is_begun or (use.kind == "execute" and not _NOT_BEGUN.search(text)):
@@ -256,7 +231,7 @@ class _Replay:
         file.reads += 1
         if placeholders.seems_placeholder(result) or use.path.endswith(".ipynb"):
             return
-        if "[File: " not in text and _FAILED.match(text) and text.count("\n") < 3:
+        if "[File: " not in text and change.begins_with_failure(text) and text.count("\n") < 3:
             return
         start, limit, is_known = _wanted(named_arguments(call))
         if not is_known:
@@ -591,14 +566,6 @@ def _reason(command: str) -> str:
     label = " ".join(command.strip().partition("\n")[0].split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
     return f"perhaps changed by {label[:_COMMAND_CHARS]}{cut}"
-
-
-def _tells_failure(text: str) -> bool:
-    """Whether the answer to a change reports that nothing was changed."""
-    head = text[:_ANSWER_CHARS]
-    if any(map(head.lower().__contains__, _UNDONE_SIGNS)) and _UNDONE.search(head):
-        return True
-    return bool(_FAILED.match(head) and not _DONE.search(head))
 
 
 def _wanted(arguments: Mapping[str, object]) -> tuple[int | None, int | None, bool]:
