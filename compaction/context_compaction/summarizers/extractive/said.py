@@ -139,7 +139,10 @@ def ends_of(text: str | Sequence[str], chars: int) -> str:
     if len(pieces) < 3 or len(pieces[0]) + len(pieces[-1]) > chars:
         whole = joined(pieces)
         end = whole[len(whole) - chars // 2 :]
-        return f"{head_of(whole, chars // 2)} {end.partition(' ')[2] or end}"
+        end = end.partition(" ")[2] or end
+        head = head_of(whole, chars // 2)
+        left_out = len(whole) - len(head.removesuffix(LEFT_OUT).rstrip()) - len(end)
+        return whole if left_out <= len(LEFT_OUT) else f"{head} {end}"
     first, last = 1, len(pieces) - 1
     left = chars - len(pieces[0]) - len(pieces[-1])
     while first < last:
