@@ -78,11 +78,9 @@ ALL = patterns()
 def is_anchored(name: str) -> bool:
     """Whether the product only asks if a text begins with the pattern, or is it."""
     own = re.escape(name.rpartition(".")[2])
-    ways = set(
-        re.findall(
-            rf"(?<![\w]){own}\.(match|fullmatch|search|finditer|findall|sub|subn|split)\(", SOURCES
-        )
-    )
+    # Called, or handed on: `map(_PATTERN.match, lines)`.
+    calls = r"match|fullmatch|search|finditer|findall|sub|subn|split"
+    ways = set(re.findall(rf"(?<![\w]){own}\.({calls})[(,]", SOURCES))
     return bool(ways) and ways <= {"match", "fullmatch"}
 
 
