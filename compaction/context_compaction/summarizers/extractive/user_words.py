@@ -32,8 +32,9 @@ from context_compaction.tokens.counter import MessageCounter
 
 # A part of a message is about so long; a longer paragraph makes several.
 _PART_CHARS = 320
-# Of a pasted part so much is told at first, and so much where there is room.
-_PASTED_CHARS = (200, 600)
+# Of a pasted part so much is told at first, so much where there is room, and so much where room is
+# left at the end: a long list that was typed looks pasted, too.
+_PASTED_CHARS = (200, 600, 2_000)
 _FLOOR_CHARS = 160
 # How much less what was asked one request earlier is wanted.
 _AGE_WANT = 0.2
@@ -169,7 +170,7 @@ def _lines_of(place: Place, part: _Part, age: float, is_behind_paste: bool) -> I
         # "What is it?" says nothing without what was pasted before it.
         yield Line(place, BASE_WANT - 1 / (2 + age), part.text, under=(at, number - 1))
     elif part.is_pasted:
-        wants = BASE_WANT - 1 / (1 + age), BASE_WANT + 3 + age
+        wants = BASE_WANT - 1 / (1 + age), BASE_WANT + 3 + age, BASE_WANT + 6 + age
         yield from versions(place, "", part.text, _PASTED_CHARS, wants, shorten=ends_of)
     elif part.rank < _BINDING_RANK and _is_small_talk(part.text):
         yield Line(place, SMALL_TALK_WANT + age, part.text)
