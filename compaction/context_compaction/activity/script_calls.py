@@ -16,7 +16,7 @@ _CALLED = re.compile(r"\btools\.([A-Za-z_]\w*)\(\s*")
 _BOUND = re.compile(r"\b(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*=\s*(?=\")")
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 # JavaScript leaves the names of fields unquoted; strings are passed over.
-_STRING_OR_FIELD = re.compile(r'"(?:[^"\\]|\\.)*"|([A-Za-z_$][\w$]*)(?=\s*:)')
+_STRING_OR_FIELD = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w$])([A-Za-z_$][\w$]*)(?=\s{0,9}:)')
 _DECODER = json.JSONDecoder()
 _COMMANDS = {"exec_command": "cmd", "shell_command": "command"}
 _PATCHING = "apply_patch"
