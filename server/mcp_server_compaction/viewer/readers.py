@@ -15,6 +15,7 @@ CONDITIONS = {
     "ours-again": "read again after mends",
     "ours-one-call": "with one call a question",
     "ours-with-words": "with a model's words",
+    "ours-with-words-again": "with a model's words, read again",
     "nine": "a model's summary in nine sections",
     "newest": "the newest text",
     "ours-4k": "this program, 4,000 tokens",
