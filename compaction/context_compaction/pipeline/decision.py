@@ -163,10 +163,10 @@ def _refilled(
         fuller = longer_tail(context, told, decision.earlier_calls)
         if words.prose:
             fuller = _shared_as_in(told, fuller)
-        if fuller.cut == plan.cut:
-            plan = fuller  # of what stays more is left: the same words stand beside it
+        before, plan = plan, fuller
+        if plan.cut == before.cut:  # of what stays more is left: the same words stand beside it
             break
-        plan, words = fuller, _text_for(context, fuller, words, decision)
+        words = _text_for(context, plan, words, decision)
     return plan, words
 
 

@@ -151,8 +151,8 @@ def _with_longest_tail(
     context: CompactionContext, plan: Plan, where: CutPoint, earlier_calls: EarlierCalls
 ) -> Plan:
     """`plan` cut as early as it fits; `where` is its cut."""
-    spare_tokens = _spare_tokens(context)
-    step_tokens = _room_beside(context, plan, earlier_calls) - spare_tokens
+    free_tokens = _tokens_left_free(context)
+    step_tokens = _room_beside(context, plan, earlier_calls) - free_tokens
     for _ in range(_EARLIER_CUTS):
         kept_tokens = sum(map(context.count.message, plan.edited.messages[where.first_kept :]))
         keep_tokens = kept_tokens + step_tokens
@@ -161,7 +161,7 @@ def _with_longest_tail(
             break
         longer = with_room(context, cut_at(context, plan, earlier), plan.text_tokens)
         # Words come to a part of what they replace: the less is replaced, the less they need.
-        room_tokens = _room_beside(context, longer, earlier_calls) - spare_tokens
+        room_tokens = _room_beside(context, longer, earlier_calls) - free_tokens
         if room_tokens < 0:
             step_tokens //= 2
         else:
@@ -176,17 +176,17 @@ def _with_least_cleared(
 
     What a result says precedes what files have more than they need.
     """
-    spare_tokens = _spare_tokens(context)
-    more_tokens = _room_beside(context, plan, earlier_calls, fills=False) - spare_tokens
-    while more_tokens > spare_tokens:
+    free_tokens = _tokens_left_free(context)
+    more_tokens = _room_beside(context, plan, earlier_calls, fills=False) - free_tokens
+    while more_tokens > free_tokens:
         fuller = less_cleared_by(context, plan, more_tokens)
-        if fuller and _room_beside(context, fuller, earlier_calls, fills=False) >= spare_tokens:
+        if fuller and _room_beside(context, fuller, earlier_calls, fills=False) >= free_tokens:
             return fuller
         more_tokens //= 2
     return plan
 
 
-def _spare_tokens(context: CompactionContext) -> int:
+def _tokens_left_free(context: CompactionContext) -> int:
     """What stays free, so that a small message still finds place behind the list."""
     return headroom_tokens(context) // 2
 
