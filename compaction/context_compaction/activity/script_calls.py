@@ -12,14 +12,17 @@ from typing import Any
 
 from context_compaction.messages.model import ToolCall, is_object
 
-_CALLED = re.compile(r"\btools\.([A-Za-z_]\w*)\(\s*")
+# A string, to its end or that of the script: what stands in it is text, no call and no field.
+_STRING = r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)'
+_CALLED = re.compile(_STRING + r"|\btools\.([A-Za-z_]\w*)\(\s*", re.DOTALL)
 _BOUND = re.compile(r"\b(?:const|let|var)\s+([A-Za-z_$][\w$]*)\s*=\s*(?=\")")
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 # JavaScript leaves the names of fields unquoted; strings are passed over.
-_STRING_OR_FIELD = re.compile(r'"(?:[^"\\]|\\.)*"|(?<![\w$])([A-Za-z_$][\w$]*)(?=\s{0,9}:)')
+_STRING_OR_FIELD = re.compile(_STRING + r"|(?<![\w$])([A-Za-z_$][\w$]*)(?=\s{0,9}:)", re.DOTALL)
 _DECODER = json.JSONDecoder()
 _COMMANDS = {"exec_command": "cmd", "shell_command": "command"}
 _PATCHING = "apply_patch"
+_SCRIPT_TOOL = "exec"
 
 
 def made_call(call: ToolCall) -> ToolCall:
@@ -28,9 +31,11 @@ def made_call(call: ToolCall) -> ToolCall:
     `call` itself where it is no such script, or one whose arguments are not spelt out.
     """
     script = call.arguments
-    if not isinstance(script, str) or "tools." not in script:
-        return call
-    made = [(found[1], _argument(script, found.end())) for found in _CALLED.finditer(script)]
+    if call.name != _SCRIPT_TOOL or not isinstance(script, str):
+        return call  # a patch of code that calls "tools.x(" is a patch
+    made = [
+        (found[1], _argument(script, found.end())) for found in _CALLED.finditer(script) if found[1]
+    ]
     if not made or any(argument is None for _, argument in made):
         return call
     if len(made) == 1:
