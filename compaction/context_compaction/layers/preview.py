@@ -3,7 +3,8 @@
 The text is cut into pieces, and these are wanted in one order that does not depend on the room: so
 more room never keeps less. What matters is derived from the text itself: a log's errors, a diff's
 files, code's outline, a table's header and rows; JSON is rendered as lines, one header for records
-of one shape. Pieces are verbatim, and a gap contains the number of lines left out.
+of one shape. Lines that stand again further down, as in a screen drawn anew, stay where they stand
+last. Pieces are verbatim, and a gap contains the number of lines left out.
 """
 
 import re
@@ -31,6 +32,8 @@ _SHARES = {"sought": 3.0, "matter": 2.0, "head": 2.0, "end": 1.0}
 # The end is read backwards so far, and then what the head has not come to.
 _END_PIECES = 40
 _KIND_LINES = 400
+# So many lines that come again in one order are a block said twice and no chance.
+_BLOCK_LINES = 4
 _MIN_WORD_CHARS = 4
 _MOST_WORDS = 24
 # A word that stands in more of the pieces says nothing about one.
@@ -100,6 +103,10 @@ def extract(
             break
         chosen[at] = pieces[at].text
         used += cost
+    else:
+        whole = _rendered(pieces, dict(enumerate(piece.text for piece in pieces)))
+        if measure(whole) <= room:
+            return whole
     return _rendered(pieces, chosen)
 
 
@@ -145,7 +152,7 @@ def _parts(line: str, size_chars: int) -> Iterator[str]:
 
 
 def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool) -> Iterator[int]:
-    """The positions of all pieces, each once, the most wanted first."""
+    """The positions of the pieces, each once, the most wanted first; not of what comes again."""
     last = len(pieces) - 1
     titles = _titles(pieces) if is_json else frozenset[int]()
     head: Iterable[int] = range(last + 1)
@@ -159,7 +166,7 @@ def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool)
         "end": iter(() if is_json else range(last, max(-1, last - _END_PIECES), -1)),
     }
     spent = dict.fromkeys(("head", "sought", "matter", "end"), 0.0)
-    seen: set[int] = set()
+    seen = _said_again(pieces)
     while spent:
         name = min(spent, key=spent.__getitem__)
         at = next((at for at in queues[name] if at not in seen), None)
@@ -169,6 +176,15 @@ def _in_order(pieces: Sequence[_Piece], sought: Sequence[str], *, is_json: bool)
         seen.add(at)
         spent[name] += (len(pieces[at].text) + 1) / _SHARES[name]
         yield at
+
+
+def _said_again(pieces: Sequence[_Piece]) -> set[int]:
+    """The positions of lines in blocks that stand again, line for line, further down."""
+    texts = [piece.text for piece in pieces]
+    blocks = list(zip(*(texts[at:] for at in range(_BLOCK_LINES)), strict=False))
+    last = {block: at for at, block in enumerate(blocks)}
+    firsts = (at for at, block in enumerate(blocks) if last[block] > at and any(block))
+    return {at for first in firsts for at in range(first, first + _BLOCK_LINES)}
 
 
 def _with_passages(pieces: Sequence[_Piece], passages: Iterable[str]) -> Iterator[int]:

@@ -38,13 +38,14 @@ _PROSE_WORDS_SHARE = 0.55
 def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
     """`plan` with as much of what is recent as its target allows, where the caller named that.
 
-    What the model has not read is filled before what it has. A policy's own target is met with
-    room to spare, since more will follow.
+    What the model has not read is filled before what it has, which has what is left: a result of
+    much that is said again comes to less than its room. A policy's own target is met with room to
+    spare, since more will follow.
     """
     if not context.limits.is_named:
         return plan
     if is_unread_cut(context, plan):
-        return _with_more_unread(context, plan)
+        plan = _with_more_unread(context, plan)
     settings = plan.level.settings
     keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
     return with_longer_tail(context, plan, earlier_calls) if keeps_recent else plan

@@ -24,6 +24,11 @@ LINES = st.lists(
     st.lists(st.sampled_from(WORDS), max_size=60).map(" ".join), min_size=1, max_size=120
 )
 TEXTS = LINES.map(lambda said: "\n".join(f"{n}: {line}" for n, line in enumerate(said)))
+# A screen that is drawn anew, with one line of it changed each time.
+SCREENS = st.tuples(
+    st.lists(st.sampled_from(WORDS), min_size=4, max_size=12),
+    st.lists(st.integers(0, 99).map("{} running".format), min_size=2, max_size=9),
+).map(lambda drawn: "\n".join("\n".join([*drawn[0], state]) for state in drawn[1]))
 ROWS = st.lists(
     st.fixed_dictionaries({
         "id": st.integers(),
@@ -41,14 +46,14 @@ def lines_of(shown: str) -> list[str]:
     return [line for line in shown.split("\n") if line and not line.startswith("…")]
 
 
-@given(text=TEXTS | ROWS | st.text(), room=st.integers(0, 3_000), measure=MEASURES)
+@given(text=TEXTS | ROWS | SCREENS | st.text(), room=st.integers(0, 3_000), measure=MEASURES)
 def test_an_extract_is_within_its_room(text: str, room: int, measure: Measure) -> None:
     shown = extract(text, room, measure=measure, sought=["alpha"])
     assert not lines_of(shown) or measure(shown) <= room or shown == text
 
 
 @given(
-    text=TEXTS | ROWS,
+    text=TEXTS | ROWS | SCREENS,
     room=st.integers(0, 2_000),
     more=st.integers(0, 500),
     sought=st.lists(st.sampled_from(WORDS), max_size=3),
@@ -114,3 +119,12 @@ def test_of_records_a_row_is_shown_before_the_names_of_all_columns(room: int) ->
     asked = "Do you have any available flight with a later departure, in economy class?"
     shown = extract(json.dumps(flights), room, measure=COUNT.text, sought=words_sought(asked))
     assert "HAT100" in shown or "records" not in shown
+
+
+def test_a_screen_drawn_anew_is_shown_as_it_was_last() -> None:
+    steps = [f"  step {number} of the build" for number in range(8)]
+    screens = ["\n".join(["JOBS", *steps, f"* tests {done} of 90 done"]) for done in range(1, 90)]
+    shown = extract("\n".join(screens), 3_000, measure=len)
+    assert [shown.count(step) for step in steps] == [1] * 8
+    assert shown.index(steps[0]) < shown.index("* tests 89 of 90 done")
+    assert shown.index(steps[0]) > shown.index("* tests 2 of 90 done")

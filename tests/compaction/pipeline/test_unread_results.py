@@ -148,3 +148,17 @@ async def test_a_preview_that_the_caller_names_is_the_callers() -> None:
         request = CompactRequest(target_tokens=9_000, settings={"preview_chars": 300})
         result = await compact(payload, request, archive=archive)
     assert len(unread(result, "anthropic")[0]) < 800
+
+
+async def test_what_an_unread_screen_drawn_again_and_again_leaves_goes_to_the_newest_messages() -> (
+    None
+):
+    rows = [f"job {n} of the pipeline has passed all of its {n + 3} steps" for n in range(40)]
+    screens = "\n".join("\n".join([*rows, f"still at {n} of 20"]) for n in range(20))
+    watch = Step((Call("watch", {}, (Part("text", screens),)),))
+    turns = [*session(60, 300, 0.5)[:-1], Turn((Part("text", "Is CI green?"),), (watch,), "")]
+    result = await compacted(render(turns, "anthropic"), "anthropic", 9_000)
+    (shown,) = unread(result, "anthropic")
+    assert [shown.count(row) for row in rows] == [1] * len(rows)
+    assert "Part 58 is in order" in str(result.messages[1:])
+    assert result.tokens.upper > 0.85 * 9_000
