@@ -700,18 +700,6 @@ def test_a_layout_comes_with_the_answer_that_it_stands_in(block: str, later_turn
     assert rows[at + 4] == "It takes 2 folders."
 
 
-def test_a_report_on_files_that_were_changed_since_says_so() -> None:
-    edits = [
-        message
-        for name in ("parser.py", "lexer.py")
-        for message in answered(name, "Write", "ok", file_path=f"src/{name}", content="x = 1")
-    ]
-    report = "There is no test: `parser.py` drops 3 rows and `lexer.py` drops 2."
-    talk = [user("Review it."), assistant(report), user("Mend it."), *edits, assistant("Mended 2.")]
-    text = written([*talk, user("Go on."), assistant("I go on with 3.")], 900)
-    assert f"agent (before [2] changed parser.py, lexer.py): {report}" in text
-
-
 def test_a_push_that_git_refused_is_not_told_as_done() -> None:
     push = "git push -u origin fix 2>&1 | tail -3"
     talk = [
@@ -776,7 +764,6 @@ CLAIM = "`parse()` loses 3 of 14 rows because the buffer is too small."
     [
         ([assistant("I was wrong: `parse()` reads 14 rows.")], "corrected at [7]"),
         ([assistant("My claim about `parse()` was wrong.")], "corrected at [7]"),
-        ([user("No, the buffer is fine."), assistant("Then I look on.")], "user disagrees at [7]"),
         ([assistant("I was wrong: `render()` is slow.")], ""),
         ([user("No problem, go on."), assistant("Then I look on.")], ""),
         ([user("Now the lexer."), assistant("Its 12 states are fine.")], ""),
@@ -793,7 +780,7 @@ def test_what_is_taken_back_later_is_marked_where_it_was_said(later: list[Json],
     ]
     text = written([*talk, user("Go on."), assistant("I go on with 9 rows.")], 2_000)
     [line] = [line for line in text.splitlines() if "too small" in line]
-    assert (mark in line) if mark else not ("corrected" in line or "disagrees" in line)
+    assert (mark in line) if mark else "corrected" not in line
 
 
 def test_of_a_long_output_the_outcome_alone_is_told() -> None:

@@ -35,10 +35,11 @@ from context_compaction.messages.speakers import passages_of, user_texts
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers import Tally
+from context_compaction.summarizers.extractive.commands import without_heredocs
 from context_compaction.summarizers.extractive.deeds import commits_in
 from context_compaction.summarizers.extractive.said import ends_of
 from context_compaction.summarizers.extractive.tally import tallied
-from context_compaction.summarizers.extractive.turns import is_trouble, turns_of, without_heredocs
+from context_compaction.summarizers.extractive.turns import is_trouble, turns_of
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
 

@@ -7,24 +7,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from context_compaction.activity.digest import effects_in
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
-from context_compaction.summarizers.extractive.turns import (
-    HEREDOC,
-    Action,
-    Turn,
+from context_compaction.summarizers.extractive.commands import (
     bare_command,
+    is_nameless,
     without_heredocs,
 )
+from context_compaction.summarizers.extractive.turns import Action, Turn
 
 VERBS = ("wrote", "edited", "ran", "read")
 COMMIT = "commit "  # how the effect of one begins
 _COMMIT = re.compile(
     r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
 )
-_MESSAGE = re.compile(r"\Agit commit\b.{0,40}? -\w*m ?(['\"])(.{1,120}?)(?:\1.*|\Z)")
-_GIVEN_MESSAGE = re.compile(r"\bgit commit\b[^\n]{0,200}<<-?[^\n]{0,80}\n(.{1,120})")
+# The subject that a command gives, quoted or as the first line of a text.
+_SUBJECT = re.compile(
+    r"\bgit commit\b[^\n;&|]{0,200}?"
+    r"(?: -\w*m ?(['\"])(?!\$\()(.{1,120}?)(?:\1|\n|\Z)|<<-?[^\n]{0,80}\n(.{1,120}))"
+)
 # Where a log lists commits, each with its subject.
 _LISTED = re.compile(r"^\W{0,8}([0-9a-f]{7,40}) (?:\([^)\n]{1,80}\) )?(\S.{0,118})$", re.MULTILINE)
-_EFFECT_CHARS = 120
+_KEY_CHARS = 60
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
@@ -40,8 +42,7 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
     parts = {path: path.replace("\\", "/").split("/") for path in sorted(paths)}
     last = Counter(names[-1] for names in parts.values())
     return {
-        path: names[-1] if last[names[-1]] == 1 else "/".join(names[-2:])
-        for path, names in parts.items()
+        path: "/".join(names[-1 if last[names[-1]] == 1 else -2 :]) for path, names in parts.items()
     }
 
 
@@ -49,6 +50,7 @@ def deeds_of(action: Action, names: Mapping[str, str]) -> Iterator[tuple[str, st
     """The verbs and objects of a call; none of one that is reported elsewhere, or nowhere."""
     if action.effect or action.is_refused:
         return
+    key = action.keys[-1]
     if action.changes and not action.failed:
         for made in action.changes:
             if made.path in names:
@@ -56,8 +58,11 @@ def deeds_of(action: Action, names: Mapping[str, str]) -> Iterator[tuple[str, st
                 yield "wrote" if is_whole else "edited", names[made.path]
     elif action.use.kind == "read" and action.use.path and action.use.path in names:
         yield "read", names[action.use.path]
-    elif action.use.command and action.key and not action.is_look and not action.is_nameless:
-        yield "ran", action.shown_key
+    elif action.use.command and key and not action.is_look and not is_nameless(key):
+        yield (
+            "ran",
+            key if len(key) <= _KEY_CHARS else f"{key[: _KEY_CHARS + 1].rpartition(' ')[0]} …",
+        )
 
 
 def done_in(
@@ -67,41 +72,36 @@ def done_in(
 
     A command that is `told` already is left out, one that is not is added there.
     """
-    done: dict[str, dict[str, None]] = {}
-    for action in turn.actions:
-        for verb, name in deeds_of(action, names):
-            if verb != "ran" or name not in told:
-                done.setdefault(verb, {})[name] = None
-    told.update(done.get("ran", ()))
-    for name in done.get("wrote", ()):
-        done.get("edited", {}).pop(name, None)
-    has_changes = any(done.get(verb) for verb in VERBS[:2])
+    deeds = [deed for action in turn.actions for deed in deeds_of(action, names)]
+    done = {verb: dict.fromkeys(name for of, name in deeds if of == verb) for verb in VERBS}
+    done["edited"] = {name: None for name in done["edited"] if name not in done["wrote"]}
+    ran = [name for name in done["ran"] if name not in told]
+    done["ran"] = dict.fromkeys(ran)
+    told.update(ran)
+    has_changes = bool(done["wrote"] or done["edited"])
     for verb in VERBS[:2] if has_changes or has_commits else VERBS[2:]:
-        if done.get(verb):
+        if done[verb]:
             yield f"{verb} {', '.join(done[verb])}"
 
 
 def effects_of(turn: Turn, hashes: Mapping[str, str]) -> list[str]:
-    """What a turn did that must not be repeated, each once."""
+    """What a turn did that must not be repeated, each once; its commits with their `hashes`."""
     done = (action for action in turn.actions if action.effect and action.failed is False)
-    return list(dict.fromkeys(effect_told(action, hashes) for action in done))
+    return list(dict.fromkeys(_effect_told(action, hashes) for action in done))
 
 
-def effect_told(action: Action, hashes: Mapping[str, str]) -> str:
+def _effect_told(action: Action, hashes: Mapping[str, str]) -> str:
     """The lasting effect of a call: of a commit its hash and subject, where they are known."""
     if commits := _COMMIT.findall(action.text):
         return ", ".join(f"{COMMIT}{name} {subject}" for name, subject in commits)
     command = action.use.command or ""
-    given = iter(_GIVEN_MESSAGE.findall(command))
+    subjects = iter([quoted or text for _, quoted, text in _SUBJECT.findall(command)])
     told: list[str] = []
-    for part in effects_in(without_heredocs(command)):
-        flat = " ".join(part.split())
-        found = _MESSAGE.match(flat)
-        subject = found[2] if found and found[2] != HEREDOC else ""
-        if flat.startswith("git commit") and (subject := subject or next(given, "")):
-            told.append(f"{COMMIT}{hashes.get(subject, '')} {subject}".replace("  ", " "))
+    for part in map(bare_command, effects_in(without_heredocs(command))):
+        if part.startswith("git commit") and (subject := next(subjects, "")):
+            told.append(" ".join(f"{COMMIT}{hashes.get(subject, '')} {subject}".split()))
         else:
-            told.append(bare_command(flat)[:_EFFECT_CHARS])
+            told.append(part)
     return "; ".join(told) or action.label
 
 

@@ -14,6 +14,7 @@ from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_js
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.messages.model import is_list, is_object
+from context_compaction.summarizers.extractive.commands import is_nameless
 from context_compaction.summarizers.extractive.fit import Line, versions
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Action, Turn, is_bookkeeping
@@ -81,10 +82,10 @@ def fact_lines(
         if value is not None:
             records.setdefault(action.name, {}).pop(action.label, None)
             records[action.name][action.label] = action, value
-        elif is_running and not action.is_nameless:
-            outputs.pop(action.key, None)
-            if action.key not in (keys_later or ()):
-                outputs[action.key] = action
+        elif is_running and not is_nameless(key := action.keys[-1]):
+            outputs.pop(key, None)
+            if key not in (keys_later or ()):
+                outputs[key] = action
     for at, (name, found) in enumerate(records.items()):
         lines += _record_lines((1, at), name, list(found.values()))
     for age, action in enumerate(reversed(outputs.values())):

@@ -1,7 +1,7 @@
 """Commands and calls that failed, and what was changed until they passed."""
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
@@ -13,19 +13,15 @@ _PROGRAM_WORDS = 2
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A command or a call that failed, once or again and again.
+    """A command or a call that failed in a turn, once or again and again.
 
     Attributes:
-        turn: Position of the turn in which it failed last.
         action: Its last failure.
-        times: How often.
-        passed: Number of the message in which it passed; None where it did not.
+        passed: Number of the message in which it passed in the same turn; None where it did not.
         changed: The files that were changed in between.
     """
 
-    turn: int
     action: Action
-    times: int = 1
     passed: int | None = None
     changed: tuple[str, ...] = ()
 
@@ -37,8 +33,7 @@ class Failure:
             said = action.error[:_REFUSAL_CHARS]
             why = f' ("{said}", by what the host says)' if said else ""
             return f"refused by the user, not done: {action.label}{why}"
-        again = f" ({self.times} times)" if self.times > 1 else ""
-        line = f"failed{again}: {action.shown_key or action.label} -> {action.error[:_ERROR_CHARS]}"
+        line = f"failed: {action.keys[-1] or action.label} -> {action.error[:_ERROR_CHARS]}"
         if self.passed is None:
             return line
         changed = ", ".join(self.changed[-_MOST_CHANGED:])
@@ -54,35 +49,44 @@ class Failure:
         return bool(self.changed) and not self.action.is_compound
 
 
-def failures_of(turns: Sequence[Turn], names: Mapping[str, str]) -> list[Failure]:
-    """The failures, oldest first, each command and tool with all its failures until it passed.
-
-    What passed in a later turn says nothing of its cure.
-    """
+def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
+    """The failures of a turn, each command and tool with all its failures until it passed."""
     found: list[Failure] = []
-    failing: dict[str, Failure] = {}
-    for at, turn in enumerate(turns):
-        for action in turn.actions:
-            keys = _keys_of(action)
-            if action.is_refused:
-                found.append(Failure(at, action))
-            elif keys and action.failed and action.error:
-                before = failing.get(keys[-1])
-                times, changed = (before.times, before.changed) if before else (0, ())
-                failing[keys[-1]] = Failure(at, action, times + 1, changed=changed)
-            elif keys and action.failed is False:
-                passed = [failing.pop(key, None) for key in keys]
-                found += [
-                    replace(one, passed=action.number)
-                    for one in passed
-                    if one is not None and one.turn == at
-                ]
-            elif not action.failed:
-                for name in [names[made.path] for made in action.changes if made.path in names]:
-                    for key, failure in failing.items():
-                        kept = tuple(path for path in failure.changed if path != name)
-                        failing[key] = replace(failure, changed=(*kept, name))
-    return sorted((*found, *failing.values()), key=lambda failure: failure.turn)
+    # By what ends them, each with how many changes there were before it failed first.
+    failing: dict[str, tuple[int, Action]] = {}
+    changed: list[str] = []
+    for action in turn.actions:
+        keys = _keys_of(action)
+        if action.is_refused:
+            found.append(Failure(action))
+        elif keys and action.failed and action.error:
+            failing[keys[-1]] = failing.get(keys[-1], (len(changed), action))[0], action
+        elif keys and action.failed is False:
+            for key in keys:
+                start, failed = failing.pop(key, (0, None))
+                if failed:
+                    since = tuple(dict.fromkeys(changed[start:]))
+                    found.append(Failure(failed, action.number, since))
+        elif not action.failed:
+            changed += [names[made.path] for made in action.changes if made.path in names]
+    return [*found, *(Failure(action) for _, action in failing.values())]
+
+
+def open_failures(newest: Turn, keys_later: Set[str]) -> list[Failure]:
+    """Those of the newest turn that nothing passed, and that are not tried again later.
+
+    What was committed after them was fit for it.
+    """
+    tried = set(map(_program_of, keys_later))
+    done_at = max((one.number for one in newest.actions if one.effect and one.text), default=-1)
+    return [
+        failure
+        for failure in failures_in(newest, {})
+        if failure.passed is None
+        and not failure.action.is_refused
+        and failure.action.number >= done_at
+        and tried.isdisjoint(map(_program_of, failure.action.keys))
+    ]
 
 
 def _keys_of(action: Action) -> list[str]:
@@ -91,36 +95,13 @@ def _keys_of(action: Action) -> list[str]:
     What a tool should have changed, another call of it does not.
     """
     if action.use.kind == "execute":
-        return [*map(_program_of, action.keys)]
+        return [] if action.is_look else [*map(_program_of, action.keys)]
     if action.use.kind == "other":
         return [action.label if action.effect else action.name]
     return []
 
 
-def open_failures(
-    failures: Sequence[Failure], turns: Sequence[Turn], keys_later: Set[str] | None
-) -> list[Failure]:
-    """Those of the newest turn that nothing passed, and that are not tried again later.
-
-    What was committed after them was fit for it; `keys_later` is None once another turn runs.
-    """
-    if keys_later is None:
-        return []
-    tried = set(map(_program_of, keys_later))
-    done = (one.number for turn in turns[-1:] for one in turn.actions if one.effect and one.text)
-    done_at = max(done, default=-1)
-    return [
-        failure
-        for failure in failures
-        if failure.turn == len(turns) - 1
-        and failure.passed is None
-        and not failure.action.is_refused
-        and failure.action.number >= done_at
-        and tried.isdisjoint(map(_program_of, failure.action.keys))
-    ]
-
-
 def _program_of(key: str) -> str:
     """The program of a command: a run that passes ends its failure, whatever the arguments."""
-    words = key.split()
-    return " ".join([word for word in words if not word.startswith("-")][:_PROGRAM_WORDS])
+    words = [word for word in key.split() if not word.startswith("-")]
+    return " ".join(words[:_PROGRAM_WORDS])

@@ -6,25 +6,19 @@ agent's own closing statement, with its tables and blocks of code.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.messages.model import compact_json
-from context_compaction.summarizers.extractive.corrections import marks_of
-from context_compaction.summarizers.extractive.deeds import (
-    COMMIT,
-    commits_in,
-    done_in,
-    effects_of,
-    hashes_in,
-)
-from context_compaction.summarizers.extractive.failures import Failure
+from context_compaction.summarizers.extractive.deeds import COMMIT, done_in, effects_of, hashes_in
+from context_compaction.summarizers.extractive.failures import Failure, failures_in
 from context_compaction.summarizers.extractive.fit import Line, Place, versions
 from context_compaction.summarizers.extractive.said import (
     is_telling,
     items_of,
     joined,
+    named_in,
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import Step, Turn
@@ -37,7 +31,6 @@ _ANSWER_CHARS = (240, 1_000)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
 _TALK_CHARS = 60  # "You are welcome."
 _FIGURE = re.compile(r"[\d/_`]")
-_LEAST_SAID_CHARS = 12  # "Perfect"
 _WHY_CHARS = 120
 # The last sentence of what is said with a call announces it where it is so short.
 _ANNOUNCED_CHARS = 90
@@ -48,11 +41,15 @@ _MOST_FAILURES = 4
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
 _SHORT_AGE_WANT = 0.02
-# How much less the details are wanted of what describes files before they were changed.
-_OVERTAKEN_WANT = 3.0
-_LEAST_OVERTAKEN = 2
-_MOST_OVERTAKEN = 3
-_FILE_NAME = re.compile(r"[\w-]{1,80}(?:\.[\w-]{1,40}){1,4}")
+# How agents take back what they have said; other words are no sure sign.
+_TAKES_BACK = re.compile(
+    r"\b(?:I was (?:wrong|mistaken)|correct myself|I (?:had )?(?:claimed|assumed)"
+    r"|my (?:\S{1,20} ){1,4}(?:was|were|is) (?:\S{1,20} ){0,3}(?:wrong|mistaken|a guess)"
+    r"|Korrektur zu (?:\S{1,20} )?meine[rn]?|habe mich geirrt"
+    r"|meine? (?:\S{1,20} ){1,3}war(?:en)? falsch)\b",
+    re.IGNORECASE,
+)
+_ABOUT_CHARS = 240
 # The parts of an entry, in order.
 _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
 
@@ -67,7 +64,6 @@ class _Told:
         hashes: The hashes of commits by subject.
         last_said: The number of the agent's last words, which stand where the work stands.
         texts: The commands and statements that are told.
-        changed: By a file's name the number of the turn that changed it next.
     """
 
     names: Mapping[str, str]
@@ -75,32 +71,33 @@ class _Told:
     hashes: Mapping[str, str]
     last_said: int
     texts: set[str] = field(default_factory=set[str])
-    changed: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def log_lines(
-    turns: Sequence[Turn], names: Mapping[str, str], failures: Sequence[Failure], last_said: int
+    turns: Sequence[Turn], names: Mapping[str, str], still_open: Collection[Failure], last_said: int
 ) -> Iterator[Line]:
     """The lines of the log, newest turn first; a place is (turn, part, number of the message).
 
     Args:
         turns: The turns.
         names: For each path its short name; none for files that are not worth a word.
-        failures: Those that are told with their turns.
+        still_open: The failures that stand with the state.
         last_said: The number of the agent's last words.
     """
-    told = _Told(names, marks_of(turns), hashes_in(turns), last_said)
+    told = _Told(names, _marks_of(turns), hashes_in(turns), last_said)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
-        yield from _deed_lines(turn, at, age, told)
-        mine = {one.told: one for one in failures if one.turn == at}
-        for rank, failure in enumerate([*mine.values()][-_MOST_FAILURES:]):
-            place = (at, _ON_THE_WAY, failure.action.number, rank)
-            yield Line(place, 1 + rank + age * 0.3, failure.told)
+        effects = effects_of(turn, told.hashes)
+        commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
+        yield from _deed_lines(turn, at, age, told, commits)
+        if others := [effect for effect in effects if effect not in commits]:
+            line = f"done, do not repeat: {'; '.join(others)}"
+            yield Line((at, _DEEDS, 1), age * AGE_WANT / 2, line)
+        failures = (one for one in failures_in(turn, names) if one not in still_open)
+        mine = {one.told: one.action.number for one in failures if one.is_telling}
+        for rank, (line, number) in enumerate([*mine.items()][-_MOST_FAILURES:]):
+            yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * 0.3, line)
         yield from _answer_lines(turn, at, age)
-        yield from _word_lines(turn, at, age, told)
-        for action in turn.actions:
-            changed = (made.path for made in action.changes if not action.failed)
-            told.changed.update((names[path], turn.number) for path in changed if path in names)
+        yield from _word_lines(turn, at, age, told, AGE_WANT if commits else _SHORT_AGE_WANT)
 
 
 def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]:
@@ -108,29 +105,25 @@ def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]
     rows: list[str] = []
     before = -1
     for place in sorted(lines):
-        if place[0] == before >= 0:
+        at = place[0]
+        if at == before >= 0:
             rows[-1] = f"{rows[-1]}\n{lines[place]}"
         else:
-            rows.append(
-                f"[{turns[place[0]].number}] {lines[place]}" if place[0] >= 0 else lines[place]
-            )
-            before = place[0]
+            rows.append(f"[{turns[at].number}] {lines[place]}" if at >= 0 else lines[place])
+        before = at
     return rows
 
 
-def _deed_lines(turn: Turn, at: int, age: int, told: _Told) -> Iterator[Line]:
-    """What was done in a turn: its commits and files first, then what must not be repeated."""
-    effects = effects_of(turn, told.hashes)
-    commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
+def _deed_lines(
+    turn: Turn, at: int, age: int, told: _Told, commits: Sequence[str]
+) -> Iterator[Line]:
+    """What was done in a turn: its commits, then its files."""
     done = [*commits, *done_in(turn, told.names, told.texts, has_commits=bool(commits))]
     # The first commit is told whole before the others.
     first_chars = len("; ".join(commits[:1])) + 2
     sizes = [max(chars, first_chars) for chars in _DID_CHARS]
     wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4
     yield from versions((at, _DEEDS, 0), "", "; ".join(done), sizes, wants, shorten=items_of)
-    if others := [effect for effect in effects if effect not in commits]:
-        line = f"done, do not repeat: {'; '.join(others)}"
-        yield Line((at, _DEEDS, 1), age * AGE_WANT / 2, line)
 
 
 def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
@@ -145,29 +138,27 @@ def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
             yield from versions(place, f"{label} -> ", answer, _ANSWER_CHARS, wants)
 
 
-def _word_lines(turn: Turn, at: int, age: int, told: _Told) -> Iterator[Line]:
+def _word_lines(
+    turn: Turn, at: int, age: int, told: _Told, short_age_want: float
+) -> Iterator[Line]:
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
     said = [(step.number, pieces) for step in turn.steps if (pieces := _unannounced(step))]
     number, closing = said.pop() if said else (-1, list[str]())
-    if said and sum(map(len, closing)) < _SHORT_SAID_CHARS:
+    if said and len(joined(closing)) < _SHORT_SAID_CHARS:
         closing = [*said.pop()[1], *closing]
     text = joined(closing)
     is_answered = text.endswith(("?", "？")) and len(text) < _QUESTION_CHARS
     is_talk = len(text) < _TALK_CHARS and not _FIGURE.search(text)
     if text not in told.texts and number != told.last_said and not is_answered and not is_talk:
-        has_changes = any(action.changes for action in turn.actions)
-        later = "" if has_changes else _changed(text, told)
-        label = f"agent{told.marks.get(number, '')}{later}: "
-        has_commits = any(action.effect and commits_in(action.text) for action in turn.actions)
-        first = age * (AGE_WANT if has_commits else _SHORT_AGE_WANT), age * AGE_WANT
-        more = (_said_want(chars, age) + _OVERTAKEN_WANT * bool(later) for chars in _SAID_CHARS[2:])
-        place, wants = (at, _CLOSING, 0), [*first, *more]
+        wants = [age * short_age_want, age * AGE_WANT]
+        wants += [_said_want(chars, age) for chars in _SAID_CHARS[2:]]
+        place, label = (at, _CLOSING, 0), f"agent{told.marks.get(number, '')}: "
         yield from versions(place, label, closing, _SAID_CHARS, wants, shorten=telling_of)
     told.texts.add(text)
-    longest = max((sum(map(len, pieces)) for _, pieces in said), default=0)
+    longest = max((len(joined(pieces)) for _, pieces in said), default=0)
     for back, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
-        is_why = sum(map(len, pieces)) == longest > _WHY_CHARS
+        is_why = len(text) == longest > _WHY_CHARS
         if text in told.texts or not (is_why or is_telling(text)):
             continue
         told.texts.add(text)
@@ -183,9 +174,9 @@ def _unannounced(step: Step) -> list[str]:
     if pieces and any(action.call is not None for action in step.actions):
         if len(pieces[-1]) < _ANNOUNCED_CHARS or pieces[-1][-1] in ":…：":
             pieces.pop()
-        if not any(map(is_telling, pieces)) and sum(map(len, pieces)) < _WHY_CHARS:
+        if not any(map(is_telling, pieces)) and len(joined(pieces)) < _WHY_CHARS:
             return []
-    return pieces if sum(map(len, pieces)) > _LEAST_SAID_CHARS else []
+    return pieces
 
 
 def _said_want(chars: int, age: int) -> float:
@@ -194,11 +185,23 @@ def _said_want(chars: int, age: int) -> float:
     return share * (2.5 + chars / 6_000) + (AGE_WANT + 0.8 * share) * 5 * math.log1p(age / 5)
 
 
-def _changed(text: str, told: _Told) -> str:
-    """Which of the files that a statement describes were changed after it, and when."""
-    found = [name for name in dict.fromkeys(_FILE_NAME.findall(text)) if name in told.changed]
-    if len(found) < _LEAST_OVERTAKEN:
-        return ""
-    more = ", …" if len(found) > _MOST_OVERTAKEN else ""
-    first = min(told.changed[name] for name in found)
-    return f" (before [{first}] changed {', '.join(found[:_MOST_OVERTAKEN])}{more})"
+def _marks_of(turns: Sequence[Turn]) -> Mapping[int, str]:
+    """By the number of a message of the agent that a later one takes back what precedes its words.
+
+    Only plain words count, and only what was said in the same turn or the one before: a mark that
+    is wrong costs more trust than one that is missing.
+    """
+    marks: dict[int, str] = {}
+    before: list[Step] = []
+    for turn in turns:
+        for step in turn.steps:
+            if found := _TAKES_BACK.search(step.said):
+                start = max(0, found.start() - _ABOUT_CHARS // 2)
+                about = named_in(step.said[start : found.end() + _ABOUT_CHARS])
+                earlier = [*before, *(one for one in turn.steps if one.number < step.number)]
+                shared = {one.number: len(about & named_in(one.said)) for one in earlier}
+                most = max(shared.values(), default=0)
+                mark = f" (corrected at [{step.number}])"
+                marks.update({n: mark for n, size in shared.items() if size == most > 0})
+        before = turn.steps
+    return marks

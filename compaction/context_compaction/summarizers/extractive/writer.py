@@ -13,7 +13,7 @@ from context_compaction.messages.placeholders import is_request
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.deeds import short_names
 from context_compaction.summarizers.extractive.facts import OUTPUTS, fact_lines
-from context_compaction.summarizers.extractive.failures import failures_of, open_failures
+from context_compaction.summarizers.extractive.failures import open_failures
 from context_compaction.summarizers.extractive.fit import (
     SMALL_TOKENS,
     Chosen,
@@ -65,14 +65,12 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     has_later = any(map(is_request, request.later))
     is_running = request.is_turn_prefix or not has_later
     keys_later = command_keys(request.later, request.tool_kinds) if is_running else None
-    failures = failures_of(turns, names)
-    still_open = open_failures(failures, turns, keys_later)
-    telling = [one for one in failures if one.is_telling and one not in still_open]
+    still_open = open_failures(turns[-1], keys_later) if turns and keys_later is not None else []
     last_said = last_words(turns)
     plan = request.digest.plan or earlier.plan
     sections: dict[str, Sequence[Line]] = {
         LOG: [
-            *log_lines(turns, names, telling, last_said[0]),
+            *log_lines(turns, names, still_open, last_said[0]),
             *_entry_lines(earlier.entries[LOG], len(turns)),
             *tally_lines(request.tally),
         ],

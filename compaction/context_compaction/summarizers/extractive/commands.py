@@ -1,0 +1,76 @@
+"""Command lines in parts: what a line does, short, without the script around it."""
+
+import re
+
+_LABEL_CHARS = 120
+_COMMAND_CHARS = 8_000
+HEREDOC = "…"  # what stands for one that is left out
+_HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
+_HEREDOC_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
+# The parts of a command line; what stands in quotes is never parted.
+_PARTS = re.compile(
+    r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^'\"\\;&|\n]|(?<!&)&(?!&)|(?<!\|)\|(?!\|)|['\"\\])++",
+    re.DOTALL,
+)
+# Parts that tell nothing of what it is for, and the texts in it.
+_SCRIPT = re.compile(
+    r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|\$[\w:]+ *=|set |(?:for|while|if) |foreach\b|[{}()]"
+    r"|(?:do|then|else)\Z|done|fi\b|sleep |printf |git add|python3? -\s*\Z"
+)
+# What precedes a program: the words of a loop, values for it alone, and the time that it has.
+_GIVEN = re.compile(
+    r"\A(?:(?:[A-Za-z_]\w*=(?:'[^']*'|\"[^\"]*\"|(?!\$\()[^\s'\"]*)"
+    r"|timeout \S+|nice|time|do|then) )+"
+)
+_GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
+# Commands that only look; what they find may speak of errors without being one.
+_LOOK = re.compile(
+    r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
+    r"md5(?:sum)?|git (?:status|diff|log|show|branch|fsck|rev-parse|ls-files|cat-file|reflog|blame"
+    r"|count-objects|worktree list|stash list|config --(?:list|get))"
+    r"|gh \w+ (?:view|checks|watch)|xxd|lsof|[\w-]+ (?:[\w-]+ )?(?:status|wait|capture|list))\b"
+)
+
+
+def told_parts(command: str) -> tuple[list[str], bool]:
+    """The parts of a command line that are no script, no change of folder, no look.
+
+    And whether it looks at something beside them.
+    """
+    parts = [part.strip() for part in _PARTS.findall(without_heredocs(command)) if part.strip()]
+    parts = [_GIT_FOLDER.sub("git ", _GIVEN.sub("", part)) for part in parts]
+    parts = [part for part in parts if not _SCRIPT.match(part)] or parts
+    told = [flat(part) for part in parts if not is_look(part)]
+    return told or [flat(parts[-1]) if parts else ""], 0 < len(told) < len(parts)
+
+
+def bare_command(part: str) -> str:
+    """A part of a command line on one line, without pipes, redirections and given values."""
+    bare = _GIVEN.sub("", part)
+    return one_line(re.split(r"\s*(?:2>|\||>)", bare, maxsplit=1)[0].strip())
+
+
+def without_heredocs(command: str) -> str:
+    """The first 8,000 characters of a command line, without its heredocs."""
+    return _HEREDOC.sub("", _HEREDOC_TEXT.sub(HEREDOC, command[:_COMMAND_CHARS]))
+
+
+def is_look(part: str) -> bool:
+    """Whether a command changes and tries nothing."""
+    return _LOOK.match(part) is not None
+
+
+def is_nameless(bare: str) -> bool:
+    """Whether a bare command is a script: nothing tells what it does."""
+    return bare.endswith(" -") or _SCRIPT.match(bare) is not None
+
+
+def flat(text: str) -> str:
+    """The beginning of `text` on one line."""
+    return " ".join(text[: _LABEL_CHARS * 4].split())
+
+
+def one_line(text: str) -> str:
+    """`text` on one line of 120 characters at most."""
+    line = flat(text)
+    return line if len(line) <= _LABEL_CHARS else line[: _LABEL_CHARS - 1] + "…"
