@@ -16,6 +16,7 @@ from context_compaction.budget import TokenBudget, TokenLimits
 from context_compaction.layers.base import LayerContext
 from context_compaction.layers.cut_point import CutPoint
 from context_compaction.layers.recent_files import RecentFile
+from context_compaction.layers.replace_blocks import FindCandidates
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import Claims
 from context_compaction.messages.edits import Blob, Edit, Step
@@ -211,6 +212,7 @@ class CompactionContext:
         replayed: The files as the list leaves them, worked out when first asked for, and once ...
         recent: ... and those that may be put back after some cut, newest use first.
         markers: The host's cache markers in the list.
+        find_candidates: Finds what microcompact may clear, each list's once.
     """
 
     messages: Messages
@@ -234,6 +236,7 @@ class CompactionContext:
     replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
     recent: Callable[[], Sequence[RecentFile]] = tuple[RecentFile, ...]
     markers: Callable[[], Sequence[Any]] = tuple[Any, ...]
+    find_candidates: FindCandidates | None = None
 
     @property
     def request_count(self) -> RequestCount:
@@ -318,6 +321,7 @@ def layer_context_of(context: CompactionContext, level: EffortLevel) -> LayerCon
         is_last=level.may_keep_nothing,
         fresh_tokens=level.fresh_tokens,
         unread_tokens=level.unread_tokens,
+        find_candidates=context.find_candidates,
     )
 
 

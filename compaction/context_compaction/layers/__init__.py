@@ -68,6 +68,7 @@ def _microcompact(messages: Messages, context: LayerContext) -> Step:
         limit_tokens=0 if context.clears_all else context.limit_tokens,
         needs_minimum=context.needs_minimum,
         spares_unread=context.unread_tokens > 0,
+        find=context.find_candidates,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from context_compaction.layers.cut_point import CutPoint
+from context_compaction.layers.replace_blocks import FindCandidates
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Message, Messages
 from context_compaction.messages.pins import Pins
@@ -59,6 +60,7 @@ class LayerContext:
         is_below_trigger: Whether only the newest results may be edited, which are not cached yet.
         fresh_tokens: The tokens that the newest results, which the model has not seen, may count.
         unread_tokens: The most tokens left of them where one is persisted; 0: its preview.
+        find_candidates: Finds what microcompact may clear.
         cut: Where the replaced history ends.
         summary: The message that replaces history.
         checkpoint: The message that replaces the beginning of the running turn.
@@ -79,6 +81,7 @@ class LayerContext:
     is_below_trigger: bool = False
     fresh_tokens: int = 0
     unread_tokens: int = 0
+    find_candidates: FindCandidates | None = None
     cut: CutPoint | None = None
     summary: Message | None = None
     checkpoint: Message | None = None

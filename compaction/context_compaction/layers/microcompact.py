@@ -5,14 +5,17 @@ Every edit costs the host its prompt cache from that message on. So nothing is d
 little every turn.
 """
 
-from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
+from itertools import tee
 from typing import Any, cast
 
 from context_compaction.activity.digest import is_failed
 from context_compaction.activity.error_line import outcome_line
 from context_compaction.activity.tool_kinds import classify, is_recalling, is_steering
 from context_compaction.layers.replace_blocks import (
+    Candidates,
+    FindCandidates,
     Place,
     Replacement,
     clear_marker,
@@ -35,49 +38,10 @@ from context_compaction.tokens.counter import MessageCounter, content_tokens
 _CLIPPED_HEAD_SHARE = 10  # a clipped argument keeps a tenth of the limit: enough to recognise it
 
 
-def microcompact(
-    messages: Messages,
-    *,
-    count: MessageCounter,
-    settings: Settings,
-    limit_tokens: int = 0,
-    needs_minimum: bool = True,
-    spares_unread: bool = False,
-) -> Step:
-    """Clear until the messages are within `limit_tokens`.
-
-    Args:
-        messages: The list.
-        count: The token counter.
-        settings: `compactable_kinds`, `keep_recent_results`, `keep_recent_result_tokens`,
-            `min_result_tokens`, `min_result_chars`, `min_savings_tokens`, `clip_argument_chars`,
-            `protected_tools`.
-        limit_tokens: The most tokens of the messages; 0 clears everything that may be cleared.
-        needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
-        spares_unread: Whether all of the newest results stay, which the model has not seen.
-    """
-    excess_tokens = count.messages(messages) - limit_tokens
-    if excess_tokens <= 0:
-        return Step(messages)
-    minimum_tokens = settings.min_savings_tokens if needs_minimum else 0
-    chosen: dict[Place, Replacement] = {}
-    saved_tokens = 0
-    left_tokens = 0  # the text that leaves: what a minimum is set for, as in the papers
-    for place, replacement in _candidates(messages, count, settings, spares_unread):
-        chosen[place] = replacement
-        saved_tokens += replacement.saved_tokens
-        left_tokens += content_tokens(messages[place.message].blocks[place.block], count)
-        if saved_tokens >= excess_tokens and left_tokens >= minimum_tokens:
-            break
-    if left_tokens < minimum_tokens:
-        return Step(messages)
-    return replace_blocks(messages, chosen, count, layer="microcompact")
-
-
-def _candidates(
+def candidates(
     messages: Messages, count: MessageCounter, settings: Settings, spares_unread: bool
-) -> Iterator[tuple[Place, Replacement]]:
-    """What may be replaced, oldest first."""
+) -> Candidates:
+    """What may be replaced in `messages`, oldest first; see `microcompact`."""
     index = index_calls(messages)
     protected = {name.lower() for name in settings.protected_tools}
     recent = _recent_call_ids(messages, index, count, settings, spares_unread)
@@ -97,6 +61,63 @@ def _candidates(
             )
             if done is not None:
                 yield Place(position, at), done
+
+
+def candidates_once() -> FindCandidates:
+    """`candidates` for one call, which clears the same list down to several limits."""
+    known: dict[tuple[int, int, bool], tuple[Messages, Settings, Candidates]] = {}
+
+    def find(
+        messages: Messages, count: MessageCounter, settings: Settings, spares_unread: bool
+    ) -> Candidates:
+        key = (id(messages), id(settings), spares_unread)
+        if key not in known:
+            [found] = tee(candidates(messages, count, settings, spares_unread), 1)
+            known[key] = (messages, settings, found)
+        return copy(known[key][-1])
+
+    return find
+
+
+def microcompact(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    settings: Settings,
+    limit_tokens: int = 0,
+    needs_minimum: bool = True,
+    spares_unread: bool = False,
+    find: FindCandidates | None = None,
+) -> Step:
+    """Clear until the messages are within `limit_tokens`.
+
+    Args:
+        messages: The list.
+        count: The token counter.
+        settings: `compactable_kinds`, `keep_recent_results`, `keep_recent_result_tokens`,
+            `min_result_tokens`, `min_result_chars`, `min_savings_tokens`, `clip_argument_chars`,
+            `protected_tools`.
+        limit_tokens: The most tokens of the messages; 0 clears everything that may be cleared.
+        needs_minimum: Whether to do nothing unless `min_savings_tokens` are saved.
+        spares_unread: Whether all of the newest results stay, which the model has not seen.
+        find: `candidates`, or what remembers them; see `candidates_once`.
+    """
+    excess_tokens = count.messages(messages) - limit_tokens
+    if excess_tokens <= 0:
+        return Step(messages)
+    minimum_tokens = settings.min_savings_tokens if needs_minimum else 0
+    chosen: dict[Place, Replacement] = {}
+    saved_tokens = 0
+    left_tokens = 0  # the text that leaves: what a minimum is set for, as in the papers
+    for place, replacement in (find or candidates)(messages, count, settings, spares_unread):
+        chosen[place] = replacement
+        saved_tokens += replacement.saved_tokens
+        left_tokens += content_tokens(messages[place.message].blocks[place.block], count)
+        if saved_tokens >= excess_tokens and left_tokens >= minimum_tokens:
+            break
+    if left_tokens < minimum_tokens:
+        return Step(messages)
+    return replace_blocks(messages, chosen, count, layer="microcompact")
 
 
 def _is_compactable(call_id: str, index: CallIndex, settings: Settings) -> bool:

@@ -1,8 +1,8 @@
 """Replace chosen blocks of a list in one batch: the one way in which the clearing layers edit."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from context_compaction.activity.error_line import error_line
 from context_compaction.messages import placeholders
@@ -16,6 +16,7 @@ from context_compaction.messages.model import (
     edit_result,
 )
 from context_compaction.messages.tool_results import result_blobs, result_chars, result_text
+from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 
@@ -47,6 +48,12 @@ class Replacement:
     tool_name: str | None = None
     note: str = ""
     kept: tuple[str, ...] = ()
+
+
+# What may be replaced in a list.
+Candidates: TypeAlias = Iterator[tuple[Place, Replacement]]
+# Finds them by settings; whether the newest results are spared.
+FindCandidates: TypeAlias = Callable[[Messages, MessageCounter, Settings, bool], Candidates]
 
 
 def clear_result(

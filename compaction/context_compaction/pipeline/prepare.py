@@ -10,6 +10,7 @@ from context_compaction.budget import check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
 from context_compaction.layers.cut_point import is_preserved
+from context_compaction.layers.microcompact import candidates_once
 from context_compaction.layers.recent_files import RecentFile, recent_files
 from context_compaction.layers.repair import (
     alternate_roles,
@@ -113,6 +114,7 @@ def context_of(
         gates=gates_of(redaction, parsed),
         places=start.places,
         fixed_tokens=fixed_tokens,
+        find_candidates=candidates_once(),
     )
     context = _without_snipped(context)
     replayed = cache(partial(replay_files, context.messages, settings.tool_kinds))
