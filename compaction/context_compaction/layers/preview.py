@@ -10,7 +10,7 @@ last. Pieces are verbatim, and a gap contains the number of lines left out.
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
 from context_compaction.activity import json_rows
@@ -53,6 +53,7 @@ _OUTLINE = re.compile(
     r"^\s*(export |public |private |protected |static |async |abstract |default )*"
     r"(def|class|function|func|fn|interface|struct|enum|impl|trait|type|module|namespace)\b"
 )
+_LEAST_OUTLINE = 3
 _DIFF_FILE = re.compile(r"^(?:diff --git |\+\+\+ |--- |Index: )", re.MULTILINE)
 _DIFF_LINES = 2
 _TIMESTAMP = re.compile(
@@ -94,7 +95,7 @@ def extract(
     used = gap_cost  # what is left out at the end is said as well
     wanted = dict.fromkeys(_with_passages(pieces, first))
     rest = (at for at in _in_order(pieces, sought, is_json=data is not None) if at not in wanted)
-    for at in (*wanted, *rest):
+    for at in chain(wanted, rest):
         beside = (at - 1 in chosen) + (at + 1 in chosen)
         cost = measure(f"{pieces[at].text}\n") + gap_cost * (1 - beside)
         if used + cost > room:
@@ -234,7 +235,7 @@ def ranked(texts: Sequence[str], sought: Sequence[str]) -> list[int]:
     return sorted(weights, key=lambda at: (-weights[at], at))
 
 
-def _that_matter(pieces: Sequence[_Piece]) -> list[int]:
+def _that_matter(pieces: Sequence[_Piece]) -> Iterable[int]:
     """The pieces that matter for the kind of text this is; none for plain prose."""
     if pieces and pieces[0].line < 0:  # a diff's files
         return [at for at, piece in enumerate(pieces) if piece.line < 0]
@@ -245,8 +246,9 @@ def _that_matter(pieces: Sequence[_Piece]) -> list[int]:
     if stamped >= max(5, len(head) // 3) or 0 < len(errors) <= len(pieces) // 4:
         distinct = {pieces[at].text: at for at in reversed(errors)}
         return sorted(distinct.values())
-    outline = [at for at, piece in enumerate(pieces) if _OUTLINE.match(piece.text)]
-    return outline if len(outline) > 2 else []
+    outline = (at for at, piece in enumerate(pieces) if _OUTLINE.match(piece.text))
+    first = list(islice(outline, _LEAST_OUTLINE))
+    return chain(first, outline) if len(first) == _LEAST_OUTLINE else ()
 
 
 def _with_any(pieces: Sequence[_Piece], words: Sequence[str]) -> list[int]:
