@@ -19,6 +19,7 @@ from context_compaction.activity import file_commands as shell
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import KnownFile, ReplayedFile
+from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shell_folder import is_scratch, shell_folder, work_folder
@@ -75,6 +76,7 @@ def replay_files(
     extra_kinds: Mapping[str, str] | None = None,
     *,
     until: int | None = None,
+    newest: int | None = None,
 ) -> dict[str, ReplayedFile]:
     """Each file that `messages` read or change, by path, in order of last use.
 
@@ -82,9 +84,11 @@ def replay_files(
         messages: The list.
         extra_kinds: Kinds of tools by name.
         until: The position of the last message that counts; all of them without it.
+        newest: Of so many files used last, and of prose, all reads are followed; of older ones
+            only what writes them. Without it those of all.
     """
     shown = messages if until is None else messages[: until + 1]
-    files = _Replay(shown, extra_kinds).run()
+    files = _Replay(shown, extra_kinds, newest).run()
     used = sorted(files.values(), key=lambda file: file.used_at)
     return {file.path: file.replayed() for file in used if file.used_at >= 0}
 
@@ -92,7 +96,9 @@ def replay_files(
 class _Replay:
     """The walk through the messages."""
 
-    def __init__(self, messages: Messages, extra_kinds: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, messages: Messages, extra_kinds: Mapping[str, str] | None, newest: int | None
+    ) -> None:
         self._messages = messages
         self._kinds = extra_kinds
         self._call_of, self._unanswered_calls = _paired(messages)
@@ -101,7 +107,9 @@ class _Replay:
         self._numbered = self._tools_that_number()
         self._git = GitState()
         commands, paths = self._commands()
-        self._shell = shell_folder(commands, paths)
+        older = list(paths)[: max(0, len(paths) - newest)] if newest is not None else ()
+        self._unread = frozenset(path for path in older if not is_prose(path))
+        self._shell = shell_folder(commands, paths.keys())
         self._folder = work_folder(sorted(paths))
 
     def run(self) -> dict[str, KnownFile]:
@@ -229,7 +237,9 @@ class _Replay:
         file = self._file(use.path)
         file.used_at = file.read_at = at
         file.reads += 1
-        if placeholders.seems_placeholder(result) or use.path.endswith(".ipynb"):
+        if use.path in self._unread or use.path.endswith(".ipynb"):
+            return
+        if placeholders.seems_placeholder(result):
             return
         if "[File: " not in text and change.begins_with_failure(text) and text.count("\n") < 3:
             return
@@ -497,16 +507,17 @@ class _Replay:
         may_number = None if not votes else votes > 0
         return shown_text(text, start=start, limit=limit, may_number=may_number)
 
-    def _commands(self) -> tuple[list[tuple[ToolCall, str]], set[str]]:
-        """The calls that run commands, with these, and the files that other calls name."""
+    def _commands(self) -> tuple[list[tuple[ToolCall, str]], dict[str, None]]:
+        """The calls that run commands, with these, and the files that others use, newest last."""
         commands: list[tuple[ToolCall, str]] = []
-        paths: set[str] = set()
+        paths: dict[str, None] = {}
         for call in self._call_of.values():
             use = classify(call, self._kinds)
             if use.kind == "execute" and (command := _command_line(call, use)):
                 commands.append((call, command))
             elif use.kind in ("read", "write", "edit") and use.path:
-                paths.add(use.path)
+                paths.pop(use.path, None)
+                paths[use.path] = None
         return commands, paths
 
     def _tools_that_number(self) -> Counter[str]:

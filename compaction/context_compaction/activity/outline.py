@@ -13,7 +13,7 @@ from posixpath import splitext
 _ROW_CHARS = 160
 _LINE_CHARS = 4 * _ROW_CHARS  # a longer line defines nothing
 _VALUE_CHARS = 60
-_PROSE = frozenset({".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc", ""})
+_PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
 _MODIFIERS = (
     r"(?:export|default|declare|public|private|protected|internal|static|abstract|final|override"
     r"|async|virtual|readonly|pub(?:\([\w:]+\))?|unsafe|extern|const|inline|sealed|open|data)\s+"
@@ -51,6 +51,11 @@ _DOCSTRING = re.compile(r"\s*[rRuU]?(\"{3}|'{3})")
 _LINES_AROUND = 3
 _FUNCTION_LINES = 60
 _DATA_SHARE = 0.8
+
+
+def is_prose(path: str) -> bool:
+    """Whether a file contains prose, as its path tells."""
+    return path.lower().endswith(_PROSE)
 
 
 def is_test(path: str) -> bool:
@@ -152,7 +157,7 @@ def without_documentation(rows: Sequence[str]) -> list[str]:
 @lru_cache(maxsize=64)  # a compaction asks for the same ones again and again
 def _rows(text: str, path: str) -> list[tuple[int, str]]:
     kind = splitext(path)[1].lower()
-    if kind in _PROSE:
+    if not kind or is_prose(path):
         return []
     rows = _python(text) if kind in (".py", ".pyi") else None
     return _by_lines(text) if rows is None else rows

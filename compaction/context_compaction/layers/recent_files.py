@@ -13,6 +13,7 @@ from context_compaction.activity.file_replay import UNSURE
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.outline import (
     functions,
+    is_prose,
     is_test,
     may_define,
     names_of_code,
@@ -38,7 +39,6 @@ from context_compaction.messages.tool_results import result_text
 
 CHANGED = "changed on disk since it was last read here"
 NOT_AT_HAND = "not known as a whole"
-_PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
 _TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[[^\]\n]\] ", re.MULTILINE)
 OPEN_TASK = re.compile(r"^[ \t]*(?:[-*]|\d{1,4}[.)]) \[ \] .*(?:\n[ \t]+\S.*)*", re.MULTILINE)
 _COMMIT = re.compile(r"\bgit\b[^\n;|&]{0,80}\bcommit\b")
@@ -50,6 +50,8 @@ _TELLING_REQUESTS = 3
 # A plan is wanted whole, where code has an outline: so much of it comes back at any target.
 STEERING_TOKENS = 3_000
 _STEERING_CHARS = 4 * STEERING_TOKENS
+# Of so many files used last, and of prose, the texts are followed and looked through.
+NEWEST_FILES = 50
 _WANTED: tuple[FileUse, ...] = ("steering", "work", "named", "read", "earlier")
 _STEM_CHARS = 5
 _MENTIONED_LINES = 25
@@ -205,7 +207,7 @@ def _named_in(
     """
     named: dict[str, list[tuple[int, int]]] = {}
     left = {*next_names, *other_names}
-    for file in sorted(files, key=lambda file: -file.used_at):
+    for file in sorted(files, key=lambda file: -file.used_at)[:NEWEST_FILES]:
         text = file.text or ""
         if not any(may_define(text, name) for name in left):
             continue
@@ -275,8 +277,8 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
     if is_scratch(file.path, folder) or not _is_inside(file.path, folder):
         return None
     # What the user tells the agent to read steers the work, too.
-    is_prose = file.path.lower().endswith(_PROSE)
-    if _is_steering(file) or (is_prose and file.reads and _names(work.told, file.path)):
+    is_text = is_prose(file.path)
+    if _is_steering(file) or (is_text and file.reads and _names(work.told, file.path)):
         return "steering"
     is_spoken_of = file.is_changed and bool(work.named.get(file.path))
     if work.is_open(file):
@@ -284,7 +286,7 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
     if is_spoken_of or _names(work.said, file.path):
         return "named"
     # Documentation that was looked up for an earlier request has told what it had to.
-    is_read = file.read_at > max(file.changed_at, work.newest if is_prose else work.since)
+    is_read = file.read_at > max(file.changed_at, work.newest if is_text else work.since)
     if is_read and not is_test(file.path):
         return "read"
     return "earlier" if file.is_changed and file.text is not None else None
@@ -332,7 +334,7 @@ def _text_of_last(file: ReplayedFile) -> str:
 def _is_steering(file: ReplayedFile) -> bool:
     """Whether the agent wrote or repeatedly used the text: a plan, a specification, notes."""
     text = _text_of_last(file)
-    if not file.path.lower().endswith(_PROSE) or not text or len(text) > _STEERING_CHARS:
+    if not is_prose(file.path) or not text or len(text) > _STEERING_CHARS:
         return False
     if posixpath.basename(file.path) in _GUIDES:
         return True

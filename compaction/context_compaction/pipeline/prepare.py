@@ -11,7 +11,7 @@ from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
 from context_compaction.layers.cut_point import is_preserved
 from context_compaction.layers.microcompact import candidates_once
-from context_compaction.layers.recent_files import RecentFile, recent_files
+from context_compaction.layers.recent_files import NEWEST_FILES, RecentFile, recent_files
 from context_compaction.layers.repair import (
     alternate_roles,
     label_misplaced_system,
@@ -117,7 +117,9 @@ def context_of(
         find_candidates=candidates_once(),
     )
     context = _without_snipped(context)
-    replayed = cache(partial(replay_files, context.messages, settings.tool_kinds))
+    replayed = cache(
+        partial(replay_files, context.messages, settings.tool_kinds, newest=NEWEST_FILES)
+    )
 
     @cache
     def recent() -> Sequence[RecentFile]:
