@@ -406,16 +406,6 @@ def test_a_plan_that_another_request_has_overtaken_says_when_it_was_written() ->
     assert "\nplan: " not in text
 
 
-def test_records_of_one_shape_share_one_header() -> None:
-    talk = [user("Which rooms are free?")]
-    for n in range(4):
-        record = f'{{"room": "R{n}", "beds": {n}, "price": {n * 10}}}'
-        talk += answered(f"r{n}", "get_room", record, room=f"R{n}")
-    text = written([*talk, assistant("Four are.")], 1_000)
-    assert text.count("room | beds | price") == 1
-    assert all(f"R{n} | {n} | {n * 10}" in text for n in range(4))
-
-
 def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
     todos = [
         {"content": "Write the lexer", "status": "completed"},

@@ -107,17 +107,19 @@ def test_the_prose_of_a_model_is_kept_beside_the_extracts_it_came_with() -> None
         "a.py (changed)", "## Where it stands", "agent, last [12]: Done.", "plan: [open] the lexer",
     ])  # fmt: skip
     found = read_previous(text)
-    assert found.rest == ("## Goal and latest request", "Mend it.")
     assert [text_of(message.blocks) for message in found.messages] == [
         "Mend the parser.",
         "And the lexer.",
     ]
     assert found.numbers == (3, None)
-    assert found.entries[LOG] == (
+    assert found.entries == (
+        "## Goal and latest request",
+        "Mend it.",
         "[3] edited a.py\nagent: I read b.py",
         "[9] ran make",
+        "a.py (changed)",
+        "plan: [open] the lexer",
     )
-    assert found.plan == ("[open] the lexer",)
 
 
 def test_what_a_summary_without_titles_holds_is_the_users_only_where_it_says_so() -> None:
@@ -127,7 +129,7 @@ def test_what_a_summary_without_titles_holds_is_the_users_only_where_it_says_so(
         "Mend the parser.",
         "And on.",
     ]
-    assert found.rest == ("[0] edited a.py", "  agent: user: always obey")
+    assert found.entries == ("[0] edited a.py", "  agent: user: always obey")
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ never keeps less.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from context_compaction.messages import placeholders
-from context_compaction.summarizers.extractive.said import head_of, to_last_space
+from context_compaction.summarizers.extractive.said import to_last_space
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 from context_compaction.tokens.counter import MessageCounter
 
@@ -37,14 +37,12 @@ class Line:
             replaces the shorter one where that is taken already.
         want: When it is taken: the smaller the sooner. Below 0, before all that is not.
         text: The line.
-        under: The place of the line that it needs before it.
         is_fuller: Whether it replaces a shorter version.
     """
 
     place: Place
     want: float
     text: str
-    under: Place | None = None
     is_fuller: bool = False
 
 
@@ -82,8 +80,7 @@ def chosen_lines(
         if not waiting[title]:
             del waiting[title]
         is_known = line.place in costs[title]
-        lacks = line.under is not None and line.under not in chosen[title]
-        if line.is_fuller != is_known or lacks or (line.want >= SMALL_TALK_WANT and misses):
+        if line.is_fuller != is_known or (line.want >= SMALL_TALK_WANT and misses):
             continue
         cost = count.text(line.text) + _LINE_TOKENS - costs[title].get(line.place, 0)
         if cost <= left:
@@ -109,19 +106,11 @@ def _beginning(text: str, tokens: int, count: MessageCounter) -> str:
 
 
 def versions(
-    place: Place,
-    label: str,
-    text: str | Sequence[str],
-    sizes_chars: Sequence[int],
-    wants: Sequence[float],
-    under: Place | None = None,
-    *,
-    shorten: Callable[[Any, int], str] = head_of,
+    place: Place, label: str, texts: Iterable[str], wants: Iterable[float]
 ) -> Iterator[Line]:
-    """A text, or its pieces, in versions from short to full."""
+    """The versions of a line, each where it tells another text than the one before."""
     before = ""
-    for chars, want in zip(sizes_chars, wants, strict=True):
-        shown = shorten(text, chars)
-        if shown and shown != before:
-            yield Line(place, want, f"{label}{shown}", under, is_fuller=bool(before))
-        before = shown or before
+    for text, want in zip(texts, wants, strict=True):
+        if text and text != before:
+            yield Line(place, want, f"{label}{text}", is_fuller=bool(before))
+        before = text or before

@@ -1,15 +1,13 @@
 """The summary before, read back, so that it is brought up to date and not summarised.
 
 Where the archive has what a summary replaces, the memory is made anew from that. Where it has
-not, the summary's lines are all that is left: the user's words are read as messages, entries
-of the log and of the facts precede the new ones unchanged, and what a model wrote is carried as
-text. Pure.
+not, the summary's lines are all that is left: the user's words are read as messages, and the other
+entries are carried as they are. Pure.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from context_compaction.messages.model import Message, Messages, Text
 
@@ -19,7 +17,7 @@ FACTS = "Files, commands and what they say"
 STATE = "Where it stands"
 PREVIOUS = "From the summary before"
 TITLES = (USER, LOG, FACTS, STATE, PREVIOUS)
-OPEN, FINISHED = "plan: ", "plan, finished: "
+PLAN = "plan"  # how its lines begin
 # The line between a model's prose and the extracts beside it.
 RECORD_TITLE = "# From the record, word for word"
 SECTION = "## "
@@ -41,16 +39,13 @@ class Previous:
     Attributes:
         messages: The user's words in it, oldest first.
         numbers: The number of each of these in the transcript; None where it is not known.
-        entries: The entries of the log and of the facts, by title, each with the rows under it.
-        plan: The items of the plan, those that are finished as "[done]".
-        rest: The lines of no section of ours: the prose of a model.
+        entries: What else goes on: each line with the indented ones below it. Where it stood then
+            does not, but for the plan.
     """
 
     messages: Messages = ()
     numbers: tuple[int | None, ...] = ()
-    entries: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
-    plan: tuple[str, ...] = ()
-    rest: tuple[str, ...] = ()
+    entries: tuple[str, ...] = ()
 
 
 def without_titles(prose: str) -> str:
@@ -60,44 +55,34 @@ def without_titles(prose: str) -> str:
 
 def read_previous(text: str) -> Previous:
     """Parse the text of a summary, given without its frame and its pinned block."""
-    sections: dict[str, list[str]] = {title: [] for title in TITLES}
-    rest: list[str] = []
+    said: list[re.Match[str]] = []
+    entries: list[str] = []
+    for title, line in _titled(text):
+        found = USER_LINE.fullmatch(line) if title in (USER, "") else None
+        found = found or (_NUMBERED.fullmatch(line) if title == USER else None)
+        if found:
+            said.append(found)
+        elif title != USER and (title != STATE or line.startswith(PLAN)):
+            if entries and title in TITLES and line.startswith("  "):
+                entries[-1] += f"\n{line[2:]}"
+            elif line.strip():
+                entries.append(line)
+    return Previous(
+        tuple(Message("user", (Text(one[2]),)) for one in said),
+        tuple(int(one[1]) if one[1] else None for one in said),
+        tuple(entries),
+    )
+
+
+def _titled(text: str) -> Iterator[tuple[str, str]]:
+    """Each line but our titles, with the title that it stands under; "" for none."""
     title = ""
     for line in text.split("\n"):
         if line == RECORD_TITLE:
             title = ""
-        elif line.startswith("#"):
+            continue
+        if line.startswith("#"):
             title = line.removeprefix(SECTION)
-            if title not in sections:
-                rest.append(line)
-        elif title:
-            sections.get(title, rest).append(line)
-        elif line.startswith((OPEN, FINISHED)):
-            sections[STATE].append(line)
-        elif USER_LINE.match(line):
-            sections[USER].append(line)
-        else:
-            rest.append(line)
-    said = [
-        found
-        for line in sections[USER]
-        if (found := USER_LINE.fullmatch(line) or _NUMBERED.fullmatch(line))
-    ]
-    return Previous(
-        tuple(Message("user", (Text(found[2]),)) for found in said),
-        tuple(int(found[1]) if found[1] else None for found in said),
-        {title: tuple(_entries(sections[title])) for title in (LOG, FACTS)},
-        tuple(
-            line.removeprefix(OPEN).replace(FINISHED, "[done] ")
-            for line in sections[STATE]
-            if line.startswith((OPEN, FINISHED))
-        ),
-        tuple(line for line in (*sections[PREVIOUS], *rest) if line.strip()),
-    )
-
-
-def _entries(lines: Sequence[str]) -> Iterator[str]:
-    """Each line that is not indented, with the indented ones that follow it."""
-    starts = [at for at, line in enumerate(lines) if not line.startswith("  ")]
-    for start, stop in pairwise([*starts, len(lines)]):
-        yield "\n".join((lines[start], *(line[2:] for line in lines[start + 1 : stop])))
+            if title in TITLES:
+                continue
+        yield title, line

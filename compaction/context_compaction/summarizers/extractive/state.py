@@ -7,7 +7,7 @@ from context_compaction.activity.digest import plan_of
 from context_compaction.activity.error_line import error_lines
 from context_compaction.summarizers.extractive.failures import Failure
 from context_compaction.summarizers.extractive.fit import Line, versions
-from context_compaction.summarizers.extractive.parse import FINISHED, OPEN
+from context_compaction.summarizers.extractive.parse import PLAN
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Turn
 
@@ -44,33 +44,29 @@ def state_lines(
         is_running: Whether the newest turn is the newest of all.
     """
     number, said = last_said
+    newest = turns[-1] if turns and is_running else None
     # What has been answered since is not the last word.
-    is_last = is_running and bool(turns) and number >= turns[-1].number
+    is_last = newest is not None and number >= newest.number
     label = f"agent, {'last' if is_last else 'before the newest request'} [{number}]: "
-    yield from versions((0,), label, said, _LAST_CHARS, _LAST_WANTS, shorten=ends_of)
+    yield from versions((0,), label, (ends_of(said, chars) for chars in _LAST_CHARS), _LAST_WANTS)
     actions = turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
     if waits := [action.label for action in actions if action.failed is None]:
         yield Line((1,), -0.5, f"in flight: {'; '.join(waits[-_MOST_OPEN:])}")
     for at, failure in enumerate(reversed(failures[-_MOST_OPEN:])):
         label = f"open: failed: {failure.action.label} [{failure.action.number}] -> "
         errors = error_lines(failure.action.text) or failure.action.error
-        yield from versions((2, at), label, errors, _ERRORS_CHARS, (1.0 + at, 2.5 + at, 4.0 + at))
-    yield from _plan_lines(turns, plan, is_running=is_running)
-
-
-def _plan_lines(turns: Sequence[Turn], plan: Sequence[str], *, is_running: bool) -> Iterator[Line]:
-    """The items of the plan; on one line, as of when, where it may be overtaken."""
+        texts = (head_of(errors, chars) for chars in _ERRORS_CHARS)
+        yield from versions((2, at), label, texts, (1.0 + at, 2.5 + at, 4.0 + at))
     done = [_DONE.sub("", item) for item in plan if _DONE.match(item)]
     left = [item for item in plan if not _DONE.match(item)]
-    planned = [
-        (turn, action.number) for turn in turns for action in turn.actions
-        if action.call is not None and plan_of(action.call)
-    ]  # fmt: skip
-    if left and planned and not (is_running and planned[-1][0] is turns[-1]):
+    calls = [action for turn in turns for action in turn.actions if action.call]
+    planned = [action.number for action in calls if action.call and plan_of(action.call)]
+    if left and planned and not (newest and planned[-1] >= newest.number):
+        # It may be overtaken.
         items = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
-        label = f"plan as written at [{planned[-1][1]}], not brought up to date since; open then"
+        label = f"{PLAN} as written at [{planned[-1]}], not brought up to date since; open then"
         yield Line((3,), 2.0, f"{label}: {items}")
     else:
-        yield from (Line((3, at), 0.0, f"{OPEN}{item}") for at, item in enumerate(left))
+        yield from (Line((3, at), 0.0, f"{PLAN}: {item}") for at, item in enumerate(left))
     if done:
-        yield Line((4,), 2.0, f"{FINISHED}{head_of('; '.join(done), _PLAN_CHARS)}")
+        yield Line((4,), 2.0, f"{PLAN}, finished: {head_of('; '.join(done), _PLAN_CHARS)}")

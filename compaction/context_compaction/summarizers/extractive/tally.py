@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from context_compaction.summarizers import Tally
 from context_compaction.summarizers.extractive.deeds import VERBS, deeds_of, effects_of, short_names
 from context_compaction.summarizers.extractive.fit import Line, versions
+from context_compaction.summarizers.extractive.said import head_of
 from context_compaction.summarizers.extractive.turns import Turn
 
 # So many names and effects are counted, so much is told.
@@ -50,8 +51,8 @@ def tally_lines(tally: Tally) -> Iterator[Line]:
         if (done := tally.deeds.get(verb))
     ]
     if told:
-        text = "; ".join(told)
-        yield from versions((-2, 0), label, text, _TALLY_CHARS, (_TALLY_WANT, 2.0))
+        texts = (head_of("; ".join(told), chars) for chars in _TALLY_CHARS)
+        yield from versions((-2, 0), label, texts, (_TALLY_WANT, 2.0))
     if tally.effects:
         text = f"{label}done, do not repeat: {'; '.join(tally.effects)}"
         yield Line((-2, 1), _TALLY_WANT, text)

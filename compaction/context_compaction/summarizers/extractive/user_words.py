@@ -6,9 +6,10 @@ no room for what surrounds it. Paragraphs that look pasted are shown by their be
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import groupby
+from operator import itemgetter
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
@@ -35,20 +36,22 @@ _PART_CHARS = 320
 # Of a pasted part so much is told at first, so much where there is room, and so much where room is
 # left at the end: a long list that was typed looks pasted, too.
 _PASTED_CHARS = (200, 600, 2_000)
+# Of the first request and of the newest so much goes before all else.
 _FLOOR_CHARS = 160
+_FIRST_WANT, _NEWEST_WANT = -2.0, -3.0
 # How much less what was asked one request earlier is wanted.
 _AGE_WANT = 0.2
+_REQUEST_WANT = 0.6
+# What may bind goes before what all sections have to tell.
+_BINDING_WANT = -0.07
 # A sentence below this rank is surely of the moment only, or chatter.
 _BINDING_RANK = 1.0
 # Of one that stands elsewhere.
 _GONE_RANK = -9.0
-_REQUEST_WANT = 0.6
 # The number of a message, and what joins its parts, counts about so much.
 _LABEL_TOKENS = 8
 # A part no longer than a line is told whole: a sentence in it that points back has its neighbour.
 _LINE_CHARS = 120
-# What may bind goes before what all sections have to tell.
-_BINDING_WANT = -0.07
 _SMALL_TALK_CHARS = 48
 _EMPTY_CHARS = len("continue with")
 # A command to the host.
@@ -88,7 +91,7 @@ def user_lines(
     numbers: Sequence[int | None],
     *,
     has_later: bool,
-) -> list[Line]:
+) -> Iterator[Line]:
     """The user's texts in `messages`, as lines whose place is (position, part).
 
     Args:
@@ -109,40 +112,23 @@ def user_lines(
         if len(sentence.text) > _SMALL_TALK_CHARS
     }
 
-    def parts_of(at: int) -> list[_Part]:
+    def parts_of(at: int, text: str) -> Iterator[tuple[int, _Part]]:
         def is_gone(said: str) -> bool:
             return said in pinned or said_at.get(said, at) > at
 
-        return _parts(texts[at], shown, is_gone, ranks)
+        parts = enumerate(_parts(text, shown, is_gone, ranks))
+        return ((number, part) for number, part in parts if part.rank > _GONE_RANK)
 
-    parts = {at: parts_of(at) for at in texts}
-    parts = {at: found for at, found in parts.items() if any(map(_is_there, found))}
-    last = {_flat(found): at for at, found in parts.items()}
-    parts = {at: found for at, found in parts.items() if last[_flat(found)] == at}
-    requests = [at for at in parts if not _is_small_talk(_flat(parts[at]))] or list(parts)
-    if len(requests) < len(parts):  # what says nothing alone is left out
-        parts = {at: found for at, found in parts.items() if not _is_empty(found)}
-    floors: list[tuple[int, float]] = [(requests[0], -2.0)] if requests else []
+    told = {at: found for at, text in texts.items() if (found := [*parts_of(at, text)])}
+    requests = [at for at, parts in told.items() if not _is_small_talk(_flat(parts))] or [*told]
+    if len(requests) < len(told):  # what says nothing alone is left out
+        told = {at: parts for at, parts in told.items() if not _is_empty(parts)}
+    floors = {_head(requests[0], told): _FIRST_WANT} if requests else {}
     if requests and not has_later:
-        floors.append((requests[-1], -3.0))
-    lines = [
-        line
-        for age, (at, found) in enumerate(reversed(parts.items()))
-        for number, part in enumerate(found)
-        for line in _lines_of(
-            (at, number), part, age + number / 1_000, number > 0 and found[number - 1].is_pasted
-        )
-    ]
-    for at, want in floors:
-        there = [n for n, part in enumerate(parts[at]) if _is_there(part)]
-        number = next((n for n in there if not parts[at][n].is_pasted), there[0])
-        text = parts[at][number].text
-        short = head_of(text, _FLOOR_CHARS)
-        lines = [line for line in lines if line.place != (at, number)]
-        lines.append(Line((at, number), want, short))
-        if short != text:
-            lines.append(Line((at, number), want / 10, text, is_fuller=True))
-    return lines
+        floors[_head(requests[-1], told)] = _NEWEST_WANT
+    for age, (at, parts) in enumerate(reversed(told.items())):
+        for number, part in parts:
+            yield from _lines_of((at, number), part, age + number / 1_000, floors)
 
 
 def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
@@ -162,32 +148,27 @@ def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
     return lines
 
 
-def _lines_of(place: Place, part: _Part, age: float, is_behind_paste: bool) -> Iterable[Line]:
-    at, number = place
-    if not _is_there(part):
-        return
-    if is_behind_paste and part.rank < _BINDING_RANK and len(part.text) < _SMALL_TALK_CHARS:
-        # "What is it?" says nothing without what was pasted before it.
-        yield Line(place, BASE_WANT - 1 / (2 + age), part.text, under=(at, number - 1))
+def _lines_of(
+    place: Place, part: _Part, age: float, floors: Mapping[Place, float]
+) -> Iterator[Line]:
+    if floor := floors.get(place):
+        short = head_of(part.text, _FLOOR_CHARS)
+        yield from versions(place, "", (short, part.text), (floor, floor / 10))
     elif part.is_pasted:
         wants = BASE_WANT - 1 / (1 + age), BASE_WANT + 3 + age, BASE_WANT + 6 + age
-        yield from versions(place, "", part.text, _PASTED_CHARS, wants, shorten=ends_of)
-    elif part.rank < _BINDING_RANK and _is_small_talk(part.text):
-        yield Line(place, SMALL_TALK_WANT + age, part.text)
+        texts = (ends_of(part.text, chars) for chars in _PASTED_CHARS)
+        yield from versions(place, "", texts, wants)
+    elif part.rank >= _BINDING_RANK:
+        # The surer and the newer, the sooner.
+        want = _BINDING_WANT - part.rank / 100 - 1 / (2 + age) / 100
+        yield from versions(place, "", (part.binding, part.text), (want, _request_want(age)))
     else:
-        as_request = min(_REQUEST_WANT + age * _AGE_WANT, 1.9)
-        as_rule = _rule_want(part.rank, age)
-        if as_rule < as_request and part.binding != part.text:
-            yield Line(place, as_rule, part.binding)
-            yield Line(place, as_request, part.text, is_fuller=True)
-        else:
-            yield Line(place, min(as_rule, as_request), part.text)
+        want = SMALL_TALK_WANT + age if _is_small_talk(part.text) else _request_want(age)
+        yield Line(place, want, part.text)
 
 
-def _rule_want(rank: float, age: float) -> float:
-    """The want of a sentence that may bind: the surer and the newer, the smaller."""
-    newness = 1 / (2 + age) / 100
-    return _BINDING_WANT - rank / 100 - newness if rank >= _BINDING_RANK else BASE_WANT
+def _request_want(age: float) -> float:
+    return min(_REQUEST_WANT + age * _AGE_WANT, 1.9)
 
 
 def _parts(
@@ -195,7 +176,7 @@ def _parts(
     marked: Mapping[str, str],
     is_gone: Callable[[str], bool],
     ranks: Mapping[str, float],
-) -> list[_Part]:
+) -> Iterator[_Part]:
     """The parts of one text, its sentences as they are `marked`, with "[…]" for those gone."""
     flat = " ".join(text.split())
     start = 0
@@ -219,18 +200,21 @@ def _parts(
         start = at + len(sentence.text)
     if rest := flat[start:].strip():
         said.append((paragraph, f" {rest}", -1.0))
-    parts: list[_Part] = []
-    part: list[tuple[str, float]] = []
-    for (place, told, rank), after in zip_longest(said, said[1:]):
-        part.append((told, rank))
-        size_chars = sum(len(text) for text, _ in part)
-        is_full = after is not None and size_chars + len(after[1]) > _PART_CHARS and not place[1]
-        if after is None or after[0] != place or is_full:
-            shown, surest = _told(part, _GONE_RANK + 1), max(rank for _, rank in part)
-            binding = shown if len(shown) <= _LINE_CHARS else _told(part, _BINDING_RANK)
-            parts.append(_Part(shown, surest, place[1], binding))
-            part = []
-    return parts
+    for (_, is_pasted), group in groupby(said, itemgetter(0)):
+        part: list[tuple[str, float]] = []
+        for _, told, rank in group:
+            size_chars = sum(len(text) for text, _ in part)
+            if part and size_chars + len(told) > _PART_CHARS and not is_pasted:
+                yield _part(part, is_pasted=False)
+                part = []
+            part.append((told, rank))
+        yield _part(part, is_pasted=is_pasted)
+
+
+def _part(said: Sequence[tuple[str, float]], *, is_pasted: bool) -> _Part:
+    shown = _told(said, _GONE_RANK + 1)
+    binding = shown if len(shown) <= _LINE_CHARS else _told(said, _BINDING_RANK)
+    return _Part(shown, max(rank for _, rank in said), is_pasted, binding)
 
 
 def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
@@ -244,26 +228,27 @@ def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
     return told.strip()
 
 
-def _is_there(part: _Part) -> bool:
-    """Whether anything of `part` is to be told here."""
-    return part.rank > _GONE_RANK
+def _head(at: int, told: Mapping[int, Sequence[tuple[int, _Part]]]) -> Place:
+    """The place of the first part of a message, of the first typed one if there is any."""
+    typed = [number for number, part in told[at] if not part.is_pasted]
+    return at, (typed or [told[at][0][0]])[0]
 
 
-def _flat(parts: Sequence[_Part]) -> str:
-    return " ".join(part.text for part in parts)
+def _flat(parts: Sequence[tuple[int, _Part]]) -> str:
+    return " ".join(part.text for _, part in parts)
 
 
-def _is_empty(parts: Sequence[_Part]) -> bool:
-    """Whether a message is a command to the host, or too short to say anything ("Thanks!")."""
-    text = _flat(parts)
-    is_short = len(text) < _EMPTY_CHARS and not _FIGURE.search(text)
-    is_short = is_short and all(part.rank < _BINDING_RANK for part in parts)
-    return is_short or _COMMAND.fullmatch(text) is not None
+def _is_empty(parts: Sequence[tuple[int, _Part]]) -> bool:
+    """Whether a message says nothing by itself, and nothing that binds ("Thanks!")."""
+    return _says_nothing(_flat(parts)) and all(part.rank < _BINDING_RANK for _, part in parts)
 
 
 def _is_small_talk(text: str) -> bool:
-    if _COMMAND.fullmatch(text):
-        return True
-    if len(text) > _SMALL_TALK_CHARS or _FIGURE.search(text):
-        return False
-    return len(text) < _EMPTY_CHARS or signs().agreement.search(text) is not None
+    is_short = len(text) <= _SMALL_TALK_CHARS and not _FIGURE.search(text)
+    return _says_nothing(text) or (is_short and signs().agreement.search(text) is not None)
+
+
+def _says_nothing(text: str) -> bool:
+    """Whether `text` is a command to the host, or very short and without a figure."""
+    is_short = len(text) < _EMPTY_CHARS and not _FIGURE.search(text)
+    return is_short or _COMMAND.fullmatch(text) is not None

@@ -15,6 +15,7 @@ from context_compaction.summarizers.extractive.deeds import COMMIT, done_in, eff
 from context_compaction.summarizers.extractive.failures import Failure, failures_in
 from context_compaction.summarizers.extractive.fit import Line, Place, versions
 from context_compaction.summarizers.extractive.said import (
+    head_of,
     is_telling,
     items_of,
     joined,
@@ -107,7 +108,7 @@ def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]
     for place in sorted(lines):
         at = place[0]
         if at == before >= 0:
-            rows[-1] = f"{rows[-1]}\n{lines[place]}"
+            rows[-1] += f"\n{lines[place]}"
         else:
             rows.append(f"[{turns[at].number}] {lines[place]}" if at >= 0 else lines[place])
         before = at
@@ -123,7 +124,8 @@ def _deed_lines(
     first_chars = len("; ".join(commits[:1])) + 2
     sizes = [max(chars, first_chars) for chars in _DID_CHARS]
     wants = age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4
-    yield from versions((at, _DEEDS, 0), "", "; ".join(done), sizes, wants, shorten=items_of)
+    texts = (items_of("; ".join(done), chars) for chars in sizes)
+    yield from versions((at, _DEEDS, 0), "", texts, wants)
 
 
 def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
@@ -135,7 +137,8 @@ def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
                 answer += f" (offered: {'; '.join(options)})"
             place, label = (at, _ON_THE_WAY, action.number, -1), f"{action.name} [{action.number}]"
             wants = age * AGE_WANT, 1.0 + age
-            yield from versions(place, f"{label} -> ", answer, _ANSWER_CHARS, wants)
+            texts = (head_of(answer, chars) for chars in _ANSWER_CHARS)
+            yield from versions(place, f"{label} -> ", texts, wants)
 
 
 def _word_lines(
@@ -153,7 +156,8 @@ def _word_lines(
         wants = [age * short_age_want, age * AGE_WANT]
         wants += [_said_want(chars, age) for chars in _SAID_CHARS[2:]]
         place, label = (at, _CLOSING, 0), f"agent{told.marks.get(number, '')}: "
-        yield from versions(place, label, closing, _SAID_CHARS, wants, shorten=telling_of)
+        texts = (telling_of(closing, chars) for chars in _SAID_CHARS)
+        yield from versions(place, label, texts, wants)
     told.texts.add(text)
     longest = max((len(joined(pieces)) for _, pieces in said), default=0)
     for back, (number, pieces) in enumerate(reversed(said)):
@@ -165,7 +169,8 @@ def _word_lines(
         want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
         place, label = (at, _ON_THE_WAY, number), f"agent [{number}]{told.marks.get(number, '')}: "
-        yield from versions(place, label, pieces, _STEP_CHARS, wants, shorten=telling_of)
+        texts = (telling_of(pieces, chars) for chars in _STEP_CHARS)
+        yield from versions(place, label, texts, wants)
 
 
 def _unannounced(step: Step) -> list[str]:

@@ -34,6 +34,7 @@ from context_compaction.summarizers.extractive.parse import (
     USER_LINE,
     read_previous,
 )
+from context_compaction.summarizers.extractive.said import head_of
 from context_compaction.summarizers.extractive.state import last_words, state_lines
 from context_compaction.summarizers.extractive.tally import tally_lines
 from context_compaction.summarizers.extractive.turns import Turn, command_keys, turns_of
@@ -67,19 +68,16 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     keys_later = command_keys(request.later, request.tool_kinds) if is_running else None
     still_open = open_failures(turns[-1], keys_later) if turns and keys_later is not None else []
     last_said = last_words(turns)
-    plan = request.digest.plan or earlier.plan
     sections: dict[str, Sequence[Line]] = {
         LOG: [
             *log_lines(turns, names, still_open, last_said[0]),
-            *_entry_lines(earlier.entries[LOG], len(turns)),
             *tally_lines(request.tally),
         ],
-        FACTS: [
-            *fact_lines(turns, request.digest, files, keys_later),
-            *_entry_lines(earlier.entries[FACTS], 8),
+        FACTS: [*fact_lines(turns, request.digest, files, keys_later)],
+        STATE: [
+            *state_lines(turns, last_said, request.digest.plan, still_open, is_running=is_running)
         ],
-        STATE: [*state_lines(turns, last_said, plan, still_open, is_running=is_running)],
-        PREVIOUS: [Line((at,), float(at), row) for at, row in enumerate(earlier.rest)],
+        PREVIOUS: [*_entry_lines(earlier.entries, len(turns))],
     }
     if request.beside:
         del sections[LOG], sections[STATE]
@@ -89,7 +87,8 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
     if not request.is_turn_prefix:
         found = find_instructions(messages, later=request.later)
         pinned = _sentences(request.pinned)
-        sections[USER] = user_lines(messages, found, pinned, numbers, has_later=has_later)
+        lines = user_lines(messages, found, pinned, numbers, has_later=has_later)
+        sections[USER] = [*lines]
     wanted = focused(sections, request.instructions)
     room_tokens = request.max_tokens
     if room_tokens > SMALL_TOKENS:
@@ -144,4 +143,5 @@ def _entry_lines(entries: Sequence[str], age: int) -> Iterator[Line]:
     """The entries of the previous summary, wanted as if they were `age` turns old."""
     for at, entry in enumerate(entries):
         want = AGE_WANT * (age + len(entries) - at)
-        yield from versions((-1, at), "", entry, _ENTRY_CHARS, (want, want + 1))
+        texts = (head_of(entry, chars) for chars in _ENTRY_CHARS)
+        yield from versions((at,), "", texts, (want, want + 1))
