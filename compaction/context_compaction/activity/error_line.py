@@ -70,15 +70,16 @@ def error_line(text: str) -> str:
     return (announced or (lines[-1] if lines else ""))[:LINE_CHARS]
 
 
+def names_error(line: str) -> bool:
+    """Whether `line` itself names an error; "Traceback" only announces one."""
+    is_one = ERROR.search(line) or _ERROR_NAME.match(line)
+    return bool(is_one) and not line.startswith("Traceback (")
+
+
 def error_lines(text: str) -> str:
     """The lines of a failed result that name errors, each once, in order; "" where none does."""
     rows = (row.strip()[:LINE_CHARS] for row in scanned(text).split("\n"))
-    found = (
-        row
-        for row in rows
-        if (ERROR.search(row) or _ERROR_NAME.match(row)) and not row.startswith("Traceback (")
-    )
-    return "\n".join(dict.fromkeys(found))
+    return "\n".join(dict.fromkeys(filter(names_error, rows)))
 
 
 def lines_with(text: str, words: Iterable[str]) -> Iterator[str]:

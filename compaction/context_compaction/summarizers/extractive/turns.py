@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import effects_in, has_effect, is_failed
-from context_compaction.activity.error_line import error_line, error_lines
+from context_compaction.activity.error_line import error_line, lines_with, names_error
 from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
@@ -40,10 +40,13 @@ _TRAILER = re.compile(r"(?:^agentId: .{0,400}\n)?<usage>[^<]{0,400}</usage>\s*\Z
 # far faster, and most outputs have none.
 _TROUBLE = re.compile(
     r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:|npm ERR)"
-    r"|error TS\d|\berror\[\w|\bTraceback \(|\bFAILED\b|[✖×] ",
-    re.MULTILINE,
+    r"|error TS\d|\berror\[\w|\bTraceback \(|\bFAILED\b|[✖×] "
 )
-_TROUBLE_SIGNS = ("rror", "Exception", "fatal:", "npm ERR", "Traceback (", "FAILED", "✖ ", "× ")
+# One of these stands in every such line.
+_TROUBLE_SIGNS = (
+    *("Error", "Exception", "error:", "error TS", "error[", "fatal:", "npm ERR", "Traceback ("),
+    *("FAILED", "✖ ", "× "),
+)
 _SCANNED_CHARS = 20_000
 # What hosts answer in place of a call that the user refused, and what the user said with it.
 _REFUSED = re.compile(
@@ -169,9 +172,9 @@ def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]
 
 def is_trouble(label: str, text: str) -> bool:
     """Whether the output of a command that did not fail reports an error all the same."""
-    shown = text[:_SCANNED_CHARS]
-    has_sign = any(map(shown.__contains__, _TROUBLE_SIGNS))
-    return has_sign and not is_look(label) and _TROUBLE.search(shown) is not None
+    if is_look(label):
+        return False
+    return any(map(_TROUBLE.search, lines_with(text[:_SCANNED_CHARS], _TROUBLE_SIGNS)))
 
 
 def is_bookkeeping(tool_name: str) -> bool:
@@ -219,7 +222,7 @@ def _action(
     else:
         effect = has_effect(call.name, use) and not is_bookkeeping(call.name)
     error = error_line(text) if failed else ""
-    if use.command and not _TROUBLE.search(error) and error not in error_lines(text):
+    if use.command and not (_TROUBLE.search(error) or names_error(error)):
         error = ""  # no line names it
     return replace(action, text=text, failed=failed, error=error, effect=effect)
 
