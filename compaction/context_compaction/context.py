@@ -76,6 +76,7 @@ class EffortLevel:
         fresh_tokens: Tokens that the newest results, which the model has not seen, may count before
             one of them is persisted ...
         unread_tokens: ... and the tokens of them all that stay then; 0 is the policy's preview.
+        keeps_rules: Whether rules of the project that the host handed over stay at a cut.
     """
 
     settings: Settings
@@ -88,6 +89,7 @@ class EffortLevel:
     words_fraction: float = 0.0
     fresh_tokens: int = 0
     unread_tokens: int = 0
+    keeps_rules: bool = True
 
 
 @dataclass(frozen=True, slots=True)

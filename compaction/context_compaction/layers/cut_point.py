@@ -14,6 +14,7 @@ from context_compaction.messages.model import (
     Message,
     Messages,
     Opaque,
+    Text,
     ToolResult,
     edit_message,
     tool_calls,
@@ -57,30 +58,43 @@ class CutPoint:
 def is_preserved(message: Message) -> bool:
     """Whether something of a message stays verbatim at any cut.
 
-    That is a system message, or one with the provider's own compaction block, which only the
-    provider can read.
+    That is a system message, one with rules of the project, or one with the provider's own
+    compaction block, which only the provider can read.
     """
-    if message.role == "system" or placeholders.is_labelled_system(message):
-        return True
-    return any(map(_is_compaction, message.blocks))
+    return _is_system(message) or any(map(_stays, message.blocks))
 
 
 def kept_part(message: Message) -> Message | None:
-    """What of a message stays verbatim at any cut: all of it, its compaction blocks, or nothing."""
+    """What of a message stays verbatim at any cut: all of it, or its blocks that stay; or None."""
     if not is_preserved(message):
         return None
-    if not tool_calls(message):
-        return message
-    return edit_message(message, tuple(filter(_is_compaction, message.blocks)))
+    kept, gone = _apart(message)
+    return edit_message(message, kept) if gone else message
 
 
 def replaced_part(message: Message) -> Message | None:
-    """The rest of a message. A call is replaced with its result, also beside a preserved block."""
+    """The rest of a message; None where all of it stays."""
     if not is_preserved(message):
         return message
-    if not tool_calls(message):
-        return None
-    return edit_message(message, tuple(b for b in message.blocks if not _is_compaction(b)))
+    _, gone = _apart(message)
+    return edit_message(message, gone) if gone else None
+
+
+def _apart(message: Message) -> tuple[list[Block], list[Block]]:
+    """The blocks of a preserved message that stay, and the others.
+
+    Beside a compaction block all stay but where a call is, which goes with its result; beside rules
+    of the project goes what was handed over with them.
+    """
+    has_compaction = any(map(_is_compaction, message.blocks))
+    if _is_system(message) or (has_compaction and not tool_calls(message)):
+        return [*message.blocks], []
+    kept = [block for block in message.blocks if _stays(block)]
+    return kept, [block for block in message.blocks if not _stays(block)]
+
+
+def _is_system(message: Message) -> bool:
+    return message.role == "system" or placeholders.is_labelled_system(message)
 
 
 def history_of(messages: Messages, cut: CutPoint) -> Messages:
@@ -189,6 +203,10 @@ def find_cut(
     cut = CutPoint(at, request_at if request_at is not None and at > request_at else None)
     replaced = (*history_of(messages, cut), *turn_prefix_of(messages, cut))
     return None if all(placeholders.is_synthetic(message) for message in replaced) else cut
+
+
+def _stays(block: Block) -> bool:
+    return _is_compaction(block) or (isinstance(block, Text) and block.author == "project")
 
 
 def _is_compaction(block: Block) -> bool:

@@ -117,6 +117,6 @@ def _kept(messages: Messages, count: MessageCounter) -> tuple[list[Message], lis
 def _shortened(whole: Message, part: Message, count: MessageCounter) -> list[Edit]:
     if part is whole:
         return []
-    note = "its calls or results went with those they belong to"
+    note = "its calls, results or request went with the rest"
     sizes = count.message(whole), count.message(part)
     return [Edit("summarize", "summarized", whole.index, *sizes, note=note)]

@@ -22,6 +22,7 @@ from context_compaction.messages.model import (
     Text,
     ToolResult,
 )
+from context_compaction.messages.project_rules import with_project_rules
 from context_compaction.messages.speakers import author_of
 
 # Fewer prompts at the ends of texts may be a person who pastes what he saw.
@@ -102,7 +103,7 @@ def made_in(messages: Messages) -> tuple[str, ...]:
         block.text
         for message in messages
         for block in message.blocks
-        if isinstance(block, Text) and block.author in ("compaction", "user")
+        if isinstance(block, Text) and block.author in ("compaction", "project", "user")
     )
     return tuple(
         placeholders.receipt_hash(text) for text in made if placeholders.seems_synthetic(text)
@@ -121,7 +122,8 @@ def attributed(messages: Messages, ours: Ours = NOTHING) -> Messages:
     prompted = {at for at in spoken if _texts_alone(told[at]) and _ends_in_prompt(told[at])}
     often = len(labelled | prompted) >= max(_LEAST_TIMES, len(spoken) // 2 + 1)
     posed = labelled | prompted if often else labelled
-    return tuple(_by_tool(message) if at in posed else message for at, message in enumerate(told))
+    told = tuple(_by_tool(message) if at in posed else message for at, message in enumerate(told))
+    return with_project_rules(told, is_posed=bool(posed))
 
 
 def unknown_warning(messages: Messages) -> str | None:
@@ -181,6 +183,8 @@ def _author(block: Text, ours: Ours) -> Author | None:
     if placeholders.seems_synthetic(block.text):
         if not ours.hashes or placeholders.receipt_hash(block.text) not in ours.hashes:
             return None
+        if placeholders.rules_kind(block.text):
+            return "project"
         return "user" if placeholders.is_long_request(block.text) else "compaction"
     if _is_known(block.text, ours):
         return "compaction"

@@ -19,7 +19,7 @@ Role: TypeAlias = Literal["system", "user", "assistant"]
 
 
 # Who said a text. Not the role: hosts hand over much in the user's name that no user typed.
-Author: TypeAlias = Literal["user", "agent", "tool", "host", "compaction"]
+Author: TypeAlias = Literal["user", "agent", "tool", "host", "project", "compaction"]
 
 
 # What a repair puts in for a result that the list does not have.
@@ -35,7 +35,8 @@ class Text:
         source: The host's own block, None where the content was a bare string.
         edited: Whether `text` differs from what `source` has.
         author: Who said it, where that is known to be another than the message's role says;
-            `speakers.py` tells of any text. "compaction" is for texts that we put there.
+            `speakers.py` tells of any text. "project" is for its rules, which stay at any cut;
+            "compaction" is for texts that we put there.
     """
 
     text: str

@@ -62,6 +62,8 @@ _MADE = (
 
 # The tool that a text of the user's is kept under which was too long.
 REQUEST_TOOL = "message of the user"
+# The same for rules of the project, and behind it their kind.
+RULES_TOOL = "project rules, "
 
 
 # Within so much of a marker its tool is named; a request is kept as one output.
@@ -97,6 +99,9 @@ _PLACEHOLDERS = (
 )
 
 
+_RULES_KIND = re.compile(
+    rf'{_PERSISTED}id="{_IDS}" tool="{RULES_TOOL}([^"\n]{{1,{_NAME_CHARS}}})" '
+)
 _TOOL_AND_SIZE = re.compile(r'tool="([^"\n]*)" chars="(\d+)">')
 
 
@@ -168,6 +173,17 @@ def persisted(blobs: Sequence[Blob], text_preview: str, tool_name: str, size_cha
         f"read_persisted_output has all of it. An extract:\n"
         f"{quoted(text_preview)}\n</persisted-output>"
     )
+
+
+def extract_in(marker: str) -> str:
+    """What the marker for a large text shows of it."""
+    return "\n".join(marker.split("\n")[2:-1])
+
+
+def with_extract(marker: str, text_preview: str) -> str:
+    """`marker` with another extract in it."""
+    lines = marker.split("\n")
+    return "\n".join([*lines[:2], quoted(text_preview), lines[-1]])
 
 
 def clipped(head: str, size_chars: int, blob: Blob) -> str:
@@ -256,6 +272,18 @@ def is_long_request(text: str) -> bool:
     return text.startswith(_PERSISTED) and f' tool="{REQUEST_TOOL}" ' in text[:_HEAD_CHARS]
 
 
+def rules_kind(text: str) -> str | None:
+    """The kind of project rules that `text` looks like our extract of, whoever wrote it."""
+    found = _RULES_KIND.match(text)
+    return found[1] if found else None
+
+
+def is_project_rules(message: Message) -> bool:
+    """Whether nothing but rules of the project, and results, is in `message`."""
+    said = [block for block in message.blocks if not isinstance(block, ToolResult)]
+    return bool(said) and all(isinstance(b, Text) and b.author == "project" for b in said)
+
+
 def is_request_extract(message: Message) -> bool:
     """Whether an extract of ours of a request that was too long is in `message`."""
     texts = (block for block in message.blocks if isinstance(block, Text))
@@ -275,7 +303,8 @@ def is_labelled_system(message: Message) -> bool:
 
 def is_request(message: Message) -> bool:
     """Whether the user, and not a text of ours, speaks here: a turn begins."""
-    return starts_turn(message) and not is_synthetic(message) and not is_labelled_system(message)
+    is_hosts = is_labelled_system(message) or is_project_rules(message)
+    return starts_turn(message) and not is_synthetic(message) and not is_hosts
 
 
 def is_synthetic(message: Message) -> bool:
@@ -285,7 +314,7 @@ def is_synthetic(message: Message) -> bool:
 
 def seems_synthetic(text: str) -> bool:
     """Whether `text` looks like a message of ours, whoever wrote it."""
-    return text.startswith(_MADE) or is_long_request(text)
+    return text.startswith(_MADE) or is_long_request(text) or rules_kind(text) is not None
 
 
 def claimed_span(text: str) -> Span | None:

@@ -137,6 +137,7 @@ def _escalation(context: CompactionContext) -> tuple[EffortLevel, ...]:
         clears_all=True,
         request_fraction=_REQUEST_FRACTION,
         unread_tokens=unread_tokens // 2,
+        keeps_rules=False,
     )
     return (
         replace(first_level(settings), unread_tokens=unread_tokens),
@@ -157,7 +158,12 @@ def _escalation(context: CompactionContext) -> tuple[EffortLevel, ...]:
             )
             for words, request, unread in _SMALL_SHARES
         ),
-        replace(hardest, settings=replace(last, keep_recent_results=1), may_keep_nothing=False),
+        replace(
+            hardest,
+            settings=replace(last, keep_recent_results=1),
+            may_keep_nothing=False,
+            keeps_rules=True,
+        ),
         hardest,
     )
 

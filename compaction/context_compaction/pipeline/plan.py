@@ -42,6 +42,7 @@ from context_compaction.pipeline.effort import (
     unread_tokens_of,
 )
 from context_compaction.pipeline.long_request import REQUEST_LAYER, is_of_request, shorten_request
+from context_compaction.pipeline.project_rules import RULES_LAYER, shorten_rules
 from context_compaction.session.load import Session
 from context_compaction.session.prepared import applied_plan
 from context_compaction.summarizers.extractive.fit import SMALL_TOKENS
@@ -177,6 +178,7 @@ def plan_by_clearing(
         limit_tokens = context.count.messages(edited.messages) - more_tokens
         edited = cleared(replace(layer_context, limit_tokens=limit_tokens))
     if level.request_fraction:
+        edited = _with_short_rules(context, edited, level)
         most_tokens = int(context.share_tokens * level.request_fraction)
         step = shorten_request(edited.messages, count=context.count, max_tokens=most_tokens)
         step = restore_pinned(edited.messages, step, context.pins.marked)
@@ -265,12 +267,27 @@ def _most_words(context: CompactionContext, level: EffortLevel) -> int:
 
 def cut_at(context: CompactionContext, cleared: Plan, where: CutPoint) -> Plan:
     """`cleared` with all that its cut at `where` decides but the length of what is written."""
-    source = cleared.edited.messages
+    edited = _with_short_rules(context, cleared.edited, cleared.level)
+    source = edited.messages
     history, prefix = history_of(source, where), turn_prefix_of(source, where)
-    plan = Plan(cleared.edited, cleared.level, where, history, prefix, begun=cleared.begun)
+    plan = Plan(edited, cleared.level, where, history, prefix, begun=cleared.begun)
     bound_tokens = _bound_tokens(context, plan)
     plan = replace(plan, bound_tokens=bound_tokens, pins=_pins_of(context, plan, bound_tokens))
     return replace(plan, bare=assemble(context, plan).messages)
+
+
+def _with_short_rules(
+    context: CompactionContext, edited: EditedMessages, level: EffortLevel
+) -> EditedMessages:
+    """`edited` with the project's rules within their share, once, before history is cut off."""
+    step = shorten_rules(
+        edited.messages,
+        context.limits.tokens,
+        context.count,
+        pinned=context.pins.marked,
+        lets_go=not level.keeps_rules,
+    )
+    return edited.then(RULES_LAYER, step, context.count)
 
 
 def with_room(context: CompactionContext, plan: Plan, tokens: int) -> Plan:

@@ -9,7 +9,6 @@ from context_compaction.activity.file_replay import replay_files
 from context_compaction.budget import check_budget, token_budget_of
 from context_compaction.context import CompactionContext, ReceivedInput, span_of
 from context_compaction.errors import SettingsError
-from context_compaction.layers.cut_point import is_preserved
 from context_compaction.layers.microcompact import candidates_once
 from context_compaction.layers.recent_files import NEWEST_FILES, RecentFile, recent_files
 from context_compaction.layers.repair import (
@@ -25,6 +24,7 @@ from context_compaction.messages.cache_control import cache_markers, keep_cache_
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.provider_rules import ProviderRules
+from context_compaction.pipeline.project_rules import fixed_tokens_of
 from context_compaction.pipeline.redaction_gates import gates_of
 from context_compaction.policies import policy_named
 from context_compaction.redaction import RedactionMode
@@ -83,7 +83,7 @@ def context_of(
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)
-    fixed_tokens = sum(count.message(m) for m in repaired.messages if is_preserved(m))
+    fixed_tokens = fixed_tokens_of(repaired.messages, budget.limits.tokens, count)
     open_tokens = budget.target_tokens - int(fixed_tokens * count.margin)
     settings = settings.scaled(open_tokens, budget.trigger_tokens)
     # A message that is left out must not take a rule of the user with it either.

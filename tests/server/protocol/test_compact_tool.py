@@ -406,3 +406,38 @@ async def test_a_cancelled_call_leaves_a_usable_archive(config: Config, era: Era
         )
     assert answer["status"] == "compacted"
     assert json.loads(text_of(read)) == messages[0]
+
+
+async def test_rules_of_the_project_are_there_in_every_kind_of_reply(config: Config) -> None:
+    rule = "Never push to a release branch on a Friday, zq7."
+    text = f"# AGENTS.md instructions for /shop\n\n<INSTRUCTIONS>\n- {rule}\n</INSTRUCTIONS>"
+    messages = [{"role": "user", "content": text}, *conversation()]
+    wishes = {"mode": "full", "target_tokens": 2_000}
+    async with connect(config) as client:
+        whole, edits = [
+            answer_of(
+                await client.call_tool(
+                    "compact_messages",
+                    {"messages": messages, "session_id": reply, "reply": reply, **wishes},
+                )
+            )
+            for reply in ("messages", "edits")
+        ]
+        second = answer_of(
+            await client.call_tool(
+                "compact_messages",
+                {
+                    "session_id": "messages",
+                    "new_messages": conversation(30)[1:],
+                    "reply": "messages",
+                    **wishes,
+                },
+            )
+        )
+    splices = [
+        Splice(edit["start"], edit["delete_count"], tuple(edit["insert"]))
+        for edit in edits["edits"]
+    ]
+    for answer in (whole["messages"], second["messages"], apply_splices(messages, splices)):
+        assert answer[0] == messages[0]
+        assert str(answer).count(rule) == 1
