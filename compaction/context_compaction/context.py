@@ -7,7 +7,7 @@ with its cut, everything decided but the text of the summary; `SummaryText` is t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -30,7 +30,6 @@ from context_compaction.redaction import Gates
 from context_compaction.request import CompactRequest
 from context_compaction.result import LayerReport, Status
 from context_compaction.settings import Settings
-from context_compaction.summarizers import Tally
 from context_compaction.tokens.counter import MessageCounter
 from context_compaction.tokens.request_count import RequestCount
 
@@ -104,7 +103,7 @@ class OriginalMessages:
         later: Requests of the user that stay in the context after it.
         pinned: Texts that the context contains beside it, verbatim.
         numbers: The number of each of `messages` in the transcript; None for one without.
-        tally: The work of what is older than `messages`.
+        effects: What was done before `messages` and must not be done again, newest last.
         is_short: Whether some of `messages` were made short when they were first summarised.
     """
 
@@ -115,7 +114,7 @@ class OriginalMessages:
     later: Messages = ()
     pinned: tuple[str, ...] = ()
     numbers: tuple[int | None, ...] = ()
-    tally: Tally = field(default_factory=Tally)
+    effects: tuple[str, ...] = ()
     is_short: bool = False
 
 

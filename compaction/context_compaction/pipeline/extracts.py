@@ -98,6 +98,6 @@ def extract_of(
         # made short tells no file's text.
         files=context.replayed() if record.is_short or is_in_list else None,
         beside=beside,
-        tally=record.tally,
+        effects=record.effects,
     )
     return writer.write(asked, context.count)

@@ -32,7 +32,6 @@ from context_compaction.summarizers.extractive.carried import (
     packed,
     unpacked,
 )
-from context_compaction.summarizers.extractive.tally import merged
 
 # By what an earlier summary stands for, the originals that the archive has of it.
 Archived: TypeAlias = Mapping[Span, Carried]
@@ -112,7 +111,7 @@ def carried_on(
     kinds = context.settings.tool_kinds
     for replaced, record in texts:
         if replaced and record.messages and not record.lost:
-            short = carried_of(record.messages, record.numbers, record.tally, kinds)
+            short = carried_of(record.messages, record.numbers, record.effects, kinds)
             blob = packed(context.gates.json(as_json(short)))
             span = span_of(context, replaced)
             carried.append(
@@ -180,7 +179,7 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
             later,
             pinned,
             tuple(numbers),
-            merged([found.tally for found in shortened]),
+            tuple(effect for found in shortened for effect in found.effects),
             any(found.is_short for found in shortened),
         )
 
@@ -194,7 +193,7 @@ def _joined(one: OriginalMessages, other: OriginalMessages) -> OriginalMessages:
         messages=(*one.messages, *other.messages),
         numbers=(*one.numbers, *other.numbers),
         lost=one.lost + other.lost,
-        tally=merged([one.tally, other.tally]),
+        effects=(*one.effects, *other.effects),
     )
 
 

@@ -12,24 +12,7 @@ from context_compaction.activity.digest import Digest
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.messages.model import Messages
 
-__all__ = ["SummaryInput", "Tally"]
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """The work of turns that have no entries of their own any more.
-
-    Attributes:
-        first: Number of their first message ...
-        last: ... and of the last one; -1 where there are none.
-        deeds: By verb and name how often it was done, the most frequent first.
-        effects: What was done once and must not be done again, the newest last.
-    """
-
-    first: int = -1
-    last: int = -1
-    deeds: Mapping[str, Mapping[str, int]] = field(default_factory=dict[str, Mapping[str, int]])
-    effects: tuple[str, ...] = ()
+__all__ = ["SummaryInput"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +36,7 @@ class SummaryInput:
         files: The files as the calls leave them; None where they are replayed from `messages`.
         beside: Prose that precedes the text and reports the work and its state; empty where there
             is none.
-        tally: The work of what is older than `messages`.
+        effects: What was done before `messages` and must not be done again, newest last.
     """
 
     messages: Messages
@@ -68,4 +51,4 @@ class SummaryInput:
     is_turn_prefix: bool = False
     files: Mapping[str, ReplayedFile] | None = None
     beside: str = ""
-    tally: Tally = field(default_factory=Tally)
+    effects: tuple[str, ...] = ()

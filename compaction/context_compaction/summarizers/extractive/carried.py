@@ -3,17 +3,18 @@
 A summary is not made of the summary before, or facts would erode; nor of the whole conversation, or
 a session's compactions would grow dearer with its age. It is made of what came since, and of this:
 of the newest messages every call and the two ends of every answer, of older ones what the user
-said, then what binds of it; and of the oldest a tally of the work.
+said, then what binds of it; and of the oldest what must not be done again.
 The size has a bound, so that the thousandth compaction costs what the tenth did. Pure.
 """
 
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any
 
-from context_compaction.activity.digest import is_failed, plan_of
+from context_compaction.activity.digest import is_failed
 from context_compaction.activity.error_line import error_line
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import classify, is_steering
@@ -34,11 +35,9 @@ from context_compaction.messages.model import (
 from context_compaction.messages.speakers import passages_of, user_texts
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
-from context_compaction.summarizers import Tally
 from context_compaction.summarizers.extractive.commands import without_heredocs
-from context_compaction.summarizers.extractive.deeds import commits_in
+from context_compaction.summarizers.extractive.deeds import commits_in, effects_of
 from context_compaction.summarizers.extractive.said import ends_of
-from context_compaction.summarizers.extractive.tally import tallied
 from context_compaction.summarizers.extractive.turns import is_trouble, turns_of
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
@@ -56,6 +55,7 @@ _RECORD_CHARS = 2_400  # of an answer in JSON
 _ARGUMENT_CHARS = 240
 _COMMAND_CHARS = 400
 _FIRST_CHARS = 400
+_MOST_EFFECTS = 12
 # The tool that the archive keeps it under.
 SUMMARIZED_MESSAGES = "summarized messages"
 _MEDIA_TYPE = "application/zlib"
@@ -68,58 +68,56 @@ class Carried:
     Attributes:
         messages: The shortened messages, oldest first.
         numbers: The number of each in the transcript; None for one without.
-        tally: The work in what is left out.
+        effects: What was done in what is left out and must not be done again, newest last.
         is_short: Whether they are made short; whole originals are carried in the same form.
     """
 
     messages: Messages = ()
     numbers: tuple[int | None, ...] = ()
-    tally: Tally = field(default_factory=Tally)
+    effects: tuple[str, ...] = ()
     is_short: bool = True
 
 
 def carried_of(
-    messages: Messages, numbers: Sequence[int | None], tally: Tally, kinds: Mapping[str, str]
+    messages: Messages,
+    numbers: Sequence[int | None],
+    effects: Sequence[str],
+    kinds: Mapping[str, str],
 ) -> Carried:
-    """`messages` made short; the oldest may be carried ones already, with this `tally`."""
-    index = index_calls(messages)
-    plan = next((call for call in reversed([*index.calls.values()]) if plan_of(call)), None)
+    """`messages` made short; the oldest may be carried ones already, with these `effects`."""
+    calls = index_calls(messages).calls
     kept: list[tuple[int, Message]] = []
-    beyond: list[int] = []
     left: list[int] = []
+    beyond: list[int] = []
     size_chars = 0
     for at in range(len(messages) - 1, -1, -1):
         if placeholders.is_synthetic(messages[at]):
             continue
-        if size_chars >= _WORDS_CHARS:
-            beyond.append(at)
         is_old = size_chars >= _WORK_CHARS
         if is_old:
             left.append(at)
-        if size_chars < _WORDS_CHARS or plan in messages[at].blocks:
-            blocks = tuple(_shorter(messages[at], index.calls, kinds, plan, is_old=is_old))
-            if blocks:
-                kept.append((at, Message(messages[at].role, blocks)))
-                size_chars += len(compact_json(_as_json(None, kept[-1][1])))
-    kept += _binding(messages, beyond)
-    kept.sort(key=lambda item: item[0])
+        if size_chars >= _WORDS_CHARS:
+            beyond.append(at)
+        elif blocks := tuple(_shorter(messages[at], calls, kinds, is_old=is_old)):
+            kept.append((at, Message(messages[at].role, blocks)))
+            size_chars += len(compact_json(_as_json(None, kept[-1][1])))
+    kept = sorted((*kept, *_binding(messages, beyond)), key=itemgetter(0))
     left.reverse()
-    gone = tuple(messages[at] for at in left)
-    told = [number for at in left if (number := numbers[at]) is not None]
-    turns = turns_of(gone, [numbers[at] for at in left], kinds)
+    turns = turns_of(tuple(messages[at] for at in left), [numbers[at] for at in left], kinds)
+    done = (effect for turn in turns for effect in effects_of(turn, {}))
     return Carried(
         tuple(message for _, message in kept),
         tuple(numbers[at] for at, _ in kept),
-        tallied(tally, turns, told),
+        tuple(dict.fromkeys((*effects, *done)))[-_MOST_EFFECTS:],
     )
 
 
 def as_json(carried: Carried) -> JsonObject:
-    """`carried` as the archive keeps it: {"messages": [[number, role, blocks]], "tally"}."""
+    """`carried` as the archive keeps it: {"messages": [[number, role, blocks]], "effects"}."""
     pairs = zip(carried.numbers, carried.messages, strict=True)
     return {
         "messages": [_as_json(number, message) for number, message in pairs],
-        "tally": asdict(carried.tally),
+        "effects": list(carried.effects),
     }
 
 
@@ -138,12 +136,10 @@ def unpacked(data: bytes) -> Carried:
     try:
         told = json.loads(zlib.decompress(data))
         rows: list[list[Any]] = told["messages"]
-        tally = told["tally"]
-        effects = tuple(tally.pop("effects"))
         return Carried(
             tuple(Message(role, tuple(map(_block, blocks))) for _, role, blocks in rows),
             tuple(number for number, _, _ in rows),
-            Tally(**tally, effects=effects),
+            tuple(told["effects"] if "effects" in told else told["tally"]["effects"]),
         )
     except (zlib.error, KeyError, TypeError) as error:
         raise ValueError(f"These are no shortened messages: {error}.") from error
@@ -179,11 +175,10 @@ def _shorter(
     message: Message,
     calls: Mapping[str, ToolCall],
     kinds: Mapping[str, str],
-    plan: ToolCall | None,
     *,
     is_old: bool,
 ) -> Iterator[Block]:
-    """The blocks of `message`, shortened; of an old one what the user typed, and the plan."""
+    """The blocks of `message`, shortened; of an old one what the user typed."""
     for block in message.blocks:
         match block:
             case Text() if message.role == "user":
@@ -196,7 +191,7 @@ def _shorter(
                         yield Text(ends_of(text, _OTHER_CHARS), author=author)
             case Text() if not is_old and block.text.strip():
                 yield replace(block, text=ends_of(block.text, _SAID_CHARS), source=None)
-            case ToolCall() if block is plan or not is_old:
+            case ToolCall() if not is_old:
                 made = made_call(block)
                 yield ToolCall(block.call_id, made.name, _arguments(made, kinds))
             case ToolResult() if not is_old:

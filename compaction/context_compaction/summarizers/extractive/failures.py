@@ -1,6 +1,6 @@
 """Commands and calls that failed, and what was changed until they passed."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from context_compaction.summarizers.extractive.turns import Action, Turn
@@ -72,16 +72,20 @@ def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
     return [*found, *(Failure(action) for _, action in failing.values())]
 
 
-def open_failures(newest: Turn, keys_later: Set[str]) -> list[Failure]:
+def open_failures(newest: Sequence[Turn], keys_later: Set[str] | None) -> list[Failure]:
     """Those of the newest turn that nothing passed, and that are not tried again later.
 
-    What was committed after them was fit for it.
+    What was committed after them was fit for it; `keys_later` is None once another turn runs.
     """
+    if keys_later is None:
+        return []
     tried = set(map(_program_of, keys_later))
-    done_at = max((one.number for one in newest.actions if one.effect and one.text), default=-1)
+    done = (one.number for turn in newest for one in turn.actions if one.effect and one.text)
+    done_at = max(done, default=-1)
     return [
         failure
-        for failure in failures_in(newest, {})
+        for turn in newest
+        for failure in failures_in(turn, {})
         if failure.passed is None
         and not failure.action.is_refused
         and failure.action.number >= done_at

@@ -90,9 +90,8 @@ def log_lines(
         effects = effects_of(turn, told.hashes)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
         yield from _deed_lines(turn, at, age, told, commits)
-        if others := [effect for effect in effects if effect not in commits]:
-            line = f"done, do not repeat: {'; '.join(others)}"
-            yield Line((at, _DEEDS, 1), age * AGE_WANT / 2, line)
+        others = [effect for effect in effects if effect not in commits]
+        yield from effect_line((at, _DEEDS, 1), age * AGE_WANT / 2, others)
         failures = (one for one in failures_in(turn, names) if one not in still_open)
         mine = {one.told: one.action.number for one in failures if one.is_telling}
         for rank, (line, number) in enumerate([*mine.items()][-_MOST_FAILURES:]):
@@ -113,6 +112,12 @@ def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]
             rows.append(f"[{turns[at].number}] {lines[place]}" if at >= 0 else lines[place])
         before = at
     return rows
+
+
+def effect_line(place: Place, want: float, effects: Sequence[str]) -> Iterator[Line]:
+    """The line of what must not be repeated, if there is any."""
+    if effects:
+        yield Line(place, want, f"done, do not repeat: {'; '.join(effects)}")
 
 
 def _deed_lines(

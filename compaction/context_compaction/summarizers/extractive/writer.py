@@ -19,9 +19,9 @@ from context_compaction.summarizers.extractive.fit import (
     Chosen,
     Line,
     chosen_lines,
+    focused,
     versions,
 )
-from context_compaction.summarizers.extractive.focus import focused
 from context_compaction.summarizers.extractive.parse import (
     FACTS,
     LOG,
@@ -32,14 +32,19 @@ from context_compaction.summarizers.extractive.parse import (
     USER,
     USER_LABEL,
     USER_LINE,
+    Previous,
     read_previous,
 )
 from context_compaction.summarizers.extractive.said import head_of
 from context_compaction.summarizers.extractive.state import last_words, state_lines
-from context_compaction.summarizers.extractive.tally import tally_lines
 from context_compaction.summarizers.extractive.turns import Turn, command_keys, turns_of
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
-from context_compaction.summarizers.extractive.work_log import AGE_WANT, log_lines, rendered_log
+from context_compaction.summarizers.extractive.work_log import (
+    AGE_WANT,
+    effect_line,
+    log_lines,
+    rendered_log,
+)
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.typed_text import sentences_of
 from context_compaction.tokens.counter import MessageCounter
@@ -55,46 +60,15 @@ _ENTRY_CHARS = (240, 12_000)  # of an entry of the summary before
 def write(request: SummaryInput, count: MessageCounter) -> str:
     """The text of a summary, at most `request.max_tokens` by `count`; may be empty."""
     earlier = read_previous(request.previous)
-    messages = (*earlier.messages, *request.messages)
-    own_numbers = request.numbers or tuple(range(len(request.messages)))
-    numbers = (*earlier.numbers, *own_numbers)
-    turns = turns_of(request.messages, own_numbers, request.tool_kinds)
-    names = short_names(turns)
-    files = request.files
-    if files is None:
-        files = replay_files(request.messages, request.tool_kinds)
-    has_later = any(map(is_request, request.later))
-    is_running = request.is_turn_prefix or not has_later
-    keys_later = command_keys(request.later, request.tool_kinds) if is_running else None
-    still_open = open_failures(turns[-1], keys_later) if turns and keys_later is not None else []
-    last_said = last_words(turns)
-    sections: dict[str, Sequence[Line]] = {
-        LOG: [
-            *log_lines(turns, names, still_open, last_said[0]),
-            *tally_lines(request.tally),
-        ],
-        FACTS: [*fact_lines(turns, request.digest, files, keys_later)],
-        STATE: [
-            *state_lines(turns, last_said, request.digest.plan, still_open, is_running=is_running)
-        ],
-        PREVIOUS: [*_entry_lines(earlier.entries, len(turns))],
-    }
-    if request.beside:
-        del sections[LOG], sections[STATE]
-        # The prose was written from what commands and tools answered, and may say what was refuted.
-        told = [one for one in sections[FACTS] if one.place[0] < OUTPUTS]
-        sections[FACTS] = [one for one in told if one.text.strip() not in request.beside]
-    if not request.is_turn_prefix:
-        found = find_instructions(messages, later=request.later)
-        pinned = _sentences(request.pinned)
-        lines = user_lines(messages, found, pinned, numbers, has_later=has_later)
-        sections[USER] = [*lines]
-    wanted = focused(sections, request.instructions)
+    numbers = request.numbers or tuple(range(len(request.messages)))
+    turns = turns_of(request.messages, numbers, request.tool_kinds)
+    numbers = (*earlier.numbers, *numbers)
+    sections = focused(_sections(request, earlier, turns, numbers), request.instructions)
     room_tokens = request.max_tokens
     if room_tokens > SMALL_TOKENS:
         room_tokens = max(SMALL_TOKENS, room_tokens - _TITLES_TOKENS)
     while True:
-        chosen = chosen_lines(wanted, _SHARES, room_tokens, count)
+        chosen = chosen_lines(sections, _SHARES, room_tokens, count)
         text = _assembled(chosen, turns, numbers, has_titles=False)
         if count.text(text[:_SMALL_CHARS]) > SMALL_TOKENS or count.text(text) > SMALL_TOKENS:
             text = _assembled(chosen, turns, numbers, has_titles=True)
@@ -102,6 +76,42 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
         if excess <= 0 or not text:
             return text
         room_tokens -= excess
+
+
+def _sections(
+    request: SummaryInput, earlier: Previous, turns: Sequence[Turn], numbers: Sequence[int | None]
+) -> dict[str, Sequence[Line]]:
+    """The lines of each section, of which not all may fit."""
+    has_later = any(map(is_request, request.later))
+    is_running = request.is_turn_prefix or not has_later
+    keys_later = command_keys(request.later, request.tool_kinds) if is_running else None
+    files = request.files
+    if files is None:
+        files = replay_files(request.messages, request.tool_kinds)
+    facts = fact_lines(turns, request.digest, files, keys_later)
+    sections: dict[str, Sequence[Line]] = {PREVIOUS: [*_entry_lines(earlier.entries, len(turns))]}
+    if request.beside:
+        # The prose was written from what commands and tools answered, and may say what was refuted.
+        sections[FACTS] = [
+            line
+            for line in facts
+            if line.place[0] < OUTPUTS and line.text.strip() not in request.beside
+        ]
+    else:
+        still_open = open_failures(turns[-1:], keys_later)
+        said = last_words(turns)
+        plan = request.digest.plan
+        log = log_lines(turns, short_names(turns), still_open, said[0])
+        sections[LOG] = [*log, *effect_line((-1,), 0.0, request.effects)]
+        sections[FACTS] = [*facts]
+        sections[STATE] = [*state_lines(turns, said, plan, still_open, is_running=is_running)]
+    if not request.is_turn_prefix:
+        messages = (*earlier.messages, *request.messages)
+        found = find_instructions(messages, later=request.later)
+        pinned = {sentence.text for text in request.pinned for sentence in sentences_of(text)}
+        pinned.update(request.pinned)
+        sections[USER] = [*user_lines(messages, found, pinned, numbers, has_later=has_later)]
+    return sections
 
 
 def _assembled(
@@ -115,9 +125,8 @@ def _assembled(
             continue
         rows += [f"{SECTION}{title}"] if has_titles else []
         if title == USER:
-            rows += rendered(
-                lines, [_label(number, len(numbers), has_titles) for number in numbers]
-            )
+            labels = [_label(number, len(numbers), has_titles) for number in numbers]
+            rows += rendered(lines, labels)
         else:
             told = [lines[place] for place in sorted(lines)]
             # Nothing that an entry holds can begin a line of its own, or speak for the user.
@@ -131,12 +140,6 @@ def _label(number: int | None, size: int, has_titles: bool) -> str:
     """The label that precedes the user's words of a message."""
     mark = "" if number is None or size == 1 else f"[{number}] "
     return f"{mark}{USER_LABEL}" if not has_titles and size > 1 else mark or "- "
-
-
-def _sentences(texts: Sequence[str]) -> frozenset[str]:
-    """The sentences of `texts`, and the whole texts."""
-    found = (sentence.text for text in texts for sentence in sentences_of(text))
-    return frozenset((*texts, *found))
 
 
 def _entry_lines(entries: Sequence[str], age: int) -> Iterator[Line]:
