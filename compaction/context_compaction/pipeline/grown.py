@@ -55,7 +55,7 @@ from context_compaction.session.known_list import (
     NotPlainError,
     StandIn,
     copied,
-    keys_of,
+    has_numbers,
     may_go_on,
 )
 from context_compaction.session.load import Session
@@ -89,7 +89,7 @@ class Grown:
         tokens: Of the first n messages of the list as it is sent, for n from 0 ...
         request_bytes: ... and the same in bytes.
         copies: Private copies of the list ...
-        keys: ... and what each is known by.
+        numbered: ... and which of them have numbers.
         call_ids: Of all calls.
         counted_by: Names the counter ...
         counts: ... and its counts of `end`, None for what is known.
@@ -105,7 +105,7 @@ class Grown:
     tokens: Sequence[int]
     request_bytes: Sequence[int]
     copies: Sequence[JsonObject]
-    keys: Sequence[int]
+    numbered: Sequence[bool]
     call_ids: frozenset[str]
     counted_by: str
     counts: Sequence[Any]
@@ -163,7 +163,7 @@ def _grown(
         tokens,
         request_bytes,
         [*known.given[:shared], *map(copied, payload[shared:])],
-        [*known.keys[:shared], *keys_of(payload[shared:])],
+        [*known.numbered[:shared], *map(has_numbers, payload[shared:])],
         ids,
         count.counted_by,
         [*repeat(None, len(ends.end) - len(new)), *counts],
@@ -306,7 +306,7 @@ def remember(grown: Grown, appended: AppendResult, archive: Store) -> None:
         replace(
             known,
             given=grown.copies,
-            keys=grown.keys,
+            numbered=grown.numbered,
             heads=heads,
             names=names,
             tokens=grown.tokens,
@@ -499,7 +499,7 @@ def _known(
         decided_at=_decided_at(given),
         spoken_at=_spoken_at(given.messages),
         given=given.copies or (),
-        keys=keys_of(given.copies or ()),
+        numbered=list(map(has_numbers, given.copies or ())),
         heads=appended.heads,
         stand_in=stand_in,
         names=names,

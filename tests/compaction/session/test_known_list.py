@@ -414,6 +414,25 @@ async def test_what_a_host_writes_into_its_list_or_answer_is_seen() -> None:
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("session_id", [None, "s"])
+@pytest.mark.parametrize(
+    ("first", "then"), [(1, True), (False, 0), (1, 1.0), (0.0, -0.0), ([{"n": 2}], [{"n": 2.0}])]
+)
+async def test_a_value_that_equals_another_and_is_spelt_otherwise_is_kept(
+    first: Json, then: Json, session_id: str | None
+) -> None:
+    async with temporary_archive() as archive:
+        request = replace(WIDE, session_id=session_id)
+        before, payload = (
+            [*session(3), user("Go on."), {**assistant("So."), "n": n}] for n in (first, then)
+        )
+        await compact(before, request, archive=archive)
+        result = await compact(payload, request, archive=archive)
+        _, context = await archive.context(result.session_id)
+    assert json.dumps(context) == json.dumps(payload)
+
+
+@pytest.mark.anyio
 async def test_what_another_process_writes_is_seen(tmp_path: Path) -> None:
     request = replace(WIDE, context_window=12_000, max_output_tokens=1_000)
     async with (
