@@ -51,6 +51,8 @@ _STEERING_WORDS = _QUESTION_WORDS | {"skill", "todo", "todos", "plan", "approval
 _RECALLING_TOOLS = ("read_persisted_output", "search_transcript")
 _SEGMENT = re.compile(r"__|[.:/]")
 _PATCH_START = "*** Begin Patch\n"
+# Of a long path these parts, the last ones, tell it from others.
+_SHOWN_PARTS = 3
 _PATCH_PATH = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (.+)$", re.MULTILINE)
 
 
@@ -106,6 +108,19 @@ def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
     named = [key for key in _RANGE_KEYS if kind == "read" and arguments.get(key) is not None]
     part = ",".join(f"{key}={json.dumps(arguments[key])}" for key in named)
     return ToolUse(kind, path and plain_path(path), command, part)
+
+
+def gist_of(call: ToolCall, text: str) -> str:
+    """What `text`, an argument of `call`, is about where not its beginning tells that.
+
+    Of a patch the files, and of a script what it runs.
+    """
+    made = made_call(call)
+    if made is not call:
+        text = _command(made.arguments, arguments_by_name(made.arguments)) or text
+    paths = _PATCH_PATH.findall(text) if _PATCH_START in text else ()
+    names = dict.fromkeys("/".join(path.split("/")[-_SHOWN_PARTS:]) for path in paths)
+    return f"patch of {', '.join(names)}" if names else text
 
 
 def is_steering(name: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from context_compaction.activity.digest import is_failed
 from context_compaction.activity.error_line import outcome_line
-from context_compaction.activity.tool_kinds import classify, is_recalling, is_steering
+from context_compaction.activity.tool_kinds import classify, gist_of, is_recalling, is_steering
 from context_compaction.layers.replace_blocks import (
     Candidates,
     FindCandidates,
@@ -35,7 +35,9 @@ from context_compaction.messages.tool_results import (
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter, content_tokens
 
-_CLIPPED_HEAD_SHARE = 10  # a clipped argument keeps a tenth of the limit: enough to recognise it
+# A clipped argument keeps a tenth of the limit, and so much of a small one: enough to recognise it.
+_CLIPPED_HEAD_SHARE = 10
+_CLIPPED_HEAD_CHARS = 100
 
 
 def candidates(
@@ -200,6 +202,7 @@ def _clip_call(
     if call.call_id not in index.result_at:
         return None
     limit = settings.clip_argument_chars
+    head_chars = max(limit // _CLIPPED_HEAD_SHARE, min(limit // 2, _CLIPPED_HEAD_CHARS))
     blobs: list[Blob] = []
 
     def clip(value: Any) -> Any:
@@ -207,7 +210,7 @@ def _clip_call(
             return value
         blob = argument_blob(call, value)
         blobs.append(blob)
-        return placeholders.clipped(value[: limit // _CLIPPED_HEAD_SHARE], len(value), blob)
+        return placeholders.clipped(gist_of(call, value)[:head_chars], len(value), blob)
 
     arguments = call.arguments
     if isinstance(arguments, dict):

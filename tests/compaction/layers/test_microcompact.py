@@ -1,5 +1,6 @@
 """Microcompact: old results of tools are cleared and old calls clipped, in one batch."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,14 @@ from tests.support.small import (
 )
 
 PLAIN = Settings(min_savings_tokens=0, min_result_tokens=100, keep_recent_results=3)
+
+
+PATCH = (
+    "*** Begin Patch\n*** Update File: /home/dev/shop/src/db/pool.rs\n@@\n-a\n+b\n"
+    f"*** Add File: /home/dev/shop/src/db/lease.rs\n+{'x' * 300}\n*** End Patch"
+)
+SCRIPT = f"const p = {json.dumps(PATCH)};\nawait tools.apply_patch(p);"
+COMMAND = f"sed -n '120,230p' src/db/types.rs\nrg -n lease {' '.join(map(str, range(99)))}"
 
 
 def steps(number: int, name: str = "Bash", size_lines: int = 80) -> list[Json]:
@@ -143,6 +152,34 @@ def test_a_failed_result_keeps_the_line_that_says_what_failed() -> None:
     assert left.is_error
     assert isinstance(left.content[0], Text)
     assert left.content[0].text.endswith("\nValueError: the port is taken")
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "head"),
+    [
+        ("apply_patch", PATCH, "patch of src/db/pool.rs, src/db/lease.rs"),
+        (
+            "exec",
+            f"const p = {json.dumps(PATCH)};\nawait tools.apply_patch(p);",
+            "patch of src/db/",
+        ),
+        ("exec", f"await tools.exec_command({{cmd: {json.dumps(COMMAND)}}});", COMMAND[:100]),
+        ("Bash", COMMAND, COMMAND[:100]),
+    ],
+)
+def test_the_head_of_a_clipped_argument_says_what_the_call_did(
+    name: str, argument: str, head: str
+) -> None:
+    said: Json = {"role": "assistant", "content": [call("c", name, input=argument)]}
+    payload = [user("Go."), said, user([result("c", "ok")]), *steps(3)]
+    messages = list(read(payload))
+    messages[1] = replace(messages[1], blocks=(ToolCall("c", name, argument),))
+    step = microcompact(
+        tuple(messages), count=COUNT, settings=replace(PLAIN, clip_argument_chars=200)
+    )
+    [clipped] = [block for block in step.messages[1].blocks if isinstance(block, ToolCall)]
+    assert clipped.arguments.startswith(head)
+    assert [blob.data.decode() for blob in step.blobs][:1] == [argument]
 
 
 def test_long_arguments_of_old_calls_are_clipped_to_a_head_and_kept() -> None:
