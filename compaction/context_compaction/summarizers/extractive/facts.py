@@ -30,12 +30,6 @@ _OUTPUT_CHARS = 300
 _OUTPUT_WANT = 3.0
 # What files contain stands with them, and what was found in them is looked for anew.
 _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
-# What hosts put around the output of a command.
-_CHATTER = re.compile(
-    r"(?:Wall time|Chunk ID|Output|Original token count|Total output lines"
-    r"|Script (?:completed|running)|Exit code: 0|Process exited with code 0)\b.{0,40}\Z"
-    r"|[.sFExX]{1,200} *\[ *\d{1,3}%\]\Z"
-)
 # An identifier with figures in it, or a date.
 _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
 # A value of one word, or a number that is no count; times and addresses are long and asked by none.
@@ -113,15 +107,13 @@ def _file_lines(digest: Digest, replayed: Mapping[str, ReplayedFile]) -> Iterato
 def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile], folder: str) -> bool:
     """Whether `file` was changed, and that is still one of the work's changes."""
     known = replayed.get(file.path)
-    is_gone = file.states[-1] == "deleted"
-    is_folder = file.states == ("deleted",) and "." not in file.path.rpartition("/")[2]
     is_outside = file.path.startswith("../") or is_scratch(file.path, folder)
-    if file.is_only_read or is_folder or is_outside or "*" in file.path:
+    if file.is_only_read or is_outside or "*" in file.path:
         return False
     if known is None or not known.is_deleted:
         return known is None or known.is_changed
     # What the conversation itself made, or moved away, has left nothing behind.
-    return is_gone and known.writes == 1
+    return file.states[-1] == "deleted" and known.writes == 1
 
 
 def _record_lines(place: tuple[int, ...], action: Action, value: Any, age: float) -> Iterator[Line]:
@@ -175,7 +167,7 @@ def _output_lines(action: Action, age: int) -> Iterator[Line]:
     What stands in a long output, the agent told in its words.
     """
     rows = (row.strip()[:_OUTPUT_CHARS] for row in action.text.splitlines())
-    shown = " / ".join(row for row in rows if row and not _CHATTER.match(row))
+    shown = " / ".join(row for row in rows if row)
     if shown.strip("(). ").lower() in ("", "no output"):
         return
     if len(shown) > _OUTPUT_CHARS and action.use.kind == "execute":

@@ -14,8 +14,6 @@ _MARKUP = re.compile(
 _LINK = re.compile(r"\[([^\[\]\n]{1,120})\]\(([^()\s]{0,300}?\1(?:[:#][\w-]{1,20})?)\)")
 _FENCE = "```"
 _RULE = re.compile(r"[|:\- ]+")  # below the head of a table
-# A block of code or a table is told up to here.
-_LAYOUT_CHARS = 1_600
 # Where a sentence ends; a row may begin with a number that has a dot behind it.
 _SENTENCE_END = re.compile(r"(?<!\A\d\.)(?<!\A\d\d\.)(?<=[.!?。！？])[ \t]+")
 _PIECE_START = re.compile(r"(?<!\A\d\.)(?<!\n\d\.)(?<=[.!?。！？])(?=[ \t])|(?=\n)")
@@ -41,8 +39,6 @@ def pieces_of(text: str) -> list[str]:
                 pieces += [f"\n{first}", *(f" {sentence}" for sentence in more)]
             continue
         layout = "".join(f"\n{row}" for row in rows)
-        if len(layout) > _LAYOUT_CHARS:
-            layout = f"{layout[: layout.rfind(chr(10), 0, _LAYOUT_CHARS)]}\n  …"
         if pieces and pieces[-1].endswith((":", "：")):
             layout = pieces.pop() + layout
         pieces.append(layout)

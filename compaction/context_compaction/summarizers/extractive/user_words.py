@@ -123,12 +123,12 @@ def user_lines(
     requests = [at for at, parts in told.items() if not _is_small_talk(_flat(parts))] or [*told]
     if len(requests) < len(told):  # what says nothing alone is left out
         told = {at: parts for at, parts in told.items() if not _is_empty(parts)}
-    floors = {_head(requests[0], told): _FIRST_WANT} if requests else {}
-    if requests and not has_later:
-        floors[_head(requests[-1], told)] = _NEWEST_WANT
+    floors = dict.fromkeys(requests[:1], _FIRST_WANT)
+    floors.update((at, _NEWEST_WANT) for at in requests[-1:] if not has_later)
     for age, (at, parts) in enumerate(reversed(told.items())):
-        for number, part in parts:
-            yield from _lines_of((at, number), part, age + number / 1_000, floors)
+        for nth, (number, part) in enumerate(parts):
+            floor = 0.0 if nth else floors.get(at, 0.0)
+            yield from _lines_of((at, number), part, age + number / 1_000, floor)
 
 
 def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
@@ -148,10 +148,8 @@ def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
     return lines
 
 
-def _lines_of(
-    place: Place, part: _Part, age: float, floors: Mapping[Place, float]
-) -> Iterator[Line]:
-    if floor := floors.get(place):
+def _lines_of(place: Place, part: _Part, age: float, floor: float) -> Iterator[Line]:
+    if floor:
         short = head_of(part.text, _FLOOR_CHARS)
         yield from versions(place, "", (short, part.text), (floor, floor / 10))
     elif part.is_pasted:
@@ -226,12 +224,6 @@ def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
         elif not told.endswith(LEFT_OUT):
             told = f"{told} {LEFT_OUT}"
     return told.strip()
-
-
-def _head(at: int, told: Mapping[int, Sequence[tuple[int, _Part]]]) -> Place:
-    """The place of the first part of a message, of the first typed one if there is any."""
-    typed = [number for number, part in told[at] if not part.is_pasted]
-    return at, (typed or [told[at][0][0]])[0]
 
 
 def _flat(parts: Sequence[tuple[int, _Part]]) -> str:

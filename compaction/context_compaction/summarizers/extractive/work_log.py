@@ -30,14 +30,9 @@ _SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _ANSWER_CHARS = (240, 1_000)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
-_TALK_CHARS = 60  # "You are welcome."
-_FIGURE = re.compile(r"[\d/_`]")
 _WHY_CHARS = 120
 # The last sentence of what is said with a call announces it where it is so short.
 _ANNOUNCED_CHARS = 90
-# A closing statement this short is told with the one before it.
-_SHORT_SAID_CHARS = 40
-_QUESTION_CHARS = 240
 _MOST_FAILURES = 4
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
@@ -152,12 +147,8 @@ def _word_lines(
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
     said = [(step.number, pieces) for step in turn.steps if (pieces := _unannounced(step))]
     number, closing = said.pop() if said else (-1, list[str]())
-    if said and len(joined(closing)) < _SHORT_SAID_CHARS:
-        closing = [*said.pop()[1], *closing]
     text = joined(closing)
-    is_answered = text.endswith(("?", "？")) and len(text) < _QUESTION_CHARS
-    is_talk = len(text) < _TALK_CHARS and not _FIGURE.search(text)
-    if text not in told.texts and number != told.last_said and not is_answered and not is_talk:
+    if text not in told.texts and number != told.last_said:
         wants = [age * short_age_want, age * AGE_WANT]
         wants += [_said_want(chars, age) for chars in _SAID_CHARS[2:]]
         place, label = (at, _CLOSING, 0), f"agent{told.marks.get(number, '')}: "
