@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, arguments_by_name, plain_path, words_of
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import ToolCall
+from context_compaction.messages.model import ToolCall, worked_out
 
 _TEXT_KEYS = ("content", "filetext", "contents", "text")
 _OLD_KEYS = ("oldstring", "oldtext", "oldstr", "search", "find")
@@ -120,8 +120,12 @@ class Unclear:
 FileChange: TypeAlias = Writes | Replaces | Inserts | Patches | Deletes | Unclear
 
 
-def changes_of(call: ToolCall, use: ToolUse) -> list[FileChange]:
+def changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
     """What `call`, which does `use`, changes in files where it succeeds; "" is an unknown path."""
+    return worked_out(call, _changes_of, use)
+
+
+def _changes_of(call: ToolCall, use: ToolUse) -> Sequence[FileChange]:
     call = made_call(call)
     patch = patch_in(call.arguments, use.command)
     if patch is not None:

@@ -12,10 +12,13 @@ messages of the role "user" here (Anthropic's convention); `system` covers OpenA
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, TypeGuard, cast
+from operator import is_
+from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeGuard, TypeVar, cast
 
 JsonObject: TypeAlias = dict[str, Any]
 Role: TypeAlias = Literal["system", "user", "assistant"]
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 # Who said a text. Not the role: hosts hand over much in the user's name that no user typed.
@@ -98,7 +101,7 @@ class ToolCall:
     """The model's wish to run a tool.
 
     `arguments` is the parsed JSON value (an object in nearly every case), or the text itself where
-    it does not parse or the tool takes free text. `known_use` is for `classify` alone.
+    it does not parse or the tool takes free text. `known` is for `worked_out`.
     """
 
     call_id: str
@@ -106,7 +109,9 @@ class ToolCall:
     arguments: Any
     source: JsonObject | None = field(default=None, compare=False, repr=False)
     edited: bool = field(default=False, compare=False)
-    known_use: Any = field(default=None, init=False, compare=False, repr=False)
+    known: dict[str, Any] = field(
+        default_factory=dict[str, Any], init=False, compare=False, repr=False
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +176,22 @@ def make_message(role: Role, text: str) -> Message:
 def tool_calls(message: Message) -> tuple[ToolCall, ...]:
     """The calls that `message` makes, in order."""
     return tuple(block for block in message.blocks if isinstance(block, ToolCall))
+
+
+def worked_out(
+    call: ToolCall,
+    make: Callable[Concatenate[ToolCall, _P], _T],
+    *given: _P.args,
+    **more: _P.kwargs,
+) -> _T:
+    """What `make` returns for `call` and the very objects `given`, worked out once.
+
+    Every layer and every writer asks the same of the same call.
+    """
+    known = call.known.get(make.__name__)
+    if known is None or not all(map(is_, known[0], given)):
+        known = call.known[make.__name__] = given, make(call, *given, **more)
+    return known[1]
 
 
 def tool_results(message: Message) -> tuple[ToolResult, ...]:

@@ -18,6 +18,7 @@ from context_compaction.messages.model import (
     is_stand_in,
     named_arguments,
     tool_calls,
+    worked_out,
 )
 from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
@@ -154,7 +155,7 @@ def turns_of(
             continue
         step = Step(number, "\n".join(block.text for block in texts))
         step.actions += [
-            _action(number, block, results.get(block.call_id), kinds)
+            worked_out(block, _action, number, results.get(block.call_id), kinds)
             for block in message.blocks
             if isinstance(block, ToolCall) and index.calls[block.call_id] is block
         ]
@@ -197,7 +198,7 @@ def _observe(turn: Turn, number: int, text: str) -> None:
 
 
 def _action(
-    number: int, call: ToolCall, result: ToolResult | None, kinds: Mapping[str, str]
+    call: ToolCall, number: int, result: ToolResult | None, kinds: Mapping[str, str]
 ) -> Action:
     call = made_call(call)
     use = classify(call, kinds)
