@@ -168,7 +168,8 @@ class SummaryText:
         writer: "extractive", "host", or the name of the model's provider.
         warnings: Warnings for the caller.
         model: The call of a model, for the receipt; None where none was made.
-        prose: What of `summary` the host or a model wrote; with mode "record", the host's text.
+        prose: What of it the host or a model wrote; with mode "record", the host's text.
+        told: What `prose` tells of; None where an earlier call wrote it.
         memory: The earlier summary that it contains, for the receipt; None without one.
     """
 
@@ -178,6 +179,7 @@ class SummaryText:
     warnings: tuple[str, ...] = ()
     model: JsonObject | None = None
     prose: str = ""
+    told: Span | None = None
     memory: JsonObject | None = None
 
 

@@ -27,16 +27,6 @@ Rounding moves to billing/round.py, because float arithmetic lost cents.
 Write the release note.
 """
 
-PREFIX_SUMMARY = """## Done so far
-Modules 0 to 5 of billing were read one after the other; nothing was changed.
-## Decisions and why
-(none)
-## Facts, errors and exact values
-- billing/round.py holds round_half_even, limit 0.005, ticket INV-4711.
-## In flight
-(none)
-"""
-
 
 def story(turns: int = 6, result_lines: int = 60) -> list[Json]:
     """The conversation as Anthropic's API takes it."""

@@ -16,22 +16,24 @@ from context_compaction.context import (
 from context_compaction.file_access import DiskFile
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
-from context_compaction.pipeline.extracts import extract_of, extracts, spent, with_extracts
+from context_compaction.pipeline.extracts import extract_of, extracts, spent, texts_with
 from context_compaction.pipeline.fill_target import (
     beside_prose,
     filled,
     fills_with_tail,
     has_slack,
-    with_longer_tail,
     with_more_files,
     with_more_words,
+    with_whole_tail,
 )
 from context_compaction.pipeline.originals import (
     Read,
+    joined,
     number_of,
     originals_of,
     parsed_originals,
 )
+from context_compaction.pipeline.plan import with_room
 from context_compaction.pipeline.summarize import asks_model, brings_text, summary_to_record
 from context_compaction.session.earlier_calls import Decision, KnownFiles, earlier_calls_of
 from context_compaction.session.load import Session
@@ -41,7 +43,6 @@ from context_compaction.summarizers.llm.prompt import PROSE_SHARE
 # Of the room beside the text, this part is for what came after it; the rest is for all of it.
 _SINCE_SHARE = 0.6
 _SINCE_TITLE = "# Since that was written, word for word"
-_CHECKPOINT_MARGIN_TOKENS = 100
 # A longer tail leaves extracts less to tell, and so some room again: filled once more where that is
 # more than a tenth. A list that is full to the brim would be compacted again by its next message.
 _REFILLS = 2
@@ -74,25 +75,8 @@ def decide(
     if brings_text(context.request) or (has_model and asks_model(context, plan)):
         plan = beside_prose(context, plan, earlier_calls)
     originals = originals_of(context, plan, archived)
-    if brings_text(context.request):
-        plan = _with_short_checkpoint(context, plan, originals)
     memory = summary_that_reaches(context, plan, session.states)
     return Decision(plan, earlier_calls, originals, archived, memory)
-
-
-def _with_short_checkpoint(context: CompactionContext, plan: Plan, originals: Originals) -> Plan:
-    """`plan` with what its checkpoint, which a host never writes, leaves of its room for prose."""
-    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
-    # The same lines have to fit again.
-    used_tokens = context.count.text(checkpoint) + _CHECKPOINT_MARGIN_TOKENS
-    left_tokens = plan.checkpoint_tokens - used_tokens
-    if not plan.summary_tokens or left_tokens <= 0:
-        return plan
-    return replace(
-        plan,
-        summary_tokens=plan.summary_tokens + left_tokens,
-        checkpoint_tokens=plan.checkpoint_tokens - left_tokens,
-    )
 
 
 def written(
@@ -114,8 +98,6 @@ def written(
     # Then come the files of the work, then more words, and last what may be put back too.
     told = spent(context, _with_more_files(context, plan, words, decision), words)
     roomier = with_more_words(context, told, decision.earlier_calls)
-    if words.prose:
-        roomier = _shared_as_in(told, roomier)
     if roomier.text_tokens > told.text_tokens:
         longer = _text_for(context, roomier, words, decision)
         # A text that is cut to fit its message may come out shorter than the one before.
@@ -131,12 +113,8 @@ def _text_for(
     originals = originals_of(context, plan, decision.archived)
     if not words.prose:
         return extracts(context, plan, originals, words.warnings)
-    told = with_extracts(context, words.prose, originals.history, plan.summary_tokens)
-    assert plan.cut is not None and decision.plan.cut is not None  # noqa: S101, PT018  # has prose
-    if plan.cut.request_at == decision.plan.cut.request_at:
-        return replace(words, summary=told)  # of the same turn; what stays of it is told twice
-    checkpoint = extract_of(context, originals.prefix, plan.checkpoint_tokens, is_prefix=True)
-    return replace(words, summary=told, checkpoint=checkpoint)
+    summary, checkpoint = texts_with(context, plan, originals, words.prose)
+    return replace(words, summary=summary, checkpoint=checkpoint)
 
 
 def _text_tokens(context: CompactionContext, words: SummaryText) -> int:
@@ -152,32 +130,19 @@ def _refilled(
         if not fills_with_tail(context):
             return plan, words
         # What the prose left of its room is not for more extracts.
-        longer_tail = with_longer_tail
-        unspent_tokens = int(plan.summary_tokens * PROSE_SHARE) - context.count.text(words.prose)
-        plan = replace(plan, summary_tokens=plan.summary_tokens - max(0, unspent_tokens))
+        longer_tail = with_whole_tail
+        unspent_tokens = int(plan.text_tokens * PROSE_SHARE) - context.count.text(words.prose)
+        plan = with_room(context, plan, plan.text_tokens - max(0, unspent_tokens))
         words = _text_for(context, plan, words, decision)
     for refill in range(_REFILLS):
         told = spent(context, plan, words)
         if refill and not has_slack(context, told, decision.earlier_calls):
             break
-        fuller = longer_tail(context, told, decision.earlier_calls)
-        if words.prose:
-            fuller = _shared_as_in(told, fuller)
-        before, plan = plan, fuller
+        before, plan = plan, longer_tail(context, told, decision.earlier_calls)
         if plan.cut == before.cut:  # of what stays more is left: the same words stand beside it
             break
         words = _text_for(context, plan, words, decision)
     return plan, words
-
-
-def _shared_as_in(told: Plan, plan: Plan) -> Plan:
-    """`plan` with no more for the checkpoint than `told` has: prose has its length already."""
-    checkpoint_tokens = told.checkpoint_tokens if plan.prefix else 0
-    return replace(
-        plan,
-        summary_tokens=plan.text_tokens - checkpoint_tokens,
-        checkpoint_tokens=checkpoint_tokens,
-    )
 
 
 def _with_more_files(
@@ -191,20 +156,19 @@ def reuse_summary(
     context: CompactionContext, plan: Plan, originals: Originals, match: SummaryMatch
 ) -> SummaryText:
     """The summary for `plan`: the saved one, what followed it, and extracts from the record."""
-    plain = extracts(context, plan, originals)
-    text, room_tokens = match.memory.text, plan.summary_tokens
+    text, record = match.memory.text, joined(originals)
     numbers = {message.index for message in match.since}
-    since = tuple(m for m in originals.history.since if m.index in numbers)
+    since = tuple(message for message in record.since if message.index in numbers)
     if since:
-        left = room_tokens - context.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
+        left = plan.text_tokens - context.count.text(f"{text}\n{_SINCE_TITLE}\n") - 2
         newer = OriginalMessages(
             since,
-            later=originals.history.later,
+            later=record.later,
             numbers=tuple(number_of(context, message) for message in since),
         )
         told = extract_of(context, newer, int(left * _SINCE_SHARE))
         text = f"{text}\n{_SINCE_TITLE}\n{told}" if told else text
-    text = with_extracts(context, text, originals.history, room_tokens)
+    summary, checkpoint = texts_with(context, plan, originals, text)
     used: JsonObject = {
         "writer": match.memory.writer,
         "at_seconds": match.memory.at_seconds,
@@ -212,4 +176,4 @@ def reuse_summary(
         "messages_since": len(match.since),
         "tokens_since": max(0, match.gap_tokens),
     }
-    return replace(plain, summary=text, writer="memory", memory=used)
+    return SummaryText(summary, checkpoint, "memory", prose=text, memory=used)

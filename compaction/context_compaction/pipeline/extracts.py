@@ -11,10 +11,13 @@ from context_compaction.context import (
     SummaryText,
 )
 from context_compaction.pipeline.assemble import excess_tokens
+from context_compaction.pipeline.originals import joined
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive import writer
 from context_compaction.summarizers.extractive.parse import RECORD_TITLE
 
+# Where prose tells of history and of the running turn's beginning, it stands before the request.
+_TOLD_ABOVE = "Told in the summary above."
 _MIN_RECORD_TOKENS = 60
 _FITTINGS = 4
 
@@ -55,20 +58,22 @@ def spent(context: CompactionContext, plan: Plan, words: SummaryText) -> Plan:
     )
 
 
-def with_extracts(
-    context: CompactionContext,
-    prose: str,
-    record: OriginalMessages,
-    max_tokens: int,
-    *,
-    is_prefix: bool = False,
-) -> str:
-    """The prose, and in the room that it leaves the user's words and the facts that it lacks."""
-    left = max_tokens - context.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
-    extract = ""
+def texts_with(
+    context: CompactionContext, plan: Plan, originals: Originals, prose: str
+) -> tuple[str, str]:
+    """Summary and checkpoint for `plan` with prose about all that both replace.
+
+    In the room that it leaves stand the user's words and the facts that it lacks.
+    """
+    checkpoint = _TOLD_ABOVE if plan.history and plan.prefix else ""
+    room_tokens = plan.text_tokens - context.count.text(checkpoint)
+    left = room_tokens - context.count.text(f"{prose}\n{RECORD_TITLE}\n") - 2
     if left >= _MIN_RECORD_TOKENS:
+        is_prefix = not plan.history
+        record = joined(originals)
         extract = extract_of(context, record, left, is_prefix=is_prefix, beside=prose)
-    return f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
+        prose = f"{prose}\n{RECORD_TITLE}\n{extract}" if extract else prose
+    return (prose, checkpoint) if plan.history else ("", prose)
 
 
 def extract_of(

@@ -33,6 +33,8 @@ _LEAST_GAIN_TOKENS = 16
 _FRAME_TOKENS = 32
 # Beside a model's prose so much of it may be words, prose and extracts together.
 _PROSE_WORDS_SHARE = 0.55
+# ... and of the rest this part at least should be messages in full.
+_LEAST_WHOLE_SHARE = 1 / 3
 
 
 def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
@@ -52,7 +54,7 @@ def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) 
 
 
 def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
-    """`plan` for a text that a model writes: shorter words, and before them a longer tail.
+    """`plan` for a text that a model writes: shorter words, and after them the newest in full.
 
     Where the caller named the target. Prose says in half of it what extracts need all of it for,
     and what it is not to tell again has to be known before it is written.
@@ -61,9 +63,9 @@ def beside_prose(context: CompactionContext, plan: Plan, earlier_calls: EarlierC
         return plan
     words_tokens = int(context.share_tokens * _PROSE_WORDS_SHARE)
     shorter = with_room(context, plan, min(plan.text_tokens, words_tokens))
-    longer = with_longer_tail(context, shorter, earlier_calls)
+    whole = with_whole_tail(context, shorter, earlier_calls)
     # Where the message before the tail is too large for it, prose may tell more.
-    return with_more_words(context, longer, earlier_calls)
+    return with_more_words(context, whole, earlier_calls)
 
 
 def fills_with_tail(context: CompactionContext) -> bool:
@@ -83,6 +85,39 @@ def with_longer_tail(context: CompactionContext, plan: Plan, earlier_calls: Earl
         return plan
     fullest = _with_least_cleared(context, plan, earlier_calls)
     return _with_longest_tail(context, fullest, plan.cut, earlier_calls)
+
+
+def with_whole_tail(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` cut where as much stays as has room with nothing of it cleared.
+
+    What stands there as a name alone, prose does not tell either.
+    """
+    if plan.cut is None:
+        return plan
+    messages, count = plan.edited.messages, context.count
+    left_tokens = sum(map(count.message, messages[plan.cut.first_kept :]))
+    left_tokens += max(0, _room_beside(context, plan, earlier_calls) - _tokens_left_free(context))
+    least_tokens = left_tokens * _LEAST_WHOLE_SHARE
+    whole_tokens = keep_tokens = cleared_tokens = 0
+    for message in reversed(messages):
+        edited_tokens = tokens = count.message(message)
+        if message.index is not None:
+            tokens = count.message(context.parsed[message.index])
+        if tokens <= left_tokens:
+            whole_tokens += tokens
+        elif whole_tokens < least_tokens and edited_tokens <= left_tokens:
+            tokens = edited_tokens  # one that is too large does not end the tail at once
+        else:
+            break
+        left_tokens -= tokens
+        keep_tokens += edited_tokens
+        cleared_tokens += tokens - edited_tokens
+    where = cut(context, plan.edited, plan.level, keep_tokens=keep_tokens) or plan.cut
+    moved = with_room(context, cut_at(context, plan, where), plan.text_tokens)
+    fuller = less_cleared_by(context, moved, cleared_tokens) if cleared_tokens > 0 else None
+    if fuller is None or _room_beside(context, fuller, earlier_calls) < 0:
+        return _with_least_cleared(context, moved, earlier_calls)
+    return fuller
 
 
 def with_more_files(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:

@@ -107,7 +107,7 @@ def carried_on(
     originals = originals_of(context, plan, archived)
     texts = [(plan.history, originals.history), (plan.prefix, originals.prefix)]
     if plan.cut is not None and plan.cut.folds_request:
-        texts = [(plan.replaced, _joined(originals.history, originals.prefix))]
+        texts = [(plan.replaced, joined(originals))]
     kinds = context.settings.tool_kinds
     for replaced, record in texts:
         if replaced and record.messages and not record.lost:
@@ -186,14 +186,18 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
     return Originals(record_of(plan.history), record_of(plan.prefix))
 
 
-def _joined(one: OriginalMessages, other: OriginalMessages) -> OriginalMessages:
-    """Two records of which one follows the other."""
+def joined(originals: Originals) -> OriginalMessages:
+    """History and the beginning of the running turn as one record."""
+    one, other = originals.history, originals.prefix
     return replace(
         one,
         messages=(*one.messages, *other.messages),
+        since=(*one.since, *other.since),
+        earlier="\n".join(filter(None, (one.earlier, other.earlier))),
+        lost="\n".join(filter(None, (one.lost, other.lost))),
         numbers=(*one.numbers, *other.numbers),
-        lost=one.lost + other.lost,
         effects=(*one.effects, *other.effects),
+        is_short=one.is_short or other.is_short,
     )
 
 

@@ -5,7 +5,7 @@ Prose is written by the host or by a model; where it fails, extracts replace it.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from anyio import to_thread
@@ -20,12 +20,13 @@ from context_compaction.context import (
     span_of,
 )
 from context_compaction.errors import NotFoundError, SummaryError
+from context_compaction.layers.cut_point import request_of
 from context_compaction.messages.model import JsonObject, Messages
 from context_compaction.messages.pins import Pin
 from context_compaction.messages.placeholders import Span
 from context_compaction.messages.speakers import user_text
-from context_compaction.pipeline.extracts import extract_of, extracts, with_extracts
-from context_compaction.pipeline.originals import number_of
+from context_compaction.pipeline.extracts import extract_of, extracts, texts_with
+from context_compaction.pipeline.originals import joined, number_of
 from context_compaction.pipeline.redaction_gates import GuardedModel
 from context_compaction.request import CompactRequest
 from context_compaction.result import SummaryPrompt
@@ -45,9 +46,7 @@ from context_compaction.summarizers.llm.prompt import (
 from context_compaction.summarizers.llm.writer import (
     MIN_PROSE_TOKENS,
     ModelCalls,
-    Prose,
     accepted,
-    gathered,
     write_prose,
 )
 from context_compaction.tokens.models import profile_for
@@ -70,7 +69,7 @@ def asks_host(context: CompactionContext, decision: Decision) -> bool:
     if request.summarizer != "host" or request.mode in _MODES_WITHOUT_MODEL:
         return False
     is_missing = request.summary is None and decision.memory is None
-    return is_missing and _host_job(context, decision.plan, decision.originals) is not None
+    return is_missing and _host_job(context, decision) is not None
 
 
 def asks_model(context: CompactionContext, plan: Plan) -> bool:
@@ -101,8 +100,7 @@ async def summarize(
         return None
     if request.summary is not None:
         notes = await _continuation_warnings(context, plan, archive, now_seconds)
-        host_text = partial(summarize_with_host_text, context, plan, decision.originals)
-        words = await to_thread.run_sync(host_text)
+        words = await to_thread.run_sync(_summarize_with_host_text, context, decision)
         return replace(words, warnings=(*notes, *words.warnings))
     if model is None or not asks_model(context, plan):
         return None
@@ -116,85 +114,56 @@ async def summarize(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One text that is to be written, of at most `max_tokens`, and what a model is asked for it."""
-
-    record: OriginalMessages
-    max_tokens: int
-    assignment: SummaryJob
-
-    @property
-    def is_prefix(self) -> bool:
-        return self.assignment.is_turn_prefix
-
-    @property
-    def has_room_for_prose(self) -> bool:
-        return self.assignment.max_tokens >= MIN_PROSE_TOKENS
-
-
-def _jobs(context: CompactionContext, plan: Plan, originals: Originals) -> tuple[_Job, _Job]:
-    """The summary of history, and the checkpoint of what the running turn began with."""
-    return (
-        _job(context, plan, originals.history, plan.summary_tokens, is_prefix=False),
-        _job(context, plan, originals.prefix, plan.checkpoint_tokens, is_prefix=True),
-    )
-
-
-def _job(
-    context: CompactionContext,
-    plan: Plan,
-    record: OriginalMessages,
-    max_tokens: int,
-    *,
-    is_prefix: bool,
-) -> _Job:
-    """The job for `record`; prose has at most a third of what it replaces."""
-    record_tokens = context.count.messages(record.messages) + context.count.text(record.lost)
-    said_tokens = sum(context.count.text(user_text(message)) for message in record.messages)
+def _job(context: CompactionContext, plan: Plan, originals: Originals) -> SummaryJob:
+    """The text about all that is replaced; prose has at most a third of what it replaces."""
+    replaced, record = joined(originals), _record_of(context, plan, originals)
+    replaced_tokens = context.count.messages(replaced.messages) + context.count.text(replaced.lost)
+    said_tokens = sum(context.count.text(user_text(message)) for message in replaced.messages)
     # What the user said stands beside it, word for word.
-    least, most = (int(max_tokens * share) for share in (PROSE_SHARE, MOST_PROSE_SHARE))
-    room_tokens = min(max(least, max_tokens - said_tokens), most)
-    kept = _kept_after(plan, is_prefix=is_prefix)
-    assignment = SummaryJob(
+    least, most = (int(plan.text_tokens * share) for share in (PROSE_SHARE, MOST_PROSE_SHARE))
+    room_tokens = min(max(least, plan.text_tokens - said_tokens), most)
+    kept = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
+    return SummaryJob(
         messages=record.messages,
         previous=record.earlier,
         has_originals=not (record.lost or record.is_short),
-        max_tokens=min(room_tokens, record_tokens // 3),
+        max_tokens=min(room_tokens, replaced_tokens // 3),
         numbers=record.numbers,
         # What the user said is in the record itself.
-        extracts=partial(extract_of, context, record, _EXTRACTS_TOKENS, is_prefix=True),
+        extracts=partial(extract_of, context, replaced, _EXTRACTS_TOKENS, is_prefix=True),
         kept=kept,
         kept_numbers=tuple(number_of(context, message) for message in kept),
-        pinned=tuple(_pin_told(context, plan, pin) for pin in context.pins.candidates),
+        pinned=tuple(_pin_told(context, pin, kept) for pin in context.pins.candidates),
         instructions=context.request.instructions,
-        is_turn_prefix=is_prefix,
         outline=context.settings.summary_outline,
         too_long=context.settings.summary_too_long,
         retries=context.settings.summary_retries,
     )
-    return _Job(record, max_tokens, assignment)
 
 
-def _kept_after(plan: Plan, *, is_prefix: bool) -> Messages:
-    """The messages that stay after the text of history, or of the beginning of the running turn."""
-    if plan.cut is None:
-        return ()
-    start = plan.cut.first_kept if is_prefix else plan.cut.goes_on_at
-    return plan.edited.messages[start:]
+def _record_of(context: CompactionContext, plan: Plan, originals: Originals) -> OriginalMessages:
+    """What a writer reads: all that is replaced, and the running request in its place."""
+    before, cut = originals.history, plan.cut
+    if cut is not None and cut.request_at is not None and not cut.folds_request:
+        request = request_of(plan.edited.messages, cut.request_at)
+        before = replace(
+            before,
+            messages=(*before.messages, request),
+            numbers=(*before.numbers, number_of(context, request)),
+        )
+    return joined(replace(originals, history=before))
 
 
-def _pin_told(context: CompactionContext, plan: Plan, pin: Pin) -> str:
+def _pin_told(context: CompactionContext, pin: Pin, kept: Messages) -> str:
     """A pinned text for the prompt of a writer: with its number, or marked as earlier or given."""
     if pin.index is None:
         return f"[beside the record] {pin.shown}"
     number = context.seqs[pin.index]
-    replaced = {message.index for message in plan.replaced}
-    place = "" if pin.index in replaced else ", after the record"
+    place = ", after the record" if any(m.index == pin.index for m in kept) else ""
     return f"[{'earlier' if number < 0 else number}{place}] {pin.shown}"
 
 
-def grounding_source(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
+def _source_of(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
     """The source that prose for `record` is checked against."""
     lost = read_previous(record.lost)
     # What stays may be named as well, and so may what an earlier summary named.
@@ -211,50 +180,45 @@ def grounding_source(context: CompactionContext, record: OriginalMessages) -> ch
     )
 
 
-def summarize_with_host_text(
-    context: CompactionContext, plan: Plan, originals: Originals
-) -> SummaryText:
-    """The summary for `plan` with the prose that the host gave, if it may be used."""
-    plain = extracts(context, plan, originals)
-    job = _host_job(context, plan, originals)
+def _summarize_with_host_text(context: CompactionContext, decision: Decision) -> SummaryText:
+    """The summary with the prose that the host gave, if it may be used."""
+    plan, originals = decision.plan, decision.originals
+    job = _host_job(context, decision)
     if job is None:
         warning = "The summary that was given is not used: no history had to be replaced."
-        return replace(plain, warnings=(warning,))
-    source = grounding_source(context, job.record)
+        return extracts(context, plan, originals, (warning,))
+    source = _source_of(context, _record_of(context, plan, originals))
     try:
         prose = accepted(context.request.summary or "", source, job.max_tokens, context.count)
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
-        return replace(plain, warnings=(warning,))
-    text = _beside(context, prose.text, job)
-    words = replace(plain, writer="host", warnings=prose.warnings)
-    if job.is_prefix:
-        return replace(words, checkpoint=text)
-    return replace(words, summary=text, prose=prose.text)
+        return extracts(context, plan, originals, (warning,))
+    texts = texts_with(context, plan, originals, prose.text)
+    told = span_of(context, plan.replaced)
+    return SummaryText(*texts, "host", prose.warnings, prose=prose.text, told=told)
 
 
-def _host_job(context: CompactionContext, plan: Plan, originals: Originals) -> _Job | None:
-    """What the host's model writes: the summary of history, or else of what the run began with."""
-    summary, checkpoint = _jobs(context, plan, originals)
-    if plan.summary_tokens:
-        return summary
-    return checkpoint if checkpoint.has_room_for_prose else None
+def _host_job(context: CompactionContext, decision: Decision) -> SummaryJob | None:
+    """What the host's model is asked for; None where that is not worth it."""
+    job = _job(context, decision.plan, decision.originals)
+    is_worth_it = decision.plan.summary_tokens or job.max_tokens >= MIN_PROSE_TOKENS
+    return job if is_worth_it else None
 
 
 async def ask_host(
     context: CompactionContext, decision: Decision, archive: Store, now_seconds: float
 ) -> SummaryPrompt:
     """The prompt with which a host's model writes the summary, with its continuation token."""
-    span = span_of(context, decision.plan.history or decision.plan.prefix)
+    span = span_of(context, decision.plan.replaced)
     token = continuation.issue(span, await _raws(span, archive), now_seconds)
     return await to_thread.run_sync(_prompt_for, context, decision, token)
 
 
 def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> SummaryPrompt:
-    request, job = context.request, _host_job(context, decision.plan, decision.originals)
-    assert job is not None  # noqa: S101  # the host is asked for it
+    request = context.request
+    job = _job(context, decision.plan, decision.originals)
     window_tokens = request.context_window or profile_for(request.model).context_window
-    prompt = fullest_prompt(job.assignment, context.count, window_tokens)
+    prompt = fullest_prompt(job, context.count, window_tokens)
     user = context.gates.json(prompt.user)
     return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 
@@ -272,7 +236,7 @@ async def _continuation_warnings(
         return ()
     given = continuation.parse_continuation(token, context.session_id, now_seconds)
     continuation.verify(given, await _raws(given.span, archive))
-    stop = span_of(context, plan.history or plan.prefix).stop_seq
+    stop = span_of(context, plan.replaced).stop_seq
     if not plan.text_tokens or stop <= given.span.stop_seq:
         return ()
     return (
@@ -311,8 +275,8 @@ async def _summarize_with_model(
         tell: Called as the text grows.
     """
     plan, originals = decision.plan, decision.originals
-    jobs = _jobs(context, plan, originals)
-    if not any(job.has_room_for_prose for job in jobs):
+    job = _job(context, plan, originals)
+    if job.max_tokens < MIN_PROSE_TOKENS:
         return None
     report: JsonObject = {"writer": model.writer, "name": model.model, "requested": False}
     settings = context.settings
@@ -329,60 +293,37 @@ async def _summarize_with_model(
         plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
         return replace(plain, model={**report, "waits_seconds": round(wait)})
     calls = ModelCalls(model, tell)
-    texts = await gathered([partial(_text, job, calls, context) for job in jobs], 2)
-    (summary, prose, _), (checkpoint, _, _) = texts
-    written = [found for _, found, _ in texts if found is not None]
-    failures = [why for _, _, why in texts if why]
+    prose, failure = None, ""
+    record = _record_of(context, plan, originals)
+    source = await to_thread.run_sync(_source_of, context, record)
+    try:
+        prose = await write_prose(job, source, calls, context.count)
+    except SummaryError as error:
+        failure = str(error)
     report |= {
         "requested": True,
         "at_seconds": round(now_seconds),
-        "routes": [prose.route for prose in written],
-        "was_repaired": any(prose.was_repaired for prose in written),
-        "failure": "; ".join(failures) or None,
+        "routes": [prose.route] if prose else [],
+        "was_repaired": bool(prose and prose.was_repaired),
+        "failure": failure or None,
         **calls.usage.as_json(),
     }
-    return SummaryText(
-        summary,
-        checkpoint,
-        model.writer if written else "extractive",
-        (
-            *(f"Verbatim extracts stand in the summary, not a model's: {why}." for why in failures),
-            *(warning for prose in written for warning in prose.warnings),
-        ),
-        report,
-        prose.text if prose else "",
-    )
-
-
-async def _text(
-    job: _Job, calls: ModelCalls, context: CompactionContext
-) -> tuple[str, Prose | None, str]:
-    """The text of one job, with the model's prose in it; else extracts, and why there is none."""
-    failure = ""
-    if job.has_room_for_prose:
-        source = await to_thread.run_sync(grounding_source, context, job.record)
-        try:
-            prose = await write_prose(job.assignment, source, calls, context.count)
-        except SummaryError as error:
-            failure = str(error)
-        else:
-            return await to_thread.run_sync(_beside, context, prose.text, job), prose, ""
-    extract = partial(extract_of, is_prefix=job.is_prefix)
-    text = await to_thread.run_sync(extract, context, job.record, job.max_tokens)
-    return text, None, failure
-
-
-def _beside(context: CompactionContext, prose: str, job: _Job) -> str:
-    """The whole text of `job`: its prose, and extracts beside it."""
-    return with_extracts(context, prose, job.record, job.max_tokens, is_prefix=job.is_prefix)
+    if prose is None:
+        warning = f"Verbatim extracts stand in the summary, not a model's: {failure}."
+        plain = await to_thread.run_sync(extracts, context, plan, originals, (warning,))
+        return replace(plain, model=report)
+    texts = await to_thread.run_sync(texts_with, context, plan, originals, prose.text)
+    told = span_of(context, plan.replaced)
+    return SummaryText(*texts, model.writer, prose.warnings, report, prose.text, told)
 
 
 def summary_to_record(context: CompactionContext) -> SummaryText:
     """The host's text, passed in between compactions, as a summary that only the archive keeps."""
-    source = grounding_source(context, OriginalMessages(context.messages))
+    source = _source_of(context, OriginalMessages(context.messages))
     room_tokens = int(context.settings.summary_tokens * PROSE_SHARE)
     try:
         prose = accepted(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
         return SummaryText("", "", warnings=(f"The summary that was given is not kept. {error}.",))
-    return SummaryText("", "", "host", prose.warnings, prose=prose.text)
+    told = span_of(context, context.messages)
+    return SummaryText("", "", "host", prose.warnings, prose=prose.text, told=told)

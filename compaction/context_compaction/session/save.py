@@ -151,10 +151,10 @@ def commit_of(
         now_seconds: The time.
     """
     is_told = result.changed or prepared is not None or bool(session.rejections.key)
-    if not (is_told or words.model is not None or words.prose):
+    if not (is_told or words.model is not None or words.told):
         return None
     start, messages, model = session.start, validation.edited.messages, _model_call(words)
-    memory = summary_to_save(context, decision.plan, words, wishes, now_seconds)
+    memory = summary_to_save(words, wishes, now_seconds)
     if prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         made = made_in(messages)

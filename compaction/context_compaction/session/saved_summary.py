@@ -24,7 +24,7 @@ class SummaryMatch:
 
     Attributes:
         memory: The memory.
-        since: The messages of the history that follow it.
+        since: The messages between its end and the cut.
         gap_tokens: Tokens between its end and the cut; negative where it reaches beyond.
     """
 
@@ -38,43 +38,38 @@ def summary_that_reaches(
 ) -> SummaryMatch | None:
     """The memory whose end lies nearest to the cut of `plan`; None where none can be used.
 
-    It must replace the whole history in this very conversation, fit, have the same instructions,
+    It must tell of all that is replaced in this very conversation, fit, have the same instructions,
     and leave at most `memory_gap_tokens` before the cut uncovered.
     """
-    request, history = context.request, plan.history
-    if request.mode == "plan" or not plan.summary_tokens or request.summary is not None:
+    request, cut = context.request, plan.cut
+    if request.mode == "plan" or cut is None or request.summary is not None:
         return None
     if request.summarizer == "extractive":
         return None
-    first = span_of(context, history).start_seq
-    room_tokens = int(plan.summary_tokens * MOST_PROSE_SHARE)
+    first = span_of(context, plan.replaced).start_seq
+    room_tokens = int(plan.text_tokens * MOST_PROSE_SHARE)
     found = [
         match
         for memory in (state.memory for state in reversed(states))
         if memory is not None
         if memory.start_seq <= first and memory.instructions == request.instructions
         if context.count.text(memory.text) <= room_tokens
-        for match in [_match(context, history, plan.edited.messages, memory)]
+        for match in [_match(context, plan.edited.messages, cut.first_kept, memory)]
         if match is not None and match.gap_tokens <= context.settings.memory_gap_tokens
     ]
     return min(found, key=lambda match: abs(match.gap_tokens), default=None)
 
 
 def summary_to_save(
-    context: CompactionContext,
-    plan: Plan,
-    words: SummaryText,
-    request: CompactRequest,
-    now_seconds: float,
+    words: SummaryText, request: CompactRequest, now_seconds: float
 ) -> SavedSummary | None:
     """The summary to save for later compactions; None where none was written."""
-    if not words.prose:
+    if words.told is None:
         return None
-    span = span_of(context, context.messages if plan.cut is None else plan.history)
     return SavedSummary(
         words.prose,
-        span.start_seq,
-        span.stop_seq,
+        words.told.start_seq,
+        words.told.stop_seq,
         words.writer,
         request.instructions,
         int(now_seconds),
@@ -82,25 +77,15 @@ def summary_to_save(
 
 
 def _match(
-    context: CompactionContext, history: Messages, all_messages: Messages, memory: SavedSummary
+    context: CompactionContext, messages: Messages, stop: int, memory: SavedSummary
 ) -> SummaryMatch | None:
-    """How far `memory` ends from the end of `history`; None where its end is not in the list."""
-    ends = [_end_seq(context, message) for message in history]
-    if memory.stop_seq in ends:
-        since = history[len(ends) - ends[::-1].index(memory.stop_seq) :]
-        return SummaryMatch(memory, since, sum(map(context.count.message, since)))
-    beyond = 0
-    for message in all_messages[_position_after(all_messages, history) :]:
-        beyond += context.count.message(message)
-        if _end_seq(context, message) == memory.stop_seq:
-            return SummaryMatch(memory, (), -beyond)
-    return None
-
-
-def _position_after(messages: Messages, history: Messages) -> int:
-    last = history[-1]
-    same = (m is last or (m.index is not None and m.index == last.index) for m in messages)
-    return next(at for at, is_last in enumerate(same, 1) if is_last)
+    """How far `memory` ends from a cut at `stop`; None where its end is not in the list."""
+    ends = [_end_seq(context, message) for message in messages]
+    if memory.stop_seq not in ends:
+        return None
+    at = len(ends) - ends[::-1].index(memory.stop_seq)
+    between = sum(map(context.count.message, messages[min(at, stop) : max(at, stop)]))
+    return SummaryMatch(memory, messages[at:stop], between if at <= stop else -between)
 
 
 def _end_seq(context: CompactionContext, message: Message) -> int:

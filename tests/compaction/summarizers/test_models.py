@@ -39,7 +39,7 @@ from tests.support.messages_api import (
 from tests.support.messages_api import one_after_the_other as replies
 from tests.support.promises import without_originals
 from tests.support.provider_rules import problems
-from tests.support.story import GOAL, LATEST, PREFIX_SUMMARY, RULE, SUMMARY, story
+from tests.support.story import GOAL, LATEST, RULE, SUMMARY, story
 
 WAIT_SECONDS = 50
 REQUEST = CompactRequest(mode="full", target_tokens=8_000, session_id="story")
@@ -455,28 +455,52 @@ async def test_an_api_that_always_says_too_long_is_left_alone_soon(
     assert sizes == sorted(set(sizes), reverse=True), "never the same again"
 
 
-async def test_the_beginning_of_the_running_turn_is_summarised_apart(archive: Archive) -> None:
+async def test_what_the_running_turn_began_with_is_told_in_the_same_text(archive: Archive) -> None:
     payload = [*story(turns=3)[:-1], {"role": "user", "content": "Now all the others."}]
     for number in range(4, 12):
         payload += story(turns=number + 1, result_lines=80)[4 * number + 1 : 4 * number + 3]
-
-    def script(body: Json) -> Reply:
-        is_prefix = "first part of an assistant's work" in body["system"][0]["text"]
-        return Says(PREFIX_SUMMARY if is_prefix else SUMMARY)
-
-    result, api = await run(
-        archive,
-        script,
-        CompactRequest(target_tokens=9_000, session_id="story"),
-        messages=payload,
-    )
-    assert len(api.requests) == 2
+    wish = CompactRequest(target_tokens=9_000, session_id="story")
+    result, api = await run(archive, always(Says(SUMMARY)), wish, messages=payload)
+    (request,) = api.requests
+    shown = str(request["messages"][0]["content"])
+    transcript = shown.partition("<transcript>")[2]
+    asked, _, work = transcript.partition("Now all the others.")
+    assert "billing/module_0.py" in asked, "of the turns before ..."
+    assert "billing/module_4.py" in work.partition("</transcript>")[0], "... and of this one"
     texts = [str(message["content"]) for message in result.messages]
     at = next(n for n, text in enumerate(texts) if "<turn_context" in text)
-    assert "Modules 0 to 5 of billing were read" in texts[at]
-    assert "Now all the others." in texts[at - 1]
+    assert "Told in the summary above." in texts[at]
+    assert "Now all the others." in texts[at - 1], "the request stays"
     assert any("float arithmetic lost cents" in text for text in texts[:at])
-    assert len(result.receipt["model"]["routes"]) == 2
+    assert len(result.receipt["model"]["routes"]) == 1
+
+
+async def test_a_text_about_the_running_turn_is_used_again_when_its_cut_moves(
+    archive: Archive,
+) -> None:
+    payload = [*story(turns=3)[:-1], {"role": "user", "content": "Now all the others."}]
+    for number in range(4, 12):
+        payload += story(turns=number + 1, result_lines=80)[4 * number + 1 : 4 * number + 3]
+    wish = CompactRequest(mode="full", target_tokens=9_000, session_id="story")
+    await run(archive, always(Says(SUMMARY)), wish, messages=payload)
+    for target_tokens in (8_800, 9_600, 11_000):
+        other = replace(wish, target_tokens=target_tokens)
+        again, api = await run(archive, always(Says(SUMMARY)), other, messages=payload)
+        assert api.requests == []
+        assert again.receipt["writer"] == "memory"
+        assert "float arithmetic lost cents" in str(again.messages)
+
+
+async def test_what_stays_behind_a_models_text_stands_there_in_full(archive: Archive) -> None:
+    payload = story(turns=1)
+    for number in range(1, 70):
+        payload += story(turns=number + 1, result_lines=9)[4 * number + 1 : 4 * number + 3]
+    wish = CompactRequest(target_tokens=8_000, session_id="story")
+    _, api = await run(archive, always(Says(SUMMARY)), wish, messages=payload)
+    told, _, kept = str(api.requests[0]["messages"][0]["content"]).partition("<kept-after>")
+    assert "total_69_8 " in kept
+    assert "tool result cleared" not in kept, "the text would not tell of it, nor does the context"
+    assert "total_1_8 " in told
 
 
 async def test_the_second_compaction_updates_the_first_summary(archive: LocalArchive) -> None:

@@ -26,7 +26,7 @@ from tests.server.helpers import (
     text_of,
 )
 from tests.support.messages_api import Fails, Hangs, Says, serve
-from tests.support.story import GOAL, PREFIX_SUMMARY, RULE, SUMMARY, story
+from tests.support.story import GOAL, RULE, SUMMARY, story
 
 CALL: Json = {
     "messages": story(),
@@ -36,6 +36,7 @@ CALL: Json = {
     "reply": "receipt",
 }
 PROSE = "float arithmetic lost cents"
+READ_ON = "Modules 0 to 5 of billing were read one after the other; nothing was changed."
 
 
 def with_summaries(config: Config, **told: Any) -> Config:
@@ -274,15 +275,14 @@ async def test_of_a_run_on_one_request_the_host_writes_what_it_began_with(config
         asked = answer_of(await client.call_tool("compact_messages", wish))
         request = asked["summary_request"]
         assert asked["status"] == "needs_summary"
-        assert "first part of an assistant's work" in request["system"]
         assert "billing/module_0.py" in request["user"]
-        given = {"summary": PREFIX_SUMMARY, "options": {"continuation": request["continuation"]}}
+        given = {"summary": READ_ON, "options": {"continuation": request["continuation"]}}
         answer = answer_of(await client.call_tool("compact_messages", {**wish, **given}))
     assert answer["receipt"]["writer"] == "host"
     assert answer["warnings"] == []
     left = str(answer["messages"])
     assert GOAL in left.partition("<turn_context")[0], "the request stays"
-    assert "Modules 0 to 5 of billing were read" in left.partition("<turn_context")[2]
+    assert READ_ON in left.partition("<turn_context")[2]
 
 
 async def test_a_token_of_another_conversation_is_refused(config: Config) -> None:

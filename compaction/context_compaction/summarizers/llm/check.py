@@ -28,7 +28,7 @@ _SUMMARY = re.compile(r"<summary>(.*?)(?:</summary>|\Z)", re.DOTALL | re.IGNOREC
 _FENCE = re.compile(r"\A```\w*\n(.*)\n```\Z", re.DOTALL)
 _HEADING = re.compile(r"^#{1,4} +\S", re.MULTILINE)
 _EMPTY_LINE = re.compile(r"^\W*(?:none|n/a|nothing)?\W*$", re.IGNORECASE)
-# A summary has eight headings, the first part of a turn four; an apology or an error has none.
+# A summary has seven headings or nine; an apology or an error has none.
 _MIN_HEADINGS = 2
 _SHOWN_CHARS = 200
 _REFUSAL = re.compile(

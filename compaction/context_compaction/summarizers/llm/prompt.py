@@ -75,7 +75,6 @@ class SummaryJob:
         max_tokens: Most tokens of the prose.
         pinned: Texts that are kept verbatim beside it, each with when it was said.
         instructions: The subjects that the user wants weighed most.
-        is_turn_prefix: Whether it is the beginning of the running turn.
         outline: Which headings it has: "summary" or "nine_sections", a file of `prompts/`.
         too_long: How the record is made shorter for a model that it is too long for ...
         retries: ... and how many times more that model is asked.
@@ -91,7 +90,6 @@ class SummaryJob:
     kept_numbers: tuple[int | None, ...] = ()
     pinned: tuple[str, ...] = ()
     instructions: str = ""
-    is_turn_prefix: bool = False
     outline: SummaryOutline = "summary"
     too_long: TooLongRule = "clip"
     retries: int = 5
@@ -227,8 +225,7 @@ def _length(assignment: SummaryJob) -> dict[str, str]:
 
 
 def _system(assignment: SummaryJob) -> str:
-    name = "turn_prefix" if assignment.is_turn_prefix else assignment.outline
-    return _file(f"{name}_system.md")
+    return _file(f"{assignment.outline}_system.md")
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:

@@ -4,9 +4,7 @@ Every failure, from no answer to an answer that is no summary, raises a `Summary
 reason; the caller then uses verbatim extracts. Nothing here writes text of its own.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import anyio
 from anyio import to_thread
@@ -34,8 +32,6 @@ MIN_PROSE_TOKENS = 200
 _SHRINK = 0.75
 # Models keep to a length only roughly; the summary has room for this, beside the machine's record.
 _LENGTH_TOLERANCE = 1.2
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,31 +130,6 @@ def _finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = Fal
         f"{told}: {'; '.join(line[:120] for line in lines[:3])}" for told, lines in changes if lines
     )
     return Prose(draft.text, tuple(warnings), route, was_repaired)
-
-
-async def gathered(tasks: Sequence[Callable[[], Awaitable[T]]], at_once: int) -> list[T]:
-    """The results of all tasks, `at_once` of them running at a time.
-
-    The first error, by place, is raised after all have ended: the cost of each is then known, and a
-    caller that collects questions has all of them.
-    """
-    results: dict[int, T] = {}
-    errors: dict[int, Exception] = {}
-    limiter = anyio.CapacityLimiter(at_once)
-
-    async def run(at: int, task: Callable[[], Awaitable[T]]) -> None:
-        async with limiter:
-            try:
-                results[at] = await task()
-            except Exception as error:  # noqa: BLE001  # raised below, unchanged
-                errors[at] = error
-
-    async with anyio.create_task_group() as group:
-        for at, task in enumerate(tasks):
-            group.start_soon(run, at, task)
-    if errors:
-        raise errors[min(errors)]
-    return [results[at] for at in range(len(tasks))]
 
 
 async def _first_answer(
