@@ -108,6 +108,12 @@ def _empty_calls(payload: list[Json], format: str, place: int, inner: int) -> No
         payload[place]["tool_calls"] = []
 
 
+def _another_calls(payload: list[Json], format: str, place: int, inner: int) -> None:
+    """What the assistant calls stands in the user's name, as a host's mistake."""
+    if format == "openai-chat" and payload[place].get("tool_calls"):
+        payload[place]["role"] = "user"
+
+
 def _key(message: Json) -> str:
     return next((key for key in _CONTENT_KEYS if key in message), "")
 
@@ -145,5 +151,6 @@ _MUTATIONS: dict[str, Callable[[list[Json], str, int, int], None]] = {
     "share ids": _share_ids,
     "add system": _add_system,
     "empty calls": _empty_calls,
+    "another calls": _another_calls,
 }
 MUTATIONS = tuple(_MUTATIONS)

@@ -97,7 +97,9 @@ def parse_message(raw: JsonObject, index: int) -> Message:
     elif name == "assistant":
         blocks = _parse_assistant(raw, index)
     else:
-        blocks = _parse_content(raw, index)
+        calls = _parse_calls(raw, index)  # which nobody but an assistant may make
+        says_nothing = bool(calls) and raw.get("content") is None
+        blocks = calls if says_nothing else (*_parse_content(raw, index), *calls)
     return Message(role, blocks, source=raw, index=index)
 
 
@@ -160,6 +162,11 @@ def _parse_assistant(raw: JsonObject, index: int) -> tuple[Block, ...]:
         blocks.extend(_parse_content(raw, index))
     present = (name for name in _OPAQUE_FIELDS if raw.get(name) is not None)
     blocks.extend(Opaque(name, {name: raw[name]}) for name in present)
+    return (*blocks, *_parse_calls(raw, index))
+
+
+def _parse_calls(raw: JsonObject, index: int) -> tuple[Block, ...]:
+    blocks: list[Block] = []
     if raw.get("tool_calls") is not None:
         calls = require_list(raw["tool_calls"], index, "`tool_calls`", "Give an array of calls.")
         blocks.extend(

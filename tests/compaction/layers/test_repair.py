@@ -120,6 +120,23 @@ async def test_a_repair_leaves_every_sound_message_as_the_hosts_own_object(fault
         assert any(message is kept for kept in answer.messages)
 
 
+@pytest.mark.parametrize("content", ["Go on.", None])
+async def test_a_call_that_openais_user_makes_becomes_text(content: str | None) -> None:
+    function = {"name": "Bash", "arguments": '{"command": "ls"}'}
+    made: list[Json] = [{"id": "c", "type": "function", "function": function}]
+    payload: list[Json] = [
+        {"role": "user", "content": content, "tool_calls": made},
+        {"role": "tool", "tool_call_id": "c", "content": "42 files"},
+        user("and?"),
+    ]
+    assert problems(payload, "openai-chat")
+    answer = await compacted(payload, format="openai-chat")
+    assert not problems(answer.messages, "openai-chat", original=payload)
+    note = "a tool call outside of the assistant's messages was turned into text"
+    assert any(note in warning for warning in answer.warnings)
+    assert "ls" in json.dumps(answer.messages[0])
+
+
 @pytest.mark.parametrize("mode", ["auto", "record", "micro", "full"])
 async def test_an_empty_list_is_nothing_to_do(mode: Any) -> None:
     answer = await compacted([], mode=mode)
