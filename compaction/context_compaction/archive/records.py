@@ -71,9 +71,13 @@ class LoggedRecord:
     place: LinePlace
 
 
-# JSON without blanks, in ASCII, keys in their own order. One encoder for all: `json.dumps` makes a
-# new one each time.
-ascii_json: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
+_escaped_json = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def ascii_json(value: Any) -> str:
+    """A JSON value without blanks, in ASCII, keys in their own order."""
+    data = utf8_json(value)  # in a quarter of the time of the other
+    return data.decode("ascii") if data.isascii() else _escaped_json(value)
 
 
 def externalise(value: Any, put: Callable[[bytes], str]) -> str:
@@ -83,8 +87,7 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
     lone surrogates passed) and returns their hash. A key of the host's own that looks like ours
     gets one more "$", which `internalise` removes.
     """
-    data = utf8_json(value)
-    text = data.decode("ascii") if data.isascii() else ascii_json(value)
+    text = ascii_json(value)
     if len(text) <= INLINE_LIMIT_BYTES and _BLOB_KEY not in text:
         return text
     return ascii_json(_externalise(value, put)) if _is_replaced_in(value) else text

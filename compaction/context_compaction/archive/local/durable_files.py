@@ -135,13 +135,14 @@ def sync_folders(folder: Path, root: Path) -> None:
             return
 
 
-def make_folder(folder: Path) -> None:
-    """Make `folder` and its parents where they are missing, durably."""
+def make_folder(folder: Path, *, durable: bool = True) -> None:
+    """Make `folder` and its parents where they are missing, durably if that is asked for."""
     if folder.is_dir():
         return
-    make_folder(folder.parent)
+    make_folder(folder.parent, durable=durable)
     folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
-    sync_folder(folder.parent)
+    if durable:
+        sync_folder(folder.parent)
 
 
 def close_to_others(folder: Path, names: frozenset[str]) -> None:

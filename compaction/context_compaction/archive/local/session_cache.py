@@ -72,17 +72,19 @@ class OpenSessions:
     def writing(self, session_id: str) -> Generator[LocalState]:
         """Hold the session's lock; yield its current state; what was written is durable after it.
 
-        Others write to the session while this process waits for the device.
+        Others write to the session while this process waits for the device. Counts alone are not
+        waited for: they are made again where they are lost, and sync with what is written next.
         """
         folder = session_folder(self.root, session_key(session_id))
         with locked(self.root / LOCK_NAME, shared=True):
             with explaining(folder, "Making"):
-                make_folder(folder)
+                make_folder(folder, durable=False)  # with the first segment that is synced there
             with locked(folder / "lock"):
                 state = self.state(session_id)
                 before = dict(state.read_to)
+                state.to_sync.clear()
                 yield state
-            written = {name for name, end in state.read_to.items() if end > before.get(name, 0)}
+                written = {*state.to_sync}
             try:
                 self.sync(state, written)
             except ArchiveError:
@@ -107,6 +109,8 @@ class OpenSessions:
         for record, place in zip(new, places, strict=True):
             state.learn(LoggedRecord(record.head, place))
         state.read_to[segment] = places[-1].offset + places[-1].length
+        if any(record.head["kind"] != "counts" for record in records):
+            state.to_sync.add(segment)
 
     def secure(self, state: LocalState, head: str | None = None) -> None:
         """Make durable the history `head`, so that it may be acknowledged and built upon.

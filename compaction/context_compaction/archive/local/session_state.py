@@ -19,6 +19,7 @@ class LocalState(TranscriptState):
         read_to: By segment, up to where it was read.
         synced_to: By segment, up to where this process knows it to be on the device.
         durable: Histories of which this process knows that all of them is on the device.
+        to_sync: The segments that the write under way has to bring to the device.
     """
 
     folder: Path = field(kw_only=True)
@@ -26,6 +27,7 @@ class LocalState(TranscriptState):
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
     durable: set[str] = field(default_factory=set[str])
+    to_sync: set[str] = field(default_factory=set[str])
 
     def unsynced(self) -> set[str]:
         """The segments that hold what is not known to be on the device."""
