@@ -243,11 +243,13 @@ def redact(text: str) -> str:
 
 def redact_json(value: Any) -> Any:
     """`value` with every string redacted, but for signatures, ids and media; equal parts stay."""
-    # A list comes again at every turn, nearly all of it as before.
-    return _known.get_or_compute(json_key(value), lambda: _mapped(value, redact))
+    # A list comes again at every turn, nearly all of it as before, and clean.
+    if _clean.get_or_compute(json_key(value), lambda: _mapped(value, redact) == value):
+        return value
+    return _mapped(value, redact)
 
 
-_known: RecentCache[Any] = RecentCache(10_000)
+_clean: RecentCache[bool] = RecentCache(10_000)
 
 
 def redact_blob(blob: Blob) -> Blob:

@@ -130,7 +130,7 @@ class HistoryTree:
     Attributes:
         nodes: By chain hash.
         runs: By the chain hash after their last message.
-        continued: Histories that a message or a run continues.
+        leaves: Of the known histories those that no message and no run continues.
         contexts_of: For a history, the contexts that compactions made of it.
         by_content: By content hash, the nodes that end with such a message, as they were learnt;
             the newest few.
@@ -138,9 +138,10 @@ class HistoryTree:
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
-    continued: set[str] = field(default_factory=set[str])
+    leaves: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     by_content: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    _awaited: set[str] = field(default_factory=set[str])  # continued, and not known themselves
     _within: dict[str, MessageRun] = field(
         default_factory=dict[str, MessageRun]
     )  # parts of runs asked for
@@ -152,12 +153,14 @@ class HistoryTree:
     def add_message(self, name: str, node: Node) -> None:
         """Take in a message."""
         self._add(name, node)
-        self.continued.add(node.parent)
+        self._continue(node.parent)
 
     def add_run(self, name: str, run: MessageRun) -> None:
         """Take in a run; the history that it repeats goes on here."""
+        self._meet(name)
         self.runs[name] = run
-        self.continued |= {run.parent, run.source}
+        self._continue(run.parent)
+        self._continue(run.source)
 
     def add_context(self, entries: Sequence[Sequence[str | int]], number: int, of: str) -> str:
         """Take in a context that was made of the history `of`; the name of its own end."""
@@ -174,7 +177,25 @@ class HistoryTree:
             self.contexts_of.setdefault(of, []).append(parent)
         return parent
 
+    def is_continued(self, name: str) -> bool:
+        """Whether a message or a run continues the history `name`."""
+        return name in self._awaited or (self.holds(name) and name not in self.leaves)
+
+    def _continue(self, name: str) -> None:
+        if self.holds(name):
+            self.leaves.discard(name)
+        else:
+            self._awaited.add(name)
+
+    def _meet(self, name: str) -> None:
+        """Note that the history `name` is known from now on; what continues it may be already."""
+        if name in self._awaited:
+            self._awaited.remove(name)
+        elif not self.holds(name):
+            self.leaves.add(name)
+
     def _add(self, name: str, node: Node) -> None:
+        self._meet(name)
         if name not in self.nodes:
             known = self.by_content.get(node.content, ())
             self.by_content[node.content] = (*known[1 - _CANDIDATES :], name)
@@ -302,7 +323,7 @@ class HistoryTree:
                 for at, seq in enumerate(seqs)
                 if seq is None
                 and (at and seqs[at - 1] is not None)
-                and ends.get(at, chain[at - 1]) in self.continued
+                and self.is_continued(ends.get(at, chain[at - 1]))
             ),
             None,
         )
@@ -407,7 +428,7 @@ class HistoryTree:
         for source in reversed(self.by_content.get(contents[at], ())):
             seqs = self._common(contents, start, at, source, is_used)
             first = at + 1 - len(seqs)
-            is_newest = source not in self.continued
+            is_newest = not self.is_continued(source)
             is_meant = (
                 len(seqs) >= _SURE_RUN
                 or NO_SEQ in seqs
@@ -459,7 +480,7 @@ class HistoryTree:
 
     def _goes_on(self, name: str) -> bool:
         contexts = self.contexts_of.get(name, ())
-        return name in self.continued or any(end in self.continued for end in contexts)
+        return self.is_continued(name) or any(map(self.is_continued, contexts))
 
 
 def _joined(known: Sequence[Sequence[range]], seqs: Collection[int]) -> tuple[range, ...]:

@@ -5,7 +5,7 @@ depends on the order of `learn`.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Generator, Sequence, Set
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -25,10 +25,14 @@ from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
 
 K = TypeVar("K")
+V = TypeVar("V")
 S = TypeVar("S", bound="TranscriptState")
 
 # Kinds of records that no history is made of.
 _APART = ("session", "output", "pin", "counts")
+# So many messages that a list no longer has are known by fingerprint still: it may come again, as
+# where the lists of several agents come under one name.
+_SPARE_FINGERPRINTS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ class TranscriptState:
         first_seconds: Time of the earliest record; infinite where there is none.
         last_seconds: Time of the latest record.
         archived_seconds: When the latest record was written, by our own clock.
-        contents: By the fingerprint of a message its content hash.
+        contents: By the fingerprint of a message its content hash; see `keep_fingerprints`.
         counts: By who counted, and in which format: by fingerprint, what was counted, packed.
         unread_counts: Records of counts of which no more is known than their heads.
     """
@@ -174,7 +178,7 @@ class TranscriptState:
             parent,
             content,
             head["n"],
-            segment=record.place.segment,
+            segment=intern(record.place.segment),
             offset=record.place.offset,
             length=record.place.length,
             seconds=head["ts"],
@@ -185,6 +189,20 @@ class TranscriptState:
         self.tree.add_message(self._newest, node)
         self.messages[seq] = node
         self.next_seq = max(self.next_seq, seq + 1)
+
+    def keep_fingerprints(self, keys: Collection[bytes], after: str) -> None:
+        """Forget what is known of messages by other fingerprints, unless that is little.
+
+        So it grows with the list and not with the session. What is forgotten is made again.
+
+        Args:
+            keys: Of the messages of a list.
+            after: The history that they follow: where there is one they are no whole list.
+        """
+        if after != ROOT or len(self.contents) <= len(keys) + _SPARE_FINGERPRINTS:
+            return
+        self.contents = _part(self.contents, keys)
+        self.counts = {by: _part(counts, keys) for by, counts in self.counts.items()}
 
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
         head = record.head
@@ -247,7 +265,7 @@ class TranscriptState:
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
         """
-        leaves = (name for name in self.tree.ends() if name not in self.tree.continued)
+        leaves = (name for name in self.tree.ends() if not self.tree.is_continued(name))
         found = (
             name for name in leaves if not starts or not {*starts}.isdisjoint(self.tree.names(name))
         )
@@ -365,6 +383,10 @@ class TranscriptState:
             for number, head in heads
             if head.get("of", ROOT) in names or head.get("left", ROOT) in names
         ]
+
+
+def _part(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
+    return {key: known[key] for key in keys if key in known}
 
 
 def numbered(

@@ -171,6 +171,7 @@ class TranscriptStore(Generic[S]):
         standing = self._standing(state, messages, keys, contents, result, counted_by, counted)
         if dry_run or shares_too_little(result, least_shared):
             return answer_of(state, result, standing)
+        state.keep_fingerprints((*keys, *(standing.fingerprints if standing else ())), after)
         if None not in placed.seqs and not placed.repeats:
             self._sessions.secure(state, result.head)
             return answer_of(state, result, standing)

@@ -59,18 +59,21 @@ class ObjectCache:
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[object, int]] = {}
+        self._known: dict[int, int] = {}
+        self._alive: list[object] = []
 
     def get_or_compute(self, of: _T, compute: Callable[[_T], int]) -> int:
         """What `compute` gives for `of`, computed once."""
         known = self._known.get(id(of))
         if known is None:
-            known = self._known[id(of)] = (of, compute(of))
-        return known[1]
+            known = compute(of)
+            self.learn(of, known)
+        return known
 
     def learn(self, of: object, count: int) -> None:
         """Take over a count that was made before."""
-        self._known[id(of)] = (of, count)
+        self._alive.append(of)
+        self._known[id(of)] = count
 
 
 @cache

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 from context_compaction.archive import Archive, Query
+from context_compaction.archive.history_tree import HistoryTree, Node
 from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -205,3 +207,22 @@ async def _is_found(archive: Archive, said: list[Json]) -> bool:
         if not (await archive.search(query)).total:
             return False
     return True
+
+
+@given(st.lists(st.integers(-1, 30), max_size=30), st.data())
+def test_what_continues_a_history_is_known_whatever_the_order_it_is_learnt_in(
+    parents: list[int], data: st.DataObject
+) -> None:
+    names, contents = [ROOT], [f"{at:032x}" for at in range(len(parents))]
+    for parent, content in zip(parents, contents, strict=True):
+        names.append(chain_hash(names[min(parent + 1, len(names) - 1)], content))
+    nodes = [
+        Node(at, names[min(parent + 1, at)], contents[at], at) for at, parent in enumerate(parents)
+    ]
+    tree, learnt = HistoryTree(), data.draw(st.permutations(nodes))
+    for count, node in enumerate(learnt, 1):
+        tree.add_message(names[node.seq + 1], node)
+        # What comes twice, as from two writers, changes nothing.
+        tree.add_message(names[node.seq + 1], node)
+        begun = {known.parent for known in learnt[:count]}
+        assert {name for name in names[1:] if tree.is_continued(name)} == begun - {ROOT}
