@@ -6,7 +6,6 @@ a call its layers weigh the same messages again and again.
 
 import hashlib
 import marshal
-from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache, wraps
 from threading import Lock
@@ -22,29 +21,25 @@ _T = TypeVar("_T")
 
 
 class RecentCache(Generic[_T]):
-    """Values by key; the one that was not asked for longest goes first.
+    """Values by key; those that were not asked for longest go first, half of them at a time.
 
     Threads may share it: at worst they compute something twice.
     """
 
     def __init__(self, max_entries: int = MAX_ENTRIES) -> None:
-        self._max_entries = max_entries
-        self._values: OrderedDict[Key, _T] = OrderedDict()
-        self._lock = Lock()
+        self._half = max_entries // 2
+        self._newer: dict[Key, _T] = {}
+        self._older: dict[Key, _T] = {}
 
     def get_or_compute(self, key: Key, compute: Callable[[], _T]) -> _T:
         """The value under `key`, computed where it is not known (or no longer)."""
-        values = self._values
-        with self._lock:
-            value = values.get(key)
-            if value is not None:
-                values.move_to_end(key)
-                return value
-        value = compute()
-        with self._lock:
-            values[key] = value
-            if len(values) > self._max_entries:
-                values.popitem(last=False)
+        newer = self._newer
+        value = newer.get(key)
+        if value is None:
+            value = self._older.get(key)
+            newer[key] = value = compute() if value is None else value
+            if len(newer) >= self._half:
+                self._older, self._newer = newer, {}
         return value
 
 

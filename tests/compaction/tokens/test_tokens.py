@@ -206,7 +206,7 @@ def test_a_grown_transcript_costs_only_its_new_turn() -> None:
 
 def test_the_cache_forgets_what_was_not_used_for_longest() -> None:
     tally = TallyCounter()
-    cache = CountCache(max_entries=2)
+    cache = CountCache(max_entries=4)  # of which half go at a time
     counter = MessageCounter(tally, TileRule(), margin=1.0, cache=cache)
 
     for text in ("a", "b", "a", "c", "a", "b"):
