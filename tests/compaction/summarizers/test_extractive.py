@@ -508,6 +508,9 @@ def test_of_a_long_statement_whole_sentences_are_told_and_its_first_before_other
         assert told == text
         return
     assert len(told) <= chars + 3 * len(sentences)
+    if told.endswith(" …"):  # not even the first fits: its beginning says more than another
+        assert text.startswith(told.removesuffix(" …"))
+        return
     left = text
     for part in told.split(" … ") if told else ():
         before, found, left = left.partition(part)
@@ -835,3 +838,27 @@ def test_the_folder_of_the_work_is_named_once(top: str, below: str) -> None:
     told = written([*messages, assistant("Written."), user("Good.")], 2_000)
     assert "page_7.py" in told
     assert told.count(top) == 1
+
+
+def test_what_was_only_run_gives_way_to_what_the_agent_says_of_it() -> None:
+    talk: list[Json] = []
+    for n in range(24):
+        talk += [user(f"Item {n}, please."), *ran(f"c{n}", f"probe --part {n} --all", f"{n} ms")]
+        talk.append(assistant(f"Part {n} answers in {n} ms, since its table has {n * 7} rows."))
+    text = written(talk, 900)
+    assert text.count("since its table has") > text.count("probe --part")
+
+
+def test_what_a_look_searches_for_is_nothing_that_was_done() -> None:
+    talk = [
+        user("Look."),
+        *ran("a", 'echo "=== migrate ==="; grep -rn "npm install x\\|git push" docs', "docs/a.md"),
+        *ran("b", "git tag -l 'v1*'", "v1.0"),
+        *ran("c", "cat dump.sql | psql shop", "INSERT 0 1"),
+        assistant("It stands in 1 place."),
+    ]
+    text = written([*talk, user("Go on."), assistant("I go on.")], 900)
+    [line] = [line for line in text.splitlines() if "do not repeat" in line]
+    assert "psql shop" in text
+    assert "grep" not in line
+    assert "tag" not in line

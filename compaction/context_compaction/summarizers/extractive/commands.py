@@ -1,6 +1,9 @@
 """Command lines in parts: what a line does, short, without the script around it."""
 
 import re
+from collections.abc import Iterator
+
+from context_compaction.activity.digest import effects_in
 
 _LABEL_CHARS = 120
 _COMMAND_CHARS = 8_000
@@ -12,6 +15,7 @@ _PARTS = re.compile(
     r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^'\"\\;&|\n]|(?<!&)&(?!&)|(?<!\|)\|(?!\|)|['\"\\])++",
     re.DOTALL,
 )
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*+\"")
 # Parts that tell nothing of what it is for, and the texts in it.
 _SCRIPT = re.compile(
     r"cd |sed -i|(?:cat|tee) .{0,80}>|\w+=|\$[\w:]+ *=|set |(?:for|while|if) |foreach\b|[{}()]"
@@ -26,8 +30,8 @@ _GIT_FOLDER = re.compile(r"\bgit -C \S+ ")
 # Commands that only look; what they find may speak of errors without being one.
 _LOOK = re.compile(
     r"\A(?:ls|cat|grep|rg|find|head|tail|sed -n|pwd|echo|wc|which|tree|stat|diff|env|"
-    r"md5(?:sum)?|git (?:status|diff|log|show|branch|fsck|rev-parse|ls-files|cat-file|reflog|blame"
-    r"|count-objects|worktree list|stash list|config --(?:list|get))"
+    r"md5(?:sum)?|git (?:status|diff|log|show|branch(?! -[dD])|tag -l|fsck|rev-parse|ls-files"
+    r"|cat-file|reflog|blame|count-objects|worktree list|stash list|config --(?:list|get))"
     r"|gh \w+ (?:view|checks|watch)|xxd|lsof|[\w-]+ (?:[\w-]+ )?(?:status|wait|capture|list))\b"
 )
 
@@ -42,6 +46,17 @@ def told_parts(command: str) -> tuple[list[str], bool]:
     parts = [part for part in parts if not _SCRIPT.match(part)] or parts
     told = [flat(part) for part in parts if not is_look(part)]
     return told or [flat(parts[-1]) if parts else ""], 0 < len(told) < len(parts)
+
+
+def lasting_parts(command: str) -> Iterator[str]:
+    """The parts of a command line that change something outside the conversation.
+
+    A look changes nothing; only what is behind its pipe may.
+    """
+    for part in map(str.strip, _PARTS.findall(without_heredocs(command))):
+        done = _QUOTED.sub("''", part).partition("|")[2].strip() if is_look(part) else part
+        if effects_in(done):
+            yield done
 
 
 def bare_command(part: str) -> str:

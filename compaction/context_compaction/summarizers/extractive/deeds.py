@@ -4,13 +4,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from context_compaction.activity.digest import effects_in
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import (
     bare_command,
     is_nameless,
-    without_heredocs,
+    lasting_parts,
 )
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
@@ -97,7 +96,7 @@ def _effect_told(action: Action, hashes: Mapping[str, str]) -> str:
     command = action.use.command or ""
     subjects = iter([quoted or text for _, quoted, text in _SUBJECT.findall(command)])
     told: list[str] = []
-    for part in map(bare_command, effects_in(without_heredocs(command))):
+    for part in map(bare_command, lasting_parts(command)):
         if part.startswith("git commit") and (subject := next(subjects, "")):
             told.append(" ".join(f"{COMMIT}{hashes.get(subject, '')} {subject}".split()))
         else:

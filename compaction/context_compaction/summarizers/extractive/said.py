@@ -79,6 +79,9 @@ def telling_of(pieces: Sequence[str], chars: int) -> str:
     if sum(map(len, pieces)) <= chars:
         return joined(pieces)
     worths = list(map(_worth, pieces))
+    is_row = "\n" not in pieces[0][1:]
+    if worths[0] >= 0 and is_row and len(pieces[0]) >= chars:
+        return f"{to_last_space(pieces[0][:chars]).strip()} …"
     if worths[0] >= 0:
         worths[0] = _MOST_TELLING + 1  # an answer begins with what it says
     chosen: list[int] = []

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from context_compaction.activity.digest import effects_in, has_effect, is_failed
+from context_compaction.activity.digest import has_effect, is_failed
 from context_compaction.activity.error_line import error_line, lines_with, names_error
 from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.script_calls import made_call
@@ -26,9 +26,9 @@ from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import (
     bare_command,
     is_look,
+    lasting_parts,
     one_line,
     told_parts,
-    without_heredocs,
 )
 from context_compaction.summarizers.extractive.said import pieces_of
 
@@ -219,7 +219,7 @@ def _action(
     is_told = use.kind == "execute" and not has_look
     failed = failed or (is_told and is_trouble(label, text))
     if use.command:
-        effect = bool(effects_in(without_heredocs(use.command)))
+        effect = any(lasting_parts(use.command))
     else:
         effect = has_effect(call.name, use) and not is_bookkeeping(call.name)
     error = error_line(text) if failed else ""
