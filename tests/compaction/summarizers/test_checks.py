@@ -64,6 +64,8 @@ SOURCE = source_of(
         '- Last message to the user: "The PR is Clearer rounding params everywhere".',
         '- The title is "Clearer rounding params everywhere". The user agreed.',
         '- Assistant: "The PR is Clearer rounding params everywhere." User: "Push it".',
+        '- Latest: "Find out why the invoices of March are rounded wrongly\\nand mend it."',
+        '- The hook was removed: "rm .git/hooks/pre-push".',
     ],
 )
 def test_what_was_said_may_be_quoted(line: str) -> None:
@@ -83,7 +85,6 @@ def test_what_was_said_may_be_quoted(line: str) -> None:
         "- The user said: 'yes, delete the whole table'",
         '- The user: "Find out why … delete the whole table"',
         '- The user demands: "total_3_7 = round_half_even(price_7 * 10, 0.005)".',
-        '- A tool printed "everything was deleted without a trace".',
     ],
 )
 def test_what_nobody_said_goes_with_its_line(line: str) -> None:
@@ -94,10 +95,45 @@ def test_what_nobody_said_goes_with_its_line(line: str) -> None:
 
 def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
     line = '- "total_3_7 = round_half_even(price_7 * 10, 0.005)"'
-    text = f"## Constraints and preferences\n{line}\n## Facts\n{line}\n## Next step\nGo on."
+    text = f"## Standing rules\n{line}\n## Facts\n{line}\n## Next step\nGo on."
     draft = draft_of(text, SOURCE)
-    assert draft.removed == (line,)
-    assert draft.text.count(line) == 1
+    assert draft.removed == ()
+    under_rules, _, under_facts = draft.text.partition("## Facts")
+    assert f"{line} (not the user's words)" in under_rules
+    assert line in under_facts
+    assert "(not the user's words)" not in under_facts
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('- "Rounding is the cause" — refuted [3].', "- Rounding is the cause — refuted [3]."),
+        ("- Its question «follow or gate» is open.", "- Its question follow or gate is open."),
+        (f'- "{GOAL}": „not done at all“.', f'- "{GOAL}": not done at all.'),
+    ],
+)
+def test_of_what_nobody_said_and_nobody_is_said_to_have_said_the_marks_go(
+    line: str, expected: str
+) -> None:
+    draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", SOURCE)
+    assert draft.text == f"## Facts\n{expected}\n## Next step\nGo on."
+    assert draft.mended == (line,)
+
+
+@given(
+    st.lists(st.text("abcxyz", min_size=3, max_size=9), min_size=3, max_size=6).map(" ".join),
+    st.sampled_from(["The user said: {}", "{}", "He wrote {}, and went on", "Asked [3]: {} [5]."]),
+    st.sampled_from(["“{}”", '"{}"', "«{}»", "「{}」", "‘{}’"]),
+    st.sampled_from(["## Standing rules", "## Facts"]),
+)
+def test_no_quotation_that_nobody_said_is_left_as_one(
+    words: str, frame: str, marks: str, heading: str
+) -> None:
+    quoted = marks.format(words)
+    draft = draft_of(f"{heading}\n- {frame.format(quoted)}\n## Next step\nGo on.", SOURCE)
+    assert quoted not in draft.text
+    if heading == "## Standing rules" and frame == "{}":
+        assert words not in draft.text, "under the user's heading it is the user's"
 
 
 NUMBERED = source_of(
@@ -126,7 +162,7 @@ NUMBERED = source_of(
 def test_a_number_that_no_message_has_is_taken_out(line: str, expected: str | None) -> None:
     draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", NUMBERED)
     assert draft.text == f"## Facts\n{expected or line}\n## Next step\nGo on."
-    assert draft.misnumbered == (() if expected is None else (line,))
+    assert draft.mended == (() if expected is None else (line,))
 
 
 def test_without_numbers_of_the_record_none_is_checked() -> None:
@@ -232,7 +268,7 @@ async def test_a_host_hears_which_numbers_were_taken_out_of_its_summary() -> Non
     )
     async with temporary_archive() as archive:
         result = await compact(story(), request, archive=archive)
-    [warning] = [text for text in result.warnings if "Numbers of messages" in text]
+    [warning] = [text for text in result.warnings if "numbers of messages" in text]
     assert "[4711]" in warning
     written = str(result.messages)
     assert "billing/module_1.py was read [6], and billing/module_2.py." in written

@@ -1,10 +1,11 @@
 """Is what a model wrote a summary? And does it agree with the record?
 
 A model's text is never trusted: it may be empty, a refusal, an error message, invent consent ("the
-user said: go ahead and delete it"), or give a tool's words as the user's. A line with a quotation
-that nobody said goes as a whole, because the claim around it is as wrong; of a reference to a
-message that there is not, only the number goes. Where nothing is left, the deterministic writer
-takes over. Pure.
+user said: go ahead and delete it"), or give a tool's words as the user's. A line that gives as the
+user's what the user did not say goes as a whole, because the claim around it is as wrong. Of any
+other quotation that stands nowhere only the marks go, and of a reference to a message that there is
+not only the number: such lines tell the truth in other words. Where nothing is left, the
+deterministic writer takes over. Pure.
 
 Whether a message says what a line says of it is not asked. Where a name of the line had to stand
 near it, one reference in six of good summaries went, and no false one.
@@ -15,6 +16,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
@@ -65,7 +67,10 @@ _NAMED = re.compile(r"\b(?:as|als)\W*\Z", re.IGNORECASE)
 _MIN_WORDS = 3
 _MIN_DENSE_CHARS = 8
 _DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
-_NOT_SPOKEN = re.compile(r"[\W_]+")
+# A line break that stands as such in a quotation, or in a script, is one.
+_NOT_SPOKEN = re.compile(r"(?:\\[nrt]|[\W_])+")
+# Under a heading of the user's, behind a quotation of somebody else.
+_NOT_THE_USERS = "(not the user's words)"
 _REFERENCE = re.compile(r"(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]")
 _NUMBER = re.compile(r"\d+")
 
@@ -91,13 +96,13 @@ class CheckedDraft:
 
     Attributes:
         text: The text without thinking aloud and without quotations that nobody said.
-        removed: The lines that were taken out for their quotations.
-        misnumbered: The lines out of which numbers of messages were taken.
+        removed: The lines that were taken out for what they give as the user's.
+        mended: The lines out of which marks of quotations or numbers of messages were taken.
     """
 
     text: str
     removed: tuple[str, ...]
-    misnumbered: tuple[str, ...]
+    mended: tuple[str, ...]
 
 
 def source_of(
@@ -114,11 +119,9 @@ def source_of(
     parts = parts_of(messages)
     said = (part.text for part in parts if part.speaker == "user")
     user = _folded("\n".join((*user_texts, *said, *_said_through_tools(messages))))
-    texts = (
-        "\n".join(map(str, named_arguments(part.call).values())) if part.call else part.text
-        for part in parts
-    )
-    anybody = _folded("\n".join((user, *texts)))
+    calls = (made_call(part.call) for part in parts if part.call)
+    given = (str(value) for call in calls for value in named_arguments(call).values())
+    anybody = _folded("\n".join((user, *(part.text for part in parts), *given)))
     return GroundingSource(user, anybody, frozenset(numbers))
 
 
@@ -176,38 +179,51 @@ def _shown(text: str) -> str:
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
-    """`text` without the lines that quote what was not said, and without false numbers."""
+    """`text` without what was not said, and without false numbers."""
     kept: list[str] = []
     removed: list[str] = []
-    misnumbered: list[str] = []
+    mended: list[str] = []
     is_first_hand = False
     for line in text.splitlines():
         if _HEADING.match(line):
             is_first_hand = bool(_FIRST_HAND.match(line))
-        bare = _CODE.sub(lambda code: _MARK.sub(" ", code[0]), line)
-        if not all(
-            _is_said(said, source.user if is_users else source.anybody)
-            for said, is_users in _quotations(bare, is_first_hand=is_first_hand)
-        ):
+        told = _with_true_quotations(line, source, is_first_hand=is_first_hand)
+        if told is None:
             removed.append(line.strip())
             continue
-        told = _with_known_numbers(line, bare, source.numbers)
+        told = _with_known_numbers(told, source.numbers)
         if told != line:
-            misnumbered.append(line.strip())
+            mended.append(line.strip())
         kept.append(told)
-    return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(misnumbered))
+    return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(mended))
 
 
-def _quotations(line: str, *, is_first_hand: bool) -> Iterator[tuple[str, bool]]:
-    """The quotations of a line, and whether it gives each as the user's."""
-    if block := _BLOCK_QUOTE.match(line):
-        yield block[1], is_first_hand
-    for found in _QUOTATION.finditer(line):
-        text = next(filter(None, found.groups()))
-        if len(text.split()) >= _MIN_WORDS or len(_DENSE.findall(text)) >= _MIN_DENSE_CHARS:
-            before, after = line[: found.start()], line[found.end() :]
-            leads = is_first_hand and not re.search(r"[^\W\d]", before)
-            yield text, leads or _is_of_user(before, after)
+def _with_true_quotations(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
+    """`line` without the marks of what nobody said; None where it gives the user's as false."""
+    bare = _without_code(line)
+    block = _BLOCK_QUOTE.match(bare)
+    if block and not _is_said(block[1], source.user if is_first_hand else source.anybody):
+        return None
+    for found in reversed([*_QUOTATION.finditer(bare)]):
+        start, end = found.span()
+        text = bare[start + 1 : end - 1]
+        is_name = len(text.split()) < _MIN_WORDS and len(_DENSE.findall(text)) < _MIN_DENSE_CHARS
+        if is_name or _is_said(text, source.user):
+            continue
+        leads = is_first_hand and not re.search(r"[^\W\d]", bare[:start])
+        is_told = _is_said(text, source.anybody)
+        if _is_of_user(bare[:start], bare[end:]) or (leads and not is_told):
+            return None
+        if leads:
+            line = f"{line[:end]} {_NOT_THE_USERS}{line[end:]}"
+        elif not is_told:
+            line = f"{line[:start]}{line[start + 1 : end - 1]}{line[end:]}"
+    return line
+
+
+def _without_code(line: str) -> str:
+    """`line` as long as it is, with the marks in its code blank."""
+    return _CODE.sub(lambda code: _MARK.sub(" ", code[0]), line)
 
 
 def _is_of_user(before: str, after: str) -> bool:
@@ -231,12 +247,9 @@ def _folded(text: str) -> str:
     return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()
 
 
-def _with_known_numbers(line: str, bare: str, known: frozenset[int]) -> str:
-    """`line`, whose code is blank in `bare`, without numbers of messages that are not `known`.
-
-    Where none are known, none is false.
-    """
-    for found in reversed([*_REFERENCE.finditer(bare)] if known else []):
+def _with_known_numbers(line: str, known: frozenset[int]) -> str:
+    """`line` without numbers of messages that are not `known`; where none are, none is false."""
+    for found in reversed([*_REFERENCE.finditer(_without_code(line))] if known else []):
         parts = [" ".join(part.split()) for part in re.split(r"[,;]| and ", found[1])]
         true = [part for part in parts if _is_known(part, known)]
         if true != parts:

@@ -118,13 +118,12 @@ def accepted(
 
 
 def _finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
-    """The draft as prose, with warnings about removed quotations and numbers."""
-    removed, misnumbered = len(draft.removed), len(draft.misnumbered)
+    """The draft as prose, with warnings about removed and mended lines."""
     changes = (
-        (f"{removed} lines of the summary were taken out, because they quote what was not said",
-         draft.removed),
-        (f"Numbers of messages were taken out of {misnumbered} lines of the summary, because there "
-         "are no such messages", draft.misnumbered),
+        (f"{len(draft.removed)} lines of the summary were taken out, because they give as the "
+         "user's what the user did not say", draft.removed),
+        (f"Out of {len(draft.mended)} lines of the summary numbers of messages that there are not, "
+         "or marks of quotations that nobody said, were taken", draft.mended),
     )  # fmt: skip
     warnings = (
         f"{told}: {'; '.join(line[:120] for line in lines[:3])}" for told, lines in changes if lines
