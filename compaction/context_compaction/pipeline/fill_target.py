@@ -11,6 +11,11 @@ from dataclasses import replace
 from context_compaction.context import CompactionContext, Plan, fills_target
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint
+from context_compaction.layers.persist import persist_result
+from context_compaction.layers.replace_blocks import Place, replace_blocks
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import ToolResult
+from context_compaction.messages.tool_pairs import index_calls, safe_cuts
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.effort import cut
 from context_compaction.pipeline.plan import (
@@ -29,6 +34,8 @@ _LARGEST_PART = 3
 _MORE_UNREAD = 4
 _MORE_UNREAD_SHARES = (0.8, 0.65, 0.5)
 _LEAST_GAIN_TOKENS = 16
+# In less an extract of a result says too little to be worth its marker.
+_LEAST_EXTRACT_TOKENS = 200
 # Words count a little more inside their message than by themselves.
 _FRAME_TOKENS = 32
 # Beside a model's prose so much of it may be words, prose and extracts together.
@@ -84,7 +91,8 @@ def with_longer_tail(context: CompactionContext, plan: Plan, earlier_calls: Earl
     if plan.cut is None:
         return plan
     fullest = _with_least_cleared(context, plan, earlier_calls)
-    return _with_longest_tail(context, fullest, plan.cut, earlier_calls)
+    longest = _with_longest_tail(context, fullest, earlier_calls)
+    return _with_extract_before(context, longest, earlier_calls)
 
 
 def with_whole_tail(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
@@ -183,17 +191,17 @@ def _with_more_unread(context: CompactionContext, plan: Plan) -> Plan:
     return plan
 
 
-def _with_longest_tail(
-    context: CompactionContext, plan: Plan, where: CutPoint, earlier_calls: EarlierCalls
-) -> Plan:
-    """`plan` cut as early as it fits; `where` is its cut."""
+def _with_longest_tail(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` cut as early as it fits."""
     free_tokens = _tokens_left_free(context)
     step_tokens = _room_beside(context, plan, earlier_calls) - free_tokens
     for _ in range(_EARLIER_CUTS):
-        kept_tokens = sum(map(context.count.message, plan.edited.messages[where.first_kept :]))
+        if plan.cut is None or step_tokens <= 0:
+            break
+        kept_tokens = sum(map(context.count.message, plan.edited.messages[plan.cut.first_kept :]))
         keep_tokens = kept_tokens + step_tokens
         earlier = cut(context, plan.edited, plan.level, keep_tokens=keep_tokens)
-        if step_tokens <= 0 or earlier is None or earlier.first_kept >= where.first_kept:
+        if earlier is None or earlier.first_kept >= plan.cut.first_kept:
             break
         longer = with_room(context, cut_at(context, plan, earlier), plan.text_tokens)
         # Words come to a part of what they replace: the less is replaced, the less they need.
@@ -201,8 +209,55 @@ def _with_longest_tail(
         if room_tokens < 0:
             step_tokens //= 2
         else:
-            plan, where, step_tokens = longer, earlier, room_tokens
+            plan, step_tokens = longer, room_tokens
     return plan
+
+
+def _with_extract_before(
+    context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls
+) -> Plan:
+    """`plan` cut one result earlier, where an extract of that makes it fit."""
+    if plan.cut is None:
+        return plan
+    messages, count, free_tokens = plan.edited.messages, context.count, _tokens_left_free(context)
+    start, place = _result_before(context, plan, plan.cut)
+    result = messages[place.message].blocks[place.block] if place else None
+    if place is None or not isinstance(result, ToolResult):
+        return plan
+    others_tokens = sum(map(count.message, messages[start : plan.cut.first_kept]))
+    room_tokens = _room_beside(context, plan, earlier_calls) - free_tokens
+    left_tokens = room_tokens - (others_tokens - count.block(result))
+    if left_tokens < _LEAST_EXTRACT_TOKENS:
+        return plan
+    name, preview_chars = index_calls(messages).name_of(result), plan.level.settings.preview_chars
+    marked = persist_result(result, name, count, preview_chars, left_tokens)
+    if marked is None:
+        return plan
+    step = replace_blocks(messages, {place: marked}, count, layer="persist")
+    marked_plan = replace(plan, edited=plan.edited.then("persist", step, count))
+    earlier = replace(plan.cut, first_kept=start)
+    longer = with_room(context, cut_at(context, marked_plan, earlier), plan.text_tokens)
+    return longer if _room_beside(context, longer, earlier_calls) >= free_tokens else plan
+
+
+def _result_before(
+    context: CompactionContext, plan: Plan, where: CutPoint
+) -> tuple[int, Place | None]:
+    """The last safe cut before `where` that keeps a result more, and the largest such result."""
+    messages = plan.edited.messages
+    safe = safe_cuts(messages, context.rules)
+    first = 0 if where.request_at is None else where.request_at
+    sizes: list[tuple[int, Place]] = []
+    for at in range(where.first_kept - 1, first, -1):
+        is_pinned = messages[at].index in context.pins.marked
+        sizes += [
+            (context.count.block(block), Place(at, number))
+            for number, block in enumerate(() if is_pinned else messages[at].blocks)
+            if isinstance(block, ToolResult) and not placeholders.is_placeholder(block)
+        ]
+        if safe[at] and sizes:
+            return at, max(sizes)[1]
+    return 0, None
 
 
 def _with_least_cleared(

@@ -23,6 +23,8 @@ from tests.support.strategies import FORMATS
 
 pytestmark = pytest.mark.slow
 
+# What a line of `lines` counts at least.
+_LINE_TOKENS = 12
 SESSION = Path(__file__).parents[3] / "examples" / "pi-session.jsonl"
 
 
@@ -71,6 +73,44 @@ def test_a_named_target_is_filled_to_nine_tenths_and_never_exceeded(
         # A token of the counter is more than one of the upper estimate.
         assert 0.9 * target - result.tokens.upper / result.tokens.after <= result.tokens.upper
         assert result.tokens.upper <= target
+
+    anyio.run(run)
+
+
+@pytest.mark.timeout(LIMIT_SECONDS)
+@given(
+    format=st.sampled_from(FORMATS),
+    turns=st.integers(6, 10),
+    steps=st.integers(1, 3),
+    result_tokens=st.integers(500, 4_000),
+    target_tokens=st.integers(5_000, 9_000),
+)
+@settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)
+def test_a_named_target_is_filled_however_large_the_results_are(
+    format: str, turns: int, steps: int, result_tokens: int, target_tokens: int
+) -> None:
+    def run_of(number: int) -> Step:
+        text = lines(f"shard {number} of the log", result_tokens // _LINE_TOKENS)
+        return Step((Call("Bash", {"command": f"cat {number}.log"}, (Part("text", text),)),))
+
+    payload = render(
+        [
+            Turn(
+                (Part("text", f"Request {n}: {output(20).text}"),),
+                tuple(run_of(n * steps + step) for step in range(steps)),
+                f"Request {n} is done.",
+            )
+            for n in range(turns)
+        ],
+        format,
+    )
+
+    async def run() -> None:
+        async with temporary_archive() as archive:
+            request = CompactRequest(format=format, target_tokens=target_tokens)
+            result = await check_promises(payload, request, archive)
+        if result.boundary is not None:
+            assert 0.85 * target_tokens <= result.tokens.upper <= target_tokens
 
     anyio.run(run)
 
