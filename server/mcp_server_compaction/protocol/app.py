@@ -34,7 +34,7 @@ from mcp_server_compaction.protocol.resources import (
     subscribe,
     unsubscribe,
 )
-from mcp_server_compaction.protocol.tools import call_tool, input_schema, list_tools
+from mcp_server_compaction.protocol.tools import call_tool, list_tools
 
 _logger = logging.getLogger(__name__)
 
@@ -159,8 +159,9 @@ def build_server(config: Config, archives: GetArchive | None = None) -> Compacti
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
         on_completion=complete,
-        # Over HTTP the SDK looks at a tool's schema at each call, and would list all of them.
-        get_tool_input_schema=input_schema,
+        # Of its arguments that stand in headers: none does, in no tool. Without this, the SDK walks
+        # through a tool's schema at each call over HTTP.
+        get_tool_input_schema=lambda _: None,
     )
     server.middleware += [note_greeting, hide_faults, allow]
     return server

@@ -10,13 +10,11 @@ import anyio
 import httpx2
 import pytest
 from context_compaction.archive import opening
-from hypothesis import given
-from hypothesis import strategies as st
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol import http_bodies
+from mcp_server_compaction.protocol.deps import MAX_COMPACTIONS
 from mcp_server_compaction.protocol.http_gate import Names
 from mcp_server_compaction.protocol.http_service import Service, http_app
-from mcp_server_compaction.protocol.turns import MAX_COMPACTIONS, MOST_SECONDS, Turns
 
 from tests.server.helpers import Json, conversation
 
@@ -94,66 +92,3 @@ async def test_pages_and_tools_share_one_open_archive(
         await compacted(http, "s", conversation(2, 60))
         assert (await http.get("/readyz")).text == "ready"
     assert len(opened) == 1
-
-
-ASKED = st.tuples(st.integers(0, 3), st.integers(0, 300), st.booleans(), st.integers(0, 99))
-
-
-@given(st.lists(ASKED, max_size=40))
-async def test_turns_are_never_lost_nor_given_twice_and_nobody_is_passed_by_for_long(
-    asked: list[tuple[int, int, bool, int]],
-) -> None:
-    now, working, most = 0.0, 0, 0
-    turns = Turns(clock=lambda: now)
-    order: list[float] = []
-    gates = [anyio.Event() for _ in asked]
-    scopes = [anyio.CancelScope() for _ in asked]
-
-    async def work(number: int, session: int, messages: int) -> None:
-        nonlocal working, most
-        came = now
-        with scopes[number]:
-            async with turns.turn(session, messages):
-                order.append(came)
-                working += 1
-                most = max(most, working)
-                try:
-                    await gates[number].wait()
-                finally:
-                    working -= 1
-
-    async with anyio.create_task_group() as group:
-        for number, (session, messages, *_) in enumerate(asked):
-            group.start_soon(work, number, session, messages)
-            await anyio.wait_all_tasks_blocked()
-            now += 0.1
-        for number in sorted(range(len(asked)), key=lambda one: asked[one][3]):
-            gates[number].set()
-            if asked[number][2]:
-                scopes[number].cancel()
-            await anyio.wait_all_tasks_blocked()
-    assert most <= MAX_COMPACTIONS
-    for place, came in enumerate(order):
-        assert all(came - later <= MOST_SECONDS for later in order[place + 1 :])
-    for number in range(MAX_COMPACTIONS):  # all of them are free again
-        with anyio.fail_after(5):
-            await turns.turn(number, 1).__aenter__()
-
-
-async def test_a_list_that_only_grew_goes_before_lists_that_are_new() -> None:
-    turns, order = Turns(clock=lambda: 0.0), list[str]()
-    async with turns.turn("known", 50):
-        pass
-    done = anyio.Event()
-
-    async def work(session: str, messages: int) -> None:
-        async with turns.turn(session, messages):
-            order.append(session)
-            await done.wait()
-
-    async with anyio.create_task_group() as group:
-        for session in [*(f"new-{number}" for number in range(20)), "known"]:
-            group.start_soon(work, session, 52)
-        await anyio.wait_all_tasks_blocked()
-        done.set()
-    assert order[MAX_COMPACTIONS] == "known"

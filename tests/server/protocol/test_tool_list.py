@@ -54,6 +54,8 @@ async def test_every_tool_is_annotated_and_closed_to_unknown_arguments(config: C
         assert tool.annotations.read_only_hint is not None
         assert tool.annotations.open_world_hint is False
         assert tool.input_schema["additionalProperties"] is False
+        # Over HTTP nobody looks for arguments in headers.
+        assert "x-mcp-header" not in json.dumps(tool.input_schema)
 
 
 async def test_only_the_tool_that_answers_with_text_has_no_output_schema(config: Config) -> None:

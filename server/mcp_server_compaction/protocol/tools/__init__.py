@@ -1,8 +1,6 @@
 """The tools' handlers: the one place where a call comes in and an error goes out."""
 
 import logging
-from collections.abc import Mapping
-from typing import Any
 
 from context_compaction.errors import CompactionError
 from mcp.server.mcpserver.exceptions import ToolError
@@ -35,11 +33,6 @@ async def list_tools(
 ) -> ListToolsResult:
     """Handle `tools/list`; four tools are one page."""
     return ListToolsResult(tools=list(tool_definitions()))
-
-
-def input_schema(name: str) -> Mapping[str, Any] | None:
-    """The schema of a tool's arguments; None where there is no such tool."""
-    return next((tool.input_schema for tool in tool_definitions() if tool.name == name), None)
 
 
 async def call_tool(

@@ -88,9 +88,7 @@ async def compact_messages(
         may_refuse=is_modern(context.session),
     )
     try:
-        whose = (archive.tenant, request.session_id)
-        turn = deps.turns.turn(whose, len(given.payload)) if model is None else nullcontext()
-        async with turn:
+        async with deps.turns if model is None else nullcontext():
             stage_ended(0.0)
             result = await compact(
                 given.payload,
