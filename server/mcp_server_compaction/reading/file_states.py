@@ -48,10 +48,13 @@ async def file_state(
 
 
 async def replayed_session(
-    archive: Archive, session_id: str
+    archive: Archive, session_id: str, most: int
 ) -> tuple[tuple[Message, ...], list[int], dict[str, ReplayedFile]]:
-    """The messages of a session's newest branch, the number of each, and its files at the end."""
-    messages, seqs = await history_messages(archive, session_id, None, None)
+    """The last messages of a session's newest branch, at most so many, and what they tell.
+
+    That is the number of each, and the files at the end, as far as these messages show them.
+    """
+    messages, seqs = await history_messages(archive, session_id, None, None, most)
     return messages, seqs, await to_thread.run_sync(replay_files, messages)
 
 
@@ -63,9 +66,16 @@ async def file_list(archive: Archive, session_id: str, head: str | None) -> str:
 
 
 async def history_messages(
-    archive: Archive, session_id: str, head: str | None, until: int | None
+    archive: Archive,
+    session_id: str,
+    head: str | None,
+    until: int | None,
+    most: int | None = None,
 ) -> tuple[tuple[Message, ...], list[int]]:
-    """The messages of one history up to number `until`, and the number of each."""
+    """The messages of one history up to number `until`, and the number of each.
+
+    Only the last of them where there are more than `most`.
+    """
     if head is None:
         branches, _ = await archive.branches(session_id, limit=1)
         head = branches[0].head if branches else None
@@ -75,7 +85,8 @@ async def history_messages(
     if not history.seqs:
         return (), []
     last = max(history.seqs) if until is None else until
-    found = await archive.read_messages(session_id, min(history.seqs), last, head=head)
+    first = min(history.seqs[-most:] if most else history.seqs)
+    found = await archive.read_messages(session_id, first, last, head=head)
     return await to_thread.run_sync(_parsed, found)
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from context_compaction import formats
+from context_compaction import CompactRequest, Query, compact, formats
 from context_compaction.archive.local.archive import open_archive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcp_server_compaction.reading import edit_marks, file_states
 from mcp_server_compaction.reading.file_states import file_state
 
 from tests.server.helpers import Json, answer_of, error_of, spawned, text_of
@@ -144,3 +145,27 @@ async def test_any_name_of_a_file_reads_what_stands_in_one_that_is_named_so_afte
     }
     assert state.text in ({disks[at][path]} if name == path else meant)
     assert len(meant) == 1 or name != posixpath.basename(path) or "Another file" in state.note
+
+
+async def test_a_search_in_a_long_session_replays_its_newest_calls_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(edit_marks, "_NEWEST_MESSAGES", 4)
+    messages = [
+        user("Set the ports."),
+        *answered("1", "Write", "ok", file_path="/srv/old.py", content="port_number = 1\n"),
+        *answered("2", "Write", "ok", file_path="/srv/new.py", content="port_number = 2\n"),
+        *answered("3", "Edit", "ok", file_path="/srv/old.py", old_string="= 1", new_string="= 3"),
+    ]
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        request = CompactRequest(mode="record", session_id="s")
+        await compact(messages, request, archive=archive)
+        found = (await archive.search(Query("port_number", role="assistant"))).hits
+        marks = await edit_marks.edit_marks(archive, found)
+        told = {hit.seq: marks.get(at) for at, hit in enumerate(found)}
+        # What is older than these is not read, so its edits are not told of ...
+        assert told == {1: None, 3: "New text of new.py, stands at the end."}
+        read, seqs, files = await file_states.replayed_session(archive, "s", 4)
+        assert (len(read), seqs) == (4, [3, 4, 5, 6])
+        # ... and of a file that they change but do not show, the text is not known.
+        assert files["/srv/old.py"].text is None
