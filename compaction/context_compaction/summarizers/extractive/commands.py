@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from context_compaction.activity.digest import effects_in
+from context_compaction.summarizers.extractive.said import to_last_space
 
 _LABEL_CHARS = 120
 _COMMAND_CHARS = 8_000
@@ -85,7 +86,7 @@ def flat(text: str) -> str:
     return " ".join(text[: _LABEL_CHARS * 4].split())
 
 
-def one_line(text: str) -> str:
-    """`text` on one line of 120 characters at most."""
+def one_line(text: str, chars: int = _LABEL_CHARS) -> str:
+    """`text` on one line of so many characters at most."""
     line = flat(text)
-    return line if len(line) <= _LABEL_CHARS else line[: _LABEL_CHARS - 1] + "…"
+    return line if len(line) <= chars else f"{to_last_space(line[: chars - 1])} …"

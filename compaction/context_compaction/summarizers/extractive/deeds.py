@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
@@ -10,10 +10,10 @@ from context_compaction.summarizers.extractive.commands import (
     bare_command,
     is_nameless,
     lasting_parts,
+    one_line,
 )
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
-VERBS = ("wrote", "edited", "ran", "read")
 COMMIT = "commit "  # how the effect of one begins
 _COMMIT = re.compile(
     r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
@@ -45,42 +45,33 @@ def short_names(turns: Sequence[Turn]) -> dict[str, str]:
     }
 
 
-def deeds_of(action: Action, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The verbs and objects of a call; none of one that is reported elsewhere, or nowhere."""
-    if action.effect or action.is_refused:
-        return
-    key = action.keys[-1]
-    if action.changes and not action.failed:
-        for made in action.changes:
-            if made.path in names:
-                is_whole = isinstance(made, Writes) or action.use.kind == "write"
-                yield "wrote" if is_whole else "edited", names[made.path]
-    elif action.use.kind == "read" and action.use.path and action.use.path in names:
-        yield "read", names[action.use.path]
-    elif action.use.command and key and not action.is_look and not is_nameless(key):
-        yield (
-            "ran",
-            key if len(key) <= _KEY_CHARS else f"{key[: _KEY_CHARS + 1].rpartition(' ')[0]} …",
-        )
+def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[str], list[str]]:
+    """The files that a turn wrote and edited; the commands that it ran and the files it read.
 
-
-def done_in(
-    turn: Turn, names: Mapping[str, str], told: set[str], *, has_commits: bool
-) -> Iterator[str]:
-    """The files that a turn changed, each once; else, without commits, its commands and reads.
-
-    A command that is `told` already is left out, one that is not is added there.
+    What is reported elsewhere is left out, and so is a command that is `told` already; one that is
+    not is added there.
     """
-    deeds = [deed for action in turn.actions for deed in deeds_of(action, names)]
-    done = {verb: dict.fromkeys(name for of, name in deeds if of == verb) for verb in VERBS}
-    done["edited"] = {name: None for name in done["edited"] if name not in done["wrote"]}
-    ran = [name for name in done["ran"] if name not in told]
-    done["ran"] = dict.fromkeys(ran)
-    told.update(ran)
-    has_changes = bool(done["wrote"] or done["edited"])
-    for verb in VERBS[:2] if has_changes or has_commits else VERBS[2:]:
-        if done[verb]:
-            yield f"{verb} {', '.join(done[verb])}"
+    done: dict[str, dict[str, None]] = {"wrote": {}, "edited": {}, "ran": {}, "read": {}}
+    for action in turn.actions:
+        key, use = one_line(action.keys[-1], _KEY_CHARS), action.use
+        if action.effect or action.is_refused:
+            continue
+        if action.changes and not action.failed:
+            for made in action.changes:
+                is_whole = isinstance(made, Writes) or use.kind == "write"
+                done["wrote" if is_whole else "edited"][names.get(made.path, "")] = None
+        elif use.kind == "read":
+            done["read"][names.get(use.path or "", "")] = None
+        elif use.command and not (action.is_look or is_nameless(key) or key in told):
+            done["ran"][key] = None
+    told.update(done["ran"])
+    for name in done["wrote"]:
+        done["edited"].pop(name, None)
+    wrote, edited, ran, read = (
+        [f"{verb} {', '.join(filter(None, objects))}"] if any(objects) else []
+        for verb, objects in done.items()
+    )
+    return [*wrote, *edited], [*ran, *read]
 
 
 def effects_of(turn: Turn, hashes: Mapping[str, str]) -> list[str]:

@@ -36,7 +36,8 @@ _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\
 _CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
 _CODES_CHARS = 400
 _WHOLE_WANT = 2.0
-# The first record of all says who it is about: its codes go before what binds, the rest after.
+# The first record of all, if its tool gave no other, says who it is about: its codes go before what
+# binds, the rest after.
 _FIRST_WANT = -0.05
 _SHORT_FIRST_WANT = -0.4
 _FIRST_CHARS = 160
@@ -127,7 +128,7 @@ def _record_lines(place: tuple[int, ...], action: Action, value: Any, age: float
         return
     if len(told) > _RECORD_CHARS[-1]:  # what is told already stays
         told = f"{codes}; {head_of(told, _RECORD_CHARS[-1])}"
-    is_first = place[1] + place[2] == 0
+    is_first = place[1] + place[2] + age == 0
     texts, wants = [codes, told], [age, age + _WHOLE_WANT]
     if is_first:
         texts, wants = [head_of(codes, _FIRST_CHARS), *texts], [_SHORT_FIRST_WANT, _FIRST_WANT, 2.5]

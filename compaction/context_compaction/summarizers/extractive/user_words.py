@@ -33,9 +33,9 @@ from context_compaction.tokens.counter import MessageCounter
 
 # A part of a message is about so long; a longer paragraph makes several.
 _PART_CHARS = 320
-# Of a pasted part so much is told at first, so much where there is room, and so much where room is
-# left at the end: a long list that was typed looks pasted, too.
-_PASTED_CHARS = (200, 600, 2_000)
+# Of a pasted part so much is told at first, and so much where there is room: a long list that was
+# typed looks pasted, too.
+_PASTED_CHARS = (200, 2_000)
 # Of the first request and of the newest so much goes before all else.
 _FLOOR_CHARS = 160
 _FIRST_WANT, _NEWEST_WANT = -2.0, -3.0
@@ -153,7 +153,7 @@ def _lines_of(place: Place, part: _Part, age: float, floor: float) -> Iterator[L
         short = head_of(part.text, _FLOOR_CHARS)
         yield from versions(place, "", (short, part.text), (floor, floor / 10))
     elif part.is_pasted:
-        wants = BASE_WANT - 1 / (1 + age), BASE_WANT + 3 + age, BASE_WANT + 6 + age
+        wants = BASE_WANT - 1 / (1 + age), BASE_WANT + 4 + age
         texts = (ends_of(part.text, chars) for chars in _PASTED_CHARS)
         yield from versions(place, "", texts, wants)
     elif part.rank >= _BINDING_RANK:

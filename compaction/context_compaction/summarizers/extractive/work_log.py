@@ -119,14 +119,16 @@ def _deed_lines(
     turn: Turn, at: int, age: int, told: _Told, commits: Sequence[str]
 ) -> Iterator[Line]:
     """What was done in a turn: its commits, then its files."""
-    done = [*commits, *done_in(turn, told.names, told.texts, has_commits=bool(commits))]
+    changed, aside = done_in(turn, told.names, told.texts)
+    done = [*commits, *changed]
     # The first commit is told whole before the others.
     first_chars = len("; ".join(commits[:1])) + 2
     sizes = [max(chars, first_chars) for chars in _DID_CHARS]
     wants = [age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4]
-    is_aside = bool(done) and done[0].startswith(("ran ", "read "))
-    if age and is_aside and any(step.said.strip() for step in turn.steps):
-        wants = [want + wants[-1] for want in wants]  # the agent says what came of it
+    if not done:
+        done = aside
+        if age and any(step.said.strip() for step in turn.steps):
+            wants = [want + wants[-1] for want in wants]  # the agent says what came of it
     texts = (items_of("; ".join(done), chars) for chars in sizes)
     yield from versions((at, _DEEDS, 0), "", texts, wants)
 
