@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from context_compaction.context import CompactionContext, Plan, SummaryText, span_of
+from context_compaction.layers.cut_point import CutPoint
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Message, Messages
 from context_compaction.request import CompactRequest
 from context_compaction.session.state import SavedSummary, SessionState
-from context_compaction.summarizers.llm.prompt import MOST_PROSE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,13 @@ def summary_that_reaches(
     if request.summarizer == "extractive":
         return None
     first = span_of(context, plan.replaced).start_seq
-    room_tokens = int(plan.text_tokens * MOST_PROSE_SHARE)
     found = [
         match
         for memory in (state.memory for state in reversed(states))
         if memory is not None
         if memory.start_seq <= first and memory.instructions == request.instructions
-        if context.count.text(memory.text) <= room_tokens
-        for match in [_match(context, plan.edited.messages, cut.first_kept, memory)]
+        if context.count.text(memory.text) <= plan.text_tokens
+        for match in [_match(context, plan.edited.messages, cut, memory)]
         if match is not None and match.gap_tokens <= context.settings.memory_gap_tokens
     ]
     return min(found, key=lambda match: abs(match.gap_tokens), default=None)
@@ -77,15 +76,18 @@ def summary_to_save(
 
 
 def _match(
-    context: CompactionContext, messages: Messages, stop: int, memory: SavedSummary
+    context: CompactionContext, messages: Messages, cut: CutPoint, memory: SavedSummary
 ) -> SummaryMatch | None:
-    """How far `memory` ends from a cut at `stop`; None where its end is not in the list."""
+    """How far `memory` ends from `cut`; None where its end is not in the list."""
     ends = [_end_seq(context, message) for message in messages]
     if memory.stop_seq not in ends:
         return None
-    at = len(ends) - ends[::-1].index(memory.stop_seq)
-    between = sum(map(context.count.message, messages[min(at, stop) : max(at, stop)]))
-    return SummaryMatch(memory, messages[at:stop], between if at <= stop else -between)
+    at, stop = len(ends) - ends[::-1].index(memory.stop_seq), cut.first_kept
+    if at >= stop:
+        return SummaryMatch(memory, (), -sum(map(context.count.message, messages[stop:at])))
+    stays = () if cut.folds_request else (cut.request_at,)
+    since = tuple(messages[n] for n in range(at, stop) if n not in stays)
+    return SummaryMatch(memory, since, sum(map(context.count.message, since)))
 
 
 def _end_seq(context: CompactionContext, message: Message) -> int:

@@ -491,6 +491,18 @@ async def test_a_text_about_the_running_turn_is_used_again_when_its_cut_moves(
         assert "float arithmetic lost cents" in str(again.messages)
 
 
+async def test_a_request_that_stays_is_no_gap_behind_a_text(archive: Archive) -> None:
+    asked = {"role": "user", "content": "Now this: " + "total, then " * 600}
+    payload = [*story(turns=8), asked, *story(turns=9)[-3:-1], *story(turns=10)[-3:-1]]
+    wish = CompactRequest(target_tokens=8_000, session_id="story")
+    await run(archive, always(Says(SUMMARY)), wish, messages=payload)
+    for target_tokens in (7_600, 8_400, 9_000):
+        other = replace(wish, target_tokens=target_tokens)
+        again, api = await run(archive, always(Says(SUMMARY)), other, messages=payload)
+        assert api.requests == []
+        assert again.receipt["writer"] == "memory"
+
+
 async def test_what_stays_behind_a_models_text_stands_there_in_full(archive: Archive) -> None:
     payload = story(turns=1)
     for number in range(1, 70):
