@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from context_compaction.activity.error_line import error_line
+from context_compaction.activity.file_changes import Deletes, changes_of
 from context_compaction.activity.file_ledger import (
     FileAction,
     FileEntry,
@@ -230,9 +231,10 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         elif failed:
             errors.append(f"{_short(call, use)}: {error}")
         elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
-            files[kind].setdefault(use.path)
             text = None if use.is_partial else file_content(call, result, kind)
             touch(ledger, use.path, _FILE_ACTIONS[kind], text)
+            beside = _touch_beside(ledger, call, use)
+            files[kind] |= dict.fromkeys((use.path, *beside))
         elif words_of(call.name) & _MEMORY_WORDS:
             memory.append(_memory_read(_short(call, use), result))
         else:
@@ -366,6 +368,14 @@ def _with_resolved(runs: Sequence[CommandRun]) -> tuple[CommandRun, ...]:
             passed.add(run.command)
         out.append(replace(run, resolved=True) if run.failed and run.command in passed else run)
     return tuple(reversed(out))
+
+
+def _touch_beside(ledger: dict[str, FileEntry], call: ToolCall, use: ToolUse) -> list[str]:
+    """Note in `ledger` the other files of a patch that changes several; their paths."""
+    made = [one for one in changes_of(call, use) if one.path not in ("", use.path)]
+    for one in made:
+        touch(ledger, one.path, "deleted" if isinstance(one, Deletes) else "changed", None)
+    return [one.path for one in made]
 
 
 def _deleted_by(command: str, failed: bool | None) -> list[str]:

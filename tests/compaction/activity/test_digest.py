@@ -35,6 +35,27 @@ def test_files_stand_under_what_was_done_to_them_each_once() -> None:
     ]
 
 
+def test_all_files_of_one_patch_were_changed() -> None:
+    patch = "\n".join([
+        "*** Begin Patch",
+        "*** Update File: src/a.rs",
+        "@@",
+        "-old",
+        "+new",
+        "*** Add File: src/b.rs",
+        "+text",
+        "*** Delete File: src/c.rs",
+        "*** End Patch",
+    ])
+    found = of(answered("a", "apply_patch", "Done!", input=patch))
+    assert found.edited == ("src/a.rs", "src/b.rs", "src/c.rs")
+    assert {file.path: file.states for file in found.files} == {
+        "src/a.rs": ("changed",),
+        "src/b.rs": ("changed",),
+        "src/c.rs": ("deleted",),
+    }
+
+
 def test_the_hash_of_a_file_is_known_where_its_text_stands() -> None:
     found = of(
         answered("a", "Read", "seen whole", file_path="a.py"),
