@@ -274,7 +274,7 @@ async def what_was_appended_is_read_back_as_the_host_wrote_it(archive: Archive) 
 
 @promise
 async def large_strings_are_read_back_exactly_wherever_they_stand(archive: Archive) -> None:
-    large = "ü" * 20_000 + "\ud800\n" * 3 + "end"
+    large = "ü" * 40_000 + "\ud800\n" * 3 + "end"
     odd: dict[str, Any] = {
         "$blob": large,
         "$$blob": {"$blob": large},
@@ -291,7 +291,7 @@ async def large_strings_are_read_back_exactly_wherever_they_stand(archive: Archi
 
 @promise
 async def a_pattern_finds_what_the_log_keeps_elsewhere_or_escaped(archive: Archive) -> None:
-    large = "x" * 40_000 + " ZXPlant7QuirkError"
+    large = "x" * 70_000 + " ZXPlant7QuirkError"
     function = {"name": "find", "arguments": r'{"what": "a \u005aXPlant8QuirkError"}'}
     calls = [{"id": "c", "type": "function", "function": function}]
     asked = {"role": "assistant", "content": None, "tool_calls": calls}
@@ -593,7 +593,7 @@ async def a_context_that_names_an_unknown_message_is_refused(archive: Archive) -
 @promise
 async def receipts_come_back_oldest_first(archive: Archive) -> None:
     await add(archive, "s", user("one"))
-    receipts = [{"n": 1}, {"n": 2, "text": "y" * 50_000}, {"n": 1}]
+    receipts = [{"n": 1}, {"n": 2, "text": "y" * 70_000}, {"n": 1}]
     for receipt in receipts:
         await archive.commit("s", receipt=receipt)
     assert await archive.receipts("s") == receipts
@@ -1132,7 +1132,7 @@ async def the_outputs_of_a_session_are_listed_newest_first(archive: Archive) -> 
 
 @promise
 async def a_deleted_session_is_gone_and_the_others_are_untouched(archive: Archive) -> None:
-    large = "needle " * 9_000
+    large = "needle " * 12_000
     await add(archive, "doomed", user("needle in doomed"), user(large))
     await add(archive, "kept", user("needle in kept"))
     assert await found(archive, "needle", session_id="doomed")
@@ -1179,7 +1179,7 @@ async def usage_tells_what_each_session_takes_longest_unused_first(archive: Arch
     for count, name in enumerate(("old", "new")):
         dated = [
             replace(message, timestamp_seconds=1_000.0 * (count + 1))
-            for message in parsed(user("x" * 500), user("y" * 40_000 + name))
+            for message in parsed(user("x" * 500), user("y" * 70_000 + name))
         ]
         await archive.append(name, dated, format=FORMAT, parent_session_id="root")
     usage = await archive.usage()

@@ -21,7 +21,7 @@ from tests.support.environment import unmeasured
 from tests.support.strategies import FORMATS, hostile_conversations
 
 _KEYS = st.sampled_from(["$blob", "$$blob", "x$blob", "a", "", "\ud800", "kind", ',"body":'])
-_TEXTS = st.text() | st.sampled_from(["\ud800", "\udc00x", "$blob", "k" * 40_000, "é" * 33_000])
+_TEXTS = st.text() | st.sampled_from(["\ud800", "\udc00x", "$blob", "k" * 70_000, "é" * 33_000])
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=4),

@@ -658,7 +658,7 @@ async def test_an_archive_moves_to_postgresql_and_back_byte_for_byte(
         for number in range(3):
             said = await local.append(
                 f"s{number}",
-                parsed(user(f"needle {number}"), assistant("x" * 50_000)),
+                parsed(user(f"needle {number}"), assistant("x" * 70_000)),
                 format=FORMAT,
                 parent_session_id="s0" if number else None,
             )
@@ -674,7 +674,7 @@ async def test_an_archive_moves_to_postgresql_and_back_byte_for_byte(
             assert await found(remote, "needle", role="user") == await found(
                 local, "needle", role="user"
             )
-            await add(local, "s1", user("needle 1"), assistant("x" * 50_000), user("more"))
+            await add(local, "s1", user("needle 1"), assistant("x" * 70_000), user("more"))
             assert (await copy_archive(local, remote)).new_count == 1
             async with open_archive(again, index_root=tmp_path / "index") as back:
                 assert (await copy_archive(remote, back)).new_count == 13

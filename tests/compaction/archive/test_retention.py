@@ -151,8 +151,8 @@ async def test_opening_an_archive_finishes_a_deletion_that_was_killed_in_the_log
 ) -> None:
     root = tmp_path / "archive"
     async with open_archive(root, index_root=tmp_path / "index") as archive:
-        await add(archive, "kept", user("k" * 50_000))
-        await add(archive, "doomed", user("d" * 50_000))
+        await add(archive, "kept", user("k" * 70_000))
+        await add(archive, "doomed", user("d" * 70_000))
     doomed = session_folder(root, session_key("doomed"))
     blobs = len(await anyio.to_thread.run_sync(_files, root, "blobs/*/*"))
     await anyio.Path(root / "trash").mkdir()
@@ -160,7 +160,7 @@ async def test_opening_an_archive_finishes_a_deletion_that_was_killed_in_the_log
     async with open_archive(root, index_root=tmp_path / "index") as archive:
         assert not await anyio.Path(root / "trash").exists()
         assert len(await anyio.to_thread.run_sync(_files, root, "blobs/*/*")) == blobs - 1
-        assert await transcript(archive, "kept") == [user("k" * 50_000)]
+        assert await transcript(archive, "kept") == [user("k" * 70_000)]
 
 
 def _files(folder: Path, pattern: str) -> list[bytes]:
