@@ -120,7 +120,7 @@ def new_records(
     placed: Placed,
     seqs: Sequence[int],
     messages: Sequence[Message],
-    bodies: Mapping[int, str],
+    bodies: Mapping[int, Callable[[], str]],
     contents: Sequence[str],
     chain: Sequence[str],
     after: str,
@@ -130,7 +130,7 @@ def new_records(
 ) -> dict[int, Record]:
     """The records of what is new of a list placed as in `placed`, by the position of each.
 
-    `bodies` has those of the new messages, by position too.
+    `bodies` make those of the new messages, by position too.
     """
     first = min(bodies, default=len(messages))
     tools = tools_of(messages, first)

@@ -47,10 +47,20 @@ BLOB_MARK = b'$blob":'  # a line without it holds nothing for `restore` to do
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record to be written; `body` is JSON text, as `externalise` returns it."""
+    """One record to be written.
+
+    Attributes:
+        head: What a scan reads of it.
+        body: JSON text, as `externalise` returns it, or what makes that: the records of a first
+            call hold all of a list, whose text need not be in memory at once.
+    """
 
     head: JsonObject
-    body: str = "null"
+    body: str | Callable[[], str] = "null"
+
+    def text(self) -> str:
+        """The JSON text of the body."""
+        return self.body if isinstance(self.body, str) else self.body()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ Everything blocks and runs in one thread at a time, which the opener of an archi
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from context_compaction.archive import (
@@ -72,8 +73,6 @@ from context_compaction.request import check_session_id
 
 _COPIED_BYTES = 16 * 1024 * 1024  # of outputs that are copied by one call
 _NONE = None, None
-
-
 S = TypeVar("S", bound=TranscriptState)
 
 
@@ -185,7 +184,7 @@ class TranscriptStore(Generic[S]):
                     return answer_of(state, result, standing)
             self._sync_before(state, placed, chain, after)
             bodies = {
-                at: externalise(sources[at], self.blobs.put)
+                at: partial(externalise, sources[at], self.blobs.put)
                 for at, seq in enumerate(placed.seqs)
                 if seq is None
             }

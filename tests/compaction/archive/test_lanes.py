@@ -1,6 +1,7 @@
 """What takes long in one session holds up no other, and each session keeps its order."""
 
 import gc
+import tracemalloc
 from pathlib import Path
 
 import anyio
@@ -101,3 +102,21 @@ async def test_what_is_known_by_fingerprint_goes_with_the_list_and_not_with_the_
         again = [(await compact(said, request, archive=archive)).tokens for said in lists]
         assert again == first
         assert len(state.messages) == 500
+
+
+async def test_the_text_of_a_list_is_not_in_memory_at_once_while_it_is_written(
+    tmp_path: Path,
+) -> None:
+    said = [
+        user(f"{at} " + "word " * 5_000) for at in range(400)
+    ]  # 10 MB, none in a file of its own
+    async with open_archive(tmp_path / "archive", index_root=tmp_path / "index") as archive:
+        await add(archive, "s", user("what is loaded by a first call"))
+        tracemalloc.start()
+        try:
+            await add(archive, "s", *said)
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak_bytes < 5_000_000
+        assert (await transcript(archive, "s"))[1:] == said

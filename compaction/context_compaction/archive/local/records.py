@@ -29,7 +29,7 @@ _parse = json.JSONDecoder().raw_decode
 def encode_line(record: Record, *, last: bool) -> bytes:
     """The line of `record`, with its newline."""
     head = record.head | {"last": True} if last else record.head
-    parts = ascii_json(head)[1:-1].encode("ascii"), _BODY, record.body.encode("ascii"), b"}"
+    parts = ascii_json(head)[1:-1].encode("ascii"), _BODY, record.text().encode("ascii"), b"}"
     data = b"".join(parts)
     return b"".join((_OPENING, b'%08x",' % zlib.crc32(data), data, b"\n"))
 

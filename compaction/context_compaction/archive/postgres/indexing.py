@@ -90,7 +90,7 @@ def parse_body(text: str, blobs: Blobs) -> Any:
 def docs_of(records: Sequence[Record], blobs: Blobs) -> Iterator[DocRow]:
     """The rows of records that were written by one call."""
     bodies = (
-        (record.head, lambda record=record: parse_body(record.body, blobs)) for record in records
+        (record.head, lambda record=record: parse_body(record.text(), blobs)) for record in records
     )
     for record, parts in zip(records, parts_of_records(bodies, blobs), strict=True):
         for part in parts:

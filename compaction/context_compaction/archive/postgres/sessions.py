@@ -9,7 +9,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any
 
@@ -129,7 +129,11 @@ class TenantSessions:
         records: Sequence[Record],
     ) -> None:
         """See `Sessions.write`; searchable with it."""
-        new = numbered(state, session_id, parent_session_id, records, opens=not state.exists)
+        opens = not state.exists
+        new = [
+            replace(record, body=record.text())
+            for record in numbered(state, session_id, parent_session_id, records, opens=opens)
+        ]
         heads = [ascii_json(record.head) for record in new]
         self._connection.execute(
             "INSERT INTO compaction.record SELECT %s, %s, * FROM"
@@ -139,7 +143,7 @@ class TenantSessions:
                 session_id,
                 [record.head["n"] for record in new],
                 heads,
-                [record.body for record in new],
+                [record.text() for record in new],
             ),
         )
         outputs = [record.head for record in new if record.head["kind"] == "output"]
@@ -166,7 +170,7 @@ class TenantSessions:
             place = LinePlace("", record.head["n"], 0)
             state.learn(LoggedRecord(record.head, place))
         sizes = zip(heads, new, strict=True)
-        self._note(state, session_id, sum(len(h) + len(r.body) for h, r in sizes), docs)
+        self._note(state, session_id, sum(len(h) + len(r.text()) for h, r in sizes), docs)
 
     def _note(
         self,
