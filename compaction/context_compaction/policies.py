@@ -60,7 +60,7 @@ class Policy:
         return bool(self.at_stage("restore"))
 
 
-_OUR_LAYERS = ("persist", "dedupe", "microcompact", "collapse", "summarize", "restore")
+_OUR_LAYERS = ("persist", "waits", "dedupe", "microcompact", "collapse", "summarize", "restore")
 
 # More than any text has: switches a threshold off.
 _NEVER = 1_000_000_000
@@ -122,7 +122,7 @@ POLICIES: Mapping[str, Policy] = {
             "gentle",
             "Persists large results and clears what is worthless or old. No summary: history is "
             "never replaced, so it can end above the target and then says so.",
-            ("persist", "dedupe", "microcompact"),
+            ("persist", "waits", "dedupe", "microcompact"),
         ),
         Policy(
             "claude-code",

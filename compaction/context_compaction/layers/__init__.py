@@ -9,7 +9,7 @@ from context_compaction.layers.dedupe import dedupe, unchanged_reads
 from context_compaction.layers.microcompact import microcompact
 from context_compaction.layers.persist import persist
 from context_compaction.layers.restore_files import restore_files
-from context_compaction.layers.snip import snip
+from context_compaction.layers.snip import snip, snip_waits
 from context_compaction.layers.summary_message import summarize
 from context_compaction.messages.edits import Step
 from context_compaction.messages.model import Messages
@@ -110,9 +110,20 @@ def _restore(messages: Messages, context: LayerContext) -> Step:
     )
 
 
+def _waits(messages: Messages, context: LayerContext) -> Step:
+    return snip_waits(
+        messages,
+        count=context.count,
+        rules=context.rules,
+        span_of=context.span_of,
+        pinned=context.pins.pinned_indices,
+    )
+
+
 LAYERS: Mapping[str, Layer] = MappingProxyType({
     "unchanged": Layer(_unchanged),
     "persist": Layer(_persist, acts_below_trigger=True),
+    "waits": Layer(_waits),
     "dedupe": Layer(_dedupe, weighs=_is_limited),
     "snip": Layer(_snip),
     "microcompact": Layer(_microcompact, weighs=lambda context: not context.clears_all),

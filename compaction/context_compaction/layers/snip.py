@@ -1,9 +1,12 @@
 """Layer: drop the middle of a long list by message count, where a policy enables it.
 
 And drop messages that were named: a model that knows what it needs no more (Claude Code's
-SnipTool) frees their tokens at any size; a line with a pointer marks each gap.
+SnipTool) frees their tokens at any size; a line with a pointer marks each gap. And drop waits: a
+call that was made again and again at once, with the same short answer but for numbers, has told all
+with the last one. Codex waits for a command in this way, a hundred times where that takes long.
 """
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import groupby, pairwise
@@ -11,11 +14,30 @@ from itertools import groupby, pairwise
 from context_compaction.layers.cut_point import is_preserved, kept_part, replaced_part
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Message, Messages, make_message
+from context_compaction.messages.model import (
+    Message,
+    Messages,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResult,
+    make_message,
+    text_of,
+    tool_calls,
+    tool_results,
+)
 from context_compaction.messages.pins import carried_by
 from context_compaction.messages.provider_rules import ProviderRules
 from context_compaction.messages.tool_pairs import safe_cuts
+from context_compaction.messages.tool_results import result_text
 from context_compaction.tokens.counter import MessageCounter
+
+# Calls are waits from so many in a row on: what is tried twice may well have been a test.
+_LEAST_WAITS = 3
+# The longest answer of a wait, and the longest text that the agent says to one.
+_ANSWER_CHARS = 400
+_SAID_CHARS = 200
+_NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 
 
 def snip(
@@ -77,6 +99,7 @@ def snip_chosen(
     rules: ProviderRules,
     span_of: placeholders.SpanOf,
     pinned: Collection[int | None] = (),
+    layer: str = "snip",
 ) -> Step:
     """Drop the messages with the indices `chosen`, each call with its result, and the reverse.
 
@@ -96,7 +119,7 @@ def snip_chosen(
     edits: list[Edit] = []
     for goes, group in groupby(enumerate(messages), key=lambda item: drops[item[0]]):
         part = tuple(message for _, message in group)
-        note, gone = _gap(part, count, span_of) if goes else (None, ())
+        note, gone = _gap(part, count, span_of, layer) if goes else (None, ())
         if note is None or count.message(note) >= count.messages(part):
             out += part
         else:
@@ -105,19 +128,87 @@ def snip_chosen(
     return Step(tuple(out), tuple(edits)) if edits else Step(messages)
 
 
+def snip_waits(
+    messages: Messages,
+    *,
+    count: MessageCounter,
+    rules: ProviderRules,
+    span_of: placeholders.SpanOf,
+    pinned: Collection[int | None] = (),
+) -> Step:
+    """Drop waits but the last of each series, and what the agent said to them."""
+    chosen = frozenset(_waits(messages, rules))
+    if not chosen:
+        return Step(messages)
+    return snip_chosen(
+        messages,
+        chosen,
+        count=count,
+        rules=rules,
+        span_of=span_of,
+        pinned=pinned,
+        layer="waits",
+    )
+
+
+def _waits(messages: Messages, rules: ProviderRules) -> Iterator[int]:
+    """The indices of the messages before the last wait of each series."""
+    series: list[int] = []
+    known: object = None
+    cuts = [at for at, is_safe in enumerate(safe_cuts(messages, rules)) if is_safe]
+    for start, stop in (*pairwise(cuts), (len(messages), len(messages))):
+        part = messages[start:stop]
+        asked = _asked(part) if all(map(_is_brief, part)) and part else None
+        if asked is None and part and all(map(_is_said, part)):
+            continue
+        if asked is None or asked != known:
+            if len(series) >= _LEAST_WAITS:
+                gone = messages[series[0] : series[-1]]
+                yield from (message.index for message in gone if message.index is not None)
+            series, known = [], asked
+        series.append(start)
+
+
+def _asked(part: Messages) -> object:
+    """What the calls in `part` ask and are answered, but for numbers; None without any."""
+    calls = [(call.name, call.arguments) for message in part for call in tool_calls(message)]
+    answers = [
+        (result.is_error, _NUMBER.sub("#", text) if len(text) <= _ANSWER_CHARS else None)
+        for message in part
+        for result in tool_results(message)
+        for text in [result_text(result)]
+    ]
+    is_short = all(shape is not None for _, shape in answers)
+    return (calls, answers) if calls and is_short else None
+
+
+def _is_said(message: Message) -> bool:
+    """Whether `message` is no more than a short word of the agent's."""
+    return message.role == "assistant" and _is_brief(message) and not tool_calls(message)
+
+
+def _is_brief(message: Message) -> bool:
+    """Whether `message` holds calls, answers, and no more than a short word of the agent's."""
+    if message.role == "system" or (message.role == "user" and text_of(message.blocks)):
+        return False
+    kinds = (ToolCall, ToolResult, Text, Thinking)
+    is_short = len(text_of(message.blocks)) <= _SAID_CHARS
+    return is_short and all(isinstance(block, kinds) for block in message.blocks)
+
+
 def _stays(message: Message, pinned: Collection[int | None]) -> bool:
     is_pinned = message.index is not None and message.index in pinned
     return is_pinned or is_preserved(message) or _carries_pins(message)
 
 
 def _gap(
-    dropped: Messages, count: MessageCounter, span_of: placeholders.SpanOf
+    dropped: Messages, count: MessageCounter, span_of: placeholders.SpanOf, layer: str = "snip"
 ) -> tuple[Message, tuple[Edit, ...]]:
     """The line that replaces `dropped`, and an edit for each dropped message."""
     pointer = span_of(dropped).pointer
     note = make_message("user", placeholders.snipped(len(dropped), pointer))
     edits = [
-        Edit("snip", "dropped", message.index, count.message(message), 0, (pointer,))
+        Edit(layer, "dropped", message.index, count.message(message), 0, (pointer,))
         for message in dropped
     ]
     edits[0] = replace(edits[0], tokens_after=count.message(note))

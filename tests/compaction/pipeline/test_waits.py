@@ -1,0 +1,102 @@
+"""A call made again and again at once with the same short answer has told all with the last one."""
+
+import json
+
+import pytest
+from context_compaction import CompactRequest, CompactResult, compact
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.json_types import Json
+from tests.support.promises import check_promises, temporary_archive
+from tests.support.rendering import render
+from tests.support.script import Call, Part, Step, Turn
+from tests.support.small import lines
+from tests.support.strategies import FORMATS
+
+REPORT = (
+    "Two of the five shards are copied, and the third has begun: the disk is the bottleneck. " * 4
+)
+
+
+def wait(number: int, said: str = "Still running.", answer: str = "") -> Step:
+    told = answer or f"Chunk ID: {number:06x}\nWall time: 30.00{number} seconds\nRunning, session 7"
+    call = Call("write_stdin", {"session_id": 7, "chars": ""}, (Part("text", told),))
+    return Step((call,), said)
+
+
+def run(command: str, text: str) -> Step:
+    return Step((Call("Bash", {"command": command}, (Part("text", text),)),), "I look.")
+
+
+def session(waits: list[Step], format: str = "anthropic") -> list[Json]:
+    steps = (run("copy.sh", lines("copied", 300)), *waits, run("du", "4 GB"))
+    said = (Part("text", "Copy the shards."),)
+    return render([Turn(said, steps, "Done."), Turn((Part("text", "Thanks."),), answer="")], format)
+
+
+async def compacted(payload: list[Json], format: str = "anthropic") -> CompactResult:
+    request = CompactRequest(format=format, target_tokens=4_000, session_id="s")
+    async with temporary_archive() as archive:
+        return await compact(payload, request, archive=archive)
+
+
+def text_of(result: CompactResult) -> str:
+    return json.dumps(result.messages, ensure_ascii=False)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+async def test_of_a_series_of_waits_only_the_last_stays(format: str) -> None:
+    payload = session([wait(n) for n in range(8)], format)
+    result = await compacted(payload, format)
+    text = text_of(result)
+    assert "30.007" in text
+    assert not any(f"30.00{n}" in text for n in range(7))
+    assert "[Messages left out: " in text
+    assert text.count("Still running.") == 1
+
+
+@pytest.mark.parametrize(
+    "waits",
+    [
+        [wait(1), wait(2)],
+        [wait(n, answer=f"step {word}") for n, word in enumerate(("one", "two", "three", "four"))],
+        [step for n in range(4) for step in (wait(n), run(f"ls {n}", "ok"))],
+        [wait(n, answer=lines(f"part {n}", 20)) for n in range(4)],
+        [wait(n, said=f"{n}: {REPORT}") for n in range(4)],
+    ],
+    ids=["twice", "news", "work between", "long answers", "reports"],
+)
+async def test_calls_that_tell_something_are_no_waits(waits: list[Step]) -> None:
+    assert "[Messages left out: " not in text_of(await compacted(session(waits)))
+
+
+async def test_what_the_user_says_between_waits_stays() -> None:
+    turns = [
+        Turn((Part("text", f"Hurry {n}."),), tuple(wait(n) for n in range(4)), "") for n in range(3)
+    ]
+    payload = [message for turn in turns for message in render([turn], "anthropic")]
+    for number, message in enumerate(payload):
+        payload[number] = json.loads(json.dumps(message).replace("toolu_", f"toolu_{number // 9}_"))
+    first = session([])[:-1]
+    text = text_of(await compacted([*first, *payload]))
+    assert "[Messages left out: " in text
+    assert all(f"Hurry {n}." in text for n in range(3))
+
+
+@given(
+    format=st.sampled_from(FORMATS),
+    series=st.lists(st.integers(0, 6), min_size=1, max_size=4),
+    target_tokens=st.integers(300, 6_000),
+)
+async def test_every_promise_holds_for_a_list_with_waits(
+    format: str, series: list[int], target_tokens: int
+) -> None:
+    steps = [
+        step
+        for number, size in enumerate(series)
+        for step in (*map(wait, range(size)), run(f"part {number}", lines(f"{number}", 40)))
+    ]
+    request = CompactRequest(format=format, target_tokens=target_tokens, session_id="s")
+    async with temporary_archive() as archive:
+        await check_promises(session(steps, format), request, archive)
