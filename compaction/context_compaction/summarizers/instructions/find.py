@@ -22,27 +22,25 @@ from context_compaction.summarizers.instructions import typed_text
 from context_compaction.summarizers.instructions.signs import signs
 from context_compaction.summarizers.instructions.superseded import (
     CLAUSE_END,
-    Change,
     UserInstruction,
     changes,
 )
-from context_compaction.summarizers.instructions.topics import topic_of
+from context_compaction.summarizers.instructions.topics import words_of
 from context_compaction.summarizers.instructions.typed_text import Sentence
 
 # A sentence with at least this rank is a rule by its words, wherever it stands.
 SURE_RANK = 2.0
-# What a sentence begins with for being typed at all.
-_TYPED_RANK = 0.75
 # Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
 _REMEMBERED = 4_096
-_SURE_WEIGHT = 1.0
-_CORRECTION_WEIGHT = 0.5
-_ERRAND_WEIGHT = -0.75
-_AGREEMENT_WEIGHT = -1.5
-# What is quoted, or said aside, is not what a sentence lays down.
-_ASIDE = re.compile(r'"[^"]*"|\([^()]*\)')
+# What a sign adds to the rank of a sentence; of the signs of a rule each, up to three.
+_TYPED, _LAST, _RULE, _SURE, _CORRECTION = 0.75, 0.25, 0.75, 1.0, 0.5
+_ERRAND, _ABOUT_ONESELF, _AGREEMENT, _QUESTION, _PASTED = -0.75, -0.5, -1.5, -1.25, -2.0
 # So many words on a subject name something that a later "it" can mean.
 _NAMING_WORDS = 2
+# What is quoted, or said aside, is not what a sentence lays down.
+_ASIDE = re.compile(r'"[^"]*"|\([^()]*\)')
+_QUESTION_MARKS = ("?", "？")
+_SYSTEM = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,51 +92,44 @@ def find_instructions(
     """
     found: dict[str, UserInstruction] = {}
     marks: dict[str, str] = {}
-    pasted: set[str] = set()
-    for turn, whole in _sentences(messages):
-        mark, text = placeholders.split_mark(typed_text.without_gap(whole.text))
+    for turn, sentence in _sentences(system, (*messages, *later)):
+        mark, text = placeholders.split_mark(typed_text.without_gap(sentence.text))
+        if turn >= len(messages) and text in found and found[text].turn != _SYSTEM:
+            continue
         found.pop(text, None)  # said again: it counts as said last, and holds again
-        found[text] = _instruction(replace(whole, text=text), turn)
+        found[text] = _instruction(replace(sentence, text=text), turn)
         marks[text] = mark
-        if whole.is_pasted:
-            pasted.add(text)
-    candidates = [said for said in found.values() if said.rank >= 0 and said.text not in pasted]
-    corrections = [
-        _instruction(sentence, len(messages) + at)
-        for at, sentence in _sentences(later)
-        if not sentence.is_pasted and sentence.text not in found
-    ]
-    marks.update(dict.fromkeys(_differing(system, candidates), placeholders.DIFFERS))
-    taken_back: dict[str, int | None] = {}
+    replaced: dict[str, int | None] = {}
     doubted: set[str] = set()
-    for older, newer, change in changes([*candidates, *corrections]):
-        if change is Change.DOUBTED:
-            doubted.add(older)
-        elif change.is_sure and older in found:
-            taken_back[older] = found[newer].turn if newer in found else None
-        if older in found and newer in found:
-            is_restated = change is Change.RESTATED
-            found[newer] = _raised(found[newer], found[older].rank, is_lasting=is_restated)
-    for text, mark in marks.items():
-        if mark == placeholders.DIFFERS:
-            found[text] = _raised(found[text], SURE_RANK, is_lasting=True)
+    typed = [said for said in found.values() if said.rank >= 0 and not said.is_pasted]
+    # Who asks has decided nothing.
+    decided = [said for said in typed if not said.text.endswith(_QUESTION_MARKS)]
+    for older, newer, is_sure in changes(decided):
+        new, rank, is_lasting = found[newer.text], older.rank, newer.is_lasting
+        if is_sure and older.turn == _SYSTEM:
+            marks[newer.text] = placeholders.DIFFERS
+            rank, is_lasting = SURE_RANK, True
+        elif is_sure:
+            replaced[older.text] = newer.turn if newer.turn < len(messages) else None
+        else:
+            doubted.add(older.text)
+            is_lasting = older.is_lasting
+        is_lasting = is_lasting or new.is_lasting
+        found[newer.text] = replace(new, rank=max(new.rank, rank), is_lasting=is_lasting)
+    standing = tuple(said for said in found.values() if 0 <= said.turn < len(messages))
     rules = (
         said
-        for said in found.values()
+        for said in standing
         if said.rank >= SURE_RANK and said.is_lasting
-        if said.text not in doubted and said.text not in taken_back
+        if said.text not in doubted and said.text not in replaced
         if not said.text.endswith(typed_text.LEFT_OUT) and not _points_back(said.text)
     )
-    return UserInstructions(tuple(found.values()), tuple(rules), taken_back, marks)
+    return UserInstructions(standing, tuple(rules), replaced, marks)
 
 
-def _raised(said: UserInstruction, rank: float, *, is_lasting: bool) -> UserInstruction:
-    """`said`, which takes the place of a rule of this `rank` and binds as that did."""
-    return replace(said, rank=max(said.rank, rank), is_lasting=said.is_lasting or is_lasting)
-
-
-def _sentences(messages: Messages) -> Iterator[tuple[int, Sentence]]:
-    """The sentences that the user said, each with the number of its message."""
+def _sentences(system: str, messages: Messages) -> Iterator[tuple[int, Sentence]]:
+    """The sentences of the system prompt and of the user, each with the number of its message."""
+    yield from ((_SYSTEM, sentence) for sentence in typed_text.sentences_of(system))
     for turn, message in enumerate(messages):
         for text in user_texts(message):
             yield from ((turn, sentence) for sentence in typed_text.sentences_of(text))
@@ -146,39 +137,37 @@ def _sentences(messages: Messages) -> Iterator[tuple[int, Sentence]]:
 
 def _instruction(sentence: Sentence, turn: int) -> UserInstruction:
     text = sentence.text
-    rank = _TYPED_RANK + _words_rank(text)
-    if sentence.is_pasted:
-        rank -= 2.0
-    if sentence.is_last:
-        rank += 0.25
+    rank, is_lasting = _by_words(text)
+    rank += _LAST * sentence.is_last + _PASTED * sentence.is_pasted
     if sentence.is_listed_rule:
         rank = max(rank, SURE_RANK)
-    return UserInstruction(text, turn, rank, sentence.is_listed_rule or is_lasting(text))
-
-
-def _differing(system: str, said: Sequence[UserInstruction]) -> frozenset[str]:
-    """The texts of `said` that plainly replace a sentence of the system prompt."""
-    rules = dict.fromkeys(sentence.text for sentence in typed_text.sentences_of(system))
-    if not rules:
-        return frozenset()
-    asked = [UserInstruction(rule, -1, 0.0, is_lasting(rule)) for rule in rules]
-    found = changes([*asked, *(item for item in said if item.text not in rules)])
-    sure = {older: newer for older, newer, change in found if change.is_sure}
-    return frozenset(sure[rule] for rule in rules if rule in sure) - set(rules)
+    is_lasting = is_lasting or sentence.is_listed_rule
+    return UserInstruction(text, turn, rank, is_lasting, sentence.is_pasted)
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def is_lasting(text: str) -> bool:
-    """Whether a sentence states a lasting rule: no report, no wish and no question."""
+def _by_words(text: str) -> tuple[float, bool]:
+    """The rank of a sentence by its words alone, and whether it states a lasting rule."""
     said = _ASIDE.sub("", typed_text.without_list_mark(text))
     known = signs()
-    if (
-        text.endswith(("?", "？", ":", "："))
-        or known.agreement.search(said)
-        or known.errand.search(said)
-    ):
-        return False
-    return any(_is_head(said, sign.start()) for sign in known.lasting.finditer(said))
+    rules = len({match[0].lower() for match in known.rule.finditer(said)})
+    lasting = known.lasting.search(said) is not None
+    is_question = text.endswith(_QUESTION_MARKS)
+    is_agreement = known.agreement.search(said) is not None
+    is_errand = known.errand.search(said) is not None
+    rank = (
+        _TYPED
+        + _RULE * min(rules, 3)
+        + _SURE * (lasting or known.sure.search(said) is not None)
+        + _CORRECTION * (known.correction.search(said) is not None)
+        + _ERRAND * is_errand
+        + _ABOUT_ONESELF * (1 + (rules > 0)) * (known.about_oneself.search(said) is not None)
+        + _AGREEMENT * is_agreement
+        + _QUESTION * is_question
+    )
+    is_other = is_question or is_agreement or is_errand or text.endswith((":", "："))
+    signed = known.lasting.finditer(said)
+    return rank, not is_other and any(_is_head(said, sign.start()) for sign in signed)
 
 
 def _is_head(said: str, stop: int) -> bool:
@@ -186,10 +175,9 @@ def _is_head(said: str, stop: int) -> bool:
     known = signs()
     if known.telling.search(said, 0, stop):
         return False
-    if said.startswith(
-        (",", "–", "—"), stop
-    ):  # after a condition or two words, not the next of many requests
-        return bool(known.under.match(said)) or len(topic_of(said[:stop]).words) < _NAMING_WORDS
+    if said.startswith((",", "–", "—"), stop):
+        # After a condition or two words, not the next of many requests.
+        return bool(known.under.match(said)) or len(words_of(said[:stop])) < _NAMING_WORDS
     clause = max((end.end() for end in CLAUSE_END.finditer(said, 0, stop)), default=0)
     return known.under.search(said, clause, stop) is None
 
@@ -200,24 +188,4 @@ def _points_back(text: str) -> bool:
     if word is None or text.startswith(":", word.end()):
         return False
     is_object = CLAUSE_END.match(text, word.end()) is not None  # "Don't come back to it."
-    return len(topic_of(text[: word.start()]).words) < _NAMING_WORDS + is_object
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _words_rank(text: str) -> float:
-    """The rank by the words alone, in the languages that signs.py knows."""
-    text = typed_text.without_list_mark(text)
-    known = signs()
-    rules = len({match[0].lower() for match in known.rule.finditer(text)})
-    rank = min(rules, 3) * 0.75
-    if known.lasting.search(text) or known.sure.search(text):
-        rank += _SURE_WEIGHT
-    if known.correction.search(text):
-        rank += _CORRECTION_WEIGHT
-    if known.errand.search(text):
-        rank += _ERRAND_WEIGHT
-    if known.about_oneself.search(text):
-        rank -= 1.0 if rules else 0.5
-    if known.agreement.search(text):
-        rank += _AGREEMENT_WEIGHT
-    return rank - 1.25 if text.endswith(("?", "？")) else rank
+    return len(words_of(text[: word.start()])) < _NAMING_WORDS + is_object

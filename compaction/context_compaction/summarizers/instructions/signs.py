@@ -14,8 +14,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-_LOOK_AROUND = re.compile(r"\(\?<?!.*?\)")
-
 
 @dataclass(frozen=True, slots=True)
 class Signs:
@@ -67,19 +65,6 @@ def languages() -> Mapping[str, Any]:
     # English first, then by the alphabet: of two alternatives the first is found.
     order = sorted(by_name, key=lambda name: (name != "english.toml", name))
     return {name.removesuffix(".toml"): tomllib.loads(by_name[name]) for name in order}
-
-
-@cache
-def sign_words() -> frozenset[str]:
-    """The plain words of the signs lasting, negation and correction: they name no subject."""
-    words = (
-        _LOOK_AROUND.sub("", word)
-        for language in languages().values()
-        for sign in ("lasting", "negation", "correction")
-        for kind in ("words", "anywhere", "starts", "clauses")
-        for word in language.get(sign, {}).get(kind, ())
-    )
-    return frozenset(word for word in words if word.isalpha())
 
 
 def signs_of(chosen: Sequence[Mapping[str, Any]]) -> Signs:
