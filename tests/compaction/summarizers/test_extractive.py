@@ -336,6 +336,17 @@ def test_sentences_that_point_back_bring_what_they_point_at() -> None:
         assert ("Both rules are firm." in text) == ("Rule one: no flights before ten." in text)
 
 
+def test_of_what_the_agent_tells_its_host_to_show_only_news_is_told() -> None:
+    said = (
+        'It is pushed.\n::git-stage{cwd="/app"}\n::git-commit{cwd="/app"}\n'
+        '::git-push{cwd="/app" branch="mend/lease"}'
+    )
+    told = written([user("Mend the lease."), assistant(said)], 1_000)
+    assert 'git-push branch="mend/lease"' in told
+    assert "git-stage" not in told
+    assert "git-commit" not in told
+
+
 def test_a_command_that_failed_stands_with_its_error_and_with_what_cured_it() -> None:
     edit = {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}
     talk = [

@@ -12,6 +12,8 @@ _MARKUP = re.compile(
 )
 # A link whose text is the end of its address.
 _LINK = re.compile(r"\[([^\[\]\n]{1,120})\]\(([^()\s]{0,300}?\1(?:[:#][\w-]{1,20})?)\)")
+# What the agent tells its host to show: `::git-push{cwd="/app" branch="main"}`.
+_DIRECTIVE = re.compile(r"::([a-z][\w-]{1,40})\{(?:cwd=\"[^\"]*\" ?)?([^{}]*)\}")
 _FENCE = "```"
 _RULE = re.compile(r"[|:\- ]+")  # below the head of a table
 # Where a sentence ends; a row may begin with a number that has a dot behind it.
@@ -50,6 +52,8 @@ def _rows(text: str) -> Iterator[tuple[bool, str]]:
     is_code = False
     for row in text.split("\n"):
         flat = " ".join(row.split())
+        if found := _DIRECTIVE.fullmatch(flat):
+            row = flat = f"{found[1]} {found[2]}" if found[2] else ""
         if flat.startswith(_FENCE) and flat.count(_FENCE) == 1:
             is_code = not is_code
         elif not flat:
