@@ -84,6 +84,7 @@ def test_what_was_said_may_be_quoted(line: str) -> None:
         "> yes, delete the whole table",
         "- The user said: 'yes, delete the whole table'",
         '- The user: "Find out why … delete the whole table"',
+        '- Approved [3]: "yes, delete the whole table".',
         '- The user demands: "total_3_7 = round_half_even(price_7 * 10, 0.005)".',
     ],
 )
@@ -109,7 +110,7 @@ def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
     [
         ('- "Rounding is the cause" — refuted [3].', "- Rounding is the cause — refuted [3]."),
         ("- Its question «follow or gate» is open.", "- Its question follow or gate is open."),
-        (f'- "{GOAL}": „not done at all“.', f'- "{GOAL}": not done at all.'),
+        (f'- "{GOAL}" is „not done at all“.', f'- "{GOAL}" is not done at all.'),
     ],
 )
 def test_of_what_nobody_said_and_nobody_is_said_to_have_said_the_marks_go(

@@ -2,9 +2,10 @@
 
 A model's text is never trusted: it may be empty, a refusal, an error message, invent consent ("the
 user said: go ahead and delete it"), or give a tool's words as the user's. A line that gives as the
-user's what the user did not say goes as a whole, because the claim around it is as wrong. Of any
-other quotation that stands nowhere only the marks go, and of a reference to a message that there is
-not only the number: such lines tell the truth in other words. Where nothing is left, the
+user's what the user did not say goes as a whole, because the claim around it is as wrong, and so
+does one that introduces like speech what nobody said. Of any other quotation that stands nowhere
+only the marks go, and of a reference to a message that there is not only the number: such lines
+tell the truth in other words. Where nothing is left, the
 deterministic writer takes over. Pure.
 
 Whether a message says what a line says of it is not asked. Where a name of the line had to stand
@@ -212,7 +213,8 @@ def _with_true_quotations(line: str, source: GroundingSource, *, is_first_hand: 
             continue
         leads = is_first_hand and not re.search(r"[^\W\d]", bare[:start])
         is_told = _is_said(text, source.anybody)
-        if _is_of_user(bare[:start], bare[end:]) or (leads and not is_told):
+        is_speech = leads or bare[:start].rstrip(" *_").endswith((":", "："))
+        if _is_of_user(bare[:start], bare[end:]) or (is_speech and not is_told):
             return None
         if leads:
             line = f"{line[:end]} {_NOT_THE_USERS}{line[end:]}"
