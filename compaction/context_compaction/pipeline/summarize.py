@@ -43,6 +43,7 @@ from context_compaction.summarizers.llm.prompt import (
     SummaryJob,
     fullest_prompt,
 )
+from context_compaction.summarizers.llm.record import parts_of
 from context_compaction.summarizers.llm.writer import (
     MIN_PROSE_TOKENS,
     ModelCalls,
@@ -124,15 +125,13 @@ def _job(context: CompactionContext, plan: Plan, originals: Originals) -> Summar
     room_tokens = min(max(least, plan.text_tokens - said_tokens), most)
     kept = plan.edited.messages[plan.cut.first_kept :] if plan.cut else ()
     return SummaryJob(
-        messages=record.messages,
+        record=parts_of(record.messages, record.numbers),
         previous=record.earlier,
         has_originals=not (record.lost or record.is_short),
         max_tokens=min(room_tokens, replaced_tokens // 3),
-        numbers=record.numbers,
         # What the user said is in the record itself.
         extracts=partial(extract_of, context, replaced, _EXTRACTS_TOKENS, is_prefix=True),
-        kept=kept,
-        kept_numbers=tuple(number_of(context, message) for message in kept),
+        kept=parts_of(kept, [number_of(context, message) for message in kept]),
         pinned=tuple(_pin_told(context, pin, kept) for pin in context.pins.candidates),
         instructions=context.request.instructions,
         outline=context.settings.summary_outline,

@@ -36,6 +36,7 @@ _PATCH_MARK = re.compile(r"\n(?:\+|-[^\n]*)")
 _ANY_CODE = "code.any"
 _NAMED_CHARS = 600
 _FAILED = "[failed] "
+_MORE_OF_CALL_CHARS = 150
 _TOLD_BY_CALL = ("write", "edit", "notebook")
 # As the prompts call them; the others have their own names.
 _SPEAKERS: Mapping[Author, str] = {"agent": "assistant"}
@@ -84,18 +85,17 @@ def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[Pro
     return [part for part in parts if part.text]
 
 
-def clip(
-    parts: Sequence[PromptPart], result_chars: int, call_chars: int, said_chars: int
-) -> list[PromptPart]:
+def clip(parts: Sequence[PromptPart], result_chars: int, said_chars: int) -> list[PromptPart]:
     """The parts cut to their two ends, with the number of characters left out between.
 
-    Older results and calls are cut more. Of what is between, the errors of a failed result and the
-    signatures of a call are named: an edit may be in no other place.
+    Of the oldest half as much stays, of the newest half as much again. Of what is between, the
+    errors of a failed result and the signatures of a call are named: an edit may be in no other
+    place.
 
     Args:
         parts: The parts.
-        result_chars: Most characters of a result in the middle of the record.
-        call_chars: Most characters of a call there.
+        result_chars: Most characters of a result in the middle of the record; of a call a little
+            more.
         said_chars: Most characters of each text.
     """
     shown: list[PromptPart] = []
@@ -105,7 +105,7 @@ def clip(
             errors = error_lines if part.text.startswith(_FAILED) else None
             text = _ends(part.text, int(result_chars * nearness), errors)
         elif part.call is not None:
-            text = _call_text(part.call, int(call_chars * nearness))
+            text = _call_text(part.call, int((result_chars + _MORE_OF_CALL_CHARS) * nearness))
         else:
             text = _ends(part.text, said_chars)
         shown.append(replace(part, text=text))
@@ -133,7 +133,7 @@ def without_oldest_work(parts: Sequence[PromptPart], share: float) -> list[Promp
     return [part for at, part in enumerate(parts) if at not in dropped]
 
 
-def render_messages(parts: Sequence[PromptPart]) -> str:
+def rendered(parts: Sequence[PromptPart]) -> str:
     """The parts as escaped data, each tagged with its number and speaker."""
     return "\n".join(
         f'<part n="{"" if part.number is None else part.number}" from="{part.speaker}">'
@@ -147,12 +147,12 @@ def escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def groups_of(messages: Messages) -> list[int]:
-    """The position of the first message of each group: the model's answer and what follows it."""
+def groups_of(parts: Sequence[PromptPart]) -> list[int]:
+    """The position of the first part of each group: what the model says, and what follows it."""
     return [
         at
-        for at, message in enumerate(messages)
-        if at == 0 or (message.role == "assistant" and messages[at - 1].role != "assistant")
+        for at, part in enumerate(parts)
+        if at == 0 or (part.speaker == "assistant" and parts[at - 1].speaker != "assistant")
     ]
 
 

@@ -21,7 +21,6 @@ from context_compaction.summarizers.llm.model import (
 from context_compaction.summarizers.llm.prompt import (
     SummaryJob,
     repair_prompt,
-    room_for_record,
     versions,
 )
 from context_compaction.tokens.counter import MessageCounter
@@ -80,20 +79,20 @@ class ModelCalls:
 
 
 async def write_prose(
-    assignment: SummaryJob, source: check.GroundingSource, calls: ModelCalls, count: MessageCounter
+    job: SummaryJob, source: check.GroundingSource, calls: ModelCalls, count: MessageCounter
 ) -> Prose:
-    """The model's summary of the assignment, checked.
+    """The model's summary of the job, checked.
 
     Raises:
         SummaryError: There is none that may be used; the text names the reason.
     """
-    answer, route = await _first_answer(assignment, calls, count)
-    draft, flaw = await _read(answer, assignment, source, count)
+    answer, route = await _first_answer(job, calls, count)
+    draft, flaw = await _read(answer, job, source, count)
     if not flaw:
         return _finished(draft, route)
     try:
-        answer = await calls.write(repair_prompt(assignment, draft.text, flaw))
-        better, again = await _read(answer, assignment, source, count)
+        answer = await calls.write(repair_prompt(job, draft.text, flaw))
+        better, again = await _read(answer, job, source, count)
     except SummaryError as error:
         raise SummaryError(f"{flaw}; writing again did not help: {error}") from error
     if again:
@@ -132,37 +131,29 @@ def _finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = Fal
 
 
 async def _first_answer(
-    assignment: SummaryJob, calls: ModelCalls, count: MessageCounter
+    job: SummaryJob, calls: ModelCalls, count: MessageCounter
 ) -> tuple[ModelAnswer, str]:
     """The answer to the fullest request that the model takes, and the name of that request."""
-    limit_tokens = room_for_record(assignment, calls.model.window_tokens)
-    retries = assignment.retries
-    wanted = versions(assignment, count)
-    while (version := await to_thread.run_sync(next, wanted, None)) is not None:
-        route, prompt, tokens = version
-        if tokens > limit_tokens:
+    limit_tokens = job.room_tokens(calls.model.window_tokens)
+    retries = job.retries
+    wanted = versions(job, count)
+    refusal: PromptTooLongError | None = None
+    while retries >= 0 and (version := await to_thread.run_sync(next, wanted, None)):
+        if version.tokens > limit_tokens:
             continue
         try:
-            return await calls.write(prompt), route
+            return await calls.write(version.prompt), version.name
         except PromptTooLongError as error:
-            if retries < 1:
-                tried = f"{error}, and so was each shorter version that was tried"
-                raise SummaryError(tried) from error
+            refusal = error
             retries -= 1
-            limit_tokens = int(min(limit_tokens, tokens) * _SHRINK)
-    if assignment.too_long == "drop_oldest":
-        raise SummaryError(
-            f"The newest group of messages alone is too long for {calls.model.model}"
-        )
-    raise SummaryError(
-        f"The record is too long for {calls.model.model}, and so was each shorter version that was "
-        "tried"
-    )
+            limit_tokens = int(min(limit_tokens, version.tokens) * _SHRINK)
+    why = refusal or f"The record is too long for {calls.model.model}"
+    raise SummaryError(f"{why}, and so was each shorter version that was tried") from refusal
 
 
 async def _read(
     answer: ModelAnswer,
-    assignment: SummaryJob,
+    job: SummaryJob,
     source: check.GroundingSource,
     count: MessageCounter,
 ) -> tuple[check.CheckedDraft, str]:
@@ -174,6 +165,6 @@ async def _read(
     draft = await to_thread.run_sync(check.draft_of, answer.text, source)
     if answer.is_cut_off:
         return draft, "The summary was cut off at its end because it is too long"
-    if count.text(draft.text) > assignment.max_tokens * _LENGTH_TOLERANCE:
-        return draft, f"The summary is longer than the {assignment.max_tokens} tokens it may have"
+    if count.text(draft.text) > job.max_tokens * _LENGTH_TOLERANCE:
+        return draft, f"The summary is longer than the {job.max_tokens} tokens it may have"
     return draft, ""
