@@ -87,6 +87,11 @@ def shell_text(text: str) -> tuple[str, bool]:
             code = (about if is_object(about) else value).get("exit_code", 0)
             if isinstance(output, str):
                 return output, code == 0
+    return without_head(text)
+
+
+def without_head(text: str) -> tuple[str, bool]:
+    """`text` without the lines that a host puts above an output, and whether they tell success."""
     head = _SHELL_HEAD.match(text)
     if head is None:
         return text, True

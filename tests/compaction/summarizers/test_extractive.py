@@ -195,6 +195,20 @@ def test_what_was_not_done_is_told_with_its_turn_once_another_runs() -> None:
     assert "open:" not in text
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        "Script completed\nWall time 0.0 seconds\nOutput:\n\n",
+        "Chunk ID: 5\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n",
+    ],
+)
+def test_what_a_host_puts_above_an_output_is_not_told(head: str) -> None:
+    talk = [user("Which port?"), *ran("a", "python3 probe.py", f"{head}the port is 8123\n")]
+    parsed = formats.parse(talk, format="anthropic")
+    text = writer.write(SummaryInput(parsed, digest(parsed), 500, is_turn_prefix=True), COUNT)
+    assert "[1] -> the port is 8123" in text
+
+
 def test_the_files_are_named_once_by_what_was_done_to_them() -> None:
     create = {"file_path": "new.py", "content": "def new(): ...\n"}
     edit = {"file_path": "old.py", "old_string": "port = 1", "new_string": "port = 2"}

@@ -8,6 +8,7 @@ from context_compaction.activity.digest import has_effect, is_failed
 from context_compaction.activity.error_line import error_line, lines_with, names_error
 from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.script_calls import made_call
+from context_compaction.activity.shown_text import without_head
 from context_compaction.activity.tool_kinds import ToolUse, classify, is_steering
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import (
@@ -207,8 +208,8 @@ def _action(
     action = Action(number, call.name, use, label, keys, call, tuple(changes_of(call, use)))
     if result is None or is_stand_in(result):
         return action
-    text = "" if placeholders.is_placeholder(result) else result_text(result)
-    text = text.rstrip()
+    text = "" if placeholders.is_placeholder(result) else without_head(result_text(result))[0]
+    text = text.strip("\n").rstrip()
     if text.endswith("</usage>"):
         text = _TRAILER.sub("", text).rstrip()
     failed = bool(is_failed(result))
