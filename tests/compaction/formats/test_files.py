@@ -13,7 +13,7 @@ from context_compaction.formats.session_files.read import (
     parse_file,
     read_conversation,
 )
-from context_compaction.messages.model import JsonObject, Text, text_of, tool_results
+from context_compaction.messages.model import JsonObject, Text, ToolCall, text_of, tool_results
 
 from tests.support.corpus import DATA, PI_SESSION
 
@@ -232,6 +232,44 @@ def test_a_pi_compaction_that_names_no_entry_is_noted() -> None:
     assert conversation.notes == (
         "line 3: the compaction names no entry of this file; all messages are kept",
     )
+
+
+def _event(kind: str, **data: Any) -> JsonObject:
+    """As Copilot CLI 1.0.78 writes one."""
+    return {"type": kind, "data": data, "id": "e", "timestamp": STAMP, "parentId": None}
+
+
+def test_copilots_events_give_what_was_typed_said_called_and_answered() -> None:
+    request = {"toolCallId": "c1", "name": "view", "arguments": {"path": "a.py"}}
+    failed = {"success": False, "error": {"message": "no such file", "code": "failure"}}
+    conversation = _read(
+        _event("session.start", sessionId="u", version=1, context={"cwd": "/work"}),
+        _event("session.model_change", newModel="m-1", reasoningEffort=None),
+        _event("system.message", role="system", content="You are a CLI."),
+        _event("user.message", content="Look.", transformedContent="<now/>Look.", attachments=[]),
+        _event("user.message", content="How to read a PDF.", source="skill-pdf"),
+        _event("assistant.message", content="", toolRequests=[request], model="m-1"),
+        _event("assistant.message", content="Of a sub-agent.", parentToolCallId="c1"),
+        _event("tool.execution_start", toolCallId="c1", toolName="view"),
+        _event("tool.execution_complete", toolCallId="c1", **failed),
+        _event("tool.execution_complete", toolCallId="of nobody", result={"content": "x"}),
+        _event("session.compaction_complete", success=True, summaryContent="They looked."),
+        _event("assistant.message", content="It is not there.", toolRequests=[], model="m-2"),
+        _event("assistant.turn_end", turnId="0"),
+    )
+    assert (conversation.kind, conversation.format) == ("copilot", "openai-chat")
+    assert (conversation.session_id, conversation.cwd) == ("u", "/work")
+    assert (conversation.model, conversation.system) == ("m-2", "You are a CLI.")
+    assert [message.role for message in conversation.messages] == [
+        "user", "system", "assistant", "user", "assistant",
+    ]  # fmt: skip
+    assert conversation.payload[0]["content"] == "Look."
+    assert conversation.messages[2].blocks == (
+        ToolCall("c1", "view", {"path": "a.py"}, source=conversation.payload[2]["tool_calls"][0]),
+    )
+    assert conversation.payload[3]["content"] == "no such file"
+    assert conversation.messages[4].timestamp_seconds is not None
+    assert conversation.notes == ("line 11: Copilot compacted here; all messages are kept",)
 
 
 @pytest.mark.parametrize("key", ["messages", "input", "history", "traj"])

@@ -1,4 +1,4 @@
-"""Session files of Claude Code, Codex and pi: which of their lines make up the context.
+"""Session files of Claude Code, Codex, pi and Copilot CLI: which lines make up the context.
 
 Each reader takes the rows of a file and gives the messages that the host would send to its model
 next: what follows the last compaction, with the summary in its place. A row that lacks its
@@ -12,6 +12,7 @@ from typing import Any
 
 from context_compaction.formats.anthropic import HOST_MARKS
 from context_compaction.formats.parsing import (
+    dumps,
     list_or_none,
     object_or_none,
     sane_seconds,
@@ -24,6 +25,7 @@ from context_compaction.messages.model import JsonObject
 # its message had before fields were added for the host.
 MARK = "mcp_server_compaction"
 
+_COPILOT_TYPES = ("session.", "system.", "user.", "assistant.", "tool.")
 _CODEX_TYPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 
 
@@ -36,6 +38,8 @@ def kind_of(rows: Iterable[Row]) -> str:
             return "messages"
         if kind in _CODEX_TYPES and "payload" in value:
             return "codex"
+        if kind is not None and kind.startswith(_COPILOT_TYPES) and "data" in value:
+            return "copilot"
         if "record_type" in value or ("instructions" in value and "id" in value):
             return "codex"  # the first lines of rollouts of 2025
         if kind == "session" or (kind == "message" and "message" in value):
@@ -264,6 +268,70 @@ def _pi_message(row: Row) -> JsonObject | None:
             return {"role": "branchSummary", "summary": value.get("summary")}
         case _:
             return None
+
+
+def read_copilot(rows: Sequence[Row]) -> Session:
+    """GitHub's Copilot CLI: its events, those of sub-agents left out.
+
+    A user's message is what was typed, without what the host wraps around it for the model. All
+    messages are kept: a compaction's event does not say which it left out.
+    """
+    entries: list[Entry] = []
+    called: set[str] = set()
+    notes: tuple[str, ...] = ()
+    values = [(row, object_or_none(row.value.get("data")) or {}) for row in rows]
+    main = [(row, data) for row, data in values if not _text(data.get("parentToolCallId"))]
+    for row, data in main:
+        raw: JsonObject | None = None
+        match row.value.get("type"):
+            case "user.message":
+                # What a skill, say, puts in names where it is from.
+                typed = _text(data.get("source")) in (None, "user")
+                raw = {"role": "user" if typed else "system", "content": data.get("content")}
+            case "assistant.message":
+                raw = _copilot_answer(data)
+                called |= {call["id"] for call in (raw or {}).get("tool_calls", ())}
+            case "tool.execution_complete" if _text(data.get("toolCallId")) in called:
+                raw = _copilot_result(data)
+            case "session.compaction_complete" if data.get("success") is True:
+                notes = (f"line {row.line}: Copilot compacted here; all messages are kept",)
+            case _:
+                pass
+        if raw is not None:
+            entries.append(_entry(raw, row))
+    about = [data for _, data in main]
+    contexts = [found for data in about if (found := object_or_none(data.get("context")))]
+    prompts = (data for row, data in main if row.value.get("type") == "system.message")
+    return Session(
+        "copilot",
+        "openai-chat",
+        tuple(entries),
+        session_id=_first_text(about, "sessionId"),
+        cwd=_first_text(contexts, "cwd"),
+        model=_last_text(data.get("newModel") or data.get("model") for data in about),
+        system=_last_text(data.get("content") for data in prompts),
+        notes=notes,
+    )
+
+
+def _copilot_answer(data: JsonObject) -> JsonObject | None:
+    calls: list[JsonObject] = []
+    for value in list_or_none(data.get("toolRequests")) or ():
+        request = object_or_none(value) or {}
+        given = {"name": request.get("name"), "arguments": dumps(request.get("arguments") or {})}
+        call_id = text_or_none(request.get("toolCallId")) or ""
+        calls.append({"id": call_id, "type": "function", "function": given})
+    content = data.get("content") or None
+    if calls:
+        return {"role": "assistant", "content": content, "tool_calls": calls}
+    return None if content is None else {"role": "assistant", "content": content}
+
+
+def _copilot_result(data: JsonObject) -> JsonObject:
+    failed = object_or_none(data.get("error")) or {}
+    result = object_or_none(data.get("result")) or {}
+    content = result.get("content") or failed.get("message") or ""
+    return {"role": "tool", "tool_call_id": data["toolCallId"], "content": content}
 
 
 def _message_of(row: Row, key: str) -> JsonObject | None:

@@ -24,6 +24,7 @@ from context_compaction.formats.session_files.hosts import (
     origin_of,
     read_claude_code,
     read_codex,
+    read_copilot,
     read_pi,
 )
 from context_compaction.formats.session_files.message_lists import read_document
@@ -45,6 +46,7 @@ _Reader: TypeAlias = Callable[[Sequence[Row]], Session]
 _READERS: Mapping[str, _Reader] = {
     "claude-code": read_claude_code,
     "codex": read_codex,
+    "copilot": read_copilot,
     "pi": read_pi,
 }
 _TORN_NOTE = "the last line was torn (still being written, or cut) and is left out"
