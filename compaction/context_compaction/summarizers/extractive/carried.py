@@ -2,8 +2,8 @@
 
 A summary is not made of the summary before, or facts would erode; nor of the whole conversation, or
 a session's compactions would grow dearer with its age. It is made of what came since, and of this:
-of the newest messages every call and the two ends of every answer, of older ones what the user
-said, then what binds of it; and of the oldest what must not be done again.
+of the newest messages every call and the two ends of every answer, of older ones what the user said
+while it fits, then what binds of it; and what was done there and must not be done again.
 The size has a bound, so that the thousandth compaction costs what the tenth did. Pure.
 """
 
@@ -11,7 +11,6 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import itemgetter
 from typing import Any
 
 from context_compaction.activity.digest import is_failed
@@ -42,10 +41,10 @@ from context_compaction.summarizers.extractive.turns import is_trouble, turns_of
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT, sentences_of
 
-# Counted from the newest on, in characters of what is kept: so far back stands the work ...
+# Counted from the newest on, in characters of what is kept: so far back stands the work; of what is
+# older so much of the user's words, and so much of those that surely bind.
 _WORK_CHARS = 56_000
-# ... and so far the user's words; beyond it those that surely bind, up to so much more.
-_WORDS_CHARS = 66_000
+_WORDS_CHARS = 10_000
 _BINDING_CHARS = 8_000
 _WORD_CHARS = 6_000  # of one text of the user's
 _SAID_CHARS = 1_500  # of one of the agent's
@@ -87,22 +86,19 @@ def carried_of(
     """`messages` made short; the oldest may be carried ones already, with these `effects`."""
     calls = index_calls(messages).calls
     kept: list[tuple[int, Message]] = []
-    left: list[int] = []
-    beyond: list[int] = []
+    older: list[int] = []
     size_chars = 0
     for at in range(len(messages) - 1, -1, -1):
-        if placeholders.is_synthetic(messages[at]):
-            continue
-        is_old = size_chars >= _WORK_CHARS
-        if is_old:
-            left.append(at)
-        if size_chars >= _WORDS_CHARS:
-            beyond.append(at)
-        elif blocks := tuple(_shorter(messages[at], calls, kinds, is_old=is_old)):
-            kept.append((at, Message(messages[at].role, blocks)))
-            size_chars += len(compact_json(_as_json(None, kept[-1][1])))
-    kept = sorted((*kept, *_binding(messages, beyond)), key=itemgetter(0))
-    left.reverse()
+        if size_chars >= _WORK_CHARS:
+            older.append(at)
+        elif not placeholders.is_synthetic(messages[at]):
+            blocks = tuple(_shorter(messages[at], calls, kinds))
+            if blocks:
+                kept.append((at, Message(messages[at].role, blocks)))
+                size_chars += len(compact_json(_as_json(None, kept[-1][1])))
+    kept += _older_words(messages, older)
+    kept.reverse()
+    left = sorted(older)
     turns = turns_of(tuple(messages[at] for at in left), [numbers[at] for at in left], kinds)
     done = (effect for turn in turns for effect in effects_of(turn, {}))
     return Carried(
@@ -172,29 +168,24 @@ def _block(row: Sequence[Any]) -> Block:
 
 
 def _shorter(
-    message: Message,
-    calls: Mapping[str, ToolCall],
-    kinds: Mapping[str, str],
-    *,
-    is_old: bool,
+    message: Message, calls: Mapping[str, ToolCall], kinds: Mapping[str, str]
 ) -> Iterator[Block]:
-    """The blocks of `message`, shortened; of an old one what the user typed."""
+    """The blocks of `message`, shortened."""
     for block in message.blocks:
         match block:
             case Text() if message.role == "user":
                 # An extract of a long request says line by line who speaks.
-                said = passages_of(message, block)
-                for author, text in said:
+                for author, text in passages_of(message, block):
                     if author == "user":
                         yield Text(ends_of(text, _WORD_CHARS), author=block.author)
-                    elif not is_old and text.strip():
+                    elif text.strip():
                         yield Text(ends_of(text, _OTHER_CHARS), author=author)
-            case Text() if not is_old and block.text.strip():
+            case Text() if block.text.strip():
                 yield replace(block, text=ends_of(block.text, _SAID_CHARS), source=None)
-            case ToolCall() if not is_old:
+            case ToolCall():
                 made = made_call(block)
                 yield ToolCall(block.call_id, made.name, _arguments(made, kinds))
-            case ToolResult() if not is_old:
+            case ToolResult():
                 yield _result(block, calls.get(block.call_id), kinds)
             case _:
                 continue
@@ -243,24 +234,24 @@ def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str])
     return ToolResult(result.call_id, (Text(text),), failed)
 
 
-def _binding(messages: Messages, beyond: Sequence[int]) -> list[tuple[int, Message]]:
-    """Of the oldest messages, newest first: what the user said that surely binds, and the first."""
-    said = [at for at in beyond if user_texts(messages[at])]
-    if not said:
-        return []
-    found = find_instructions(tuple(messages[at] for at in reversed(said)))
+def _older_words(messages: Messages, older: Sequence[int]) -> Iterator[tuple[int, Message]]:
+    """What the user said in older messages, newest first: all while it fits, then what binds.
+
+    And the beginning of the first of all.
+    """
+    texts = {at: "\n".join(said) for at in older if (said := user_texts(messages[at]))}
+    found = find_instructions(tuple(messages[at] for at in reversed(texts)))
     sure = {item.text for item in found.standing if item.rank >= SURE_RANK}
-    kept: list[tuple[int, Message]] = []
-    left_chars = _BINDING_CHARS
-    for at in said:
-        texts = user_texts(messages[at])
-        sentences = (sentence.text for text in texts for sentence in sentences_of(text))
-        told = " ".join(sentence for sentence in sentences if sentence in sure)
-        if at == said[-1] and len(told) < _FIRST_CHARS:
-            told = ends_of("\n".join(texts), _FIRST_CHARS)
-        elif len(told) > left_chars:
-            continue
+    words_chars, binding_chars = _WORDS_CHARS, _BINDING_CHARS
+    for number, (at, text) in enumerate(texts.items(), 1):
+        told = ends_of(text, _WORD_CHARS)
+        words_chars -= len(told)
+        if words_chars < 0:
+            told = " ".join(said.text for said in sentences_of(text) if said.text in sure)
+            if number == len(texts):
+                told = told or ends_of(text, _FIRST_CHARS)
+            binding_chars -= len(told)
+            if binding_chars < 0:
+                told = ""
         if told:
-            left_chars -= len(told)
-            kept.append((at, Message("user", (Text(told),))))
-    return kept
+            yield at, Message("user", (Text(told),))
