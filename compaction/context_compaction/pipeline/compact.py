@@ -31,9 +31,10 @@ from context_compaction.pipeline.decision import decide
 from context_compaction.pipeline.grown import (
     Grown,
     append_new,
+    goes_on,
+    known_beginning,
     known_of,
     outcome_of,
-    recognised,
     remember,
     still_holds,
 )
@@ -159,7 +160,9 @@ def _received(
     payload: Sequence[JsonObject], request: CompactRequest, archive: Store
 ) -> Grown | ReceivedInput:
     """The list, as one that goes on from a known one, or read."""
-    return recognised(payload, request, archive) or read_input(payload, request)
+    found = known_beginning(payload, request, archive)
+    grown = goes_on(*found, payload, request) if found else None
+    return grown or read_input(payload, request, found)
 
 
 def _planned(

@@ -18,6 +18,7 @@ from context_compaction.archive import AppendResult, Store
 from context_compaction.budget import TokenBudget, counted_budget_of, reserve_warnings
 from context_compaction.context import (
     CompactionContext,
+    Copies,
     EditedMessages,
     Originals,
     Plan,
@@ -55,7 +56,7 @@ from context_compaction.session.known_list import (
     NotPlainError,
     StandIn,
     copied,
-    has_numbers,
+    copies_of,
     may_go_on,
 )
 from context_compaction.session.load import Session
@@ -88,8 +89,7 @@ class Grown:
         end_at: ... and the place where that begins.
         tokens: Of the first n messages of the list as it is sent, for n from 0 ...
         request_bytes: ... and the same in bytes.
-        copies: Private copies of the list ...
-        numbered: ... and which of them have numbers.
+        copies: Private copies of the list.
         call_ids: Of all calls.
         counted_by: Names the counter ...
         counts: ... and its counts of `end`, None for what is known.
@@ -104,8 +104,7 @@ class Grown:
     end_at: int
     tokens: Sequence[int]
     request_bytes: Sequence[int]
-    copies: Sequence[JsonObject]
-    numbered: Sequence[bool]
+    copies: Copies
     call_ids: frozenset[str]
     counted_by: str
     counts: Sequence[Any]
@@ -113,17 +112,21 @@ class Grown:
     warnings: tuple[str, ...]
 
 
-def recognised(
+def known_beginning(
     payload: Sequence[JsonObject], request: CompactRequest, archive: Store
-) -> Grown | None:
-    """`payload`, where it goes on from a known list and nothing has to be done in it."""
+) -> tuple[KnownList, int] | None:
+    """The known list that `payload` begins like, and how many messages they share."""
     if not payload or not may_go_on(request):
         return None
-    found = KNOWN_LISTS.beginning_of(archive, payload, request.session_id)
-    if found is None:
-        return None
+    return KNOWN_LISTS.beginning_of(archive, payload, request.session_id)
+
+
+def goes_on(
+    known: KnownList, shared: int, payload: Sequence[JsonObject], request: CompactRequest
+) -> Grown | None:
+    """`payload`, where it goes on from `known` and nothing has to be done in it."""
     try:
-        return _grown(*found, payload, request)
+        return _grown(known, shared, payload, request)
     except (CompactionError, NotPlainError):
         return None  # the whole line of the call tells what is wrong
 
@@ -162,8 +165,7 @@ def _grown(
         ends.end_at if new else shared,
         tokens,
         request_bytes,
-        [*known.given[:shared], *map(copied, payload[shared:])],
-        [*known.numbered[:shared], *map(has_numbers, payload[shared:])],
+        copies_of(payload, known, shared),
         ids,
         count.counted_by,
         [*repeat(None, len(ends.end) - len(new)), *counts],
@@ -298,15 +300,15 @@ def remember(grown: Grown, appended: AppendResult, archive: Store) -> None:
     names: Sequence[str] = heads
     if known.stand_in is not None:
         at = max(grown.end_at, known.stands_for)
-        names = _extended_names(known.names[: at + known.shift], grown.copies[at:])
+        names = _extended_names(known.names[: at + known.shift], grown.copies.given[at:])
     goes_on = heads[: len(known.heads)][-1] == known.heads[-1]
     is_all_new = appended.written == len(heads) - len(known.heads)
     KNOWN_LISTS.keep(
         archive,
         replace(
             known,
-            given=grown.copies,
-            numbered=grown.numbered,
+            given=grown.copies.given,
+            numbered=grown.copies.numbered,
             heads=heads,
             names=names,
             tokens=grown.tokens,
@@ -490,7 +492,7 @@ def _known(
     """The known list of one that is sent as the messages of `context`; see there."""
     count, messages = context.count, context.messages
     reserve = reserve_warnings(context.request, context.settings)
-    if result.warnings[: len(reserve)] != reserve or _has_pin(messages):
+    if result.warnings[: len(reserve)] != reserve or _has_pin(messages) or given.copies is None:
         return None
     return KnownList(
         session_id=context.session_id,
@@ -498,8 +500,8 @@ def _known(
         format=given.format,
         decided_at=_decided_at(given),
         spoken_at=_spoken_at(given.messages),
-        given=given.copies or (),
-        numbered=list(map(has_numbers, given.copies or ())),
+        given=given.copies.given,
+        numbered=given.copies.numbered,
         heads=appended.heads,
         stand_in=stand_in,
         names=names,

@@ -30,15 +30,21 @@ from context_compaction.policies import policy_named
 from context_compaction.redaction import RedactionMode
 from context_compaction.request import CompactRequest
 from context_compaction.session import prepared
-from context_compaction.session.known_list import copies_for
+from context_compaction.session.known_list import KnownList, copies_for
 from context_compaction.session.load import Session
 from context_compaction.settings import Settings, override
 from context_compaction.summarizers.instructions.collect_pins import check_pins, gather_pins
 from context_compaction.tokens.counter import MessageCounter, counter_for
 
 
-def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> ReceivedInput:
+def read_input(
+    payload: Sequence[JsonObject],
+    request: CompactRequest,
+    found: tuple[KnownList, int] | None = None,
+) -> ReceivedInput:
     """The messages of `payload`, after every check that can refuse the call.
+
+    `found` are a known list and how many first messages it shares.
 
     Raises:
         InvalidMessageError: A message is malformed.
@@ -64,7 +70,7 @@ def read_input(payload: Sequence[JsonObject], request: CompactRequest) -> Receiv
         parsed,
         format_name,
         claims_in(parsed),
-        copies_for(payload, request),
+        copies_for(payload, request, found),
         count.counted_by,
     )
 

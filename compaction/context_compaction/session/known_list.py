@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from context_compaction.archive import AppendResult, Store
+from context_compaction.context import Copies
 from context_compaction.messages.history_hash import ROOT
 from context_compaction.messages.model import JsonObject
 from context_compaction.request import CompactRequest
@@ -225,15 +226,31 @@ def may_go_on(request: CompactRequest) -> bool:
 
 
 def copies_for(
-    payload: Sequence[JsonObject], request: CompactRequest
-) -> Sequence[JsonObject] | None:
-    """Private copies of a list that may be remembered after the call; None for any other."""
+    payload: Sequence[JsonObject], request: CompactRequest, found: tuple[KnownList, int] | None
+) -> Copies | None:
+    """Those of a list that may be remembered after the call; None for any other.
+
+    `found` are a known list and how many first messages it shares.
+    """
     if not may_go_on(request):
         return None
     try:
-        return [copied(raw) for raw in payload]
+        return copies_of(payload, *found) if found else copies_of(payload)
     except NotPlainError:
         return None
+
+
+def copies_of(
+    payload: Sequence[JsonObject], known: KnownList | None = None, shared: int = 0
+) -> Copies:
+    """Private copies of a list that shares `shared` first messages with `known`.
+
+    Raises:
+        NotPlainError: It contains a type that is not JSON's own.
+    """
+    given, numbered = (known.given[:shared], known.numbered[:shared]) if known else ((), ())
+    new = payload[shared:]
+    return Copies([*given, *map(copied, new)], [*numbered, *map(has_numbers, new)])
 
 
 class NotPlainError(TypeError):
