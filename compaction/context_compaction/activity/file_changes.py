@@ -20,6 +20,7 @@ _OLD_KEYS = ("oldstring", "oldtext", "oldstr", "search", "find")
 _NEW_KEYS = ("newstring", "newtext", "newstr", "replace", "replacement")
 _INSERTED_KEYS = ("inserttext", "newstr", "newtext", "text")
 _PATCH = re.compile(r"\*\*\* Begin Patch\n(.*?)\n\*\*\* End Patch", re.DOTALL)
+_PATCH_SIGN = "*** Begin Patch"  # looked for first, which is far faster
 _PATCHED_FILE = re.compile(r"^\*\*\* (Update|Add|Delete) File: (.+)$", re.MULTILINE)
 _UNIFIED_FILE = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _SEARCH_BLOCK = re.compile(
@@ -151,7 +152,8 @@ def patch_in(arguments: object, command: str | None) -> str | None:
     """The patch in Codex's format that a call contains, by itself or inside a command."""
     texts = [command, arguments if isinstance(arguments, str) else None]
     texts += [v for v in arguments_by_name(arguments).values() if isinstance(v, str)]
-    found = next((m for text in texts if text and (m := _PATCH.search(text))), None)
+    patches = (_PATCH.search(text) for text in texts if text and _PATCH_SIGN in text)
+    found = next(filter(None, patches), None)
     return found[1] if found else None
 
 

@@ -84,8 +84,8 @@ def replay_files(
         messages: The list.
         extra_kinds: Kinds of tools by name.
         until: The position of the last message that counts; all of them without it.
-        newest: Of so many files used last, and of prose, all reads are followed; of older ones
-            only what writes them. Without it those of all.
+        newest: Of so many files used last, and of prose, the text is followed; of older ones it
+            is only recorded when they were used. Without it that of all.
     """
     shown = messages if until is None else messages[: until + 1]
     files = _Replay(shown, extra_kinds, newest).run()
@@ -108,7 +108,7 @@ class _Replay:
         self._git = GitState()
         commands, paths = self._commands()
         older = list(paths)[: max(0, len(paths) - newest)] if newest is not None else ()
-        self._unread = frozenset(path for path in older if not is_prose(path))
+        self._older = frozenset(path for path in older if not is_prose(path))
         self._shell = shell_folder(commands, paths.keys())
         self._folder = work_folder(sorted(paths))
 
@@ -213,6 +213,8 @@ class _Replay:
 
     def _change(self, at: int, path: str, made: change.FileChange) -> None:
         file = self._file(path)
+        if path in self._older and not isinstance(made, change.Deletes | change.Patches):
+            made = change.Unclear(path)
         self._git.found(file)
         file.apply(at, made)
         for other in self._related(path):
@@ -237,7 +239,7 @@ class _Replay:
         file = self._file(use.path)
         file.used_at = file.read_at = at
         file.reads += 1
-        if use.path in self._unread or use.path.endswith(".ipynb"):
+        if use.path in self._older or use.path.endswith(".ipynb"):
             return
         if placeholders.seems_placeholder(result):
             return

@@ -317,6 +317,7 @@ class KnownFile:
                 self.is_deleted = True
             case _:
                 self.lose(at, "it was changed in a way that the call does not tell")
+                self.is_deleted = False
 
     def edit_lines(self, at: int, edits: Sequence[LineEdit]) -> bool:
         """Change lines by `edits`; whether that is certain.

@@ -125,12 +125,14 @@ def _pieces(text: str, data: Any) -> list[_Piece]:
     lines = _numbered(text) if data is None else enumerate(json_rows.lines(data))
     size_chars = _PIECE_CHARS if data is None else _ROW_CHARS
     stat = (_Piece(line, -1, 0) for line in _diff_stat(text if data is None else ""))
-    told = (
-        _Piece(shown, number, part)
-        for number, line in lines
-        for part, shown in enumerate(_parts(line.rstrip(), size_chars))
-    )
-    return [*stat, *told]
+    pieces = list(stat)
+    for number, line in lines:
+        if len(line) <= size_chars:
+            pieces.append(_Piece(line.rstrip(), number, 0))
+        else:
+            parts = _parts(line.rstrip(), size_chars)
+            pieces += [_Piece(shown, number, part) for part, shown in enumerate(parts)]
+    return pieces
 
 
 def _numbered(text: str) -> Iterator[tuple[int, str]]:
