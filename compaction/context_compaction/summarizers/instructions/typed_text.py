@@ -24,33 +24,28 @@ _REMEMBERED = 2_048
 LEFT_OUT = "[…]"
 # Beyond so many lines a turn, and a paragraph of it, is hardly typed as a whole.
 _PASTED_LINES = 12
-_PASTED_PARAGRAPH_LINES = 6
 # A turn with more is a document, also where it lists rules.
 _DOCUMENT_LINES = 40
 _LETTER_SHARE = 0.72
 # A line that was broken at the margin goes on in the next one.
 _MARGIN_CHARS = 50
 
-# A point after these, after a single letter or the number of a day, ends no sentence.
-_ABBREVIATIONS = ("Mr", "Ms", "Mrs", "Dr", "St", "vs", "Sr", "Jr", "Hr", "Fr", "Nr", "approx")
+# A point after a single letter, a title or the number of a day ends no sentence.
 _SENTENCE_END = re.compile(
-    r"(?<!\b[A-Za-z]\.)(?<![\s(]\d\.)(?<!\A\d\.)(?<![\s(]\d\d\.)(?<!\A\d\d\.)"
-    + "".join(rf"(?<!\b{word}\.)" for word in _ABBREVIATIONS)
-    + r"(?<=[.!?…])\s+|(?<=[。！？；])"
+    r"(?<!\b[A-Za-z]\.)(?<!\b[A-Z][rs]\.)(?<!\bvs\.)(?<!(?<!\.)\b\d\.)(?<!(?<!\.)\b\d\d\.)"
+    r"(?<=[.!?…])\s+|(?<=[。！？；])"
 )
 # All are matched at the beginning of a line only: elsewhere the same signs are figures and words.
 _BULLET = re.compile(r"[-*•]++\s+")
 _LIST_MARK = re.compile(r"(?:[-*•>]++|\d{1,2}[.)])\s+")
 # What a heading and emphasis are made of.
 _MARKUP = "#*_ "
+# A line of a log, a patch, a table or code; who types may name a function: "don't touch parse()".
 _MACHINE = re.compile(
-    r"\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|\(\w[\w ]*:|Traceback|File \"|at \S+\(|[+-]{1,3}\S|"
-    r"\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:\d\d|(INFO|DEBUG|WARN\w*|ERROR)\b"
+    r"\A(?:\d+\s*[:|]|\$ |>>> |[@{}\[<|/\\]|Traceback|[+-]{1,3}\S|\d{4}-\d\d-\d\d[T ]\d|\d\d:\d\d:"
+    r"|(?:INFO|DEBUG|WARN\w*|ERROR)\b|\S+ (?:= )?\S+\(\)\Z)"
+    r"|(?:[{};\\$|]|->|\(\):)\Z|=>|::|==|\]\("
 )
-_MACHINE_END = re.compile(r"[{};\\$|]\Z|->\Z|\)\]\Z|=>|::|\w\(\)|==|\S\{|\]\(")
-# Who types may name a function: "don't touch parse()" is no code.
-_FUNCTION = re.compile(r"`?\b[\w.]{1,80}\(\)`?")
-_TWO_WORDS = re.compile(r"(?<!\S)[A-Za-z'’]{2,}\s+[A-Za-z'’]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +146,7 @@ def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
 
 def _is_machine_made(lines: Sequence[str], *, is_long: bool) -> bool:
     machine = sum(map(_is_machine, lines))
-    if machine and (is_long or len(lines) > _PASTED_PARAGRAPH_LINES):
-        return True
-    return machine * 2 > len(lines) or len(lines) > _PASTED_LINES
+    return machine > (0 if is_long else len(lines) / 2) or len(lines) > _PASTED_LINES
 
 
 def _is_machine(line: str) -> bool:
@@ -164,10 +157,7 @@ def _is_machine(line: str) -> bool:
     if line.startswith(("    ", "\t")):
         return True
     stripped = without_list_mark(line.strip())
-    if "()" in stripped and not stripped.endswith(":"):
-        unnamed = _FUNCTION.sub("", stripped)
-        stripped = unnamed if _TWO_WORDS.search(unnamed) else stripped
-    if " " not in stripped or _MACHINE.match(stripped) or _MACHINE_END.search(stripped):
+    if " " not in stripped or _MACHINE.search(stripped):
         return True
     letters = sum(char.isalpha() or char == " " for char in stripped)
     return letters < len(stripped) * _LETTER_SHARE
