@@ -45,6 +45,7 @@ from context_compaction.summarizers.llm.prompt import (
 )
 from context_compaction.summarizers.llm.record import parts_of
 from context_compaction.summarizers.llm.writer import (
+    LENGTH_TOLERANCE,
     MIN_PROSE_TOKENS,
     ModelCalls,
     accepted,
@@ -187,8 +188,9 @@ def _summarize_with_host_text(context: CompactionContext, decision: Decision) ->
         warning = "The summary that was given is not used: no history had to be replaced."
         return extracts(context, plan, originals, (warning,))
     source = _source_of(context, _record_of(context, plan, originals))
+    room_tokens = min(int(job.max_tokens * LENGTH_TOLERANCE), plan.text_tokens)
     try:
-        prose = accepted(context.request.summary or "", source, job.max_tokens, context.count)
+        prose = accepted(context.request.summary or "", source, room_tokens, context.count)
     except SummaryError as error:
         warning = f"The summary that was given is not used. {error}. Verbatim extracts stand there."
         return extracts(context, plan, originals, (warning,))

@@ -24,6 +24,7 @@ from context_compaction import (
 from context_compaction.archive.local.archive import LocalArchive
 from context_compaction.session.state import ModelCall, SessionState, wait_seconds
 from context_compaction.settings import Settings
+from context_compaction.tokens.counter import counter_for
 
 from tests.support.messages_api import (
     Babbles,
@@ -453,6 +454,25 @@ async def test_an_api_that_always_says_too_long_is_left_alone_soon(
     assert len(api.requests) == requests
     sizes = [len(body["messages"][0]["content"]) for body in api.requests]
     assert sizes == sorted(set(sizes), reverse=True), "never the same again"
+
+
+async def test_a_hosts_text_may_be_a_little_longer_than_it_was_asked_to_be(
+    archive: Archive,
+) -> None:
+    wish = replace(REQUEST, summarizer="host")
+    asked = (await compact(story(), wish, archive=archive)).summary_prompt
+    assert asked is not None
+    count = counter_for("").text
+    text, number = SUMMARY, 0
+    while count(text) <= asked.max_tokens:
+        text, number = f"{text}- billing fact {number}\n", number + 1
+    given = replace(wish, summary=text, continuation=asked.continuation)
+    result = await compact(story(), given, archive=archive)
+    assert result.receipt["writer"] == "host"
+    assert result.fits
+    far_too_long = replace(REQUEST, session_id="another", summary=f"{text}{text}")
+    refused = await compact(story(), far_too_long, archive=archive)
+    assert any("give a shorter one" in warning for warning in refused.warnings)
 
 
 async def test_what_the_running_turn_began_with_is_told_in_the_same_text(archive: Archive) -> None:

@@ -179,16 +179,13 @@ def _call_text(call: ToolCall, max_chars: int = 0) -> str:
     Each long text among them is cut by itself: of an edit, what it takes out and what it puts in.
     """
     call = made_call(call)
-    arguments = call.arguments
-    texts = [value for value in named_arguments(call).values() if isinstance(value, str)]
-    if max_chars and len(_json(arguments)) > max_chars:
-        long = sum(len(text) > max_chars // 4 for text in texts)
-        each_chars = max_chars // max(1, long)
-        arguments = {
-            name: _ends(value if isinstance(value, str) else _json(value), each_chars, _definitions)
-            for name, value in named_arguments(call).items()
-        } or _ends(_json(arguments), max_chars, _definitions)
-    return f"[calls {call.name} with {_json(arguments)}]"
+    told = _json(call.arguments)
+    if max_chars and len(told) > max_chars:
+        texts = {name: _json(value) for name, value in named_arguments(call).items()}
+        each_chars = max_chars // max(1, sum(len(text) > max_chars // 4 for text in texts.values()))
+        shown = {name: _ends(text, each_chars, _definitions) for name, text in texts.items()}
+        told = _json(shown) if shown else _ends(told, max_chars, _definitions)
+    return f"[calls {call.name} with {told}]"
 
 
 def _json(value: object) -> str:

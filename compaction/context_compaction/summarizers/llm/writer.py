@@ -30,7 +30,7 @@ MIN_PROSE_TOKENS = 200
 # After "too long", so much of what was sent is tried next: never the same again.
 _SHRINK = 0.75
 # Models keep to a length only roughly; the summary has room for this, beside the machine's record.
-_LENGTH_TOLERANCE = 1.2
+LENGTH_TOLERANCE = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +165,6 @@ async def _read(
     draft = await to_thread.run_sync(check.draft_of, answer.text, source)
     if answer.is_cut_off:
         return draft, "The summary was cut off at its end because it is too long"
-    if count.text(draft.text) > job.max_tokens * _LENGTH_TOLERANCE:
+    if count.text(draft.text) > job.max_tokens * LENGTH_TOLERANCE:
         return draft, f"The summary is longer than the {job.max_tokens} tokens it may have"
     return draft, ""
