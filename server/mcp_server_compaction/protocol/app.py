@@ -41,7 +41,11 @@ _logger = logging.getLogger(__name__)
 # What the tools load when they are called, in the order that calls mostly come in.
 _ENGINE = (
     "context_compaction.archive.local.archive",
+    "context_compaction.archive.opening",
     "context_compaction.pipeline.compact",
+    "context_compaction.pipeline.losses",
+    "imagesize",  # by the first picture
+    "mcp_server_compaction.operations.telemetry",
     "mcp_server_compaction.protocol.sampling",
     "mcp_server_compaction.protocol.tools.compact_messages",
     "mcp_server_compaction.protocol.tools.search_transcript",
