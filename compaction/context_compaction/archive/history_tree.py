@@ -132,15 +132,15 @@ class HistoryTree:
         runs: By the chain hash after their last message.
         leaves: Of the known histories those that no message and no run continues.
         contexts_of: For a history, the contexts that compactions made of it.
-        by_content: By content hash, the nodes that end with such a message, as they were learnt;
-            the newest few.
+        by_content: By content hash, the node that ends with such a message; the newest of several.
     """
 
     nodes: dict[str, Node] = field(default_factory=dict[str, Node])
     runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     leaves: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    by_content: dict[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
+    by_content: dict[str, str] = field(default_factory=dict[str, str])
+    _learnt_before: dict[str, str] = field(default_factory=dict[str, str])  # with the same content
     _awaited: set[str] = field(default_factory=set[str])  # continued, and not known themselves
     _within: dict[str, MessageRun] = field(
         default_factory=dict[str, MessageRun]
@@ -197,8 +197,10 @@ class HistoryTree:
     def _add(self, name: str, node: Node) -> None:
         self._meet(name)
         if name not in self.nodes:
-            known = self.by_content.get(node.content, ())
-            self.by_content[node.content] = (*known[1 - _CANDIDATES :], name)
+            before = self.by_content.get(node.content)
+            if before is not None:
+                self._learnt_before[name] = before
+            self.by_content[node.content] = name
         self.nodes[name] = node
 
     def holds(self, name: str) -> bool:
@@ -367,7 +369,7 @@ class HistoryTree:
         """The messages that summaries among `contents` stand for: what is said again is new."""
         found: list[range] = []
         for content in contents:
-            node = self.nodes[self.by_content[content][-1]] if content in self.by_content else None
+            node = self.nodes[self.by_content[content]] if content in self.by_content else None
             before = self.find(node.stands_for) if node is not None and node.stands_for else None
             if before is not None:
                 with suppress(MissingHistoryError):
@@ -425,7 +427,7 @@ class HistoryTree:
     ) -> tuple[Repeat | None, list[int]]:
         """The longest part of a list that ends with the message `at` and ends a known history."""
         best: tuple[Repeat | None, list[int]] = None, []
-        for source in reversed(self.by_content.get(contents[at], ())):
+        for source in self._newest_with(contents[at]):
             seqs = self._common(contents, start, at, source, is_used)
             first = at + 1 - len(seqs)
             is_newest = not self.is_continued(source)
@@ -437,6 +439,15 @@ class HistoryTree:
             if is_meant and len(seqs) > len(best[1]):
                 best = Repeat(first, at + 1, source), seqs[::-1]
         return best
+
+    def _newest_with(self, content: str) -> Iterator[str]:
+        """The newest few nodes that end with such a message, the last one first."""
+        name = self.by_content.get(content)
+        for _ in range(_CANDIDATES):
+            if name is None:
+                return
+            yield name
+            name = self._learnt_before.get(name)
 
     def _common(
         self,

@@ -32,7 +32,7 @@ S = TypeVar("S", bound="TranscriptState")
 _APART = ("session", "output", "pin", "counts")
 # So many messages that a list no longer has are known by fingerprint still: it may come again, as
 # where the lists of several agents come under one name.
-_SPARE_FINGERPRINTS = 2_000
+_SPARE_FINGERPRINTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
