@@ -8,7 +8,6 @@ from context_compaction.summarizers.extractive.said import to_last_space
 
 _LABEL_CHARS = 120
 _COMMAND_CHARS = 8_000
-HEREDOC = "…"  # what stands for one that is left out
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)(\w{1,40})\1.*?\n[ \t]*\2[ \t]*(?=\n|\Z)", re.DOTALL)
 _HEREDOC_TEXT = re.compile(r'"\$\(cat ' + _HEREDOC.pattern + r'\s*\)"', re.DOTALL)
 # The parts of a command line; what stands in quotes is never parted.
@@ -68,7 +67,7 @@ def bare_command(part: str) -> str:
 
 def without_heredocs(command: str) -> str:
     """The first 8,000 characters of a command line, without its heredocs."""
-    return _HEREDOC.sub("", _HEREDOC_TEXT.sub(HEREDOC, command[:_COMMAND_CHARS]))
+    return _HEREDOC.sub("", _HEREDOC_TEXT.sub("…", command[:_COMMAND_CHARS]))
 
 
 def is_look(part: str) -> bool:

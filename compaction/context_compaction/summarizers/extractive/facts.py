@@ -28,6 +28,8 @@ _RECORD_WANTS = (0.0, 1.0, 2.5)
 OUTPUTS = 2
 _OUTPUT_CHARS = 300
 _OUTPUT_WANT = 3.0
+# A last line that tells what came of a run.
+_FIGURE = re.compile(r"\d")
 # What files contain stands with them, and what was found in them is looked for anew.
 _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
 # An identifier with figures in it, or a date.
@@ -167,13 +169,13 @@ def _output_lines(action: Action, age: int) -> Iterator[Line]:
 
     What stands in a long output, the agent told in its words.
     """
-    rows = (row.strip()[:_OUTPUT_CHARS] for row in action.text.splitlines())
-    shown = " / ".join(row for row in rows if row)
+    rows = [row.strip()[:_OUTPUT_CHARS] for row in action.text.splitlines() if row.strip()]
+    shown = " / ".join(rows)
     if shown.strip("(). ").lower() in ("", "no output"):
         return
     if len(shown) > _OUTPUT_CHARS and action.use.kind == "execute":
-        outcome = outcome_line(action.text, failed=False)
-        if action.is_compound or not outcome:
+        outcome = outcome_line(action.text, failed=False) or rows[-1]
+        if action.is_compound or not _FIGURE.search(outcome):
             return  # nobody knows whose it is, or chatter of a build
         shown = f"… {outcome}"
     text = f"{action.label} [{action.number}] -> {ends_of(shown, _OUTPUT_CHARS)}"

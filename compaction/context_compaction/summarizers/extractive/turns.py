@@ -120,10 +120,9 @@ class Step:
 
 @dataclass(slots=True)
 class Turn:
-    """The steps that follow one message of the user, who `asked` for them."""
+    """The steps that follow one message of the user, which has the `number`."""
 
     number: int
-    asked: str = ""
     steps: list[Step] = field(default_factory=list[Step])
 
     @property
@@ -144,15 +143,13 @@ def turns_of(
         if placeholders.is_synthetic(message):
             continue
         number = at if given is None else given
-        asked = user_text(message).strip() if message.role == "user" else ""
-        if asked or not turns:
-            turns.append(Turn(number, asked))
+        if not turns or (message.role == "user" and user_text(message).strip()):
+            turns.append(Turn(number))
         texts = [block for block in message.blocks if isinstance(block, Text)]
         if message.role != "assistant":
-            said = [one for block in texts for one in passages_of(message, block)]
-            for author, text in said:
-                if author == "tool" and text.strip():
-                    _observe(turns[-1], number, text)
+            said = (one for block in texts for one in passages_of(message, block))
+            for text in (text for author, text in said if author == "tool" and text.strip()):
+                _observe(turns[-1], number, text)
             continue
         step = Step(number, "\n".join(block.text for block in texts))
         step.actions += [
