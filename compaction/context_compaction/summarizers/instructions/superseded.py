@@ -141,12 +141,12 @@ def _change(
         return True
     common = newer.words & older.words
     weight = sum(1 / (times[word] - 1) for word in common)
-    both_forbid = newer.is_negative and older.is_negative and not newer.corrects
+    has_other = bool(newer.values and older.values - newer.values)
+    both_forbid = newer.is_negative and older.is_negative and not (newer.corrects and has_other)
     if len(common) < 2 or weight < _SAME_SUBJECT_WEIGHT or both_forbid:
         return None
     if newer.corrects or new.is_lasting:
         return newer.corrects and new.is_lasting and old.is_lasting
-    has_other = bool(newer.values and older.values - newer.values)
     longer = max(len(newer.words), len(older.words))
     is_said_anew = old.is_lasting and has_other and len(common) >= longer * _ALIKE_SHARE
     return False if is_said_anew else None

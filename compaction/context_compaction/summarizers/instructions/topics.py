@@ -1,16 +1,19 @@
 """What a sentence of the user is about: its subject words and its values, in any language.
 
-Two sentences are compared by the beginnings of their words, which inflection mostly leaves, and by
-pairs of Chinese characters. Pure.
+Two sentences are compared by the stems of their words and by pairs of Chinese characters. Pure.
 """
 
 import re
 from functools import lru_cache
+from importlib import import_module
+from typing import Any
 
 from context_compaction.messages.names import STOP_WORDS
 from context_compaction.summarizers.instructions.signs import signs
 
-_STEM_CHARS = 4
+# English stemming takes the commonest endings of other languages too.
+_STEM_CHARS = 6
+_stem: Any = import_module("Stemmer").Stemmer("english", 0)  # PyStemmer, which has no types
 _MIN_WORD_CHARS = 3
 _WORD = re.compile(r"[^\W\d_]+")
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
@@ -42,4 +45,4 @@ def _cut(word: str) -> tuple[str, ...]:
         return (word,) if word.isupper() and word != "I" else ()
     lower = word.lower()
     is_sign = signs().lasting.fullmatch(lower) is not None  # "always" is no subject
-    return () if is_sign or lower in STOP_WORDS else (lower[:_STEM_CHARS],)
+    return () if is_sign or lower in STOP_WORDS else (_stem.stemWord(lower)[:_STEM_CHARS],)
