@@ -228,16 +228,18 @@ def _append_lines(
 ) -> list[LinePlace]:
     """Write the lines of `records`, a few at a time: a first call has as many as its whole list."""
     places: list[LinePlace] = []
-    waiting = bytearray()
+    waiting: list[bytes] = []
+    written_to = offset
     for index, record in enumerate(records):
         line = encode_line(record, last=index == len(records) - 1)
         places.append(LinePlace(segment, offset, len(line)))
         offset += len(line)
-        waiting += line
-        if len(waiting) >= _WRITE_BYTES:
-            write_all(handle, bytes(waiting))
+        waiting.append(line)
+        if offset - written_to >= _WRITE_BYTES:
+            write_all(handle, b"".join(waiting))
             waiting.clear()
-    write_all(handle, bytes(waiting))
+            written_to = offset
+    write_all(handle, b"".join(waiting))
     return places
 
 
