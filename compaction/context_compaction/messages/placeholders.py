@@ -31,8 +31,30 @@ _RESTORED = "<restored_files>"
 _CHANGED = "<changed_files>"
 _OFFLOADED = "[Media left out: "
 _CLIPPED = " … [clipped: "
-_NAME_CHARS = 160
+_MADE = (
+    "<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED,
+)  # fmt: skip
 
+# The first line of a summary and of a checkpoint.
+_CONDENSED = "Condensed, secondhand; read_persisted_output has all.\n"
+_DONE_SO_FAR = "Turn Context (split turn): done so far.\n"
+_SHORT_BODY_CHARS = 2_400
+# What the assistant says after a summary, where a policy wants it to speak.
+ACKNOWLEDGED = "I have read the summary and go on from it."
+SYSTEM_LABEL = "[System message]"
+CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
+NO_CONTENT = "[Nothing was said.]"
+ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
+ORPHAN_CALL = "[A tool call that the assistant did not make]\n"
+# The tool that a text of the user's is kept under which was too long.
+REQUEST_TOOL = "message of the user"
+# The same for rules of the project, and behind it their kind.
+RULES_TOOL = "project rules, "
+# Within so much of a marker its tool is named; a request is kept as one output.
+_HEAD_CHARS = 80
+_NAME_CHARS = 160
+# A text of ours in the place of a result is no longer, however large its preview was to be.
+_PLACEHOLDER_CHARS = 400_000
 
 # Before a sentence of the user's that says otherwise than the system prompt, which is sent all the
 # same.
@@ -41,53 +63,13 @@ DIFFERS = "(differs from the system prompt) "
 _MARK = re.compile(rf"\(replaced(?:: \[\d{{1,9}}\]| later)\) |{re.escape(DIFFERS)}")
 _MARK_CHARS = 40
 
-
-# The first line of a summary and of a checkpoint.
-_CONDENSED = "Condensed, secondhand; read_persisted_output has all.\n"
-_DONE_SO_FAR = "Turn Context (split turn): done so far.\n"
-_SHORT_BODY_CHARS = 2_400
-
-
-# What the assistant says after a summary, where a policy wants it to speak.
-ACKNOWLEDGED = "I have read the summary and go on from it."
-SYSTEM_LABEL = "[System message]"
-CONVERSATION_STARTS = "[The conversation begins with the assistant.]"
-NO_CONTENT = "[Nothing was said.]"
-
-
-_MADE = (
-    "<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED,
-)  # fmt: skip
-
-
-# The tool that a text of the user's is kept under which was too long.
-REQUEST_TOOL = "message of the user"
-# The same for rules of the project, and behind it their kind.
-RULES_TOOL = "project rules, "
-
-
-# Within so much of a marker its tool is named; a request is kept as one output.
-_HEAD_CHARS = 80
-
-
-# A text of ours in the place of a result is no longer, however large its preview was to be.
-_PLACEHOLDER_CHARS = 400_000
-ORPHAN_RESULT = "[A tool result whose call is not in the conversation]\n"
-ORPHAN_CALL = "[A tool call that the assistant did not make]\n"
-_IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
-
-
 # A placeholder as a whole: ours, a policy's own words, and the marker with a preview. The first
 # two may have the line of an error behind them.
+_IDS = r"o_[0-9a-f]{24}(?: o_[0-9a-f]{24}){0,255}"
+_ENDS = rf"; read_persisted_output ({_IDS})\](?:\n[^\n]{{0,400}})?"
 _PLACEHOLDERS = (
-    re.compile(
-        r"\[Old tool result cleared: [^\n]{0,400}; read_persisted_output "
-        rf"({_IDS})\](?:\n[^\n]{{0,400}})?"
-    ),
-    re.compile(
-        r"\[[^\n]{0,400}\] \[kept: \d{1,15} chars; read_persisted_output "
-        rf"({_IDS})\](?:\n[^\n]{{0,400}})?"
-    ),
+    re.compile(rf"\[Old tool result cleared: [^\n]{{0,400}}{_ENDS}"),
+    re.compile(rf"\[[^\n]{{0,400}}\] \[kept: \d{{1,15}} chars{_ENDS}"),
     re.compile(
         rf'<persisted-output id="({_IDS})" tool="[^"\n]{{0,{_NAME_CHARS}}}" chars="\d{{1,15}}">\n'
         r"(?:read_persisted_output has all of it\. An extract:"
@@ -97,24 +79,19 @@ _PLACEHOLDERS = (
         re.DOTALL,
     ),
 )
-
-
 _RULES_KIND = re.compile(
     rf'{_PERSISTED}id="{_IDS}" tool="{RULES_TOOL}([^"\n]{{1,{_NAME_CHARS}}})" '
 )
 _TOOL_AND_SIZE = re.compile(r'tool="([^"\n]*)" chars="(\d+)">')
-
-
+_CLIPPED_END = re.compile(r" … \[clipped: \d{1,15} chars; read_persisted_output o_[0-9a-f]{24}\]\Z")
 _OUR_TAG = re.compile(
     r"<(?=/?(?:context_summary|turn_context|restored_files|changed_files|persisted-output|pinned)\b)"
 )
 
-
-_CLIPPED_END = re.compile(r" … \[clipped: \d{1,15} chars; read_persisted_output o_[0-9a-f]{24}\]\Z")
 _RANGE = r"transcript://([A-Za-z0-9_.:-]+)/messages/(\d+)-(\d+)(?:@([0-9a-f]{12}))?"
-_SPAN = re.compile(rf'\A<(?:context_summary|turn_context) originals="{_RANGE}">')
-_COLLAPSED_SPAN = re.compile(rf"\A\[Finished sub-task: [^\n]*; originals: {_RANGE}\]\Z")
-_SNIPPED_SPAN = re.compile(rf"\A\[Messages left out: \d+; originals: {_RANGE}\]\Z")
+_SUMMARY = re.compile(rf'<(?:context_summary|turn_context) originals="{_RANGE}">')
+_SUB_TASK = re.compile(rf"\[Finished sub-task: [^\n]*; originals: {_RANGE}\]\Z")
+_SNIP = re.compile(rf"\[Messages left out: \d+; originals: {_RANGE}\]\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +286,7 @@ def is_request(message: Message) -> bool:
 
 def is_synthetic(message: Message) -> bool:
     """Whether `message` is one that a compaction put there."""
-    return _made_text(message) is not None
+    return bool(_made_text(message))
 
 
 def seems_synthetic(text: str) -> bool:
@@ -319,7 +296,7 @@ def seems_synthetic(text: str) -> bool:
 
 def claimed_span(text: str) -> Span | None:
     """The originals that `text` says it replaces, whoever wrote it."""
-    return _span_in(_SPAN.match(text) or _COLLAPSED_SPAN.match(text))
+    return _span_in(text, _SUMMARY, _SUB_TASK)
 
 
 def receipt_hash(text: str) -> str:
@@ -331,37 +308,41 @@ def receipt_hash(text: str) -> str:
 
 def is_restored_files(message: Message) -> bool:
     """Whether `message` is the one in which a compaction put files back."""
-    return (_made_text(message) or "").startswith(_RESTORED)
+    return _made_text(message).startswith(_RESTORED)
 
 
 def span_replaced_by(message: Message) -> Span | None:
     """The originals that a summary or checkpoint of ours replaces; None for other messages."""
-    return _span_in(_SPAN.match(_made_text(message) or ""))
+    return _span_in(_made_text(message), _SUMMARY)
 
 
 def originals_of(message: Message) -> Span | None:
     """The originals that any message of ours replaces, the line of a sub-task included."""
-    text = _made_text(message) or ""
-    return _span_in(_SPAN.match(text) or _COLLAPSED_SPAN.match(text))
+    return _span_in(_made_text(message), _SUMMARY, _SUB_TASK)
 
 
 def left_by(message: Message) -> Span | None:
     """The originals that left the context for any message of ours, the note of a snip included."""
-    found = originals_of(message)
-    return found or _span_in(_SNIPPED_SPAN.match(_made_text(message) or ""))
+    return _span_in(_made_text(message), _SUMMARY, _SUB_TASK, _SNIP)
 
 
 def summary_text(message: Message) -> str | None:
     """The whole text of a summary of ours, or None."""
-    text = _made_text(message) or ""
+    text = _made_text(message)
     return text if text.startswith("<context_summary ") else None
+
+
+def summary_of(messages: Messages) -> str | None:
+    """The texts of the summaries and checkpoints of ours in `messages`; None without any."""
+    texts = [text_of(m.blocks) for m in messages if span_replaced_by(m) is not None]
+    return "\n".join(texts) or None
 
 
 def body_of(message: Message) -> str | None:
     """What a summary or checkpoint of ours says inside its frame; None for other messages."""
     if span_replaced_by(message) is None:
         return None
-    body = (_made_text(message) or "").partition("\n")[2].rpartition("\n")[0]
+    body = _made_text(message).partition("\n")[2].rpartition("\n")[0]
     note = _CONDENSED if summary_text(message) else _DONE_SO_FAR
     return body.removeprefix(note)
 
@@ -383,21 +364,21 @@ def split_mark(text: str) -> tuple[str, str]:
     return (mark[0], text[mark.end() :]) if mark else ("", text)
 
 
-def _span_in(found: re.Match[str] | None) -> Span | None:
+def _span_in(text: str, *forms: re.Pattern[str]) -> Span | None:
+    """The originals that `text` says it replaces, where it begins in one of these forms."""
+    found = next(filter(None, (form.match(text) for form in forms)), None)
     return Span(found[1], int(found[2]), int(found[3]), found[4] or "") if found else None
 
 
-def _made_text(message: Message) -> str | None:
+def _made_text(message: Message) -> str:
+    """The text of a message that a compaction put there; empty for any other."""
     block = message.blocks[0] if len(message.blocks) == 1 else None
     if not isinstance(block, Text):
-        return None
-    if message.role == "assistant":
-        return block.text if block.text in (ACKNOWLEDGED, NO_CONTENT) else None
-    if message.role != "user":
-        return None
-    made = block.author == "compaction" and block.text.startswith(_MADE)
+        return ""
     # A note of ours that says nothing is nothing to forge.
-    return block.text if made or block.text in (CONVERSATION_STARTS, NO_CONTENT) else None
+    notes = {"assistant": (ACKNOWLEDGED, NO_CONTENT), "user": (CONVERSATION_STARTS, NO_CONTENT)}
+    made = message.role == "user" and block.author == "compaction" and block.text.startswith(_MADE)
+    return block.text if made or block.text in notes.get(message.role, ()) else ""
 
 
 def _plain(text: str) -> str:
@@ -409,9 +390,3 @@ def _plain(text: str) -> str:
 
 def _read(blobs: Sequence[Blob]) -> str:
     return "read_persisted_output " + " ".join(blob.output_id for blob in blobs)
-
-
-def summary_of(messages: Messages) -> str | None:
-    """The texts of the summaries and checkpoints of ours in `messages`; None without any."""
-    texts = [text_of(m.blocks) for m in messages if span_replaced_by(m) is not None]
-    return "\n".join(texts) or None

@@ -218,6 +218,7 @@ PROHIBITIONS = st.sampled_from([
     "The {s} must not leave the Redis cluster.",
     "Don't let anybody read the {s} from Redis.",
     "No {s} may stay in Redis longer than an hour.",
+    "From now on no {s} go through Redis any more.",
 ])  # fmt: skip
 
 
