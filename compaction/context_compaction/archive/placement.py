@@ -182,15 +182,15 @@ def in_own_words(state: TranscriptState, context: Sequence[ContextEntry]) -> lis
                     f"The context names message {entry.seq}, which the session does not hold. "
                     "Append the messages before the context is committed."
                 )
-            if content_hash(entry.raw) != record.content:
-                entry = ContextEntry(NO_SEQ, entry.raw, source_seq=entry.seq)
+            if entry.content != record.content:
+                entry = replace(entry, seq=NO_SEQ, source_seq=entry.seq, stands_for="")
         entries.append(entry)
     return entries
 
 
 def entry_of(entry: ContextEntry) -> list[Any]:
     """An entry of a context record, as records.py describes it."""
-    named: list[Any] = [content_hash(entry.raw), entry.seq, entry.source_seq]
+    named: list[Any] = [entry.content, entry.seq, entry.source_seq]
     return [*named, entry.stands_for] if entry.stands_for else named
 
 

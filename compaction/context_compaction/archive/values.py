@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from context_compaction.errors import SettingsError
+from context_compaction.messages.history_hash import content_hash
 from context_compaction.messages.model import JsonObject
 
 NO_SEQ = -1  # of what has no number in a transcript: a message of our own making, an output
@@ -122,13 +123,20 @@ class ContextEntry:
 
     A kept message that was edited (a result cleared, say), now or by an earlier compaction, is
     stored in its own words, with -1; `source_seq` then names the archived original. A message of
-    ours that replaced others names their history in `stands_for`.
+    ours that replaced others names their history in `stands_for`. `known_hash` is the content hash
+    of `raw`, where it was made before.
     """
 
     seq: int
     raw: JsonObject
     source_seq: int = NO_SEQ
     stands_for: str = ""
+    known_hash: str = field(default="", compare=False)
+
+    @property
+    def content(self) -> str:
+        """The content hash of `raw`."""
+        return self.known_hash or content_hash(self.raw)
 
     @property
     def original_seq(self) -> int:

@@ -474,7 +474,8 @@ def _known_after(
     places = places_of((entry.seq for entry in entries), appended.seqs)
     stays = zip(places, raws, strict=True)
     stand_in = StandIn(count, tuple(copied(raw) if at is None else at for at, raw in stays))
-    names, revision = _extended_names((), raws), appended.revision + commit.revisions
+    names = chain_hashes([entry.content for entry in entries])
+    revision = appended.revision + commit.revisions
     return _known(given, appended, made, again, sizes, stand_in, names, revision, is_plain=False)
 
 

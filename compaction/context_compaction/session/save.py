@@ -21,7 +21,7 @@ from context_compaction.layers.restore_files import shown_file
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
 from context_compaction.messages.edits import Blob
-from context_compaction.messages.history_hash import HEAD_CHARS, history_hash
+from context_compaction.messages.history_hash import HEAD_CHARS, content_hash, history_hash
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -220,7 +220,7 @@ def context_entries(
         span = placeholders.left_by(message) if message.index is None or seq == -1 else None
         head = span.head if span is not None else ""
         entries.extend(
-            ContextEntry(seq if untouched else -1, raw, source_seq=seq, stands_for=head)
+            ContextEntry(seq if untouched else -1, raw, seq, head, content_hash(raw))
             for raw in rendered
         )
     return entries
