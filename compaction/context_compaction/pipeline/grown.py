@@ -471,9 +471,7 @@ def _known_after(
         made.count.request_bytes((m,)) if m.source is raw else json_bytes(raw)
         for m, raw in zip(messages, raws, strict=True)
     ]
-    places = places_of((entry.seq for entry in entries), appended.seqs)
-    stays = zip(places, raws, strict=True)
-    stand_in = StandIn(count, tuple(copied(raw) if at is None else at for at, raw in stays))
+    stand_in = _stand_in(start, given)
     names = chain_hashes([entry.content for entry in entries])
     revision = appended.revision + commit.revisions
     return _known(given, appended, made, again, sizes, stand_in, names, revision, is_plain=False)

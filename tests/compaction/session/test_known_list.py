@@ -334,6 +334,18 @@ async def test_a_list_that_began_with_a_summary_is_told_its_boundary_alike() -> 
     await run(script, [("new alone", 23), ("usage", 4)], request)
 
 
+async def test_a_list_in_which_a_message_was_mended_comes_again_mended() -> None:
+    script: list[Json] = [
+        user(""),
+        {"role": "system", "content": "Please fix the failing test."},
+        *answered("toolu_0", "Read", "", file_path="a.py"),
+        *answered("toolu_1", "Read", "a" * 20_000, file_path="a.py"),
+        {"role": "assistant", "content": "Done."},
+    ]
+    request = CompactRequest(context_window=4_000, max_output_tokens=500, format="anthropic")
+    await run(script, [("grow", 1), ("grow", 0), ("grow", 0), ("grow", 0)], request)
+
+
 class Watched:
     """An archive, and what it was handed to keep."""
 
