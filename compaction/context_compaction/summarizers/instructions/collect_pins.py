@@ -97,7 +97,7 @@ def gather_pins(
             (Message("user", (Text(listed),)), *messages), system=_system_of(request, messages)
         )
         numbers = [None, *(seq if seq >= 0 else None for seq in seqs)]
-        said = "\n".join(_one_line(pin.text) for pin in found if not pin.is_automatic)
+        said = "\n".join(" ".join(pin.text.split()) for pin in found if not pin.is_automatic)
         found += [
             Pin(rule.text, "automatic", index=rule.turn - 1, pointer=places[rule.turn - 1])
             for rule in known.rules
@@ -202,17 +202,19 @@ def _marked(request: CompactRequest, messages: Messages, places: Sequence[str]) 
     whole = set(request.pinned_messages)
     for index, message in enumerate(messages):
         if index in whole:
-            texts: Iterable[str] = (whole_text(message).strip(),)
+            texts = [whole_text(message)]
         else:
-            texts = (found for said in user_texts(message) for found in _marked_in(said))
-        yield from (Pin(text, "marker", index=index, pointer=places[index]) for text in texts)
+            texts = [found for said in user_texts(message) for found in _marked_in(said)]
+        yield from (
+            Pin(text.strip(), "marker", index=index, pointer=places[index]) for text in texts
+        )
 
 
 def _marked_in(text: str) -> Iterator[str]:
     """The passages between `<pin>` and `</pin>`, at most `_MOST_MARKS`."""
     # Up to the last end, so that no mark without one is looked behind: linear in the text.
     marked = _MARKED.finditer(text, 0, text.rfind(_MARK_END) + len(_MARK_END))
-    yield from filter(None, (found[1].strip() for found in islice(marked, _MOST_MARKS)))
+    return (found[1] for found in islice(marked, _MOST_MARKS))
 
 
 def _system_of(request: CompactRequest, messages: Messages) -> str:
@@ -261,7 +263,3 @@ def whole_text(message: Message) -> str:
         for block in message.blocks
     ]
     return "\n".join(text for text in texts if text)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
