@@ -269,6 +269,22 @@ def test_so_it_does_for_lists_that_break_every_rule(
     anyio.run(run, script, steps, replace(request, format=format))
 
 
+def test_what_a_repair_made_of_a_message_stays_after_a_compaction_that_left_it_alone() -> None:
+    script: list[Json] = [
+        {"role": "user", "content": ""},
+        {"role": "system", "content": "Please fix the failing test."},
+        *answered("a", "Read", "ok", file_path="a.py"),
+        *answered("b", "Read", "a" * 20_000, file_path="b.py"),
+        assistant("It is fixed."),
+        user("Thanks."),
+        assistant("Gladly."),
+        user("Go on."),
+        assistant("Done."),
+    ]
+    request = CompactRequest(format="anthropic", context_window=4_000, max_output_tokens=500)
+    anyio.run(run, script, [("grow", 1), *[("grow", 0)] * 3], request)
+
+
 SCRIPTED = st.lists(
     st.tuples(
         st.sampled_from([
