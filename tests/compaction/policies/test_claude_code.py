@@ -222,7 +222,8 @@ async def test_after_60_minutes_old_results_are_cleared_without_a_minimum(
 async def test_an_output_of_more_than_40_000_tokens_becomes_a_preview_of_2_000_characters(
     tokens: int, is_demoted: bool
 ) -> None:
-    output = chars(tokens)
+    size_chars = len(chars(tokens))  # of lines of which none is another's repetition
+    output = "".join(f"{number:09}\n" for number in range(size_chars))[:size_chars]
     result = await under("claude-code", steps([output]), **WINDOW)
     [content] = results_of(result.messages)
     if not is_demoted:

@@ -19,10 +19,15 @@ def talk(messages: int) -> list[Json]:
     ]
 
 
+def numbered(size_chars: int) -> str:
+    """Lines of which none is another's repetition."""
+    return "".join(f"{number:09}\n" for number in range(size_chars // 10 + 1))[:size_chars]
+
+
 def several(sizes_chars: list[int]) -> list[Json]:
     """One message with so many results."""
     calls = [call(f"c{n}", "bash", command=str(n)) for n in range(len(sizes_chars))]
-    results = [result(f"c{n}", chr(97 + n) * size) for n, size in enumerate(sizes_chars)]
+    results = [result(f"c{n}", numbered(size)) for n, size in enumerate(sizes_chars)]
     return [user("Go on."), assistant(*calls), user(results)]
 
 
@@ -39,7 +44,7 @@ async def test_above_200_000_characters_in_the_newest_message_the_largest_is_per
     assert sum("<persisted-output" in content for content in contents) == persisted
     if persisted:
         assert "<persisted-output" in contents[1]
-        assert contents[0] == "a" * 50_000
+        assert contents[0] == numbered(50_000)
         assert 1_500 < len(contents[1]) < 2_500
 
 
