@@ -60,14 +60,14 @@ def error_line(text: str) -> str:
     "Traceback" and a count announce an error, and "ValueError: …" names it, in any language's
     spelling.
     """
-    lines = [line for row in scanned(text).split("\n") if (line := row.strip())]
-    announced = ""
-    for line in reversed(lines):
+    announced = last = ""
+    for line in map(str.strip, reversed(scanned(text).split("\n"))):
+        last = last or line
         if ERROR.search(line) or _ERROR_NAME.match(line):
             if not (line.startswith("Traceback (") or _COUNTS.match(line)):
                 return line[:LINE_CHARS]
             announced = announced or line
-    return (announced or (lines[-1] if lines else ""))[:LINE_CHARS]
+    return (announced or last)[:LINE_CHARS]
 
 
 def names_error(line: str) -> bool:
