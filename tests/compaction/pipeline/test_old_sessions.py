@@ -8,6 +8,7 @@ from typing import Any
 from context_compaction import CompactRequest, compact
 from context_compaction.archive import ArchivedMessage, OutputSlice
 from context_compaction.archive.local.archive import LocalArchive, open_archive
+from context_compaction.messages.model import compact_json
 from context_compaction.messages.placeholders import left_by, summary_text
 from context_compaction.summarizers.extractive.carried import (
     SUMMARIZED_MESSAGES,
@@ -64,7 +65,7 @@ class Watched:
 
 
 def chars_of(carried: Carried) -> int:
-    return len(str(as_json(carried)))
+    return len(compact_json(as_json(carried)))
 
 
 def turn(number: int) -> list[Json]:
