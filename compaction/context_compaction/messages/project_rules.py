@@ -1,9 +1,9 @@
 """Rules of the project that a host hands over in the user's name: AGENTS.md, CLAUDE.md, GEMINI.md.
 
 Codex, Claude Code, Gemini CLI and their kin put such files into a message at the beginning of the
-conversation, and send them no other way. They bind like a system prompt, and nobody typed them. The
-frame that the host puts around them tells, around a text as a whole: a quotation of it is none, nor
-is what a tool answered. Pure.
+conversation, or one rule where it is broken, and send them no other way. They bind like a system
+prompt, and nobody typed them. The frame that the host puts around them tells, around a text as a
+whole: a quotation of it is none, nor is what a tool answered. Pure.
 """
 
 import re
@@ -19,9 +19,11 @@ _FRAME = re.compile(
     r"\s*(?:# (?P<file>[\w.-]{1,80}) instructions\b[^\n]{0,400}\s+(?=<INSTRUCTIONS>))?"
     r"<(?P<tag>INSTRUCTIONS|system-reminder|user_instructions|user_rules|project_instructions"
     r"|project_context|repository_instructions|workspace_rules|always_applied_workspace_rules"
-    r"|session_context)(?=[\s>])",
+    r"|session_context|system-interrupt)(?=[\s>])",
     re.IGNORECASE,
 )
+# Oh My Pi interrupts an answer with the one rule that it breaks, and names it.
+_ONE_RULE = re.compile(r"[^>\n]{0,400}? rule=\"([^\"\n]{1,80})\"")
 _SETTING_UP = re.compile(r"\s*This is (?:the )?[^\n.]{1,40}\. We are setting up the context for ")
 # What some frames hold besides rules too; those begin with one of these.
 _FRAMES_OF_ALL = frozenset({"system-reminder", "session_context"})
@@ -81,7 +83,8 @@ def rules_kind_of(block: Text) -> str | None:
     if frame is None or not text.rstrip().lower().endswith(f"</{frame['tag'].lower()}>"):
         return None
     if frame["tag"].lower() not in _FRAMES_OF_ALL:
-        return frame["file"] or frame["tag"]
+        rule = _ONE_RULE.match(text, frame.end())
+        return rule[1] if rule else frame["file"] or frame["tag"]
     if _SETTING_UP.match(text, frame.end() + 1):
         return "GEMINI.md" if _is_loaded(text) else None
     if _MEMORY.search(text, 0, _HEAD_CHARS):
