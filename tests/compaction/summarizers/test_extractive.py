@@ -887,3 +887,10 @@ def test_what_a_look_searches_for_is_nothing_that_was_done() -> None:
     assert "psql shop" in text
     assert "grep" not in line
     assert "tag" not in line
+
+
+def test_a_report_that_two_requests_have_followed_says_before_which_it_was_made() -> None:
+    talk = [user("Set it up."), *ran("a", "make up", "up\n"), assistant("All of it is up now.")]
+    talk += [user("Not that one, the other."), *ran("b", "make other", "made\n")]
+    talk += [user("Leave the proxy alone."), *ran("c", "make rest", "made\n")]
+    assert "agent, before [4] was asked [3]: All of it is up now." in written(talk)

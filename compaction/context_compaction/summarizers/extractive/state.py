@@ -45,9 +45,7 @@ def state_lines(
     """
     number, said = last_said
     newest = turns[-1] if turns and is_running else None
-    # What has been answered since is not the last word.
-    is_last = newest is not None and number >= newest.number
-    label = f"agent, {'last' if is_last else 'before the newest request'} [{number}]: "
+    label = f"agent, {_when(turns, number, newest)} [{number}]: "
     yield from versions((0,), label, (ends_of(said, chars) for chars in _LAST_CHARS), _LAST_WANTS)
     actions = turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
     if waits := [action.label for action in actions if action.failed is None]:
@@ -70,3 +68,11 @@ def state_lines(
         yield from (Line((3, at), 0.0, f"{PLAN}: {item}") for at, item in enumerate(left))
     if done:
         yield Line((4,), 2.0, f"{PLAN}, finished: {head_of('; '.join(done), _PLAN_CHARS)}")
+
+
+def _when(turns: Sequence[Turn], number: int, newest: Turn | None) -> str:
+    """When the agent's last words were said: what has been asked since may have overtaken them."""
+    after = next((turn for turn in turns if turn.number > number), None)
+    if after is None:
+        return "last" if newest else "before the newest request"
+    return "before the newest request" if after is newest else f"before [{after.number}] was asked"
