@@ -81,6 +81,8 @@ def test_an_example_with_a_tool_call_shrinks_to_one_short_turn(format: str) -> N
 
 
 @pytest.mark.slow
+# What is found first may be large; it is made small before anybody reads it.
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")
 @pytest.mark.parametrize("format", FORMATS)
 def test_hostile_conversations_reach_what_the_provider_refuses(format: str) -> None:
     def is_refused(conversation: list[Json]) -> bool:

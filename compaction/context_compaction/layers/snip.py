@@ -37,7 +37,7 @@ _LEAST_WAITS = 3
 # The longest answer of a wait, and the longest text that the agent says to one.
 _ANSWER_CHARS = 400
 _SAID_CHARS = 200
-_NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
+_NUMBER = re.compile(r"(?<![0-9a-f])(?=[a-f]*[0-9])[0-9a-f]+")
 
 
 def snip(

@@ -111,5 +111,5 @@ def test_an_unknown_policy_is_refused_with_those_there_are() -> None:
 
 
 def test_a_policy_with_an_unknown_layer_is_refused_at_once_with_the_known_names() -> None:
-    with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, dedupe, .* summarize"):
+    with pytest.raises(SettingsError, match=r"layer 'sumarize'.* persist, waits, .* summarize"):
         Policy("mine", "Of our own.", ("persist", "sumarize"))

@@ -19,7 +19,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 _EAST_ASIAN = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 _HAN_PAIR = re.compile(r"(?=([\u3400-\u9fff]{2}))")
 # What is quoted, paths, identifiers, numbers.
-_VALUE = re.compile(
+_STATED = re.compile(
     r"`[^`]+`|\"[^\"]+\"|(?<![\w-])[\w-]+(?:[._/-][\w-]+)+(?<![.:])|\b[A-Za-z]+\d\w*"
     r"|\d[\d.,']*\d|\d",
     re.ASCII,
@@ -28,7 +28,7 @@ _VALUE = re.compile(
 
 def values_of(sentence: str) -> frozenset[str]:
     """The values that `sentence` names."""
-    return frozenset(_VALUE.findall(sentence))
+    return frozenset(_STATED.findall(sentence))
 
 
 def words_of(sentence: str) -> frozenset[str]:
