@@ -30,7 +30,8 @@ class FileText:
 
     `touched` contains first and last line of each latest change, newest first; `named` those of
     the functions that the newest words name. Of a text that steers the work `sought` are words of
-    what is next, which may lead to what it is needed for.
+    what is next, which may lead to what it is needed for. Of one that is not known as a whole
+    `parts` are what was changed last, each with the number of its first line.
     """
 
     path: str
@@ -40,6 +41,7 @@ class FileText:
     use: FileUse = "read"
     named: tuple[tuple[int, int], ...] = ()
     sought: tuple[str, ...] = ()
+    parts: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Files that are in work, or that steer it, are restored before others once histor
 
 import posixpath
 import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from context_compaction.activity.error_line import error_lines
@@ -72,6 +72,7 @@ class RecentFile:
         use: What it is to the work.
         named: First and last line of the functions that the newest words name.
         sought: Of a text that steers the work words of what is next.
+        parts: Where `seen_text` is None, what is known of the latest changes: first line and text.
     """
 
     path: str
@@ -84,6 +85,7 @@ class RecentFile:
     use: FileUse = "read"
     named: tuple[tuple[int, int], ...] = ()
     sought: tuple[str, ...] = ()
+    parts: tuple[tuple[int, str], ...] = ()
 
 
 def recent_files(
@@ -311,11 +313,23 @@ def _recent(
             missed = ", ".join(f"[{numbers[at]}]" for at in file.missed if at in numbers)
             note = f"{UNSURE}: without the last changes{missed and f', {missed}'}"
     shown_at = -1 if file.text is None else file.seen_at
+    has_parts = text is None and not is_doubted and work.is_open(file)
     return RecentFile(
         file.path, text, file.used_at, shown_at, _plain(note), file.is_sure,
         file.touched if work.is_open(file) else (), use, tuple(work.named.get(file.path, ())),
         tuple(words_sought(work.said)) if use == "steering" else (),
+        tuple(_changed_parts(file)) if has_parts else (),
     )  # fmt: skip
+
+
+def _changed_parts(file: ReplayedFile) -> Iterator[tuple[int, str]]:
+    """First line and text of what was changed last in a file that is known in parts."""
+    for first, last in file.touched:
+        part = next((p for p in file.parts if p.start_line <= first and last <= p.stop_line), None)
+        if part is not None:
+            above = part.start_line - 1
+            start, stop = part_around(part.text, file.path, first - above, last - above)
+            yield above + start, "\n".join(part.text.split("\n")[start - 1 : stop])
 
 
 def _since(at: int, numbers: Mapping[int, int]) -> str:
@@ -381,7 +395,14 @@ def file_texts(
 def _text_of(file: RecentFile, state: FileState | None, on_disk: DiskFile | None) -> FileText:
     if on_disk is None:
         return FileText(
-            file.path, file.seen_text, file.note, file.touched, file.use, file.named, file.sought
+            file.path,
+            file.seen_text,
+            file.note,
+            file.touched,
+            file.use,
+            file.named,
+            file.sought,
+            file.parts,
         )
     is_changed = state is not None and state.is_changed
     if file.is_sure and file.seen_text is not None:

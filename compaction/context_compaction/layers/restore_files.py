@@ -41,6 +41,7 @@ _WHOLE_PART = 6
 _LARGE_PART = 3
 _NAMES = 4
 _PART = "Lines "
+_CHANGED_LAST = ", changed last"
 _PLENTY_TOKENS = 5_000
 
 
@@ -100,7 +101,7 @@ def _chosen(
     """
     bare = placeholders.restored_files([""], [""])
     left_tokens = room_tokens - count.message(make_message("user", bare))
-    texts = [(n, file) for n, file in enumerate(files) if file.text is not None]
+    texts = [(n, file) for n, file in enumerate(files) if file.text is not None or file.parts]
     wanted = [(n, file) for n, file in texts if file.use != "earlier"]
     wanted = wanted if is_filled else wanted[: settings.restore_files]
     parts = max(_LARGE_PART, sum(file.use == "work" for _, file in wanted))
@@ -220,8 +221,8 @@ def _fuller_forms(
 
 
 def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[tuple[str, str]]:
-    text = file.text or ""
-    if count.text(text) <= most_tokens:
+    text = file.text
+    if text is not None and count.text(text) <= most_tokens:
         note = f" ({file.note})" if file.note else ""
         whole = shown_file(file.path, text)
         yield "restored", placeholders.quoted(f"File: {file.path}{note}\n{whole}")
@@ -230,7 +231,8 @@ def _whole(file: FileText, count: MessageCounter, most_tokens: int) -> Iterator[
 def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
     if not body:
         return
-    notes = "; ".join(filter(None, (f"{_lines_in(file.text or '')} lines", file.note)))
+    size = "" if file.text is None else f"{_lines_in(file.text)} lines"
+    notes = "; ".join(filter(None, (size, file.note)))
     has_parts_alone = file.use == "steering" or body.startswith(_PART)
     label = "Parts" if has_parts_alone else "Outline"
     yield "outlined", placeholders.quoted(f"{label} of: {file.path} ({notes})\n{body}")
@@ -313,25 +315,33 @@ def _cut_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
 
 def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:
     """The parts of `file` that are spoken of or were changed last, as many as fit."""
-    text = file.text or ""
-    rows = text.split("\n")
     parts: list[str] = []
     shown: list[range] = []
-    touched = [
-        (*part_around(text, file.path, *span), ", changed last")
-        for span in file.touched[:_TOUCHED_PARTS]
-    ]
-    for start, stop, why in (*((*span, "") for span in file.named), *touched):
-        span = range(max(1, start), min(len(rows), stop) + 1)
+    for span, why, rows in _told_of(file):
         if any(span.start < other.stop and other.start < span.stop for other in shown):
             continue
-        passage = "\n".join(without_documentation(rows[span.start - 1 : span.stop - 1])).rstrip()
+        passage = "\n".join(without_documentation(rows)).rstrip()
         part = f"{_PART}{span.start}-{span.stop - 1}{why}:\n{passage}"
         if (more_tokens := count.text(part) + 1) <= left_tokens:
             parts.append(part)
             shown.append(span)
             left_tokens -= more_tokens
     return parts
+
+
+def _told_of(file: FileText) -> Iterator[tuple[range, str, Sequence[str]]]:
+    """The lines of `file` that are named or were changed last, why, and their texts."""
+    if file.text is None:
+        for start, text in file.parts[:_TOUCHED_PARTS]:
+            lines = text.split("\n")
+            yield range(start, start + len(lines)), _CHANGED_LAST, lines
+        return
+    rows = file.text.split("\n")
+    touched = [part_around(file.text, file.path, *span) for span in file.touched[:_TOUCHED_PARTS]]
+    for n, (start, stop) in enumerate((*file.named, *touched)):
+        span = range(max(1, start), min(len(rows), stop) + 1)
+        why = "" if n < len(file.named) else _CHANGED_LAST
+        yield span, why, rows[span.start - 1 : span.stop - 1]
 
 
 def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str:

@@ -551,3 +551,32 @@ async def test_a_copy_that_is_read_again_leaves_with_its_pointer_in_every_format
         second = await check_promises(grown, micro, archive)
     assert "(read again further down; read_persisted_output o_" in str(second.messages)
     assert [edit.layer for edit in second.edits].count("dedupe") == 1
+
+
+async def test_of_a_file_known_in_parts_what_was_changed_last_comes_back() -> None:
+    rows = [f"{n}\t    line_{n} = {n}" for n in range(900, 930)]
+    rows[10] = "910\tdef wanted(shard):"
+    rows[11] = "911\t    return old_answer(shard)"
+    new = "    return new_answer(shard, retries=3)"
+    messages = [
+        user("Mend it."),
+        *answered("r", "Read", "\n".join(rows), file_path="large.py", offset=900, limit=30),
+        *answered(
+            "e",
+            "Edit",
+            "The file large.py has been updated.",
+            file_path="large.py",
+            old_string="    return old_answer(shard)",
+            new_string=new,
+        ),
+        *[m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))],
+        assistant("It is mended."),
+        user("And the tests?"),
+    ]
+    async with temporary_archive() as archive:
+        request = CompactRequest(mode="full", target_tokens=3_000, format="anthropic")
+        result = await compact(messages, request, archive=archive)
+    text = str(result.messages)
+    assert "Parts of: large.py (not known as a whole)" in text
+    assert new in text
+    assert "old_answer" not in text.partition("<restored_files>")[2].partition("</restored")[0]
