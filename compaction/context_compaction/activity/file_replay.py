@@ -27,6 +27,7 @@ from context_compaction.activity.shown_text import (
     ShownText,
     is_cut,
     is_laid_out,
+    lines_asked,
     numbered_text,
     shell_text,
     shown_text,
@@ -245,7 +246,7 @@ class _Replay:
             return
         if "[File: " not in text and change.begins_with_failure(text) and text.count("\n") < 3:
             return
-        start, limit, is_known = _wanted(named_arguments(call))
+        start, limit, is_known = lines_asked(named_arguments(call))
         if not is_known:
             return
         shown = self._shown(call.name, text, start, limit)
@@ -579,28 +580,3 @@ def _reason(command: str) -> str:
     label = " ".join(command.strip().partition("\n")[0].split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
     return f"perhaps changed by {label[:_COMMAND_CHARS]}{cut}"
-
-
-def _wanted(arguments: Mapping[str, object]) -> tuple[int | None, int | None, bool]:
-    """First line and number of lines that a read asks for, and whether that is understood."""
-    named = arguments_by_name(arguments)
-    if any(named.get(key) is not None for key in ("tail", "range", "lines", "line")):
-        return None, None, False
-    if (view := named.get("viewrange")) is not None:
-        if not (isinstance(view, list) and len(view) == 2):  # pyright: ignore[reportUnknownArgumentType]
-            return None, None, False
-        first, last = view[0], view[1]  # pyright: ignore[reportUnknownVariableType]
-        if not (isinstance(first, int) and isinstance(last, int)):
-            return None, None, False
-        return first, (last - first + 1 if last >= first else None), True
-    start = _number(named, ("offset", "startline", "linenumber", "startlineoneindexed"))
-    limit = _number(named, ("limit", "head"))
-    stop = _number(named, ("endline", "endlineoneindexed", "endlineoneindexedinclusive"))
-    if stop is not None:
-        limit = stop - (start or 1) + 1 if stop >= (start or 1) else None
-    return (max(start, 1) if start is not None else None), limit, True
-
-
-def _number(named: Mapping[str, object], keys: Sequence[str]) -> int | None:
-    found = (named.get(key) for key in keys)
-    return next((value for value in found if isinstance(value, int)), None)

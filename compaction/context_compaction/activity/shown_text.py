@@ -6,9 +6,10 @@ certain shows nothing.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from context_compaction.activity.tool_kinds import arguments_by_name
 from context_compaction.messages.model import is_object
 
 # Tools cut lines of this length, and some give so many lines of a longer file without a word.
@@ -258,3 +259,28 @@ def _at_lines(rows: Sequence[str], notice: str) -> ShownText | None:
     if len(kept) != last - first + 1:
         return None
     return ShownText(tuple(kept), first, is_to_end=bool(found[3]) and int(found[3]) == last)
+
+
+def lines_asked(arguments: Mapping[str, object]) -> tuple[int | None, int | None, bool]:
+    """First line and number of lines that a read asks for, and whether that is understood."""
+    named = arguments_by_name(arguments)
+    if any(named.get(key) is not None for key in ("tail", "range", "lines", "line")):
+        return None, None, False
+    if (view := named.get("viewrange")) is not None:
+        if not (isinstance(view, list) and len(view) == 2):  # pyright: ignore[reportUnknownArgumentType]
+            return None, None, False
+        first, last = view[0], view[1]  # pyright: ignore[reportUnknownVariableType]
+        if not (isinstance(first, int) and isinstance(last, int)):
+            return None, None, False
+        return first, (last - first + 1 if last >= first else None), True
+    start = _number(named, ("offset", "startline", "linenumber", "startlineoneindexed"))
+    limit = _number(named, ("limit", "head"))
+    stop = _number(named, ("endline", "endlineoneindexed", "endlineoneindexedinclusive"))
+    if stop is not None:
+        limit = stop - (start or 1) + 1 if stop >= (start or 1) else None
+    return (max(start, 1) if start is not None else None), limit, True
+
+
+def _number(named: Mapping[str, object], keys: Sequence[str]) -> int | None:
+    found = (named.get(key) for key in keys)
+    return next((value for value in found if isinstance(value, int)), None)
