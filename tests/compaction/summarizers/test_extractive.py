@@ -894,3 +894,16 @@ def test_a_report_that_two_requests_have_followed_says_before_which_it_was_made(
     talk += [user("Not that one, the other."), *ran("b", "make other", "made\n")]
     talk += [user("Leave the proxy alone."), *ran("c", "make rest", "made\n")]
     assert "agent, before [4] was asked [3]: All of it is up now." in written(talk)
+
+
+def test_of_what_the_agent_drew_the_newest_is_told() -> None:
+    def drawn(title: str) -> str:
+        return f"The sketch:\n\n```text\n┌───────┐\n│ {title} │\n└───────┘\n```\n\nShall I go on?"
+
+    tree = "The layout:\n\n```\n├── src\n│   └── main.py\n└── tests\n```"
+    talk = [user("Draw it."), assistant(drawn("first")), user("Where?"), assistant(tree)]
+    talk += [user("No names."), assistant(drawn("third")), user("Build it.")]
+    text = written([*talk, *ran("a", "make", NOISE)], max_tokens=900)
+    assert "│ first │" not in text
+    assert "│ third │" in text
+    assert "main.py" in text

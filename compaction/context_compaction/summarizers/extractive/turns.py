@@ -35,6 +35,11 @@ from context_compaction.summarizers.extractive.said import pieces_of
 
 _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
+# Lines between borders of box characters, as sketches of a screen and diagrams have them; a tree of
+# folders has none at its right.
+_DRAWING = re.compile(
+    r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
+)
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # What hosts put behind the report of a sub-agent.
 _TRAILER = re.compile(r"(?:^agentId: .{0,400}\n)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE)
@@ -159,7 +164,15 @@ def turns_of(
         ]
         if step.said.strip() or step.actions:
             turns[-1].steps.append(step)
+    _leave_newest_drawing(turns)
     return turns
+
+
+def _leave_newest_drawing(turns: Sequence[Turn]) -> None:
+    """Leave of what the agent drew the newest alone: a sketch takes the place of the one before."""
+    drawn = [step for turn in turns for step in turn.steps if _DRAWING.search(step.said)]
+    for step in drawn[:-1]:
+        step.said = _DRAWING.sub("[a drawing]\n", step.said)
 
 
 def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]:
