@@ -907,3 +907,14 @@ def test_of_what_the_agent_drew_the_newest_is_told() -> None:
     assert "│ first │" not in text
     assert "│ third │" in text
     assert "main.py" in text
+
+
+def test_what_the_agent_says_right_behind_a_failure_is_told_as_its_cause() -> None:
+    cause = "Single words give two initials there, and rows without a record count as speech."
+    failed = {"type": "tool_result", "tool_use_id": "t", "is_error": True}
+    call = {"type": "tool_use", "id": "t", "name": "bash", "input": {"command": "pnpm test"}}
+    talk: list[Json] = [user("Build the panel."), {"role": "assistant", "content": [call]}]
+    talk += [{"role": "user", "content": [{**failed, "content": "AssertionError: 3 failed"}]}]
+    talk += [assistant(cause), *ran("e", "make fix", "done\n")]
+    talk += [m for n in range(30) for m in (assistant(f"Step {n} of it."), user(f"Go on, {n}."))]
+    assert cause in written(talk, max_tokens=1_200)

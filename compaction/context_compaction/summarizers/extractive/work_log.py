@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.messages.model import compact_json
@@ -161,17 +162,30 @@ def _word_lines(
         yield from versions(place, label, texts, wants)
     told.texts.add(text)
     longest = max((len(joined(pieces)) for _, pieces in said), default=0)
+    after_failure = _after_failures(turn)
     for back, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
         is_why = len(text) == longest > _WHY_CHARS
-        if text in told.texts or not (is_why or is_telling(text)):
+        is_cause = number in after_failure
+        if text in told.texts or not (is_why or is_cause or is_telling(text)):
             continue
         told.texts.add(text)
         want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
+        if is_cause:
+            want = min(want, 1.5 + age * 0.3 + back * 0.2)
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
         place, label = (at, _ON_THE_WAY, number), f"agent [{number}]{told.marks.get(number, '')}: "
         texts = (telling_of(pieces, chars) for chars in _STEP_CHARS)
         yield from versions(place, label, texts, wants)
+
+
+def _after_failures(turn: Turn) -> set[int]:
+    """The numbers of the steps that follow a failure: there the agent says what it came from."""
+    return {
+        step.number
+        for before, step in pairwise(turn.steps)
+        if any(a.failed and a.error and a.use.command and not a.is_look for a in before.actions)
+    }
 
 
 def _unannounced(step: Step) -> list[str]:
