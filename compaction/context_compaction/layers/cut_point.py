@@ -14,9 +14,9 @@ from context_compaction.messages.model import (
     Message,
     Messages,
     Opaque,
-    Text,
     ToolResult,
     edit_message,
+    is_rules,
     tool_calls,
     tool_results,
 )
@@ -206,7 +206,7 @@ def find_cut(
 
 
 def _stays(block: Block) -> bool:
-    return _is_compaction(block) or (isinstance(block, Text) and block.author == "project")
+    return _is_compaction(block) or is_rules(block)
 
 
 def _is_compaction(block: Block) -> bool:

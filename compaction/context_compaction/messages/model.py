@@ -199,6 +199,11 @@ def tool_results(message: Message) -> tuple[ToolResult, ...]:
     return tuple(block for block in message.blocks if isinstance(block, ToolResult))
 
 
+def is_rules(block: Block) -> TypeGuard[Text]:
+    """Whether `block` holds rules of the project, which stay at any cut."""
+    return isinstance(block, Text) and block.author == "project"
+
+
 def is_stand_in(result: ToolResult) -> bool:
     """Whether `result` is what a repair put in, and no tool's answer."""
     only = result.content[0] if len(result.content) == 1 else None

@@ -19,6 +19,7 @@ from context_compaction.messages.model import (
     Messages,
     Text,
     ToolResult,
+    is_rules,
     starts_turn,
     text_of,
 )
@@ -258,7 +259,7 @@ def rules_kind(text: str) -> str | None:
 def is_project_rules(message: Message) -> bool:
     """Whether nothing but rules of the project, and results, is in `message`."""
     said = [block for block in message.blocks if not isinstance(block, ToolResult)]
-    return bool(said) and all(isinstance(b, Text) and b.author == "project" for b in said)
+    return bool(said) and all(map(is_rules, said))
 
 
 def is_request_extract(message: Message) -> bool:

@@ -12,7 +12,7 @@ from context_compaction.layers.preview import extract
 from context_compaction.layers.replace_blocks import Place, Replacement, replace_blocks
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Blob, Step, make_blob
-from context_compaction.messages.model import Block, Message, Messages, Text
+from context_compaction.messages.model import Message, Messages, Text, is_rules
 from context_compaction.messages.project_rules import rules_kind_of, said_by
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.superseded import UserInstruction
@@ -32,7 +32,7 @@ def fixed_tokens_of(messages: Messages, limit_tokens: int, count: MessageCounter
     fixed_tokens = rules_tokens = 0
     for message in filter(is_preserved, messages):
         kept_tokens = count.message(kept_part(message) or message)
-        if any(map(_is_rules, message.blocks)):
+        if any(map(is_rules, message.blocks)):
             rules_tokens += kept_tokens
         else:
             fixed_tokens += kept_tokens
@@ -57,9 +57,9 @@ def shorten_rules(
         for at, message in enumerate(messages)
         if message.index not in pinned
         for number, block in enumerate(message.blocks)
-        if isinstance(block, Text) and block.author == "project"
+        if is_rules(block)
     ]
-    others = (m for m in messages if is_preserved(m) and not any(map(_is_rules, m.blocks)))
+    others = (m for m in messages if is_preserved(m) and not any(map(is_rules, m.blocks)))
     left_tokens = _most_tokens(limit_tokens - sum(map(count.message, others)))
     chosen: dict[Place, Replacement] = {}
     gone: list[Place] = []
@@ -82,10 +82,6 @@ def shorten_rules(
 
 def _most_tokens(left_tokens: int) -> int:
     return int(max(0, left_tokens) * _SHARE)
-
-
-def _is_rules(block: Block) -> bool:
-    return isinstance(block, Text) and block.author == "project"
 
 
 def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacement | None:

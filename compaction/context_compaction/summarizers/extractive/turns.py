@@ -34,12 +34,12 @@ from context_compaction.summarizers.extractive.commands import (
 from context_compaction.summarizers.extractive.said import pieces_of
 
 _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
-# A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 # Lines between borders of box characters, as sketches of a screen and diagrams have them; a tree of
 # folders has none at its right.
 _DRAWING = re.compile(
     r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
 )
+# A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # What hosts put behind the report of a sub-agent.
 _TRAILER = re.compile(r"(?:^agentId: .{0,400}\n)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE)
