@@ -6,7 +6,7 @@ Prose is written by the host or by a model; where it fails, extracts replace it.
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from anyio import to_thread
 
@@ -41,7 +41,7 @@ from context_compaction.summarizers.llm.prompt import (
     MOST_PROSE_SHARE,
     PROSE_SHARE,
     SummaryJob,
-    fullest_prompt,
+    fullest_version,
 )
 from context_compaction.summarizers.llm.record import parts_of
 from context_compaction.summarizers.llm.writer import (
@@ -131,7 +131,7 @@ def _job(context: CompactionContext, plan: Plan, originals: Originals) -> Summar
         has_originals=not (record.lost or record.is_short),
         max_tokens=min(room_tokens, replaced_tokens // 3),
         # What the user said is in the record itself.
-        extracts=partial(extract_of, context, replaced, _EXTRACTS_TOKENS, is_prefix=True),
+        extracts=cache(partial(extract_of, context, replaced, _EXTRACTS_TOKENS, is_prefix=True)),
         kept=parts_of(kept, [number_of(context, message) for message in kept]),
         pinned=tuple(_pin_told(context, pin, kept) for pin in context.pins.candidates),
         instructions=context.request.instructions,
@@ -217,9 +217,10 @@ async def ask_host(
 
 def _prompt_for(context: CompactionContext, decision: Decision, token: str) -> SummaryPrompt:
     request = context.request
-    job = _job(context, decision.plan, decision.originals)
+    # A host cannot report that a prompt is too long.
+    job = replace(_job(context, decision.plan, decision.originals), too_long="clip")
     window_tokens = request.context_window or profile_for(request.model).context_window
-    prompt = fullest_prompt(job, context.count, window_tokens)
+    prompt = fullest_version(job, job.room_tokens(window_tokens), context.count).prompt
     user = context.gates.json(prompt.user)
     return SummaryPrompt(prompt.system, user, prompt.max_tokens, token)
 

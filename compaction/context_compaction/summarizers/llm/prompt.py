@@ -1,15 +1,15 @@
 """The request to a model: the record as escaped data, in our prompt files, as short as it must be.
 
 A record that is short is shown whole. Of a longer one the model gets all that was said, with
-results and calls cut down step by step until it fits; of the longest the newest part, and the log
-and the facts that the writer without a model makes; or, as Claude Code does, the originals without
-their oldest groups of messages. Pure; the prompt files are read once.
+results and calls as long as they fit; of the longest the newest part, and the log and the facts
+that the writer without a model makes; or, as Claude Code does, the originals without their oldest
+groups of messages. Pure; the prompt files are read once.
 """
 
-import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -30,17 +30,17 @@ from context_compaction.tokens.counter import MessageCounter
 PROSE_SHARE = 0.75
 # ... and so much where the user said little.
 MOST_PROSE_SHARE = 0.9
-# Characters of each result once the whole record is too long. What was said is a tenth of a record
-# and tells the most of it: it is cut last.
-_RESULT_CHARS = (4_000, 2_800, 2_000, 1_400, 1_000, 700, 500, 350, 250, 150)
+# Once the whole record is too long: most and least characters of a result, and how long those of
+# the next version are. What was said is a tenth of a record and tells the most of it: it is cut
+# last.
+_MOST_RESULT_CHARS, _LEAST_RESULT_CHARS, _NEXT_SHARE = 64_000, 150, 0.9
 _SAID_CHARS, _LEAST_SAID_CHARS = 8_000, 1_500
-# Then so much of what is not the user's goes, the oldest first: log and facts tell of it.
-_DROPPED_SHARES = (0.5, 0.75, 0.9, 0.97)
+# Versions of a record. Those whose results would be too short leave out of what is not the user's
+# the oldest instead: log and facts tell of it. The last shows a fiftieth of it.
+_VERSIONS = 90
 # Of what stays after the summary the writer sees the newest parts, each so long at most.
 _KEPT_PARTS = 40
 _KEPT_CHARS = 1_000
-# Claude Code leaves out a fifth of the groups where it does not know how much is too much.
-_DROPPED_GROUPS = (0.2, 0.4, 0.6, 0.8, 1.0)
 # However large a window is: what more of long results would tell is not worth its price. Of half as
 # much, decisions of a day's session were no longer told.
 _MAX_RECORD_TOKENS = 64_000
@@ -108,27 +108,21 @@ class Version:
     tokens: int
 
 
-def versions(job: SummaryJob, count: MessageCounter) -> Iterator[Version]:
-    """The requests for a summary, the fullest first; each is made only when it is asked for."""
-    for name, parts, previous, extracts in _ways(job):
+def fullest_version(job: SummaryJob, room_tokens: int, count: MessageCounter) -> Version:
+    """The request that shows most of the record within `room_tokens`; where none does, the last."""
+
+    def version(number: int) -> Version:
+        name, parts, previous, extracts = _shown(job, number)
         record = rendered(parts)
         tokens = int(count.text(f"{record}{previous}{extracts}") * _COUNT_MARGIN)
-        yield Version(name, _prompt(job, record, previous, extracts), tokens)
+        return Version(name, _prompt(job, record, previous, extracts), tokens)
 
-
-def fullest_prompt(job: SummaryJob, count: MessageCounter, window_tokens: int) -> ModelPrompt:
-    """The fullest request that is not too long, for a model that can't report that it is.
-
-    Where all are, it is the shortest.
-    """
-    job = replace(job, too_long="clip")
-    room_tokens = job.room_tokens(window_tokens)
-    prompt = ModelPrompt("", "", 0)
-    for version in versions(job, count):
-        prompt = version.prompt
-        if version.tokens <= room_tokens:
-            break
-    return prompt
+    last = _VERSIONS if job.too_long == "clip" else len(groups_of(job.record)) - 1
+    whole = version(0)
+    if whole.tokens <= room_tokens or last < 1:
+        return whole
+    shorter = range(1, last)
+    return version(1 + bisect_left(shorter, -room_tokens, key=lambda at: -version(at).tokens))
 
 
 def repair_prompt(job: SummaryJob, draft: str, problem: str) -> ModelPrompt:
@@ -141,27 +135,24 @@ def answer_tokens(max_tokens: int) -> int:
     return max_tokens * 2 + _THINKING_TOKENS
 
 
-def _ways(job: SummaryJob) -> Iterator[tuple[str, Sequence[PromptPart], str, str]]:
-    """Name, parts, previous summary and extracts of each way to show the record, fullest first."""
+def _shown(job: SummaryJob, number: int) -> tuple[str, Sequence[PromptPart], str, str]:
+    """Name, parts, previous summary and extracts of a version, from 0 on each shorter."""
     # Where originals say all that a previous summary says, they speak: so facts do not erode.
     before = "" if job.has_originals else job.previous
+    record = each_result_once(job.record) if job.too_long == "clip" else job.record
+    if not number:
+        return "whole", record, before, ""
     if job.too_long == "drop_oldest":
-        yield "whole", job.record, before, ""
-        starts = groups_of(job.record)
-        for share in _DROPPED_GROUPS:
-            left_out = min(math.ceil(len(starts) * share), len(starts) - 1)
-            if left_out > 0:
-                name = f"without the oldest {left_out} of {len(starts)} groups of messages"
-                yield name, job.record[starts[left_out] :], job.previous, ""
-        return
-    once = each_result_once(job.record)
-    yield "whole", once, before, ""
-    for chars in _RESULT_CHARS:
-        yield f"results of {chars} characters", clip(once, chars, _SAID_CHARS), before, ""
-    shortest, extracts = clip(once, _RESULT_CHARS[-1], _LEAST_SAID_CHARS), job.extracts()
-    for share in _DROPPED_SHARES:
-        name = f"extracts, without the oldest {share:.0%} of the work"
-        yield name, without_oldest_work(shortest, share), before, extracts
+        starts = groups_of(record)
+        name = f"without the oldest {number} of {len(starts)} groups of messages"
+        return name, record[starts[number] :], job.previous, ""
+    chars = int(_MOST_RESULT_CHARS * _NEXT_SHARE**number)
+    if chars >= _LEAST_RESULT_CHARS:
+        return f"results of {chars} characters", clip(record, chars, _SAID_CHARS), before, ""
+    share = 1 - chars / _LEAST_RESULT_CHARS
+    shortest = clip(record, _LEAST_RESULT_CHARS, _LEAST_SAID_CHARS)
+    name = f"extracts, without the oldest {share:.0%} of the work"
+    return name, without_oldest_work(shortest, share), before, job.extracts()
 
 
 def _prompt(job: SummaryJob, record: str, previous: str, extracts: str) -> ModelPrompt:

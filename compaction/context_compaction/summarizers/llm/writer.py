@@ -18,17 +18,13 @@ from context_compaction.summarizers.llm.model import (
     SummaryModel,
     TellChars,
 )
-from context_compaction.summarizers.llm.prompt import (
-    SummaryJob,
-    repair_prompt,
-    versions,
-)
+from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version, repair_prompt
 from context_compaction.tokens.counter import MessageCounter
 
 # Prose of fewer tokens than this says less than extracts of that size do.
 MIN_PROSE_TOKENS = 200
 # After "too long", so much of what was sent is tried next: never the same again.
-_SHRINK = 0.75
+_SHRINK = 0.6
 # Models keep to a length only roughly; the summary has room for this, beside the machine's record.
 LENGTH_TOLERANCE = 1.2
 
@@ -134,19 +130,17 @@ async def _first_answer(
     job: SummaryJob, calls: ModelCalls, count: MessageCounter
 ) -> tuple[ModelAnswer, str]:
     """The answer to the fullest request that the model takes, and the name of that request."""
-    limit_tokens = job.room_tokens(calls.model.window_tokens)
-    retries = job.retries
-    wanted = versions(job, count)
+    room_tokens = job.room_tokens(calls.model.window_tokens)
     refusal: PromptTooLongError | None = None
-    while retries >= 0 and (version := await to_thread.run_sync(next, wanted, None)):
-        if version.tokens > limit_tokens:
-            continue
+    for _ in range(job.retries + 1):
+        version = await to_thread.run_sync(fullest_version, job, room_tokens, count)
+        if version.tokens > room_tokens:
+            break
         try:
             return await calls.write(version.prompt), version.name
         except PromptTooLongError as error:
             refusal = error
-            retries -= 1
-            limit_tokens = int(min(limit_tokens, version.tokens) * _SHRINK)
+            room_tokens = int(version.tokens * _SHRINK)
     why = refusal or f"The record is too long for {calls.model.model}"
     raise SummaryError(f"{why}, and so was each shorter version that was tried") from refusal
 
