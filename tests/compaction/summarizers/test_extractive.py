@@ -774,33 +774,6 @@ def test_what_only_waits_for_something_is_no_work() -> None:
     assert "found the cause in `lexer.py`" in text
 
 
-CLAIM = "`parse()` loses 3 of 14 rows because the buffer is too small."
-
-
-@pytest.mark.parametrize(
-    ("later", "mark"),
-    [
-        ([assistant("I was wrong: `parse()` reads 14 rows.")], "corrected at [7]"),
-        ([assistant("My claim about `parse()` was wrong.")], "corrected at [7]"),
-        ([assistant("I was wrong: `render()` is slow.")], ""),
-        ([user("No problem, go on."), assistant("Then I look on.")], ""),
-        ([user("Now the lexer."), assistant("Its 12 states are fine.")], ""),
-    ],
-)
-def test_what_is_taken_back_later_is_marked_where_it_was_said(later: list[Json], mark: str) -> None:
-    talk = [user("Why do rows get lost?"), *ran("a", "make rows", "11 rows"), assistant(CLAIM)]
-    talk = [
-        user("Hello."),
-        assistant("Hello, 1 of us."),
-        *talk,
-        assistant("So much for now."),
-        *later,
-    ]
-    text = written([*talk, user("Go on."), assistant("I go on with 9 rows.")], 2_000)
-    [line] = [line for line in text.splitlines() if "too small" in line]
-    assert (mark in line) if mark else "corrected" not in line
-
-
 def test_of_a_long_output_the_outcome_alone_is_told() -> None:
     rows = "\n".join(f"case {n} of the table is fine" for n in range(60))
     text = written([user("Run it."), *ran("a", "make cases", f"{rows}\n60 passed in 2 s")], 2_000)

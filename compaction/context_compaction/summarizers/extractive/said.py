@@ -115,11 +115,6 @@ def _worth(piece: str) -> int:
     return -1 if is_empty or len(bare) < _LEAST_PIECE_CHARS else min(names, _MOST_TELLING)
 
 
-def named_in(text: str) -> frozenset[str]:
-    """The code, values and names of files in `text`, but for single signs."""
-    return frozenset(name for name in _TELLING.findall(text) if len(name.strip("`")) > 1)
-
-
 def is_telling(text: str) -> bool:
     """Whether `text` names anything: code, a value, a file."""
     return _TELLING.search(text) is not None

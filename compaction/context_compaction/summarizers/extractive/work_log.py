@@ -20,7 +20,6 @@ from context_compaction.summarizers.extractive.said import (
     is_telling,
     items_of,
     joined,
-    named_in,
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import Step, Turn
@@ -38,15 +37,6 @@ _MOST_FAILURES = 4
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
 _SHORT_AGE_WANT = 0.02
-# How agents take back what they have said; other words are no sure sign.
-_TAKES_BACK = re.compile(
-    r"\b(?:I was (?:wrong|mistaken)|correct myself|I (?:had )?(?:claimed|assumed)"
-    r"|my (?:\S{1,20} ){1,4}(?:was|were|is) (?:\S{1,20} ){0,3}(?:wrong|mistaken|a guess)"
-    r"|Korrektur zu (?:\S{1,20} )?meine[rn]?|habe mich geirrt"
-    r"|meine? (?:\S{1,20} ){1,3}war(?:en)? falsch)\b",
-    re.IGNORECASE,
-)
-_ABOUT_CHARS = 240
 # The parts of an entry, in order.
 _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
 
@@ -57,14 +47,12 @@ class _Told:
 
     Attributes:
         names: For each path its short name; none for files that are not worth a word.
-        marks: By the number of a message of the agent what precedes its words.
         hashes: The hashes of commits by subject.
         last_said: The number of the agent's last words, which stand where the work stands.
         texts: The commands and statements that are told.
     """
 
     names: Mapping[str, str]
-    marks: Mapping[int, str]
     hashes: Mapping[str, str]
     last_said: int
     texts: set[str] = field(default_factory=set[str])
@@ -81,7 +69,7 @@ def log_lines(
         still_open: The failures that stand with the state.
         last_said: The number of the agent's last words.
     """
-    told = _Told(names, _marks_of(turns), hashes_in(turns), last_said)
+    told = _Told(names, hashes_in(turns), last_said)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
         effects = effects_of(turn, told.hashes)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
@@ -157,9 +145,8 @@ def _word_lines(
     if text not in told.texts and number != told.last_said:
         wants = [age * short_age_want, age * AGE_WANT]
         wants += [_said_want(chars, age) for chars in _SAID_CHARS[2:]]
-        place, label = (at, _CLOSING, 0), f"agent{told.marks.get(number, '')}: "
         texts = (telling_of(closing, chars) for chars in _SAID_CHARS)
-        yield from versions(place, label, texts, wants)
+        yield from versions((at, _CLOSING, 0), "agent: ", texts, wants)
     told.texts.add(text)
     longest = max((len(joined(pieces)) for _, pieces in said), default=0)
     after_failure = _after_failures(turn)
@@ -174,9 +161,8 @@ def _word_lines(
         if is_cause:
             want = min(want, 1.5 + age * 0.3 + back * 0.2)
         wants = [want, want + 3 + age / 2, want + 6 + age, want + 9 + age]
-        place, label = (at, _ON_THE_WAY, number), f"agent [{number}]{told.marks.get(number, '')}: "
         texts = (telling_of(pieces, chars) for chars in _STEP_CHARS)
-        yield from versions(place, label, texts, wants)
+        yield from versions((at, _ON_THE_WAY, number), f"agent [{number}]: ", texts, wants)
 
 
 def _after_failures(turn: Turn) -> set[int]:
@@ -203,25 +189,3 @@ def _said_want(chars: int, age: int) -> float:
     """The want of so much of a closing statement: a page of an old turn comes late."""
     share = min(1.0, chars / 3_000)
     return share * (2.5 + chars / 6_000) + (AGE_WANT + 0.8 * share) * 5 * math.log1p(age / 5)
-
-
-def _marks_of(turns: Sequence[Turn]) -> Mapping[int, str]:
-    """By the number of a message of the agent that a later one takes back what precedes its words.
-
-    Only plain words count, and only what was said in the same turn or the one before: a mark that
-    is wrong costs more trust than one that is missing.
-    """
-    marks: dict[int, str] = {}
-    before: list[Step] = []
-    for turn in turns:
-        for step in turn.steps:
-            if found := _TAKES_BACK.search(step.said):
-                start = max(0, found.start() - _ABOUT_CHARS // 2)
-                about = named_in(step.said[start : found.end() + _ABOUT_CHARS])
-                earlier = [*before, *(one for one in turn.steps if one.number < step.number)]
-                shared = {one.number: len(about & named_in(one.said)) for one in earlier}
-                most = max(shared.values(), default=0)
-                mark = f" (corrected at [{step.number}])"
-                marks.update({n: mark for n, size in shared.items() if size == most > 0})
-        before = turn.steps
-    return marks
