@@ -4,7 +4,6 @@ The order does not depend on the room, and whatever fits in its turn is taken: s
 never keeps less.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import TypeAlias
 
 from context_compaction.messages import placeholders
 from context_compaction.summarizers.extractive.said import to_last_space
+from context_compaction.summarizers.instructions.topics import words_of
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 from context_compaction.tokens.counter import MessageCounter
 
@@ -28,11 +28,6 @@ _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
 
 # A line with all of the focus weighs so many times more than one with none.
 _FOCUS_WEIGHT = 9.0
-_STEM_CHARS = 5  # "logi" would find "logic" for "login"
-_COMMON_SHARE = 0.3
-_FEW_LINES = 3  # so many are never "nearly everywhere", however short the list
-_EAST_ASIAN = r"[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]"
-_WORD = re.compile(rf"(?:(?!{_EAST_ASIAN})[^\W_]){{4,}}|(?=({_EAST_ASIAN}{{2}}))")
 
 Place: TypeAlias = tuple[int, ...]
 
@@ -131,13 +126,11 @@ def focused(
     """The sections, with the lines that match the caller's `instructions` wanted sooner.
 
     These are a sentence or two in any language ("Keep what we found out about the login timeouts").
-    The beginnings of their words are sought in the lines, so that "timeouts" finds "timeout=30" and
-    "loginTimeout" too. Words that nearly every line contains add no weight.
+    The stems of their words are sought in the lines, so that "timeouts" finds "timeout=30" and
+    "loginTimeout" too.
     """
     texts = [line.text.lower() for lines in sections.values() for line in lines]
-    most = max(_FEW_LINES, len(texts) * _COMMON_SHARE)
-    sought = {word[1] or _stem(word[0]) for word in _WORD.finditer(instructions.lower())}
-    stems = [stem for stem in sought if 0 < sum(stem in text for text in texts) <= most]
+    stems = [stem for stem in words_of(instructions) if any(stem in text for text in texts)]
     if not stems:
         return sections
 
@@ -149,7 +142,3 @@ def focused(
         title: [replace(line, want=want(line)) if line.want > 0 else line for line in lines]
         for title, lines in sections.items()
     }
-
-
-def _stem(word: str) -> str:
-    return word[: max(_STEM_CHARS, len(word.removesuffix("s")) - 3)]
