@@ -56,6 +56,20 @@ _REWRITES = re.compile(
     r"rubocop|codemod|jscodeshift|pre-commit|lint-staged|standard)\b"
     r"|\b(?:format|fmt|fix|rewrite|codegen|generate|gen|migrate)\b"
 )
+_WEB = (
+    ".js", ".jsx", ".ts", ".tsx", ".mjs", ".cjs", ".mts", ".cts", ".vue", ".svelte", ".astro",
+    ".html", ".css", ".scss", ".less", ".json", ".jsonc",
+)  # fmt: skip
+# What formatters and linters change is the layout of files of their own language.
+_LANGUAGES = (
+    (re.compile(r"\brustfmt\b|\bcargo (?:\+\S+ )?(?:fmt|clippy|fix)\b"), (".rs",)),
+    (re.compile(r"\b(?:go fmt|gofmt|gofumpt|goimports|golangci-lint)\b"), (".go",)),
+    (re.compile(r"\b(?:black|isort|autopep8|yapf|ruff)\b"), (".py", ".pyi", ".ipynb")),
+    (re.compile(r"\bclang-format\b"), (".c", ".h", ".cc", ".cpp", ".hpp", ".m", ".proto")),
+    (re.compile(r"\brubocop\b"), (".rb", ".rake")),
+    (re.compile(r"\b(?:prettier|dprint)\b"), (*_WEB, ".md", ".mdx", ".yaml", ".yml", ".toml")),
+    (re.compile(r"\b(?:biome|eslint|standard)\b"), _WEB),
+)
 _REWRITING_OPTION = re.compile(
     r" --(?:fix|write|in-place|apply)\b|\Afind .* -(?:exec|delete|ok)|\Axargs .*(?: -i| rm\b| mv\b)"
 )
@@ -107,22 +121,27 @@ class Shows:
 class MayChange:
     """The command may change the files that `words` name; all where there are none.
 
-    `by` is the part of the command line that may.
+    `by` is the part of the command line that may. Of a formatter `endings` are those of the files
+    that it lays out anew.
     """
 
     words: tuple[str, ...] = ()
     by: str = field(default="", compare=False)
+    endings: tuple[str, ...] = ()
 
     def concerns(self, path: str) -> bool:
         """Whether the file at `path` may be one of them."""
+        if self.endings and not path.endswith(self.endings):
+            return False
         return not self.words or any(_may_name(word, path) for word in self.words)
 
 
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The command runs the script at `path`, which may do anything that its text contains."""
+    """The command runs the script at `path`, from `folder` where that is known."""
 
     path: str
+    folder: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -373,7 +392,10 @@ def _changed(
     elif _rewrites(program, names, line):
         is_told = program not in _INTERPRETERS and _only_files(names)
         if not _CHECKS_ONLY.search(line):
-            yield MayChange(tuple(names) if is_told else ())
+            # Its first words: what it is called by, not the files that it is given.
+            called = " ".join((program, *names[: 2 if program in _INTERPRETERS else 0]))
+            endings = next((ends for of, ends in _LANGUAGES if of.search(called)), ())
+            yield MayChange(tuple(names) if is_told else (), endings=endings)
     elif program in _INTERPRETERS:
         passed = _passed(code, command) if body is None and code is not None else code
         if program.startswith("python") and passed is not None and folder is not None:
@@ -504,7 +526,7 @@ def _run(names: Sequence[str], code: str | None, folder: str | None) -> Iterator
     script = placed(names[0], folder) if names and "." in names[0] else None
     # Tests write what they need, and none of what they test.
     if script and not is_test(script):
-        yield Runs(script)
+        yield Runs(script, folder)
 
 
 def changed_by_code(code: str) -> Iterator[MayChange]:

@@ -18,7 +18,7 @@ from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
-from context_compaction.activity.known_file import KnownFile, ReplayedFile
+from context_compaction.activity.known_file import HELPED, REFORMATTED, KnownFile, ReplayedFile
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_calls import made_call
@@ -63,6 +63,7 @@ _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
 # Before the reason for a doubt, in the note of a file that is put back.
 UNSURE = "unsure"
+CHANGED = "perhaps changed"
 _COMMAND_CHARS = 60
 _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 # So many lines that begin with numbers in order are numbered by the tool ...
@@ -179,7 +180,7 @@ class _Replay:
             self._read(at, call, use, result, text)
         elif words_of(call.name) in _HELPERS:
             for file in self._files.values():
-                file.doubted(at, "a helper's work, which is not told here")
+                file.doubted(at, f"{HELPED}, which is not told here")
 
     def _changed(
         self,
@@ -285,7 +286,7 @@ class _Replay:
         if shell.rewrote_files(output):
             self._rewrote(at, reason)
         for file in self._files.values() if is_guess else ():
-            if file.settled_at == at:
+            if file.settled_at == at and not file.agreed:
                 file.doubted(at, "a command that changed it may have run in another folder")
 
     def _did(self, at: int, effect: shell.CommandEffect, reason: str, *, succeeded: bool) -> None:
@@ -300,11 +301,11 @@ class _Replay:
                 self._deleted(at, path, reason, succeeded=succeeded)
             case shell.MayChange():
                 self._may_change(at, effect, reason)
-            case shell.Runs(path):
+            case shell.Runs(path, folder):
                 script = self._files.get(self._seen(path))
-                rows = script.rows if script else None
-                for other in shell.changed_by_code("\n".join(rows or ())):
-                    self._may_change(at, other, reason)
+                code = "\n".join((script and script.rows) or ())
+                is_done = succeeded and folder is not None
+                self._ran_python(at, code, folder or "", reason, succeeded=is_done)
             case shell.RunsPython(code, folder):
                 self._ran_python(at, code, folder, reason, succeeded=succeeded)
             case shell.EditsLines():
@@ -472,6 +473,8 @@ class _Replay:
 
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
         reason = _reason(effect.by) if effect.by else reason
+        if effect.endings:
+            reason = reason.replace(CHANGED, REFORMATTED, 1)
         for path, file in self._files.items():
             if effect.concerns(path) and file.settled_at != at:
                 file.doubted(at, reason)
@@ -480,7 +483,7 @@ class _Replay:
         """A formatter has changed files by itself: such as were changed here."""
         for path, file in self._files.items():
             if file.writes and self._is_inside(path):
-                file.doubted(at, reason.replace("changed", "reformatted", 1))
+                file.doubted(at, reason.replace(CHANGED, REFORMATTED, 1))
 
     def _printed(
         self, at: int, call: ToolCall, path: str, start: int | None, count: int | None, text: str
@@ -579,4 +582,4 @@ def _reason(command: str) -> str:
     """Why a file may differ from its known text."""
     label = " ".join(command.strip().partition("\n")[0].split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
-    return f"perhaps changed by {label[:_COMMAND_CHARS]}{cut}"
+    return f"{CHANGED} by {label[:_COMMAND_CHARS]}{cut}"

@@ -9,6 +9,11 @@ from context_compaction.activity.script_edits import LineEdit, edited_rows
 from context_compaction.activity.shown_text import ShownText
 
 _TOUCHED_PARTS = 8
+# How a doubt begins after a formatter, which changes the layout alone ...
+REFORMATTED = "perhaps reformatted"
+# ... and after a helper, who most often only reads. Of neither any was found to be right.
+HELPED = "a helper's work"
+_SLIGHT = (REFORMATTED, HELPED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class ReplayedFile:
         writes: How often it was written or edited.
         doubt: Why `text` may be wrong all the same: what may have changed it since; "" if nothing.
         doubt_at: Position of the message that raised the doubt.
-        agreed_at: The last message that showed a part as it was known, or changed such a one.
+        agreed: Whether since the doubt a part was shown as it was known, or such a one changed.
         lost: Why the whole is not known any more; "" where it never was, or still is.
         lost_at: Position of the message that lost it.
         touched: First and last line of what was changed since the last commit, newest first.
@@ -72,7 +77,17 @@ class ReplayedFile:
     is_deleted: bool = False
     last_text: str | None = None
     missed: tuple[int, ...] = ()
-    agreed_at: int = -1
+    agreed: bool = False
+
+    @property
+    def is_doubted(self) -> bool:
+        """Whether nothing since has shown that the doubt was needless."""
+        return bool(self.doubt) and not self.agreed
+
+    @property
+    def may_be_stale(self) -> bool:
+        """Whether it is in doubt, and more than slightly."""
+        return self.is_doubted and not self.doubt.startswith(_SLIGHT)
 
     @property
     def is_sure(self) -> bool:
@@ -136,7 +151,7 @@ class KnownFile:
     # The text that was known as a whole last, and the changes since that are not in it.
     stale: list[str] | None = None
     missed: list[int] = field(default_factory=list[int])
-    agreed_at: int = -1
+    agreed: bool = False  # whether it was found as it is known since the doubt
     settled_at: int = -1  # the message that says for certain what it is since
 
     @property
@@ -172,7 +187,7 @@ class KnownFile:
             self.is_deleted,
             None if rows is not None or self.stale is None else "\n".join(self.stale),
             tuple(self.missed),
-            self.agreed_at,
+            self.agreed,
         )
 
     @property
@@ -198,7 +213,7 @@ class KnownFile:
         self.stale, self.missed = None, []
         self.end, self.seen_at, self.edits = state.end, state.seen_at, state.edits
         self.changed_at, self.writes = state.changed_at, state.writes
-        self.doubt, self.doubt_at = state.doubt, state.doubt_at
+        self.doubt, self.doubt_at, self.agreed = state.doubt, state.doubt_at, False
         self.touched, self.is_deleted = list(state.touched), state.is_deleted
         self.is_exact, self.settled_at = state.is_exact, at
         self.lost, self.lost_at = "", -1
@@ -208,7 +223,7 @@ class KnownFile:
         """Replace what is known by all its lines."""
         self.segments, self.end = [(1, list(rows))], len(rows)
         self.stale, self.missed = None, []
-        self.seen_at, self.edits, self.is_exact = at, 0, is_exact
+        self.seen_at, self.edits, self.is_exact, self.agreed = at, 0, is_exact, False
         self.doubt, self.doubt_at, self.lost, self.lost_at = "", -1, "", -1
         self.is_deleted = False
 
@@ -221,7 +236,7 @@ class KnownFile:
             self.lose(at, "a read shows another text than it had before")
             self.is_deleted = False
         elif self.segments:
-            self.agreed_at = at
+            self.agreed = True
         if self.rows is not None:
             return
         if not self.segments:
@@ -275,8 +290,9 @@ class KnownFile:
 
     def doubted(self, at: int, reason: str) -> None:
         """Something may have changed it."""
-        if not self.doubt:
-            self.doubt, self.doubt_at = reason, at
+        is_worse = self.doubt.startswith(_SLIGHT) and not reason.startswith(_SLIGHT)
+        if not self.doubt or self.agreed or is_worse:
+            self.doubt, self.doubt_at, self.agreed = reason, at, False
 
     def apply(self, at: int, made: change.FileChange) -> None:
         """Change it as a call that succeeded did."""
@@ -353,7 +369,7 @@ class KnownFile:
         if before is None:
             self.see(at, rows, is_exact=True)
             return
-        self.agreed_at = at
+        self.agreed = True
         first = next(
             (n for n, (old, new) in enumerate(zip(before, rows, strict=False)) if old != new),
             min(len(before), len(rows)),
@@ -400,7 +416,7 @@ class KnownFile:
             self.lose(at, f"the old text of an edit {what}")
             return
         self.edits += 1
-        self.agreed_at = at if found else self.agreed_at
+        self.agreed = self.agreed or bool(found)
         for n in reversed([n for n, count in enumerate(counts) if count]):
             self._replace_in(n, made.old, made.new)
 
@@ -443,7 +459,7 @@ class KnownFile:
             self._touch(found + 1, len(hunk.old), len(hunk.new))
             position = found + len(hunk.new)
             self.edits += 1
-            self.agreed_at = at
+            self.agreed = True
         self.segments, self.end = [(1, [*lines, ""])], len(lines) + 1
 
     def _shift(self, n: int, grown: int) -> None:

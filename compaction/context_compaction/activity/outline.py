@@ -13,6 +13,7 @@ from posixpath import splitext
 _ROW_CHARS = 160
 _LINE_CHARS = 4 * _ROW_CHARS  # a longer line defines nothing
 _VALUE_CHARS = 60
+_SETTINGS = (".json", ".jsonc", ".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf", ".env")
 _PROSE = (".md", ".mdx", ".markdown", ".txt", ".rst", ".org", ".adoc")
 _MODIFIERS = (
     r"(?:export|default|declare|public|private|protected|internal|static|abstract|final|override"
@@ -73,8 +74,10 @@ def outline(text: str, path: str) -> str:
     return "\n".join(f"{number}: {row[:_ROW_CHARS]}" for number, row in _rows(text, path))
 
 
-def is_data(text: str) -> bool:
-    """Whether most lines of a text give something a value, as in a configuration."""
+def is_data(text: str, path: str) -> bool:
+    """Whether a file is a configuration, or most lines of its text give something a value."""
+    if path.lower().endswith(_SETTINGS):
+        return True
     rows = [row for row in text.splitlines() if any(map(str.isalnum, row))]
     values = sum(1 for row in rows if _VALUE.match(row))
     return values > len(rows) * _DATA_SHARE

@@ -134,6 +134,12 @@ def _follow_block(run: _Run, statement: ast.stmt) -> None:
             _bind(run, target, _value(run, made))
             for inner in statement.body:
                 _do(run, inner)
+        case ast.If(test=ast.Compare(ops=[ast.In()]) as test) if not _leaves(statement):
+            # What isn't there was not meant to be missed: the text may be another one.
+            if _value(run, test) is not True:
+                raise _Unknown
+            for inner in statement.body:
+                _do(run, inner)
         case ast.FunctionDef(name=name) if _is_helper(statement):
             run.helpers[name] = statement
         case ast.FunctionDef(name=name):
@@ -142,6 +148,12 @@ def _follow_block(run: _Run, statement: ast.stmt) -> None:
             _pass_over(run, statement)
         case _:
             raise _Unknown
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    """Whether what follows `statement` may not be reached."""
+    ends = ast.Raise | ast.Return | ast.Break | ast.Continue
+    return any(isinstance(node, ends) for node in ast.walk(statement))
 
 
 def _evaluate(run: _Run, value: ast.expr) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.file_replay import UNSURE
-from context_compaction.activity.known_file import ReplayedFile
+from context_compaction.activity.known_file import FilePart, ReplayedFile
 from context_compaction.activity.outline import (
     functions,
     is_prose,
@@ -98,9 +98,10 @@ def recent_files(
 
     First texts that steer the work, then what is in work: what was changed since the last commit,
     under the request under which anything was changed last. Then what is named for the next step,
-    what was read since, and what was changed earlier, which is seldom restored. What was only read
-    earlier is left out, and so is what lies in a temporary folder or outside of where all others
-    do. Of each the newest first.
+    what was read since, and what was changed earlier, which is seldom restored. All that may be
+    stale follows what is sure, and only as what was changed in it last, but for plans that the work
+    itself has written. What was only read earlier is left out, and so is what lies in a temporary
+    folder or outside of where all others do. Of each the newest first.
 
     Args:
         replayed: The files as the calls leave them.
@@ -123,9 +124,14 @@ def recent_files(
     work = _Work.of(messages, inside)
     found: list[tuple[ReplayedFile, FileUse]]
     found = [(file, use) for file in used if (use := _use_of(file, folder, work))]
-    found.sort(key=lambda item: (_WANTED.index(item[1]), *_rank(*item)))
+    found.sort(key=lambda item: (_is_stale(*item), _WANTED.index(item[1]), *_rank(*item)))
     numbers = {at: seqs[m.index] for at, m in enumerate(messages) if seqs and m.index is not None}
     return [_recent(file, use, work, numbers) for file, use in found]
+
+
+def _is_stale(file: ReplayedFile, use: FileUse) -> bool:
+    """Whether what is known of `file` may mislead more than it helps."""
+    return file.may_be_stale and not (use == "steering" and file.is_changed)
 
 
 def _rank(file: ReplayedFile, use: FileUse) -> tuple[float, int]:
@@ -303,8 +309,7 @@ def _recent(
     file: ReplayedFile, use: FileUse, work: _Work, numbers: Mapping[int, int]
 ) -> RecentFile:
     text = file.text
-    is_doubted = file.doubt_at > file.agreed_at
-    note = f"{UNSURE}{_since(file.doubt_at, numbers)}: {file.doubt}" if is_doubted else ""
+    note = f"{UNSURE}{_since(file.doubt_at, numbers)}: {file.doubt}" if file.is_doubted else ""
     if text is None:
         note = file.lost or NOT_AT_HAND
         if file.last_text is not None and use == "steering":
@@ -312,8 +317,10 @@ def _recent(
             text = file.last_text
             missed = ", ".join(f"[{numbers[at]}]" for at in file.missed if at in numbers)
             note = f"{UNSURE}: without the last changes{missed and f', {missed}'}"
-    shown_at = -1 if file.text is None else file.seen_at
-    has_parts = text is None and not is_doubted and work.is_open(file)
+    if _is_stale(file, use):
+        text = None
+    shown_at = -1 if text is None else file.seen_at
+    has_parts = text is None and work.is_open(file)
     return RecentFile(
         file.path, text, file.used_at, shown_at, _plain(note), file.is_sure,
         file.touched if work.is_open(file) else (), use, tuple(work.named.get(file.path, ())),
@@ -323,9 +330,10 @@ def _recent(
 
 
 def _changed_parts(file: ReplayedFile) -> Iterator[tuple[int, str]]:
-    """First line and text of what was changed last in a file that is known in parts."""
+    """First line and text of what was changed last in a file of which the rest is not shown."""
+    parts = file.parts if file.text is None else (FilePart(1, file.text),)
     for first, last in file.touched:
-        part = next((p for p in file.parts if p.start_line <= first and last <= p.stop_line), None)
+        part = next((p for p in parts if p.start_line <= first and last <= p.stop_line), None)
         if part is not None:
             above = part.start_line - 1
             start, stop = part_around(part.text, file.path, first - above, last - above)

@@ -153,7 +153,7 @@ def _of_the_rest(
         yield from ((n, file) for n, file in texts if file.use in ("steering", "work"))
     earlier = [(n, file) for n, file in texts if file.use == "earlier"][:most]
     for n, file in earlier:
-        if is_data(file.text or "") if is_filled else is_plenty:
+        if is_data(file.text or "", file.path) if is_filled else is_plenty:
             yield n, file
 
 

@@ -64,6 +64,12 @@ COMMANDS = (
     "python3 - <<'E'\nt = open('{0}').read()\nif 'x' in t: raise SystemExit\n"
     "open('{0}', 'w').write('none')\nE",
     "python3 - <<'E'\nt = open('{0}').read()\nwith open('{1}', 'a') as f: print(t, file=f)\nE",
+    "python3 - <<'E'\nt = open('{0}').read()\nif 'x' in t:\n    t = t.replace('x', 'y')\n"
+    "    open('{0}', 'w').write(t)\nelse:\n    open('{1}', 'w').write(t)\nE",
+    "cat > do.py <<'E'\nimport sys\nt = open('{0}').read()\nif 'end' in t: sys.exit()\n"
+    "open('{0}', 'w').write(t + 'end')\nE\npython3 do.py",
+    "cat > do.py <<'E'\nt = open('{0}').read()\nt = t.replace('task', 'done')\n"
+    "open('{0}', 'w').write(t)\nE\npython3 do.py && cat {0}",
     "awk 1 {0} > t && mv t {0}", "perl -pi -e 's/1/2/' {0}", "cat <<< hello > {0}", "nl -ba {0}",
 )  # fmt: skip
 
@@ -176,7 +182,7 @@ def test_a_text_added_after_numbered_lines_is_taken_to_begin_a_line_until_it_is_
     assert (file.text, file.is_sure, file.doubt_at) == ("one\ntwo\n3\n", False, 4)
     edit = answered("3", "Edit", "ok", file_path="a.py", old_string="two\n3", new_string="2\n3")
     found = replayed(*parts, edit)
-    assert (found.text, found.is_sure, found.agreed_at) == ("one\n2\n3\n", False, 6)
+    assert (found.text, found.is_sure, found.is_doubted) == ("one\n2\n3\n", False, False)
 
 
 def test_an_old_text_that_is_not_there_ends_what_is_known_and_says_since_when() -> None:
@@ -191,7 +197,8 @@ def test_an_old_text_that_is_not_there_ends_what_is_known_and_says_since_when() 
 @pytest.mark.parametrize(
     ("command", "output"),
     [
-        ("npx prettier --write .", ""),
+        ("npx @biomejs/codemod --write .", ""),
+        ("python -m black .", ""),
         ("git commit -m done", "Checked 9 files in 12ms. Fixed 2 files."),
         ("cd $SUB && sed -i '' 's/1/2/' ../a.py", ""),
         ("python3 - <<'E'\nopen('a.py', 'w').write(str(1))\nE", ""),
@@ -202,6 +209,27 @@ def test_what_a_command_may_have_changed_is_given_with_a_doubt(command: str, out
     file = replayed(written, answered("2", "Bash", output, command=command))
     assert (file.text, file.is_sure, file.doubt_at) == ("one\n", False, 4)
     assert command.removeprefix("cd $SUB && ").split()[0] in file.doubt
+
+
+FORMATTERS = {
+    "cargo fmt": "lib.rs", "cargo +nightly fmt && cargo clippy --fix": "lib.rs",
+    "gofmt -w .": "main.go", "go fmt ./...": "main.go", "uv run ruff format": "a.py",
+    "ruff check --fix .": "a.py", "python -m black src": "a.py", "npx prettier --write .": "a.ts",
+    "pnpm eslint --fix": "a.ts", "npx biome format --write": "a.ts",
+}  # fmt: skip
+
+
+@given(command=st.sampled_from(sorted(FORMATTERS)))
+def test_a_formatter_is_held_to_touch_files_of_its_language_alone(command: str) -> None:
+    paths = [*set(FORMATTERS.values()), "NOTES.txt", "Makefile", "data.sql"]
+    messages = [user("Go.")]
+    for path in paths:
+        messages += answered(path, "Write", "ok", file_path=path, content="one\n")
+    files = replay_files(read([*messages, *answered("f", "Bash", "", command=command)]))
+    doubted = {path for path, file in files.items() if file.is_doubted}
+    assert doubted == {FORMATTERS[command]}
+    # What is laid out anew says what it said.
+    assert not any(file.may_be_stale for file in files.values())
 
 
 @pytest.mark.parametrize(
@@ -246,6 +274,10 @@ PLAN = "# Plan\n\n1. [ ] Atomic writes, opt-in.\n2. [ ] Backups (keep=5)\n"
          "    open(p, 'w').write(t)\nsub('P.md', ('1. [ ]', '1. [x]'), ('keep=5', 'keep=8'))\n"
          "E\ngit commit -qam done",
          PLAN.replace("1. [ ]", "1. [x]").replace("keep=5", "keep=8")),
+        ("cat > /tmp/fix.py <<'E'\nfrom pathlib import Path\np = Path('P.md'); t = p.read_text()\n"
+         "old = '(keep=5)'\nif old in t:\n    p.write_text(t.replace(old, '(keep=8)'))\n"
+         "else:\n    print('not found')\nE\npython3 /tmp/fix.py",
+         PLAN.replace("keep=5", "keep=8")),
         ("python - <<'E'\nimport pathlib\np = pathlib.Path('P.md'); t = p.read_text()\n"
          "i = t.index('2. ')\np.write_text(t[:i] + '''1b. new\n''' + t[i:])\nE",
          PLAN.replace("2. [", "1b. new\n2. [")),

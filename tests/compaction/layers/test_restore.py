@@ -324,6 +324,43 @@ def test_a_doubt_is_told_with_its_message_until_the_file_is_found_as_it_was(
     assert of_work(WRITTEN, later, SWITCHED)["a.py"].note.startswith("unsure since [6]")
 
 
+SWAPS = (
+    "git checkout main", "git switch -c next origin/main", "git pull", "git merge v2",
+    "git rebase main", "git reset --hard origin/main", "git checkout -b fix origin/main",
+)  # fmt: skip
+
+
+@given(
+    steps=st.lists(
+        st.sampled_from(["write", "edit", "read", "commit", "gofmt -w .", *SWAPS]), max_size=8
+    )
+)
+def test_no_file_that_may_be_stale_comes_back_whole_or_before_one_that_is_sure(
+    steps: list[str],
+) -> None:
+    text, is_stale = "one\ntwo\n", False
+    parts = [answered("w", "Write", "ok", file_path="a.go", content=text)]
+    for n, step in enumerate(steps):
+        is_stale = step in SWAPS or (is_stale and step not in ("write", "edit", "read"))
+        if step == "write":
+            text = f"one\ntwo {n}\n"
+            parts.append(answered(f"{n}", "Write", "ok", file_path="a.go", content=text))
+        elif step == "edit":
+            text, change = text.replace("one", "one!"), {"old_string": "one", "new_string": "one!"}
+            parts.append(answered(f"{n}", "Edit", "ok", file_path="a.go", **change))
+        elif step == "read":
+            shown = "\n".join(f"     {at}\t{row}" for at, row in enumerate(text.splitlines(), 1))
+            parts.append(answered(f"{n}", "Read", shown, file_path="a.go"))
+        else:
+            command = "git commit -qam x" if step == "commit" else step
+            parts.append(answered(f"{n}", "Bash", "", command=command))
+    files = of_work(*parts, answered("c", "Write", "ok", file_path="c.md", content="# Next\n"))
+    assert (files["a.go"].seen_text is None) == is_stale
+    if is_stale:
+        assert files["a.go"].note.startswith("unsure since")
+        assert list(files).index("a.go") > list(files).index("c.md")
+
+
 @pytest.mark.parametrize(
     ("command", "output"),
     [
