@@ -425,8 +425,8 @@ def test_what_came_of_a_finished_turn_is_told_by_the_agent_and_not_by_its_output
 def test_a_plan_that_another_request_has_overtaken_says_when_it_was_written() -> None:
     todos = [{"content": "Write the parser", "status": "in_progress"}]
     talk = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos), assistant("It is done.")]
-    text = written(talk, 500, later=[user("Now the lexer.")])
-    assert "plan as written at [1], not brought up to date since; open then: Write" in text
+    text = written([*talk, user("Run it."), *ran("a", "make", "made\n")], 500)
+    assert "[0] plan as written at [1], not brought up to date since; open then: Write" in text
     assert "[in_progress]" not in text
     assert "\nplan: " not in text
 
@@ -436,10 +436,13 @@ def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
         {"content": "Write the lexer", "status": "completed"},
         {"content": "Write the parser", "status": "in_progress"},
     ]
-    text = written([user("Go."), *answered("t", "TodoWrite", "ok", todos=todos)], 500)
-    assert "plan: [in_progress] Write the parser" in text
+    talk = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos)]
+    text = written(talk, 500)
+    assert "plan as of [1]\nplan: [in_progress] Write the parser" in text
     assert "plan, finished: Write the lexer" in text
     assert "plan: [completed]" not in text
+    talk += answered("w", "Write", "Written.", file_path="parser.py", content="x = 1")
+    assert "plan as of [1], files were changed since\n" in written(talk, 500)
 
 
 def test_of_a_record_the_codes_come_before_its_prose_and_the_first_record_first_of_all() -> None:
@@ -862,11 +865,20 @@ def test_what_a_look_searches_for_is_nothing_that_was_done() -> None:
     assert "tag" not in line
 
 
-def test_a_report_that_two_requests_have_followed_says_before_which_it_was_made() -> None:
+def test_a_report_that_two_requests_have_followed_is_no_state_of_the_work() -> None:
     talk = [user("Set it up."), *ran("a", "make up", "up\n"), assistant("All of it is up now.")]
     talk += [user("Not that one, the other."), *ran("b", "make other", "made\n")]
     talk += [user("Leave the proxy alone."), *ran("c", "make rest", "made\n")]
-    assert "agent, before [4] was asked [3]: All of it is up now." in written(talk)
+    assert "[0] ran make up\n  agent: All of it is up now.\n[4]" in written(talk)
+
+
+def test_what_announces_a_call_is_not_told_as_the_last_words_once_it_was_made() -> None:
+    talk = [user("Test it."), *ran("a", "ls", "a.py\n"), assistant("All 12 tests of `a.py` pass.")]
+    talk += [*ran("b", "make x", "made\n"), assistant("Now I have it all. Let me add the tests:")]
+    edit = answered("c", "Write", "Written.", file_path="test_b.py", content="x = 1")
+    text = written([*talk, *edit])
+    assert "Let me add" not in text
+    assert "agent, last [3]: All 12 tests of `a.py` pass." in text
 
 
 def test_of_what_the_agent_drew_the_newest_is_told() -> None:

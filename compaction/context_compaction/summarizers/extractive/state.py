@@ -7,7 +7,7 @@ from context_compaction.activity.digest import plan_of
 from context_compaction.activity.error_line import error_lines
 from context_compaction.summarizers.extractive.failures import Failure
 from context_compaction.summarizers.extractive.fit import Line, versions
-from context_compaction.summarizers.extractive.parse import PLAN
+from context_compaction.summarizers.extractive.parse import LOG, PLAN, STATE
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.extractive.turns import Turn
 
@@ -20,10 +20,16 @@ _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECA
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 
 
-def last_words(turns: Sequence[Turn]) -> tuple[int, list[str]]:
-    """The agent's last words in pieces, with their message's number."""
-    steps = (step for turn in reversed(turns) for step in reversed(turn.steps))
-    return next(((step.number, said) for step in steps if (said := step.pieces)), (-1, list[str]()))
+def last_words(turns: Sequence[Turn], *, is_running: bool) -> tuple[int, list[str]]:
+    """The agent's last words in pieces, with their message's number; none that are of the past.
+
+    What was said before a request that another one has followed is told with its turn.
+    """
+    for turn in turns[-1 - is_running :][::-1]:
+        for step in reversed(turn.steps):
+            if said := step.telling:
+                return step.number, said
+    return -1, []
 
 
 def state_lines(
@@ -44,8 +50,8 @@ def state_lines(
         is_running: Whether the newest turn is the newest of all.
     """
     number, said = last_said
-    newest = turns[-1] if turns and is_running else None
-    label = f"agent, {_when(turns, number, newest)} [{number}]: "
+    when = "last" if is_running and number > turns[-1].number else "before the newest request"
+    label = f"agent, {when} [{number}]: "
     yield from versions((0,), label, (ends_of(said, chars) for chars in _LAST_CHARS), _LAST_WANTS)
     actions = turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
     if waits := [action.label for action in actions if action.failed is None]:
@@ -56,23 +62,29 @@ def state_lines(
         texts = (head_of(errors, chars) for chars in _ERRORS_CHARS)
         yield from versions((2, at), label, texts, (1.0 + at, 2.5 + at, 4.0 + at))
     done = [_DONE.sub("", item) for item in plan if _DONE.match(item)]
-    left = [item for item in plan if not _DONE.match(item)]
-    calls = [action for turn in turns for action in turn.actions if action.call]
-    planned = [action.number for action in calls if action.call and plan_of(action.call)]
-    if left and planned and not (newest and planned[-1] >= newest.number):
-        # It may be overtaken.
-        items = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
-        label = f"{PLAN} as written at [{planned[-1]}], not brought up to date since; open then"
-        yield Line((3,), 2.0, f"{label}: {items}")
-    else:
-        yield from (Line((3, at), 0.0, f"{PLAN}: {item}") for at, item in enumerate(left))
     if done:
         yield Line((4,), 2.0, f"{PLAN}, finished: {head_of('; '.join(done), _PLAN_CHARS)}")
 
 
-def _when(turns: Sequence[Turn], number: int, newest: Turn | None) -> str:
-    """When the agent's last words were said: what has been asked since may have overtaken them."""
-    after = next((turn for turn in turns if turn.number > number), None)
-    if after is None:
-        return "last" if newest else "before the newest request"
-    return "before the newest request" if after is newest else f"before [{after.number}] was asked"
+def plan_lines(
+    turns: Sequence[Turn], plan: Sequence[str], *, is_running: bool
+) -> tuple[str, list[Line]]:
+    """The open items of the plan, as lines of the state; of the log once their turn has ended."""
+    left = [item for item in plan if not _DONE.match(item)]
+    planned = [
+        (at, action.number)
+        for at, turn in enumerate(turns)
+        for action in turn.actions
+        if action.call and plan_of(action.call)
+    ]
+    head = list[str]()
+    if left and planned:
+        at, number = planned[-1]
+        if not is_running or at < len(turns) - 1:  # it may be overtaken
+            told = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
+            label = f"{PLAN} as written at [{number}], not brought up to date since; open then"
+            return LOG, [Line((at, 1, number), 2.0, f"{label}: {told}")]
+        is_older = any(made.changes and made.number > number for made in turns[at].actions)
+        head = [f"{PLAN} as of [{number}]{', files were changed since' if is_older else ''}"]
+    items = [*head, *(f"{PLAN}: {item}" for item in left)]
+    return STATE, [Line((3, nth), 0.0, item) for nth, item in enumerate(items)]

@@ -31,9 +31,13 @@ from context_compaction.summarizers.extractive.commands import (
     one_line,
     told_parts,
 )
-from context_compaction.summarizers.extractive.said import pieces_of
+from context_compaction.summarizers.extractive.said import is_telling, joined, pieces_of
 
 _FENCED = re.compile(r"```\w*\n(.+?)\n```", re.DOTALL)
+# The last sentence of what is said with a call announces it where it is so short.
+_ANNOUNCED_CHARS = 90
+# What names nothing and is shorter says nothing of why.
+WHY_CHARS = 120
 # Lines between borders of box characters, as sketches of a screen and diagrams have them; a tree of
 # folders has none at its right.
 _DRAWING = re.compile(
@@ -122,6 +126,18 @@ class Step:
         is_written = any(action.call is None for action in self.actions)
         return pieces_of(_FENCED.sub("", self.said) if is_written else self.said)
 
+    @property
+    def telling(self) -> list[str]:
+        """The pieces without a short last one that announces its calls, or waits for them."""
+        pieces = self.pieces
+        if pieces and any(action.call is not None for action in self.actions):
+            last = pieces[-1]
+            if last[-1] in ":…：" or (len(last) < _ANNOUNCED_CHARS and not is_telling(last)):
+                pieces.pop()
+            if not any(map(is_telling, pieces)) and len(joined(pieces)) < WHY_CHARS:
+                return []
+        return pieces
+
 
 @dataclass(slots=True)
 class Turn:
@@ -162,7 +178,10 @@ def turns_of(
             for block in message.blocks
             if isinstance(block, ToolCall) and index.calls[block.call_id] is block
         ]
-        if step.said.strip() or step.actions:
+        before = turns[-1].steps[-1:]
+        if before and not (step.said.strip() or before[0].actions):
+            before[0].actions += step.actions  # what it announced
+        elif step.said.strip() or step.actions:
             turns[-1].steps.append(step)
     _leave_newest_drawing(turns)
     return turns

@@ -22,7 +22,7 @@ from context_compaction.summarizers.extractive.said import (
     joined,
     telling_of,
 )
-from context_compaction.summarizers.extractive.turns import Step, Turn
+from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
@@ -30,9 +30,6 @@ _SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _ANSWER_CHARS = (240, 1_000)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
-_WHY_CHARS = 120
-# The last sentence of what is said with a call announces it where it is so short.
-_ANNOUNCED_CHARS = 90
 _MOST_FAILURES = 4
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
@@ -139,7 +136,10 @@ def _word_lines(
     turn: Turn, at: int, age: int, told: _Told, short_age_want: float
 ) -> Iterator[Line]:
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
-    said = [(step.number, pieces) for step in turn.steps if (pieces := _unannounced(step))]
+    after_failure = _after_failures(turn)
+    told_of = ((step, step.number in after_failure) for step in turn.steps)
+    pairs = ((step.number, step.pieces if is_cause else step.telling) for step, is_cause in told_of)
+    said = [(number, pieces) for number, pieces in pairs if pieces]
     number, closing = said.pop() if said else (-1, list[str]())
     text = joined(closing)
     if text not in told.texts and number != told.last_said:
@@ -149,10 +149,9 @@ def _word_lines(
         yield from versions((at, _CLOSING, 0), "agent: ", texts, wants)
     told.texts.add(text)
     longest = max((len(joined(pieces)) for _, pieces in said), default=0)
-    after_failure = _after_failures(turn)
     for back, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
-        is_why = len(text) == longest > _WHY_CHARS
+        is_why = len(text) == longest > WHY_CHARS
         is_cause = number in after_failure
         if text in told.texts or not (is_why or is_cause or is_telling(text)):
             continue
@@ -172,17 +171,6 @@ def _after_failures(turn: Turn) -> set[int]:
         for before, step in pairwise(turn.steps)
         if any(a.failed and a.error and a.use.command and not a.is_look for a in before.actions)
     }
-
-
-def _unannounced(step: Step) -> list[str]:
-    """The pieces of a step without a short last one that announces its calls, or waits for them."""
-    pieces = step.pieces
-    if pieces and any(action.call is not None for action in step.actions):
-        if len(pieces[-1]) < _ANNOUNCED_CHARS or pieces[-1][-1] in ":…：":
-            pieces.pop()
-        if not any(map(is_telling, pieces)) and len(joined(pieces)) < _WHY_CHARS:
-            return []
-    return pieces
 
 
 def _said_want(chars: int, age: int) -> float:

@@ -36,7 +36,7 @@ from context_compaction.summarizers.extractive.parse import (
     read_previous,
 )
 from context_compaction.summarizers.extractive.said import head_of
-from context_compaction.summarizers.extractive.state import last_words, state_lines
+from context_compaction.summarizers.extractive.state import last_words, plan_lines, state_lines
 from context_compaction.summarizers.extractive.turns import Turn, command_keys, turns_of
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
 from context_compaction.summarizers.extractive.work_log import (
@@ -99,12 +99,14 @@ def _sections(
         ]
     else:
         still_open = open_failures(turns[-1:], keys_later)
-        said = last_words(turns)
+        said = last_words(turns, is_running=is_running)
         plan = request.digest.plan
         log = log_lines(turns, short_names(turns), still_open, said[0])
         sections[LOG] = [*log, *effect_line((-1,), 0.0, request.effects)]
         sections[FACTS] = [*facts]
         sections[STATE] = [*state_lines(turns, said, plan, still_open, is_running=is_running)]
+        title, items = plan_lines(turns, plan, is_running=is_running)
+        sections[title] = [*sections[title], *items]
     if not request.is_turn_prefix:
         messages = (*earlier.messages, *request.messages)
         found = find_instructions(messages, later=request.later)
