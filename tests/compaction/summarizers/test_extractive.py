@@ -784,6 +784,18 @@ def test_of_a_long_output_the_outcome_alone_is_told() -> None:
     assert "case 7 " not in text
 
 
+@pytest.mark.parametrize("end", ["Wall time: 0.03 seconds", "real\t0m1.4s", "exit:0", ""])
+def test_how_long_a_command_took_is_no_answer_of_it(end: str) -> None:
+    talk = [
+        user("Go."),
+        *ran("a", "chmod +x run", f"\n\n{end}"),
+        *ran("b", "probe", f"12 up\n{end}"),
+    ]
+    text = written(talk)
+    assert "chmod +x run [1] ->" not in text
+    assert text.endswith("probe [3] -> 12 up")
+
+
 def test_commands_are_told_where_neither_files_nor_commits_are() -> None:
     commit = ran("c", "git commit -m 'machine: faster'", "[main 0abc123] machine: faster")
     talk = [
@@ -892,6 +904,17 @@ def test_of_what_the_agent_drew_the_newest_is_told() -> None:
     assert "│ first │" not in text
     assert "│ third │" in text
     assert "main.py" in text
+
+
+def test_of_a_plan_in_several_versions_the_newest_is_told_with_its_age() -> None:
+    def plan(view: str) -> str:
+        return f"<proposed_plan>\n# The panel\n\n- It is a {view} view.\n</proposed_plan>"
+
+    talk = [user("Plan it."), assistant(plan("sidebar")), user("No."), assistant(plan("editor"))]
+    text = written([*talk, user("Build it."), *ran("a", "make", "made\n"), user("No names.")], 900)
+    assert "[0] agent: [a plan, replaced by [2]]" in text
+    assert "sidebar" not in text
+    assert "Plan as of [2]; later requests go before it:\n  The panel\n  - It is a editor" in text
 
 
 def test_what_the_agent_says_right_behind_a_failure_is_told_as_its_cause() -> None:

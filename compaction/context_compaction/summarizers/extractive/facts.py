@@ -30,6 +30,12 @@ _OUTPUT_CHARS = 300
 _OUTPUT_WANT = 3.0
 # A last line that tells what came of a run.
 _FIGURE = re.compile(r"\d")
+# A row that says only how long it took, or that it is over.
+_NO_NEWS = re.compile(
+    r"Wall time:? [\d.]+ s\w*|(?:real|user|sys)\s+[\dhm.]+s|exit(?: ?code)?: ?0|Output:"
+    r"|\(?no output\)?\.?",
+    re.IGNORECASE,
+)
 # What files contain stands with them, and what was found in them is looked for anew.
 _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
 # An identifier with figures in it, or a date.
@@ -169,10 +175,11 @@ def _output_lines(action: Action, age: int) -> Iterator[Line]:
 
     What stands in a long output, the agent told in its words.
     """
-    rows = [row.strip()[:_OUTPUT_CHARS] for row in action.text.splitlines() if row.strip()]
-    shown = " / ".join(rows)
-    if shown.strip("(). ").lower() in ("", "no output"):
+    rows = [row for line in action.text.splitlines() if (row := line.strip()[:_OUTPUT_CHARS])]
+    rows = [row for row in rows if not _NO_NEWS.fullmatch(row)]
+    if not rows:
         return
+    shown = " / ".join(rows)
     if len(shown) > _OUTPUT_CHARS and action.use.kind == "execute":
         outcome = outcome_line(action.text, failed=False) or rows[-1]
         if action.is_compound or not _FIGURE.search(outcome):

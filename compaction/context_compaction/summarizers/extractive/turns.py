@@ -43,6 +43,7 @@ WHY_CHARS = 120
 _DRAWING = re.compile(
     r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
 )
+_PLAN = re.compile(r"^<(\w*plan)>\n(.*?)^</\1>[ \t]*$", re.MULTILINE | re.DOTALL)
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # What hosts put behind the report of a sub-agent.
@@ -183,15 +184,21 @@ def turns_of(
             before[0].actions += step.actions  # what it announced
         elif step.said.strip() or step.actions:
             turns[-1].steps.append(step)
-    _leave_newest_drawing(turns)
+    _leave_newest(turns, _DRAWING, "drawing", r"\g<0>")
+    _leave_newest(turns, _PLAN, "plan", "Plan as of [{}]; later requests go before it:\n\\2")
     return turns
 
 
-def _leave_newest_drawing(turns: Sequence[Turn]) -> None:
-    """Leave of what the agent drew the newest alone: a sketch takes the place of the one before."""
-    drawn = [step for turn in turns for step in turn.steps if _DRAWING.search(step.said)]
-    for step in drawn[:-1]:
-        step.said = _DRAWING.sub("[a drawing]\n", step.said)
+def _leave_newest(turns: Sequence[Turn], pattern: re.Pattern[str], name: str, newest: str) -> None:
+    """Leave of the agent's drawings or plans the last alone, which takes the place of the others.
+
+    `newest` replaces it, as a template of `pattern` behind the number of its turn.
+    """
+    said = [(turn, step) for turn in turns for step in turn.steps if pattern.search(step.said)]
+    for nth, (_, step) in enumerate(reversed(said)):
+        at = said[-1][0].number
+        text = f"[a {name}, replaced by [{at}]]\n" if nth else newest.format(at)
+        step.said = pattern.sub(text, step.said)
 
 
 def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]:
