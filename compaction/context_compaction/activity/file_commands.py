@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from context_compaction.activity.file_changes import Deletes, Writes
+from context_compaction.activity.formatters import formatted_endings
 from context_compaction.activity.git_commands import Git, git_effects
 from context_compaction.activity.outline import is_test
 from context_compaction.activity.python_edits import written_by_python
@@ -56,20 +57,6 @@ _REWRITES = re.compile(
     r"rubocop|codemod|jscodeshift|pre-commit|lint-staged|standard)\b"
     r"|\b(?:format|fmt|fix|rewrite|codegen|generate|gen|migrate)\b"
 )
-_WEB = (
-    ".js", ".jsx", ".ts", ".tsx", ".mjs", ".cjs", ".mts", ".cts", ".vue", ".svelte", ".astro",
-    ".html", ".css", ".scss", ".less", ".json", ".jsonc",
-)  # fmt: skip
-# What formatters and linters change is the layout of files of their own language.
-_LANGUAGES = (
-    (re.compile(r"\brustfmt\b|\bcargo (?:\+\S+ )?(?:fmt|clippy|fix)\b"), (".rs",)),
-    (re.compile(r"\b(?:go fmt|gofmt|gofumpt|goimports|golangci-lint)\b"), (".go",)),
-    (re.compile(r"\b(?:black|isort|autopep8|yapf|ruff)\b"), (".py", ".pyi", ".ipynb")),
-    (re.compile(r"\bclang-format\b"), (".c", ".h", ".cc", ".cpp", ".hpp", ".m", ".proto")),
-    (re.compile(r"\brubocop\b"), (".rb", ".rake")),
-    (re.compile(r"\b(?:prettier|dprint)\b"), (*_WEB, ".md", ".mdx", ".yaml", ".yml", ".toml")),
-    (re.compile(r"\b(?:biome|eslint|standard)\b"), _WEB),
-)
 _REWRITING_OPTION = re.compile(
     r" --(?:fix|write|in-place|apply)\b|\Afind .* -(?:exec|delete|ok)|\Axargs .*(?: -i| rm\b| mv\b)"
 )
@@ -83,19 +70,10 @@ _MANIFESTS = (
     "*version*",
 )  # fmt: skip
 _CHECKS_ONLY = re.compile(r"--(?:check|diff|list-different|dry-run)\b|\s-l\b")
-_REWROTE = re.compile(
-    r"\bFixed [1-9]\d{0,6} files?\b|\b[1-9]\d{0,6} files? (?:were |was )?"
-    r"(?:reformatted|fixed|changed by)|\breformatted \S|files were modified by this hook"
-    r"|\bFormatted [1-9]\d{0,6} files?"
-)
 # Commands of so many characters whose effects are kept, and how many: each compaction of a session
 # asks for those of all that stand in its list.
 _REMEMBERED_CHARS = 1_000
 _REMEMBERED = 1_000
-# Looking for these first is ten times faster than the pattern, which one of them stands in.
-_REWROTE_SIGNS = (
-    "Fixed ", "reformatted", "fixed", "changed by", "modified by this hook", "Formatted ",
-)  # fmt: skip
 _LINES_WANTED = re.compile(r"(\d+)(?:,(\d+|\$))?p;?\Z")
 _CODE_WRITES = re.compile(r"write|open\(|replace|rename|unlink|remove|>|sed |copy|move|\bmv\b|dump")
 _CHANGES_FOLDER = re.compile(r"(?:^|[;&|(\n])[ \t]{0,20}(?:cd|pushd|popd)\b")
@@ -184,11 +162,6 @@ CommandEffect: TypeAlias = (
 # What is longer, documents apart, was written by no hand. `shlex` puts words together a character
 # at a time, which takes the square of the longest.
 MAX_COMMAND_CHARS = 10_000
-
-
-def rewrote_files(output: str) -> bool:
-    """Whether `output` reports that the command changed files by itself, as formatters do."""
-    return any(map(output.__contains__, _REWROTE_SIGNS)) and _REWROTE.search(output) is not None
 
 
 def may_change_folder(command: str) -> bool:
@@ -394,8 +367,7 @@ def _changed(
         if not _CHECKS_ONLY.search(line):
             # Its first words: what it is called by, not the files that it is given.
             called = " ".join((program, *names[: 2 if program in _INTERPRETERS else 0]))
-            endings = next((ends for of, ends in _LANGUAGES if of.search(called)), ())
-            yield MayChange(tuple(names) if is_told else (), endings=endings)
+            yield MayChange(tuple(names) if is_told else (), endings=formatted_endings(called))
     elif program in _INTERPRETERS:
         passed = _passed(code, command) if body is None and code is not None else code
         if program.startswith("python") and passed is not None and folder is not None:

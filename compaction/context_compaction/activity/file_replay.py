@@ -16,6 +16,7 @@ from typing import cast
 
 from context_compaction.activity import file_changes as change
 from context_compaction.activity import file_commands as shell
+from context_compaction.activity.formatters import rewrote_files
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
 from context_compaction.activity.known_file import HELPED, REFORMATTED, KnownFile, ReplayedFile
@@ -283,7 +284,7 @@ class _Replay:
                     self._by_git(at, effect, reason, output, succeeded=is_done)
                 case _:
                     self._did(at, effect, reason, succeeded=is_done)
-        if shell.rewrote_files(output):
+        if rewrote_files(output):
             self._rewrote(at, reason)
         for file in self._files.values() if is_guess else ():
             if file.settled_at == at and not file.agreed:

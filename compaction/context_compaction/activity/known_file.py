@@ -370,16 +370,9 @@ class KnownFile:
             self.see(at, rows, is_exact=True)
             return
         self.agreed = True
-        first = next(
-            (n for n, (old, new) in enumerate(zip(before, rows, strict=False)) if old != new),
-            min(len(before), len(rows)),
-        )
-        same = 0
-        while same < min(len(before), len(rows)) - first and before[-1 - same] == rows[-1 - same]:
-            same += 1
         self.segments, self.end = [(1, rows)], len(rows)
         self.edits += 1
-        self._touch(first + 1, len(before) - same - first, len(rows) - same - first)
+        self._touch_changed(1, before, rows)
 
     def _append(self, at: int, text: str) -> None:
         rows = self.rows
@@ -428,7 +421,7 @@ class KnownFile:
         while position >= 0:
             first = start + text.count("\n", 0, position)
             text = f"{text[:position]}{new}{text[position + len(old) :]}"
-            self._touch(first, old.count("\n") + 1, new.count("\n") + 1)
+            self._touch_changed(first, old.split("\n"), new.split("\n"))
             self._shift(n, grown)
             position = text.find(old, position + len(new))
         self.segments[n] = (start, text.split("\n"))
@@ -456,7 +449,7 @@ class KnownFile:
                 self.lose(at, "the old lines of a patch are not there")
                 return
             lines[found : found + len(hunk.old)] = hunk.new
-            self._touch(found + 1, len(hunk.old), len(hunk.new))
+            self._touch_changed(found + 1, hunk.old, hunk.new)
             position = found + len(hunk.new)
             self.edits += 1
             self.agreed = True
@@ -474,6 +467,14 @@ class KnownFile:
         self.segments, self.end = [(1, rows)], len(rows)
         self.edits += 1
         self._touch(first, old_lines, new_lines)
+
+    def _touch_changed(self, first: int, old: Sequence[str], new: Sequence[str]) -> None:
+        """Note that lines from `first` on were changed, but for those that are as they were."""
+        most = min(len(old), len(new))
+        above = next((n for n in range(most) if old[n] != new[n]), most)
+        below = next((n for n in range(most - above) if old[-1 - n] != new[-1 - n]), most - above)
+        if above < max(len(old), len(new)):
+            self._touch(first + above, len(old) - above - below, len(new) - above - below)
 
     def _touch(self, first: int, old_lines: int, new_lines: int) -> None:
         """Note that lines were changed, and that those after them have other numbers now."""

@@ -22,7 +22,7 @@ _MODIFIERS = (
 _DEFINES = re.compile(
     rf"^\s*(?:{_MODIFIERS})*(?:(?:def|class|function\*?|func|fn|interface|struct|enum|impl|trait"
     r"|module|namespace|object|protocol|extension|record|union|mod|macro_rules!)\b\s*\S"
-    r"|type\s+\w+[^=]*=?|\w+\s*(?::[^=]+)?=\s*(?:async\s*)?(?:\([^)]*\)|\w+)\s*(?::[^=]+)?=>"
+    r"|type\s+\w+\b(?!\s*,\s*$)[^=]*=?|\w+\s*(?::[^=]+)?=\s*(?:async\s*)?(?:\([^)]*\)|\w+)\s*(?::[^=]+)?=>"
     r"|(?:get|set)\s+\w+\s*\()"
 )
 # Methods and fields, as they stand in classes and interfaces.
@@ -50,7 +50,8 @@ _NAME_ENDS = re.compile(r"[(=<:]")
 _VALUE = re.compile(r"\s*(?:\[|[\"']?[\w$.-]+[\"']?\s*[:=]\s*[\"'\d\[{tfn-])")
 _DOCSTRING = re.compile(r"\s*[rRuU]?(\"{3}|'{3})")
 _LINES_AROUND = 3
-_FUNCTION_LINES = 60
+# Between backquotes a text may go over several lines here.
+_QUOTING = (".js", ".jsx", ".mjs", ".cjs", ".ts", ".tsx", ".mts", ".cts", ".go", ".vue", ".svelte")
 _DATA_SHARE = 0.8
 
 
@@ -64,14 +65,16 @@ def is_test(path: str) -> bool:
     return _TEST.search(path) is not None
 
 
-def outline(text: str, path: str) -> str:
+def outline(text: str, path: str, first: int = 1) -> str:
     """The definitions of `text` with their line numbers ("12: def f(a: int) -> str").
 
     Args:
-        text: The whole text of a file.
+        text: The text of a file, or a part of it.
         path: Its path, whose ending determines the language.
+        first: The number of its first line.
     """
-    return "\n".join(f"{number}: {row[:_ROW_CHARS]}" for number, row in _rows(text, path))
+    rows = _rows(text, path)
+    return "\n".join(f"{first - 1 + number}: {row[:_ROW_CHARS]}" for number, row in rows)
 
 
 def is_data(text: str, path: str) -> bool:
@@ -100,13 +103,21 @@ def functions(text: str, path: str) -> list[tuple[str, int, int]]:
             continue
         indent = len(row) - len(row.lstrip())
         after = (n for n, other in rows[at + 1 :] if len(other) - len(other.lstrip()) <= indent)
-        start, stop = number, next(after, len(lines) + 1) - 1
+        stop = _closed_at(lines, number, next(after, len(lines) + 1) - 1)
+        start = number
         while start > 1 and lines[start - 2].lstrip().startswith("@"):
             start -= 1
         while stop > number and (not (last := lines[stop - 1].strip()) or last.startswith("@")):
             stop -= 1
         found.append((head[-1], start, stop))
     return found
+
+
+def _closed_at(lines: Sequence[str], number: int, last: int) -> int:
+    """The line up to `last` that closes the definition in line `number`, by a bracket below it."""
+    head = lines[number - 1]
+    close = head[: len(head) - len(head.lstrip())] + "}"
+    return next((n + 1 for n in range(number, last) if lines[n].startswith(close)), last)
 
 
 def may_define(text: str, name: str) -> bool:
@@ -122,18 +133,20 @@ def may_define(text: str, name: str) -> bool:
     return False
 
 
-def part_around(text: str, path: str, first: int, last: int) -> tuple[int, int]:
-    """First and last line of the functions that the lines from `first` to `last` belong to.
+def parts_around(text: str, path: str, first: int, last: int) -> list[tuple[int, int]]:
+    """First and last line of what the lines from `first` to `last` are told with.
 
-    Where there are none, or very long ones, a few lines around.
+    The functions that they belong to, where there are such, and a few lines around.
     """
     defined = functions(text, path)
     touched = [(start, stop) for _, start, stop in defined if start <= last and first <= stop]
     start = min([first, *(start for start, _ in touched)])
     stop = max([last, *(stop for _, stop in touched)])
-    if touched and stop - start < _FUNCTION_LINES:
-        return start, stop
-    return max(1, first - _LINES_AROUND), min(text.count("\n") + 1, last + _LINES_AROUND)
+    # A name near above tells whose lines they are.
+    from_name = start if first - start <= 3 * _LINES_AROUND else first
+    above = max(1, min(from_name, first - _LINES_AROUND))
+    around = above, min(text.count("\n") + 1, last + _LINES_AROUND)
+    return [(start, stop), around] if touched else [around]
 
 
 def without_documentation(rows: Sequence[str]) -> list[str]:
@@ -163,7 +176,7 @@ def _rows(text: str, path: str) -> list[tuple[int, str]]:
     if not kind or is_prose(path):
         return []
     rows = _python(text) if kind in (".py", ".pyi") else None
-    return _by_lines(text) if rows is None else rows
+    return _by_lines(text, kind) if rows is None else rows
 
 
 def _python(text: str) -> list[tuple[int, str]] | None:
@@ -197,12 +210,16 @@ def _defined(body: list[ast.stmt], indent: str) -> Iterator[tuple[int, str]]:
                 pass
 
 
-def _by_lines(text: str) -> list[tuple[int, str]]:
-    return [
-        (number, line.rstrip().rstrip("{").rstrip())
-        for number, line in enumerate(text.split("\n"), 1)
-        if len(line) <= _LINE_CHARS and _is_definition(line)
-    ]
+def _by_lines(text: str, kind: str) -> list[tuple[int, str]]:
+    found: list[tuple[int, str]] = []
+    is_quoted = False
+    for number, line in enumerate(text.split("\n"), 1):
+        if not is_quoted and len(line) <= _LINE_CHARS and _is_definition(line):
+            found.append((number, line.rstrip().rstrip("{").rstrip()))
+        # A text in the code, over several lines, may be of any language.
+        if kind in _QUOTING and line.count("`") % 2:
+            is_quoted = not is_quoted
+    return found
 
 
 def _is_definition(line: str) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from context_compaction.activity.tool_kinds import arguments_by_name
+from context_compaction.activity.tool_kinds import LINES_NAMED, arguments_by_name
 from context_compaction.messages.model import is_object
 
 # Tools cut lines of this length, and some give so many lines of a longer file without a word.
@@ -264,6 +264,9 @@ def _at_lines(rows: Sequence[str], notice: str) -> ShownText | None:
 def lines_asked(arguments: Mapping[str, object]) -> tuple[int | None, int | None, bool]:
     """First line and number of lines that a read asks for, and whether that is understood."""
     named = arguments_by_name(arguments)
+    lines = (LINES_NAMED.search(value) for value in named.values() if isinstance(value, str))
+    if found := next(filter(None, lines), None):
+        return int(found[1]), int(found[2]) - int(found[1]) + 1, True
     if any(named.get(key) is not None for key in ("tail", "range", "lines", "line")):
         return None, None, False
     if (view := named.get("viewrange")) is not None:

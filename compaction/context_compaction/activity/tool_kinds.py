@@ -40,6 +40,8 @@ _COMMAND_KEYS = ("command", "cmd", "script", "code", "input")
 _RANGE_KEYS = (
     "offset", "limit", "startline", "endline", "viewrange", "line", "lines", "range",
 )  # fmt: skip
+# Some hosts let a read name its lines behind the path ("src/a.py:10-20").
+LINES_NAMED = re.compile(r":(\d{1,7})-(\d{1,7})\Z")
 # One editor tool with a `command` argument (Anthropic's text editor): the argument is the verb.
 _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
     "view": "read", "create": "write", "str_replace": "edit", "insert": "edit", "undo_edit": "edit",
@@ -106,6 +108,8 @@ def _use_of(call: ToolCall, extra_kinds: Mapping[str, str] | None) -> ToolUse:
         command = None
     named = [key for key in _RANGE_KEYS if kind == "read" and arguments.get(key) is not None]
     part = ",".join(f"{key}={json.dumps(arguments[key])}" for key in named)
+    if kind == "read" and path and (lines := LINES_NAMED.search(path)):
+        path, part = path[: lines.start()], lines[0]
     return ToolUse(kind, path and plain_path(path), command, part)
 
 

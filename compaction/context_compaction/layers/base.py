@@ -31,7 +31,7 @@ class FileText:
     `touched` contains first and last line of each latest change, newest first; `named` those of
     the functions that the newest words name. Of a text that steers the work `sought` are words of
     what is next, which may lead to what it is needed for. Of one that is not known as a whole
-    `parts` are what was changed last, each with the number of its first line.
+    `parts` are those in which something was changed last, each with the number of its first line.
     """
 
     path: str

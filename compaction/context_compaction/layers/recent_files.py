@@ -17,7 +17,7 @@ from context_compaction.activity.outline import (
     is_test,
     may_define,
     names_of_code,
-    part_around,
+    parts_around,
     without_documentation,
 )
 from context_compaction.activity.read_state import FileState
@@ -72,7 +72,8 @@ class RecentFile:
         use: What it is to the work.
         named: First and last line of the functions that the newest words name.
         sought: Of a text that steers the work words of what is next.
-        parts: Where `seen_text` is None, what is known of the latest changes: first line and text.
+        parts: Where `seen_text` is None, the parts that contain the latest changes: first line and
+            text.
     """
 
     path: str
@@ -239,7 +240,7 @@ def _places(said: str, file: ReplayedFile) -> list[tuple[int, int]]:
     place = rf'\b{re.escape(name)}(?:", line |[:(])(\d{{1,6}})\b'
     lines = {int(line) for line in re.findall(place, said)}
     last = file.text.count("\n") + 1
-    return [part_around(file.text, file.path, at, at) for at in sorted(lines) if at <= last]
+    return [parts_around(file.text, file.path, at, at)[0] for at in sorted(lines) if at <= last]
 
 
 def _open_failure(messages: Messages) -> str:
@@ -320,24 +321,20 @@ def _recent(
     if _is_stale(file, use):
         text = None
     shown_at = -1 if text is None else file.seen_at
-    has_parts = text is None and work.is_open(file)
+    parts = _changed_parts(file) if text is None and work.is_open(file) else ()
     return RecentFile(
         file.path, text, file.used_at, shown_at, _plain(note), file.is_sure,
         file.touched if work.is_open(file) else (), use, tuple(work.named.get(file.path, ())),
         tuple(words_sought(work.said)) if use == "steering" else (),
-        tuple(_changed_parts(file)) if has_parts else (),
+        tuple(parts),
     )  # fmt: skip
 
 
 def _changed_parts(file: ReplayedFile) -> Iterator[tuple[int, str]]:
-    """First line and text of what was changed last in a file of which the rest is not shown."""
-    parts = file.parts if file.text is None else (FilePart(1, file.text),)
-    for first, last in file.touched:
-        part = next((p for p in parts if p.start_line <= first and last <= p.stop_line), None)
-        if part is not None:
-            above = part.start_line - 1
-            start, stop = part_around(part.text, file.path, first - above, last - above)
-            yield above + start, "\n".join(part.text.split("\n")[start - 1 : stop])
+    """First line and text of the parts of `file` in which something was changed last."""
+    for part in file.parts if file.text is None else (FilePart(1, file.text),):
+        if any(part.start_line <= at and to <= part.stop_line for at, to in file.touched):
+            yield part.start_line, part.text
 
 
 def _since(at: int, numbers: Mapping[int, int]) -> str:

@@ -13,7 +13,7 @@ from context_compaction.activity.outline import (
     is_data,
     is_test,
     outline,
-    part_around,
+    parts_around,
     without_documentation,
 )
 from context_compaction.layers.base import FileText
@@ -26,6 +26,8 @@ from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
 _TOUCHED_PARTS = 3
+# Of a part that is too long so much says something.
+_LEAST_PART_TOKENS = 80
 # What a line of a plan or a specification says stands at its beginning, the reasons behind it. Cut
 # shorter than this a rule is lost itself.
 _CUT_ROWS_CHARS = (300, 200, 140)
@@ -117,11 +119,12 @@ def _chosen(
             held_tokens = count.text(chosen[n][1]) + 1 if n in chosen else 0
             room_tokens = left_tokens + held_tokens
             most_tokens = min(largest_tokens(file, settings), room_tokens)
-            part_tokens = min(most_tokens, share_tokens + held_tokens)
+            part_tokens = outline_tokens = min(most_tokens, share_tokens + held_tokens)
             whole_tokens = part_tokens
             if is_filled and stage == "all":
                 whole_tokens = room_tokens - 1
                 most_tokens = whole_tokens if file.use == "work" else most_tokens
+                part_tokens = most_tokens
             elif is_filled:
                 # Of what was only read an outline is enough, where room is of account.
                 whole_tokens = room_tokens // parts if file.use == "work" else _SMALL_FILE_TOKENS
@@ -129,7 +132,9 @@ def _chosen(
             forms = (
                 _least_forms(file, count, most_tokens, share_tokens)
                 if stage == "least"
-                else _fuller_forms(file, count, most_tokens, part_tokens, whole_tokens)
+                else _fuller_forms(
+                    file, count, most_tokens, part_tokens, outline_tokens, whole_tokens
+                )
             )
             for action, part in forms:
                 more_tokens = count.text(part) + 1 - held_tokens
@@ -204,7 +209,12 @@ def _least_forms(
 
 
 def _fuller_forms(
-    file: FileText, count: MessageCounter, most_tokens: int, part_tokens: int, whole_tokens: int
+    file: FileText,
+    count: MessageCounter,
+    most_tokens: int,
+    part_tokens: int,
+    outline_tokens: int,
+    whole_tokens: int,
 ) -> Iterator[tuple[str, str]]:
     """More of `file`, the fullest form first: whole, or its outline and parts.
 
@@ -213,7 +223,7 @@ def _fuller_forms(
     """
     if file.use == "named":
         return
-    outlined = _outlined(file, count, part_tokens)
+    outlined = _outlined(file, count, part_tokens, outline_tokens)
     if not file.named:
         is_whole = file.use == "steering" or not outlined
         yield from _whole(file, count, most_tokens if is_whole else whole_tokens)
@@ -238,25 +248,41 @@ def _outline_of(file: FileText, body: str) -> Iterator[tuple[str, str]]:
     yield "outlined", placeholders.quoted(f"{label} of: {file.path} ({notes})\n{body}")
 
 
-def _outline_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
-    """The outline of `file`, at most `max_tokens`; none of tests, whose names say little."""
-    if is_test(file.path):
+def _outline_rows(
+    file: FileText, shown: Sequence[range], count: MessageCounter, max_tokens: int
+) -> str:
+    """The outline of `file` beside what is `shown`; none of tests, whose names say little."""
+    if is_test(file.path) or file.text is None:
         return ""
-    return _fitting(outline(file.text or "", file.path).split("\n"), count, max_tokens)
+    rows = outline(file.text, file.path).split("\n")
+    rows = [row for row in rows if not any(_number(row) in span for span in shown)]
+    return _fitting(rows, count, max_tokens)
 
 
-def _outlined(file: FileText, count: MessageCounter, max_tokens: int) -> str:
+def _number(row: str) -> int:
+    """The number of the line that a row of an outline tells; 0 for another."""
+    number = row.partition(":")[0]
+    return int(number) if number.isdecimal() else 0
+
+
+def _outlined(
+    file: FileText, count: MessageCounter, max_tokens: int, outline_tokens: int | None = None
+) -> str:
     """The outline of `file` and the parts of it that matter, within `max_tokens`.
 
     Of a text that steers the work every line is told in short, where that is enough for it, or
-    else what is open in it and what shares words with what is next.
+    else what is open in it and what shares words with what is next. The outline may take
+    `outline_tokens` of it.
     """
     left_tokens = max_tokens - _label_tokens(file, count)
     if file.use == "steering":
         return _cut_rows(file, count, left_tokens) or _passages(file, count, left_tokens)
     parts = _telling_parts(file, count, left_tokens)
     left_tokens -= sum(count.text(part) + 1 for part in parts)
-    rows = "" if file.named and parts else _outline_rows(file, count, left_tokens)
+    if outline_tokens is not None:
+        left_tokens = min(left_tokens, outline_tokens)
+    shown = list(parts.values())
+    rows = "" if file.named and parts else _outline_rows(file, shown, count, left_tokens)
     return "\n".join(filter(None, [rows, *parts]))
 
 
@@ -267,7 +293,7 @@ def _label_tokens(file: FileText, count: MessageCounter) -> int:
 def _passages(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     """What is open in a text, was changed last or is next, below its headings; "" without such.
 
-    In whole paragraphs and items, the most wanted first, and then the other headings.
+    In whole paragraphs and items, the most wanted first.
     """
     rows = (file.text or "").split("\n")
     blocks = list(_blocks(rows))
@@ -280,9 +306,10 @@ def _passages(file: FileText, count: MessageCounter, max_tokens: int) -> str:
         for at, block in enumerate(blocks)
         if block.start < last and first <= block.stop
     )
-    wanted = list(dict.fromkeys((*tasks, *changed, *ranked(texts, file.sought))))
     chosen: set[int] = set()
-    for at in (*wanted, *heads) if wanted else ():
+    for at in dict.fromkeys((*tasks, *changed, *ranked(texts, file.sought))):
+        if at in heads:
+            continue  # by itself it says nothing
         above = heads[bisect_right(heads, at) - 1 : bisect_right(heads, at)]
         more = {at, *above} - chosen
         max_tokens -= sum(count.text(texts[new]) + _GAP_TOKENS for new in more)
@@ -313,48 +340,67 @@ def _cut_rows(file: FileText, count: MessageCounter, max_tokens: int) -> str:
     return ""
 
 
-def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> list[str]:
-    """The parts of `file` that are spoken of or were changed last, as many as fit."""
-    parts: list[str] = []
-    shown: list[range] = []
-    for span, why, rows in _told_of(file):
-        if any(span.start < other.stop and other.start < span.stop for other in shown):
-            continue
-        passage = "\n".join(without_documentation(rows)).rstrip()
-        part = f"{_PART}{span.start}-{span.stop - 1}{why}:\n{passage}"
-        if (more_tokens := count.text(part) + 1) <= left_tokens:
-            parts.append(part)
-            shown.append(span)
+def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> dict[str, range]:
+    """The parts of `file` that were changed last or are spoken of, as many as fit."""
+    parts: dict[str, range] = {}
+    for why, choices in _told_of(file):
+        for n, (start, rows) in enumerate(choices):
+            span = range(start, start + len(rows))
+            if any(span.start < other.stop and other.start < span.stop for other in parts.values()):
+                continue
+            label = f"{_PART}{start}-{span.stop - 1}{why}:\n"
+            part = label + "\n".join(without_documentation(rows)).rstrip()
+            more_tokens = count.text(part) + 1
+            is_last = n == len(choices) - 1
+            # A whole function leaves room for what else there is.
+            if more_tokens > (left_tokens if is_last else left_tokens // 2):
+                if not is_last or left_tokens < _LEAST_PART_TOKENS:
+                    continue
+                told = outline("\n".join(rows), file.path, start).split("\n")
+                told = told if told != [""] else [*rows]
+                part = label + _fitting(told, count, left_tokens - count.text(label) - _GAP_TOKENS)
+                more_tokens = count.text(part) + 1
+            parts[part] = span
             left_tokens -= more_tokens
+            break
     return parts
 
 
-def _told_of(file: FileText) -> Iterator[tuple[range, str, Sequence[str]]]:
-    """The lines of `file` that are named or were changed last, why, and their texts."""
-    if file.text is None:
-        for start, text in file.parts[:_TOUCHED_PARTS]:
-            lines = text.split("\n")
-            yield range(start, start + len(lines)), _CHANGED_LAST, lines
-        return
-    rows = file.text.split("\n")
-    touched = [part_around(file.text, file.path, *span) for span in file.touched[:_TOUCHED_PARTS]]
-    for n, (start, stop) in enumerate((*file.named, *touched)):
-        span = range(max(1, start), min(len(rows), stop) + 1)
-        why = "" if n < len(file.named) else _CHANGED_LAST
-        yield span, why, rows[span.start - 1 : span.stop - 1]
+def _told_of(file: FileText) -> Iterator[tuple[str, list[tuple[int, Sequence[str]]]]]:
+    """What was changed last in `file`, then what is named: why, and how much of it, most first.
+
+    Of each the number of its first line, and its lines.
+    """
+    pieces = file.parts if file.text is None else ((1, file.text),)
+    wanted = [(_CHANGED_LAST, span) for span in file.touched[:_TOUCHED_PARTS]]
+    for why, (first, last) in [*wanted, *(("", span) for span in file.named)]:
+        for at, text in pieces:
+            rows = text.split("\n")
+            if at <= first < at + len(rows):
+                last = min(last, at + len(rows) - 1)
+                spans = [(first - at + 1, last - at + 1)]
+                spans = parts_around(text, file.path, *spans[0]) if why else spans
+                yield why, [(at + start - 1, rows[start - 1 : stop]) for start, stop in spans]
 
 
 def _fitting(rows: Sequence[str], count: MessageCounter, max_tokens: int) -> str:
-    """As many of the first `rows` as fit in `max_tokens`, and how many more there are."""
-    kept: list[str] = []
+    """As many of `rows` as fit in `max_tokens`, the outermost first, and how many more."""
+    kept: set[int] = set()
     left_tokens = max_tokens
-    for row in rows:
-        left_tokens -= count.text(row) + 1
+    for at in sorted(range(len(rows)), key=lambda at: (_depth(rows[at]), at)):
+        left_tokens -= count.text(rows[at]) + 1
         if left_tokens < 0:
             break
-        kept.append(row)
+        kept.add(at)
     left_out = len(rows) - len(kept)
-    return "\n".join([*kept, f"… {left_out} more" if left_out else ""]).rstrip() if kept else ""
+    more = [f"… {left_out} more"] if left_out else []
+    return "\n".join([*(rows[at] for at in sorted(kept)), *more]) if kept else ""
+
+
+def _depth(row: str) -> int:
+    """How far in a row of an outline is; 0 for a line of another text."""
+    told = row.partition(": ")[2] if _number(row) else ""
+    return len(told) - len(told.lstrip())
 
 
 def shown_file(path: str, text: str) -> str:

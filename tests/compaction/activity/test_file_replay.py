@@ -173,6 +173,15 @@ def test_reads_in_parts_are_joined_once_they_meet() -> None:
     assert replayed(first, rest).text == "one\ntwo\nthree\n"
 
 
+def test_lines_that_are_named_behind_a_path_are_lines_of_that_file() -> None:
+    file = replayed(
+        answered("1", "read", "one\ntwo", path="a.py:1-2"),
+        answered("2", "read", "three\nfour", path="./a.py:3-4"),
+        answered("3", "edit", "ok", path="a.py", oldText="three", newText="3"),
+    )
+    assert [(p.start_line, p.text) for p in file.parts] == [(1, "one\ntwo\n3\nfour")]
+
+
 def test_a_text_added_after_numbered_lines_is_taken_to_begin_a_line_until_it_is_seen() -> None:
     parts = [
         answered("1", "Read", "     1\tone\n     2\ttwo", file_path="a.py"),

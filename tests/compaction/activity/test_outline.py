@@ -88,3 +88,13 @@ def test_whatever_a_text_defines_is_told_as_perhaps_defined(
 def test_a_call_is_no_definition(name: str, arguments: str, indent: str) -> None:
     text = f"export function App() {{\n{indent}{name}({arguments});\n}}\n"
     assert outline(text, "app.ts") == "1: export function App()"
+
+
+@given(quoted=st.lists(st.sampled_from(["height: 100%;", "  margin: 0;", "p: q;", "class A {"])))
+def test_what_stands_in_a_text_of_the_code_is_no_definition(quoted: list[str]) -> None:
+    html = "\n".join(f"    {line}" for line in quoted)
+    code = f"export function page(): string {{\n  return `\n{html}`;\n}}\nfunction f() {{\n}}\n"
+    last = code[: code.index("function f")].count("\n") + 1
+    told = f"1: export function page(): string\n{last}: function f()"
+    assert outline(code, "page.ts") == told
+    assert outline("import {\n  type A,\n} from './a';\n" + code, "page.ts").count("\n") == 1

@@ -1,5 +1,6 @@
 """Restore: recently used files come back after history was replaced, within a budget."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,60 @@ def test_a_file_above_its_size_comes_back_as_its_outline_with_what_was_changed_l
     assert COUNT.text(said) < 5_200
 
 
+@given(at=st.integers(0, 29), size=st.integers(12, 25), beside=st.integers(0, 4))
+def test_what_was_changed_last_comes_back_with_its_function_and_without_its_neighbours(
+    at: int, size: int, beside: int
+) -> None:
+    """Agents give lines around a change with it, so that it is found but once."""
+    code = [
+        line
+        for n in range(30)
+        for line in (
+            f"function f{n}(a) {{",
+            *(f"  step({n}, {m});" for m in range(size)),
+            f"  return {n};",
+            "}",
+            "",
+        )
+    ]
+    changed = code.index(f"  return {at};")
+    old = code[max(0, changed - beside) : changed + beside + 1]
+    new = [line.replace(f"return {at};", f"return {at} * a;") for line in old]
+    files = of_work(
+        answered("w", "Write", "ok", file_path="a.js", content="\n".join(code)),
+        answered("c", "Bash", "", command="git add -A && git commit -qm begun"),
+        answered(
+            "e",
+            "Edit",
+            "updated",
+            file_path="a.js",
+            old_string="\n".join(old),
+            new_string="\n".join(new),
+        ),
+    )
+    file = files["a.js"]
+    step = restored(
+        [FileText(file.path, file.seen_text, "", file.touched, "work")], restore_total_tokens=1_500
+    )
+    told = text_of(step).partition(", changed last:\n")[2].partition("\nChanged or used")[0]
+    assert told.startswith(f"function f{at}(a) {{\n  step({at}, 0);")
+    assert f"  return {at} * a;\n}}" in told
+    assert told.count("function ") == 1
+
+
+def test_of_a_long_part_that_was_changed_last_its_definitions_are_told() -> None:
+    tests = "\n".join(
+        f"#[test]\nfn finds_case_{n}() {{\n" + "    step();\n" * 20 + "}\n" for n in range(12)
+    )
+    part = "mod tests {\n" + tests + "}"
+    rows = part.count("\n") + 1
+    file = FileText("src/tests.rs", None, "", ((902, 900 + rows),), "work", parts=((900, part),))
+    said = text_of(restored([file], restore_total_tokens=500))
+    assert "Lines 899-" in said or "Lines 900-" in said
+    assert all(f": fn finds_case_{n}()" in said for n in range(12))
+    assert "step();" not in said
+
+
 def test_a_plan_comes_back_whole_where_code_comes_back_as_its_outline() -> None:
     plan = "\n".join(f"- D{n}: a decision, with the reason for it" for n in range(90))
     code = "\n".join(f"def f{n}(a: int) -> str:\n    return {n} * a" for n in range(90))
@@ -134,6 +189,13 @@ def test_of_a_plan_that_is_longer_comes_back_what_is_open_and_what_is_next_under
     for n in (named, is_open):
         mark = " " if n == is_open else "x"
         assert f"## Part {n}\n- [{mark}] `step_{n}` {because}\n  and so on {n}\n" in said
+    # A heading without anything below it says nothing.
+    told = said.partition("lines)\n")[2].splitlines()
+    assert all(
+        not row.startswith("#") or after[:1] not in ("#", "…", "<")
+        for row, after in pairwise(told)
+        if row != "# Plan"
+    )
 
 
 def test_what_the_newest_words_name_comes_back_with_its_body() -> None:
