@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from context_compaction.activity.digest import digest
 from context_compaction.context import (
     CompactionContext,
     OriginalMessages,
@@ -90,7 +89,6 @@ def extract_of(
     is_in_list = len(record.since) == len(record.messages)
     asked = SummaryInput(
         record.messages,
-        digest(record.messages, context.settings.tool_kinds),
         max_tokens,
         previous=record.lost,
         later=record.later,

@@ -8,7 +8,6 @@ get a `SummaryInput`; whatever the writer, the machine-made parts of a summary a
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from context_compaction.activity.digest import Digest
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.messages.model import Messages
 
@@ -21,7 +20,6 @@ class SummaryInput:
 
     Attributes:
         messages: What the summary replaces, originals where the archive has them.
-        digest: The inventory of `messages`.
         max_tokens: Most tokens of the text.
         later: The messages that stay after `messages`: the user may correct these there, and what
             is run again there is known better.
@@ -40,7 +38,6 @@ class SummaryInput:
     """
 
     messages: Messages
-    digest: Digest
     max_tokens: int
     later: Messages = ()
     previous: str = ""

@@ -8,9 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from context_compaction.activity.digest import Digest
 from context_compaction.activity.error_line import outcome_line
-from context_compaction.activity.file_ledger import FileEntry
 from context_compaction.activity.json_rows import MOST_DEPTH, members, parsed_json
 from context_compaction.activity.known_file import ReplayedFile
 from context_compaction.activity.shell_folder import is_scratch, work_folder
@@ -53,7 +51,6 @@ _FIRST_CHARS = 160
 
 def fact_lines(
     turns: Sequence[Turn],
-    digest: Digest,
     files: Mapping[str, ReplayedFile],
     keys_later: Set[str] | None,
 ) -> Iterator[Line]:
@@ -61,12 +58,11 @@ def fact_lines(
 
     Args:
         turns: The turns.
-        digest: Their inventory.
         files: The files as the calls leave them.
         keys_later: The commands that what stays in full runs again; None where that begins
             another turn. What came of a finished turn stands in the log.
     """
-    yield from _file_lines(digest, files)
+    yield from _file_lines(turns, files)
     records: dict[str, dict[str, tuple[Action, Any]]] = {}
     outputs: dict[str, Action] = {}
     for turn in turns:
@@ -98,31 +94,21 @@ def _is_told_here(action: Action, *, is_running: bool) -> bool:
     return not action.failed or (action.is_compound and is_running)
 
 
-def _file_lines(digest: Digest, replayed: Mapping[str, ReplayedFile]) -> Iterator[Line]:
-    """The paths of the files that were changed and deleted, newest use first."""
-    folder = work_folder([file.path for file in digest.files])
-    files = [file for file in reversed(digest.files) if _stands(file, replayed, folder)]
-    below = f" (in {folder})" if folder else ""
-    for number, (label, want) in enumerate((("changed", 1.0), ("deleted", 4.5))):
-        of_label = [one for one in files if (one.states[-1] == "deleted") == (label == "deleted")]
-        paths = [file.path.removeprefix(folder) for file in of_label[:_MOST_FILES]]
-        some = ", ".join(paths[:_PATHS_ON_A_LINE])
-        more = f" and {len(paths) - _PATHS_ON_A_LINE} more"
-        texts = [f"{some}{more if len(paths) > _PATHS_ON_A_LINE else ''}", ", ".join(paths)]
-        wants = want, want + 2
-        yield from versions((0, number), f"{label}{below}: ", texts, wants)
-
-
-def _stands(file: FileEntry, replayed: Mapping[str, ReplayedFile], folder: str) -> bool:
-    """Whether `file` was changed, and that is still one of the work's changes."""
-    known = replayed.get(file.path)
-    is_outside = file.path.startswith("../") or is_scratch(file.path, folder)
-    if file.is_only_read or is_outside or "*" in file.path:
-        return False
-    if known is None or not known.is_deleted:
-        return known is None or known.is_changed
-    # What the conversation itself made, or moved away, has left nothing behind.
-    return file.states[-1] == "deleted" and known.writes == 1
+def _file_lines(turns: Sequence[Turn], replayed: Mapping[str, ReplayedFile]) -> Iterator[Line]:
+    """The paths of the files that were changed and are still there, newest change first."""
+    actions = [action for turn in turns for action in turn.actions]
+    made = [one.path for action in actions if action.failed is False for one in action.changes]
+    folder = work_folder([*made, *(action.use.path for action in actions if action.use.path)])
+    paths = [
+        path.removeprefix(folder)
+        for path in dict.fromkeys(reversed(made))
+        if path and not (path.startswith("../") or is_scratch(path, folder) or "*" in path)
+        if path not in replayed or not replayed[path].is_deleted
+    ][:_MOST_FILES]
+    some = ", ".join(paths[:_PATHS_ON_A_LINE])
+    more = f" and {len(paths) - _PATHS_ON_A_LINE} more" if len(paths) > _PATHS_ON_A_LINE else ""
+    label = f"changed (in {folder}): " if folder else "changed: "
+    yield from versions((0,), label, (f"{some}{more}", ", ".join(paths)), (1.0, 3.0))
 
 
 def _record_lines(place: tuple[int, ...], action: Action, value: Any, age: float) -> Iterator[Line]:

@@ -35,7 +35,6 @@ def last_words(turns: Sequence[Turn], *, is_running: bool) -> tuple[int, list[st
 def state_lines(
     turns: Sequence[Turn],
     last_said: tuple[int, Sequence[str]],
-    plan: Sequence[str],
     failures: Sequence[Failure],
     *,
     is_running: bool,
@@ -45,7 +44,6 @@ def state_lines(
     Args:
         turns: The turns.
         last_said: The agent's `last_words`.
-        plan: The items of the plan, each with its status.
         failures: Those that may still be open.
         is_running: Whether the newest turn is the newest of all.
     """
@@ -61,30 +59,35 @@ def state_lines(
         errors = error_lines(failure.action.text) or failure.action.error
         texts = (head_of(errors, chars) for chars in _ERRORS_CHARS)
         yield from versions((2, at), label, texts, (1.0 + at, 2.5 + at, 4.0 + at))
-    done = [_DONE.sub("", item) for item in plan if _DONE.match(item)]
-    if done:
-        yield Line((4,), 2.0, f"{PLAN}, finished: {head_of('; '.join(done), _PLAN_CHARS)}")
 
 
-def plan_lines(
-    turns: Sequence[Turn], plan: Sequence[str], *, is_running: bool
-) -> tuple[str, list[Line]]:
-    """The open items of the plan, as lines of the state; of the log once their turn has ended."""
-    left = [item for item in plan if not _DONE.match(item)]
-    planned = [
-        (at, action.number)
+def plan_lines(turns: Sequence[Turn], *, is_running: bool) -> Iterator[tuple[str, Line]]:
+    """The items of the newest plan, each line with its section.
+
+    The open ones stand with the state, and with the log once their turn has ended.
+    """
+    plans = [
+        (at, action.number, items)
         for at, turn in enumerate(turns)
         for action in turn.actions
-        if action.call and plan_of(action.call)
+        if action.call and (items := plan_of(action.call))
     ]
-    head = list[str]()
-    if left and planned:
-        at, number = planned[-1]
-        if not is_running or at < len(turns) - 1:  # it may be overtaken
-            told = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
-            label = f"{PLAN} as written at [{number}], not brought up to date since; open then"
-            return LOG, [Line((at, 1, number), 2.0, f"{label}: {told}")]
-        is_older = any(made.changes and made.number > number for made in turns[at].actions)
-        head = [f"{PLAN} as of [{number}]{', files were changed since' if is_older else ''}"]
-    items = [*head, *(f"{PLAN}: {item}" for item in left)]
-    return STATE, [Line((3, nth), 0.0, item) for nth, item in enumerate(items)]
+    if not plans:
+        return
+    at, number, plan = plans[-1]
+    done = [_DONE.sub("", item) for item in plan if _DONE.match(item)]
+    left = [item for item in plan if not _DONE.match(item)]
+    if done:
+        told = head_of("; ".join(done), _PLAN_CHARS)
+        yield STATE, Line((4,), 2.0, f"{PLAN}, finished: {told}")
+    if not left:
+        return
+    if not is_running or at < len(turns) - 1:  # it may be overtaken
+        told = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
+        label = f"{PLAN} as written at [{number}], not brought up to date since; open then"
+        yield LOG, Line((at, 1, number), 2.0, f"{label}: {told}")
+        return
+    is_older = any(made.changes and made.number > number for made in turns[at].actions)
+    head = f"{PLAN} as of [{number}]{', files were changed since' if is_older else ''}"
+    for nth, item in enumerate((head, *(f"{PLAN}: {item}" for item in left))):
+        yield STATE, Line((3, nth), 0.0, item)

@@ -80,7 +80,7 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
 
 def _sections(
     request: SummaryInput, earlier: Previous, turns: Sequence[Turn], numbers: Sequence[int | None]
-) -> dict[str, Sequence[Line]]:
+) -> dict[str, list[Line]]:
     """The lines of each section, of which not all may fit."""
     has_later = any(map(is_request, request.later))
     is_running = request.is_turn_prefix or not has_later
@@ -88,8 +88,8 @@ def _sections(
     files = request.files
     if files is None:
         files = replay_files(request.messages, request.tool_kinds)
-    facts = fact_lines(turns, request.digest, files, keys_later)
-    sections: dict[str, Sequence[Line]] = {PREVIOUS: [*_entry_lines(earlier.entries, len(turns))]}
+    facts = fact_lines(turns, files, keys_later)
+    sections: dict[str, list[Line]] = {PREVIOUS: [*_entry_lines(earlier.entries, len(turns))]}
     if request.beside:
         # The prose was written from what commands and tools answered, and may say what was refuted.
         sections[FACTS] = [
@@ -100,13 +100,12 @@ def _sections(
     else:
         still_open = open_failures(turns[-1:], keys_later)
         said = last_words(turns, is_running=is_running)
-        plan = request.digest.plan
         log = log_lines(turns, short_names(turns), still_open, said[0])
         sections[LOG] = [*log, *effect_line((-1,), 0.0, request.effects)]
         sections[FACTS] = [*facts]
-        sections[STATE] = [*state_lines(turns, said, plan, still_open, is_running=is_running)]
-        title, items = plan_lines(turns, plan, is_running=is_running)
-        sections[title] = [*sections[title], *items]
+        sections[STATE] = [*state_lines(turns, said, still_open, is_running=is_running)]
+        for title, line in plan_lines(turns, is_running=is_running):
+            sections[title].append(line)
     if not request.is_turn_prefix:
         messages = (*earlier.messages, *request.messages)
         found = find_instructions(messages, later=request.later)
