@@ -39,6 +39,7 @@ _HOST_HEADS = (
     "Another language model started to solve this problem",
     "This is the Gemini CLI. We are setting up the context for our chat.",
     "Another Claude session sent a message:\n",
+    "Base directory for this skill: ",
     "[Media left out: ",
 )
 # What Claude Code puts around what the user typed behind a command.

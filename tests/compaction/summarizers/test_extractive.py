@@ -914,6 +914,22 @@ def test_of_a_plan_in_several_versions_the_newest_is_told_with_its_age() -> None
     assert "Plan as of [2]; later requests go before it:\n  The panel\n  - It is a editor" in text
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Base directory for this skill: /skills/explore\n\n# Explore\n\n{} It is a way to look.",
+        "<skill>\n<name>explore</name>\n{} It is a way to look.\n</skill>",
+    ],
+)
+def test_of_a_skill_that_the_session_runs_under_stays_what_binds(text: str) -> None:
+    rule = "You must NEVER write application code."
+    talk = [user("Look at issue 5."), user(text.format(rule)), assistant("I look.")]
+    talk += [user("And at 6."), *ran("a", "gh issue view 6", NOISE), assistant("It is a wish.")]
+    told = written([*talk, user("Go on.")], max_tokens=900)
+    assert f"[0] host's text [1], of it: {rule}" in told
+    assert f"user: {rule}" not in told
+
+
 def test_what_the_agent_says_right_behind_a_failure_is_told_as_its_cause() -> None:
     cause = "Single words give two initials there, and rows without a record count as speech."
     failed = {"type": "tool_result", "tool_use_id": "t", "is_error": True}

@@ -44,6 +44,9 @@ _DRAWING = re.compile(
     r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
 )
 _PLAN = re.compile(r"^<(\w*plan)>\n(.*?)^</\1>[ \t]*$", re.MULTILINE | re.DOTALL)
+# How the text begins that a host sends for a skill; that of a command stands behind its name.
+_SKILL = ("Base directory for this skill: ", "<skill>")
+_COMMAND_NAME = "<command-name>"
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
 # What hosts put behind the report of a sub-agent.
@@ -142,10 +145,17 @@ class Step:
 
 @dataclass(slots=True)
 class Turn:
-    """The steps that follow one message of the user, which has the `number`."""
+    """The steps that follow one message of the user, which has the `number`.
+
+    Attributes:
+        number: Of that message.
+        steps: What the agent said and did, in order.
+        orders: The texts of commands and skills that its host sent for it, by message.
+    """
 
     number: int
     steps: list[Step] = field(default_factory=list[Step])
+    orders: dict[int, str] = field(default_factory=dict[int, str])
 
     @property
     def actions(self) -> Iterator[Action]:
@@ -169,6 +179,12 @@ def turns_of(
             turns.append(Turn(number))
         texts = [block for block in message.blocks if isinstance(block, Text)]
         if message.role != "assistant":
+            called = messages[at - 1].blocks if at else ()
+            is_command = any(isinstance(one, Text) and _COMMAND_NAME in one.text for one in called)
+            for block in texts:
+                is_skill = block.author in (None, "host") and block.text.startswith(_SKILL)
+                if is_skill or (is_command and block.author == "host"):
+                    turns[-1].orders[number] = block.text
             said = (one for block in texts for one in passages_of(message, block))
             for text in (text for author, text in said if author == "tool" and text.strip()):
                 _observe(turns[-1], number, text)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from context_compaction.activity.tool_kinds import is_question
-from context_compaction.messages.model import compact_json
+from context_compaction.messages.model import Message, Text, compact_json
 from context_compaction.summarizers.extractive.deeds import COMMIT, done_in, effects_of, hashes_in
 from context_compaction.summarizers.extractive.failures import Failure, failures_in
 from context_compaction.summarizers.extractive.fit import Line, Place, versions
@@ -23,12 +23,14 @@ from context_compaction.summarizers.extractive.said import (
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
+from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
 
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
 _SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _ANSWER_CHARS = (240, 1_000)
+_ORDER_CHARS = (240, 600)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
 _MOST_FAILURES = 4
 # How much less what is one turn older is wanted, and its shortest line.
@@ -77,6 +79,7 @@ def log_lines(
         mine = {one.told: one.action.number for one in failures if one.is_telling}
         for rank, (line, number) in enumerate([*mine.items()][-_MOST_FAILURES:]):
             yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * 0.3, line)
+        yield from _order_lines(turn, at, age)
         yield from _answer_lines(turn, at, age)
         yield from _word_lines(turn, at, age, told, AGE_WANT if commits else _SHORT_AGE_WANT)
 
@@ -117,6 +120,16 @@ def _deed_lines(
             wants = [want + wants[-1] for want in wants]  # the agent says what came of it
     texts = (items_of("; ".join(done), chars) for chars in sizes)
     yield from versions((at, _DEEDS, 0), "", texts, wants)
+
+
+def _order_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
+    """What binds of the text of a command or a skill under which the turn runs."""
+    for number, text in turn.orders.items():
+        said = find_instructions((Message("user", (Text(text, author="user"),)),)).standing
+        binding = " ".join(item.text for item in said if item.rank >= SURE_RANK)
+        wants = age * AGE_WANT, 2 + age
+        texts = (head_of(binding, chars) for chars in _ORDER_CHARS)
+        yield from versions((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts, wants)
 
 
 def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
