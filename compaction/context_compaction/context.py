@@ -219,6 +219,7 @@ class CompactionContext:
         pins: The texts that a summary carries verbatim.
         gates: The gates that redact what is shown and written.
         places: Where the list's messages are in the one that came in; None where it is that one.
+        uncounted: Positions in `parsed` of the messages whose counts the archive lacks.
         fixed_tokens: The tokens of the messages that stay at any cut.
         replayed: The files as the list leaves them, worked out when first asked for, and once ...
         recent: ... and those that may be put back after some cut, newest use first.
@@ -243,6 +244,7 @@ class CompactionContext:
     pins: Pins
     gates: Gates
     places: Places | None = None
+    uncounted: Sequence[int] = ()
     fixed_tokens: int = 0
     replayed: Callable[[], Mapping[str, ReplayedFile]] = dict[str, ReplayedFile]
     recent: Callable[[], Sequence[RecentFile]] = tuple[RecentFile, ...]

@@ -283,13 +283,18 @@ def _artifacts(
                 yield _artifact(block, "", "user", ())
             if not isinstance(block, ToolResult):
                 continue
+            media = [part for part in block.content if isinstance(part, Image | Document)]
+            text = result_text(block)
+            may_tell = _may_tell_artifacts(text)
+            if not media and not may_tell:
+                continue
             call = index.calls.get(block.call_id)
             use = classify(call, extra_kinds) if call else None
             sources = (_short(call, use),) if call and use else ()
-            for part in block.content:
-                if isinstance(part, Image | Document):
-                    yield _artifact(part, (use.path if use else "") or "", "model", sources)
-            yield from _told_artifacts(result_text(block), sources)
+            for part in media:
+                yield _artifact(part, (use.path if use else "") or "", "model", sources)
+            if may_tell:
+                yield from _told_artifacts(text, sources)
 
 
 def _artifact(
@@ -303,10 +308,6 @@ def _artifact(
 
 def _told_artifacts(text: str, sources: tuple[str, ...]) -> Iterator[Artifact]:
     """The artifacts that a tool's JSON contains: objects with a path and a media type."""
-    if text[:1] not in ("{", "[") or len(text) > _SEARCHED_CHARS:
-        return
-    if not any(f'"{key}"' in text for key in _TYPE_KEYS):
-        return
     try:
         values: list[object] = [json.loads(text)]
     except (ValueError, RecursionError):
@@ -320,6 +321,11 @@ def _told_artifacts(text: str, sources: tuple[str, ...]) -> Iterator[Artifact]:
             if media_type and (path := _first(told, _PATH_KEYS)):
                 yield _artifact_of(told, path, media_type, "model", sources)
             values += told.values()
+
+
+def _may_tell_artifacts(text: str) -> bool:
+    is_json = text[:1] in ("{", "[") and len(text) <= _SEARCHED_CHARS
+    return is_json and any(f'"{key}"' in text for key in _TYPE_KEYS)
 
 
 def _artifact_of(

@@ -164,7 +164,7 @@ def _vouched_block(block: Block, ours: Ours) -> Block:
     if isinstance(block, Text):
         author = _author(block, ours)
         return block if author is None else replace(block, author=author)
-    if not isinstance(block, ToolResult):
+    if not isinstance(block, ToolResult) or not ours.output_ids:
         return block
     parts = tuple(_vouched_part(part, ours) for part in block.content)
     if all(new is old for new, old in zip(parts, block.content, strict=True)):

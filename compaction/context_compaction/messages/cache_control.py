@@ -11,12 +11,19 @@ prefix unmarked until the host sets it anew, and so unread from the cache: one t
 history moves to the summary. Only what was there is moved, so the number of markers never grows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import JsonObject, Message, Messages, Opaque, Text
+from context_compaction.messages.model import (
+    JsonObject,
+    Message,
+    Messages,
+    Opaque,
+    Text,
+    is_object,
+)
 
 CACHE_MARKER = "cache_control"
 CACHE_POINT = "cachePoint"
@@ -25,15 +32,7 @@ _TEXT_TYPES = ("text", "input_text", "output_text")
 
 def without_cache_markers(raw: JsonObject) -> JsonObject:
     """`raw` without cache markers; all else as it is."""
-    message: JsonObject = _unmarked(raw)
-    match message:
-        case {"content": [*blocks]}:
-            kept = [block for block in blocks if not is_cache_point(block)]
-            return {**message, "content": [_without_in_block(block) for block in kept]}
-        case {"type": "function_call_output", "output": [*parts]}:
-            return {**message, "output": [_unmarked(part) for part in parts]}
-        case _:
-            return message
+    return _unmarked_with(raw, lambda parts: parts)
 
 
 def canonical_form(raw: JsonObject) -> JsonObject:
@@ -42,22 +41,29 @@ def canonical_form(raw: JsonObject) -> JsonObject:
     Some hosts write a text as a block where it carries a marker, and as a plain string otherwise:
     what a message says, and what a tool answered.
     """
-    message = without_cache_markers(raw)
+    return _unmarked_with(raw, _as_string)
+
+
+def _unmarked_with(raw: JsonObject, write: Callable[[list[Any]], Any]) -> JsonObject:
+    """`raw` without cache markers, each of its lists of parts as `write` returns it."""
+    message: JsonObject = _unmarked(raw)
     match message:
         case {"content": [*blocks]}:
-            return {**message, "content": _as_string([_result_as_string(b) for b in blocks])}
+            kept = [_unmarked_block(block, write) for block in blocks if not is_cache_point(block)]
+            return {**message, "content": write(kept)}
         case {"type": "function_call_output", "output": [*parts]}:
-            return {**message, "output": _as_string(parts)}
+            return {**message, "output": write([_unmarked(part) for part in parts])}
         case _:
             return message
 
 
-def _result_as_string(block: Any) -> Any:
-    match block:
+def _unmarked_block(block: Any, write: Callable[[list[Any]], Any]) -> Any:
+    found = _unmarked(block)
+    match found:
         case {"type": "tool_result", "content": [*parts]}:
-            return {**block, "content": _as_string(parts)}
+            return {**found, "content": write([_unmarked(part) for part in parts])}
         case _:
-            return block
+            return found
 
 
 def _as_string(parts: list[Any]) -> Any:
@@ -91,21 +97,10 @@ def is_cache_point(block: Any) -> bool:
     return isinstance(block, dict) and CACHE_POINT in block
 
 
-def _without_in_block(block: Any) -> Any:
-    found = _unmarked(block)
-    match found:
-        case {"type": "tool_result", "content": [*parts]}:
-            return {**found, "content": [_unmarked(part) for part in parts]}
-        case _:
-            return found
-
-
 def _unmarked(value: Any) -> Any:
-    match value:
-        case {"cache_control": _, **rest}:
-            return cast("JsonObject", rest)
-        case _:
-            return value
+    if not is_object(value) or CACHE_MARKER not in value:
+        return value
+    return {key: item for key, item in value.items() if key != CACHE_MARKER}
 
 
 def cache_markers(messages: Messages) -> list[Any]:

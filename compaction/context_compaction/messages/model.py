@@ -175,7 +175,7 @@ def make_message(role: Role, text: str) -> Message:
 
 def tool_calls(message: Message) -> tuple[ToolCall, ...]:
     """The calls that `message` makes, in order."""
-    return tuple(block for block in message.blocks if isinstance(block, ToolCall))
+    return tuple([block for block in message.blocks if isinstance(block, ToolCall)])
 
 
 def worked_out(
@@ -196,7 +196,7 @@ def worked_out(
 
 def tool_results(message: Message) -> tuple[ToolResult, ...]:
     """The results that `message` carries, in order."""
-    return tuple(block for block in message.blocks if isinstance(block, ToolResult))
+    return tuple([block for block in message.blocks if isinstance(block, ToolResult)])
 
 
 def is_rules(block: Block) -> TypeGuard[Text]:

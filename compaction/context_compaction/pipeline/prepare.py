@@ -84,8 +84,8 @@ def context_of(
     settings = override(policy.settings, request.settings)
     parsed = attributed(session.messages, session.ours)
     count = counter_for(request.model, estimator=settings.estimator).for_one_call()
-    for message, known in zip(parsed, start.counts, strict=False):
-        count.learn(message, known)
+    known = enumerate(zip(parsed, start.counts, strict=False))
+    uncounted = [at for at, (message, counts) in known if not count.learn(message, counts)]
     budget = token_budget_of(session.rejections.harder(request), settings, parsed, count)
     replaces = request.mode in ("micro", "full", "reactive") or request.apply is not None
     repaired = _repaired(parsed, rules, count, settings, unique_ids=budget.is_over or replaces)
@@ -119,6 +119,7 @@ def context_of(
         ),
         gates=gates_of(redaction, parsed),
         places=start.places,
+        uncounted=uncounted,
         fixed_tokens=fixed_tokens,
         find_candidates=candidates_once(),
     )

@@ -278,12 +278,16 @@ def copied(value: Any) -> Any:
 
 def has_numbers(value: Any) -> bool:
     """Whether a list or an object of JSON has numbers or truth values in it."""
-    inner: Iterable[Any] = value.values() if value.__class__ is dict else value
-    return any(
-        item.__class__ not in (dict, list) or has_numbers(item)
-        for item in inner
-        if item.__class__ is not str and item is not None
-    )
+    waiting: list[Any] = [value]
+    for holder in waiting:
+        inner: Iterable[Any] = holder.values() if holder.__class__ is dict else holder
+        for item in inner:
+            if item.__class__ is str or item is None:
+                continue
+            if item.__class__ is not dict and item.__class__ is not list:
+                return True
+            waiting.append(item)
+    return False
 
 
 def shared_count(

@@ -41,7 +41,6 @@ from context_compaction.session.state import (
     with_state,
 )
 from context_compaction.summarizers.instructions.collect_pins import pin_blobs
-from context_compaction.tokens.counter import is_count_of
 
 # To keep counts of fewer tokens takes as long as to make them again: some 4 ms, most of it the
 # device's.
@@ -99,14 +98,8 @@ async def keep_counts(
 
 def new_counts(context: CompactionContext, session: Session) -> Mapping[bytes, Any]:
     """The counts of the list that the archive lacks; empty where they are soon made again."""
-    start, count = session.start, context.count
-    missing = [
-        (key, message)
-        for key, known, message in zip(
-            start.fingerprints, start.counts, context.parsed, strict=False
-        )
-        if key and not is_count_of(message, known)
-    ]
+    keys, count = session.start.fingerprints, context.count
+    missing = [(keys[at], context.parsed[at]) for at in context.uncounted if keys[at]]
     if sum(count.message(message) for _, message in missing) < KEPT_FROM_TOKENS:
         return {}
     return {key: count.count_of(message) for key, message in missing}

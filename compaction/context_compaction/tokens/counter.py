@@ -344,16 +344,16 @@ def _o200k_or_heuristic(estimator: Estimator) -> O200kCounter | HeuristicCounter
 
 def is_count_of(message: Message, count: Any) -> bool:
     """Whether `count` can be what `MessageCounter.count_of` gives for the message."""
-    if not is_list(count) or len(count) != 1 + len(message.blocks) or not _is_count(count[0]):
+    if not is_list(count) or len(count) != 1 + len(message.blocks):
         return False
-    return all(
-        _is_count(counted)
-        if not isinstance(block, ToolResult)
-        else is_list(counted)
-        and len(counted) == len(block.content)
-        and all(map(_is_count, counted))
-        for block, counted in zip(message.blocks, count[1:], strict=True)
-    )
+    return _is_count(count[0]) and all(map(_is_count_of_block, message.blocks, count[1:]))
+
+
+def _is_count_of_block(block: Block, counted: Any) -> bool:
+    if not isinstance(block, ToolResult):
+        return _is_count(counted)
+    is_whole = is_list(counted) and len(counted) == len(block.content)
+    return is_whole and all(map(_is_count, counted))
 
 
 def _is_count(value: Any) -> bool:

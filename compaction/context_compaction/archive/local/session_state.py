@@ -41,8 +41,8 @@ class LocalState(TranscriptState):
             # A context names messages of any segment, and so does a run.
             if node is None or not is_message(node):
                 return self.unsynced()
-            if self.synced_to.get(node.place.segment, 0) < node.place.offset + node.place.length:
-                found.add(node.place.segment)
+            if self.synced_to.get(node.segment, 0) < node.offset + node.length:
+                found.add(node.segment)
             head = node.parent
         return found
 
