@@ -10,7 +10,8 @@ import re
 from functools import lru_cache
 
 _PIECE = re.compile(
-    r"(?P<code>(?=[A-Za-z+/]{0,60}+[0-9][A-Za-z+/]{0,60}+[0-9])[A-Za-z0-9+/=]{12,})"  # base64, hex
+    r"(?P<frame>transcript://|messages|assistant|\"[:,]\"|\"\},\{\")"  # around hits
+    r"|(?P<code>(?=[A-Za-z+/]{0,60}+[0-9]+[A-Za-z+/]{1,60}+[0-9])[A-Za-z0-9+/=]{12,})"  # base64
     r"|(?P<word>[A-Z]*[a-z]+|[A-Z]+)|(?P<number>[0-9]+)|(?P<blank>\s+)"
     r"|(?P<mark>[!-/:-@\[-`{-~]+)|(?P<rare>[\U00010000-\U0010ffff])"
     r"|(?P<far>[^\W_\x00-\u07ff\U00010000-\U0010ffff]+)|(?P<near>[^\W_\x00-\x7f]+)|(?P<symbol>.)",
@@ -19,6 +20,7 @@ _PIECE = re.compile(
 # What can be spoken is likely to be in the vocabulary, whole or in large parts.
 _SPOKEN = re.compile(r"(?!.*[^aeiouy]{4})(?=.*[aeiouy]).{3,}|.{1,2}", re.IGNORECASE)
 _CHARS_A_TOKEN = {
+    "frame": 5.0,
     "code": 1.4,
     "number": 3.0,
     "blank": 60.0,

@@ -88,12 +88,19 @@ def _hit_answer(hit: Hit, max_chars: int, mark: str | None, is_branched: bool) -
         tool_name=hit.tool_name and hit.tool_name[:MAX_TOOL_NAME_CHARS],
         time=iso_time(hit.timestamp_seconds)[:_MINUTE_CHARS],
         line=hit.line,
-        offset_chars=None if is_whole else hit.offset_chars,
+        offset_chars=None if is_whole or _reads_whole(hit) else hit.offset_chars,
         size_chars=None if is_whole else hit.size_chars,
         snippet=hit.snippet[start:stop],
         note=" ".join(filter(None, (mark, _repeated(hit.repeats)))) or None,
         next=_next_answer(hit.next, max_chars, is_branched),
     )
+
+
+def _reads_whole(hit: Hit) -> bool:
+    """Whether one read of a hit shows all of it, so that its place there is of no use."""
+    from mcp_server_compaction.reading.slices import DEFAULT_CHARS
+
+    return hit.size_chars is not None and hit.size_chars < DEFAULT_CHARS
 
 
 def _repeated(count: int) -> str:

@@ -1,5 +1,10 @@
-"""Finding the lines of a stored text that match a pattern, as `grep -n` shows them."""
+"""Finding the lines of a stored text that match a pattern, as `grep -n` shows them.
 
+A model asks once. So unless it says how many lines it wants around a match, there are as many as a
+reply has room for: the line that matches seldom is the one that answers.
+"""
+
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,7 +12,9 @@ import anyio
 
 from mcp_server_compaction.reading.text_source import TextSource
 
-DEFAULT_MATCHES = 20
+MAX_MATCHES = 60  # unless more are asked for
+CONTEXT_LINES = (16, 12, 8, 6, 4, 3, 2, 1)  # around a match, unless told: the first that fits
+CONTEXT_CHARS = 4_500  # in which they have to fit
 PATTERN_SECONDS = 5.0
 _BATCH_LINES = 5_000
 _SHOWN_LINE_CHARS = 400
@@ -33,8 +40,8 @@ async def find_matches(
     pattern: str,
     *,
     start_line: int,
-    context_lines: int,
-    limit: int,
+    context_lines: int | None,
+    limit: int | None,
     max_chars: int,
 ) -> Found:
     """The first `limit` matching lines from `start_line` on, as far as `max_chars` hold them.
@@ -44,8 +51,8 @@ async def find_matches(
         pattern: Looked for as plain text and, where it is one, as a regular expression: models
             write either.
         start_line: Where to begin, from 1.
-        context_lines: Lines to show before and after each match.
-        limit: Matches to show.
+        context_lines: Lines to show before and after each match; None for what there is room for.
+        limit: Matches to show; None for `MAX_MATCHES`.
         max_chars: Of the text.
 
     Raises:
@@ -55,6 +62,8 @@ async def find_matches(
 
     lines: list[str] = []
     matches: list[_Match] = []
+    most = limit or MAX_MATCHES
+    further = CONTEXT_LINES[0] if context_lines is None else context_lines
     async with open_matcher(pattern, also_as_text=True) as matcher:
         with anyio.move_on_after(PATTERN_SECONDS) as time:
             # One match more than is shown tells whether there are more; then its context is read.
@@ -64,12 +73,24 @@ async def find_matches(
                 columns = enumerate(await matcher.first_matches(new), len(lines))
                 matches += [_Match(position, at) for position, at in columns if at >= 0]
                 lines += new
-                if len(matches) > limit and len(lines) > matches[limit].position + context_lines:
+                if len(matches) > most and len(lines) > matches[most].position + further:
                     break
     if time.cancelled_caught:
         raise too_slow(pattern, PATTERN_SECONDS)
-    blocks = _blocks(matches[: limit + 1], len(lines), context_lines)
-    return await _show(source, lines, blocks, start_line, limit, max_chars)
+    shown = matches[: most + 1]
+    around = _widest(shown, lines) if context_lines is None else context_lines
+    blocks = _blocks(shown, len(lines), around)
+    return await _show(source, lines, blocks, start_line, most, max_chars)
+
+
+def _widest(matches: Sequence[_Match], lines: Sequence[str]) -> int:
+    """How many lines around each match there is room for."""
+    for around in CONTEXT_LINES:
+        blocks = _blocks(matches, len(lines), around)
+        sizes = (min(len(lines[at]), _SHOWN_LINE_CHARS) for _, block in blocks for at in block)
+        if sum(sizes) <= CONTEXT_CHARS:
+            return around
+    return 0
 
 
 def _blocks(
@@ -99,7 +120,10 @@ async def _show(
     used_chars = 0
     shown_to: int | None = None
     for at, (match, block) in enumerate(blocks):
+        heading = _heading(source.headings, start_line + block.start, start_line + (shown_to or 0))
         rendered: list[str] = []
+        if heading:
+            rendered.append(f"{heading}-{(await source.lines(heading, 1)).text.rstrip()}")
         for position in block:
             number = start_line + position
             if position == match.position:
@@ -115,6 +139,12 @@ async def _show(
         used_chars += size_chars
         shown_to = block.stop
     return Found("\n".join(shown), None)
+
+
+def _heading(headings: Sequence[int], line: int, shown_to: int) -> int | None:
+    """The line that names the message of `line`, unless it is that or was shown before."""
+    at = bisect_right(headings, line) - 1
+    return headings[at] if at >= 0 and shown_to <= headings[at] < line else None
 
 
 async def _cut(source: TextSource, line: str, number: int, match: _Match) -> str:

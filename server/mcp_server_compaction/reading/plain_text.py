@@ -39,10 +39,19 @@ def plain_text(rows: Iterable[tuple[str, str, JsonObject, float | None]]) -> str
     """Messages, each a heading and its blocks, with a blank line between them.
 
     Args:
+        rows: See `message_texts`.
+    """
+    return "\n".join(message_texts(rows))
+
+
+def message_texts(rows: Iterable[tuple[str, str, JsonObject, float | None]]) -> list[str]:
+    """Of each message its text: one line as heading, and its blocks.
+
+    Args:
         rows: Of each message its name in the heading, its format, itself, and its time.
     """
     names: dict[str, str] = {}
-    return "\n".join(_message_text(*row, names) for row in rows)
+    return [_message_text(*row, names) for row in rows]
 
 
 def _message_text(

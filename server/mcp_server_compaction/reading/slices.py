@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from context_compaction.errors import QueryError
 
 from mcp_server_compaction.protocol.schemas import MAX_READ_CHARS, ReadArguments
-from mcp_server_compaction.reading.grep import DEFAULT_MATCHES, find_matches
+from mcp_server_compaction.reading.grep import find_matches
 from mcp_server_compaction.reading.json_path import source_at
 from mcp_server_compaction.reading.text_source import TextSource
 
@@ -68,7 +68,7 @@ async def _lines(source: TextSource, start_line: int, limit: int | None) -> Text
         )
     # Every line has its newline at least, so more lines than characters cannot be shown.
     found = await source.lines(start_line, min(limit or DEFAULT_CHARS, DEFAULT_CHARS))
-    text = _numbered(found.text, found.start_line) if source.is_numbered else found.text
+    text = _numbered(found.text, found.start_line) if source.headings else found.text
     if len(text) > DEFAULT_CHARS:
         whole = text.rfind("\n", 0, DEFAULT_CHARS) + 1
         if whole == 0:
@@ -82,7 +82,7 @@ async def _lines(source: TextSource, start_line: int, limit: int | None) -> Text
         if stop_line < source.line_count
         else "That is the end."
     )
-    form = " as NUMBER:TEXT" if source.is_numbered and count else ""
+    form = " as NUMBER:TEXT" if source.headings and count else ""
     size = f"{source.line_count}{form} ({source.size_chars} characters in all)"
     return TextPart(text, f"{shown} of {size}. {further}")
 
@@ -110,12 +110,14 @@ def _next_chars(source: TextSource, stop: int) -> str:
 
 
 async def _matching_lines(source: TextSource, arguments: ReadArguments, pattern: str) -> TextPart:
+    # Who goes on with the next matches lists them.
+    context_lines = 0 if arguments.start_line and arguments.context is None else arguments.context
     found = await find_matches(
         source,
         pattern,
         start_line=arguments.start_line or 1,
-        context_lines=arguments.context or 0,
-        limit=arguments.limit or DEFAULT_MATCHES,
+        context_lines=context_lines,
+        limit=arguments.limit,
         max_chars=DEFAULT_CHARS,
     )
     if not found.text:

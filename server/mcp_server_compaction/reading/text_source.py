@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Protocol
 
 from anyio import to_thread
@@ -16,7 +17,7 @@ from context_compaction.archive import Archive, OutputInfo
 from context_compaction.errors import NotFoundError, QueryError
 from context_compaction.messages.model import JsonObject
 
-from mcp_server_compaction.reading.plain_text import plain_text
+from mcp_server_compaction.reading.plain_text import message_texts
 
 _OUTPUT = re.compile(r"(?:output://)?(o_[0-9a-f]+)\Z")
 # Numbers of 18 digits at most: larger ones count nothing, and databases refuse them.
@@ -69,8 +70,8 @@ class TextSource(Protocol):
         ...
 
     @property
-    def is_numbered(self) -> bool:
-        """Whether its lines are shown with their numbers: it is no one's exact text."""
+    def headings(self) -> Sequence[int]:
+        """The lines that name messages, rising; a text with any is no one's exact text."""
         ...
 
     @property
@@ -124,7 +125,7 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         if as_json:
             return MemorySource(stripped, json_lines(context))
         named = [(f"context {at}", format, raw, None) for at, raw in enumerate(context)]
-        return MemorySource(stripped, await to_thread.run_sync(plain_text, named), is_numbered=True)
+        return await _conversation(stripped, named)
     if found := _FILES.match(stripped):
         session_id, head, path, until = found.groups()
         if path is None:
@@ -198,8 +199,16 @@ async def _open_messages(
         lines = json_lines([message.raw for message in messages])
         return MemorySource(pointer, lines, seqs=[message.seq for message in messages], gap=gap)
     said = [(str(m.seq), m.format, m.raw, m.timestamp_seconds) for m in messages]
-    text = await to_thread.run_sync(plain_text, said)
-    return MemorySource(pointer, text, is_numbered=True, gap=gap)
+    return await _conversation(pointer, said, gap)
+
+
+async def _conversation(
+    pointer: str, rows: Sequence[tuple[str, str, JsonObject, float | None]], gap: str = ""
+) -> TextSource:
+    """Messages as plain text."""
+    texts = await to_thread.run_sync(message_texts, rows)
+    lines = accumulate((text.count("\n") + 1 for text in texts), initial=1)
+    return MemorySource(pointer, "\n".join(texts), headings=list(lines)[:-1], gap=gap)
 
 
 def _gap(damaged: Sequence[int]) -> str:
@@ -252,7 +261,7 @@ class OutputSource:
 
     archive: Archive
     info: OutputInfo
-    is_numbered = False
+    headings = ()
     gap = ""
 
     @property
@@ -312,14 +321,14 @@ class MemorySource:
         pointer: str,
         text: str,
         *,
-        is_numbered: bool = False,
+        headings: Sequence[int] = (),
         seqs: Sequence[int] = (),
         gap: str = "",
     ) -> None:
         self.pointer = pointer
         self.gap = gap
         self.seqs = seqs
-        self.is_numbered = is_numbered
+        self.headings = headings
         self._text = text
         self._lines = _split(text)
 

@@ -11,6 +11,7 @@ import pytest
 from context_compaction.tokens.counter import counter_for
 from mcp_server_compaction.config import Config
 from mcp_server_compaction.protocol.reply_size import most_tokens
+from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS
 
 from tests.server.helpers import answer_of, connect, text_of
 from tests.support.corpus import all_transcripts
@@ -56,6 +57,18 @@ def test_real_transcripts_are_estimated_from_above_and_not_far() -> None:
     for transcript in all_transcripts()[::12]:
         text = json.dumps(transcript.payload, ensure_ascii=False, indent=1)[:60_000]
         assert 1.0 <= most_tokens(text) / count(text) < 1.6, transcript.name
+
+
+async def test_a_page_of_hits_has_nearly_as_many_tokens_as_it_may(config: Config) -> None:
+    said = "The cache was emptied because the deploy script removed the folder of the day before. "
+    messages = [{"role": "user", "content": f"{n}. {said * 12}"} for n in range(12)]
+    async with connect(config) as client:
+        sent = {"messages": messages, "mode": "record", "session_id": "cache"}
+        await client.call_tool("compact_messages", sent)
+        result = await client.call_tool("search_transcript", {"query": "why was the cache emptied"})
+    assert 1_500 < counter_for("gpt-4o").text(text_of(result)) <= 2_000
+    assert len(text_of(result)) <= MAX_ANSWER_CHARS
+    assert answer_of(result)["note"].endswith("for more.")
 
 
 def test_a_first_search_loads_no_vocabulary(tmp_path: Path) -> None:

@@ -74,6 +74,45 @@ async def test_a_large_output_reads_back_by_lines_offset_tail_and_pattern(
     assert matches == [f"{n}:{line}" for n, line in enumerate(LINES, 1) if "module_3:" in line]
 
 
+TEST_RUN = (
+    "".join(f"    ok {n} a case that passes\n" for n in range(60))
+    + "  1 failing\n  1) initials\n\n    'CU' !== 'C'\n"
+)
+ADJUSTED = "The failure is the rule for single words. I adjust it."
+
+
+async def test_a_pattern_shows_the_lines_around_what_matches_and_who_said_them(
+    environment: dict[str, str],
+) -> None:
+    called = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "npm test"}}
+    printed = {"type": "tool_result", "tool_use_id": "t1", "content": TEST_RUN}
+    messages: list[Json] = [
+        {"role": "user", "content": "Run the tests."},
+        {"role": "assistant", "content": [called]},
+        {"role": "user", "content": [printed]},
+        {"role": "assistant", "content": ADJUSTED},
+    ]
+    wish = {"messages": messages, "mode": "record", "session_id": "s"}
+    async with spawned(environment) as client:
+        answer_of(await client.call_tool("compact_messages", wish))
+
+        async def read(**arguments: Any) -> str:
+            asked = {"output_id": "transcript://s/messages/0-3", **arguments}
+            return text_of(await client.call_tool("read_persisted_output", asked))
+
+        widest = await read(pattern="failing")
+        none = await read(pattern="failing", context=0)
+        many = await read(pattern="ok|failing")
+    assert "'CU' !== 'C'" in widest
+    assert "[2] tool" in widest
+    assert "[3] assistant" in widest
+    assert ADJUSTED in widest
+    [heading, line] = none.split("\n")
+    assert "-[2] tool" in heading
+    assert line.endswith(":  1 failing")
+    assert sum(" ok " in line for line in many.split("\n")) == 60
+
+
 async def recorded(client: Client) -> None:
     messages: list[Json] = []
     for said in SAID:

@@ -83,7 +83,7 @@ async def test_the_value_is_read_like_a_text_of_its_own(config: Config) -> None:
         assert await read(output_id, json_path="$.log") == "first line\nsecond line\n"
         assert await read(output_id, json_path="$.log", tail=1) == "second line\n"
         assert json.loads(await read(output_id, json_path="$.items[2]")) == DOCUMENT["items"][2]
-        found = await read(output_id, json_path="$.items[*].name", pattern="n29[0-9]")
+        found = await read(output_id, json_path="$.items[*].name", pattern="n29[0-9]", context=0)
         assert len(found.splitlines()) == 10
         await client.call_tool(
             "compact_messages", {"messages": conversation(2), "session_id": "s", "mode": "record"}

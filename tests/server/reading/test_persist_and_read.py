@@ -180,7 +180,12 @@ async def test_matches_come_in_pages(config: Config) -> None:
     async with connect(config) as client:
         output_id = (await _persist(client, BIG))["output_id"]
         seen: list[int] = []
-        arguments: Json = {"output_id": output_id, "pattern": r"_1_\d*99 "}
+        arguments: Json = {
+            "output_id": output_id,
+            "pattern": r"_1_\d*99 ",
+            "context": 0,
+            "limit": 20,
+        }
         while True:
             result = await client.call_tool("read_persisted_output", arguments)
             assert len(text_of(result)) <= MAX_CHARS

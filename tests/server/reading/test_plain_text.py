@@ -140,7 +140,8 @@ async def test_line_numbers_of_messages_lead_to_the_same_lines_by_range_and_patt
             return text_of(await client.call_tool("read_persisted_output", arguments)).splitlines()
 
         whole = await read()
-        (found,) = await read(pattern="round\\(")
+        heading, found = await read(pattern="round\\(", context=0)
+        assert heading in {line.replace(":", "-", 1) for line in whole}
         number = int(found.split(":")[0])
         assert found == f"{number}:+    return round(net * 1.19)"
         assert await read(start_line=number, limit=1) == [found] == [whole[number - 1]]

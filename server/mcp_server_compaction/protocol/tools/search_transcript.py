@@ -15,7 +15,7 @@ from mcp_server_compaction.protocol.deps import RequestContext
 from mcp_server_compaction.protocol.reply_size import most_tokens
 from mcp_server_compaction.protocol.schemas import SearchAnswer, SearchArguments
 from mcp_server_compaction.protocol.searching import query_of, search_answer
-from mcp_server_compaction.protocol.tools.answers import dump, structured
+from mcp_server_compaction.protocol.tools.answers import MAX_ANSWER_CHARS, dump, structured
 
 # A reply stands in a context from then on. Ten hits of English prose have some 1,600 tokens.
 REPLY_TOKENS = 2_000
@@ -36,22 +36,22 @@ async def search_transcript(context: RequestContext, arguments: SearchArguments)
     deps = context.lifespan_context
     await deps.imports.catch_up(SEARCH_SECONDS)
     archive = await deps.archive()
-    return structured(await search_briefly(archive, query))
+    return structured(await search_briefly(archive, query), cut=False)
 
 
 async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
-    """The answer to a query within `REPLY_TOKENS`, or in proportion for more hits than usual.
+    """The answer to a query within `REPLY_TOKENS` and `MAX_ANSWER_CHARS`.
 
-    The passages are as long as that allows, those of the best hits longest. Where even the shortest
-    are too long (ids may have 128 characters), there are fewer hits, and the cursor goes on after
-    them.
+    More hits than usual have more in proportion. The passages are as long as that allows, those of
+    the best hits longest. Where even the shortest are too long (ids may have 128 characters), there
+    are fewer hits, and the cursor goes on after them.
 
     Raises:
         ArchiveError: The search fails.
     """
-    max_tokens = REPLY_TOKENS * max(query.limit, USUAL_HITS) // USUAL_HITS
     from mcp_server_compaction.reading.edit_marks import edit_marks  # replay is heavy
 
+    pages = max(query.limit, USUAL_HITS) / USUAL_HITS
     while True:
         page = await archive.search(query)
         marks = await edit_marks(archive, page.hits)
@@ -61,7 +61,8 @@ async def search_briefly(archive: Archive, query: Query) -> SearchAnswer:
 
         def is_too_long(first_chars: int, answered: _Answered = answered) -> bool:
             answer = answered(first_chars).model_dump(mode="json", exclude_none=True)
-            return most_tokens(dump(answer)) > max_tokens
+            text = dump(answer)
+            return most_tokens(text) > REPLY_TOKENS * pages or len(text) > MAX_ANSWER_CHARS * pages
 
         too_long = bisect_left(_FIRST_CHARS, True, key=is_too_long)
         if too_long or query.limit == 1:
