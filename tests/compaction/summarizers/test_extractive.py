@@ -930,6 +930,18 @@ def test_of_a_skill_that_the_session_runs_under_stays_what_binds(text: str) -> N
     assert f"user: {rule}" not in told
 
 
+def test_a_diagnosis_told_again_leaves_its_room_to_what_was_said_once() -> None:
+    store = " ".join(f"Part {n} of the token lives in `store-{n}`." for n in range(30))
+    talk = [user("Refresh the token."), assistant(store)]
+    for cause in ("memory", "the bundle", "open files"):
+        names = " ".join(f"Job `run-{n}` waits since {n}{n}:00." for n in range(24))
+        talk += [user(f"Why, if not {cause}?"), assistant(f"It is {cause}. {names}")]
+    text = written([*talk, user("Mend it."), *ran("a", "make", "made\n")], 1_400)
+    assert "`run-23`" in text.split("It is open files.")[1]
+    assert all(f"It is {cause}." in text for cause in ("memory", "the bundle", "open files"))
+    assert store in text
+
+
 def test_what_the_agent_says_right_behind_a_failure_is_told_as_its_cause() -> None:
     cause = "Single words give two initials there, and rows without a record count as speech."
     failed = {"type": "tool_result", "tool_use_id": "t", "is_error": True}

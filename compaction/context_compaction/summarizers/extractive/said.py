@@ -120,6 +120,12 @@ def is_telling(text: str) -> bool:
     return _TELLING.search(text) is not None
 
 
+def named_in(text: str) -> frozenset[str]:
+    """The code and values in `text`, but for single signs and paths."""
+    names = (name.strip("`") for name in _TELLING.findall(text))
+    return frozenset(name for name in names if len(name) > 1 and "/" not in name)
+
+
 def head_of(text: str, chars: int) -> str:
     """`text`, or its beginning of about `chars` where it is longer, cut where a sentence ends."""
     if len(text) <= chars:

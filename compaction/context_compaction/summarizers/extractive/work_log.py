@@ -20,6 +20,7 @@ from context_compaction.summarizers.extractive.said import (
     is_telling,
     items_of,
     joined,
+    named_in,
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
@@ -28,6 +29,11 @@ from context_compaction.summarizers.instructions.find import SURE_RANK, find_ins
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
 _SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
+# A statement whose names one of so many right after it shares so far is told again there: later.
+_MOST_NEWER = 3
+_LEAST_SHARED = 10
+_SHARED_SHARE = 0.55
+_RETOLD_WANT = 4.0
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _ANSWER_CHARS = (240, 1_000)
 _ORDER_CHARS = (240, 600)
@@ -49,12 +55,22 @@ class _Told:
         hashes: The hashes of commits by subject.
         last_said: The number of the agent's last words, which stand where the work stands.
         texts: The commands and statements that are told.
+        named: What each of the agent's closing statements names, newest first.
     """
 
     names: Mapping[str, str]
     hashes: Mapping[str, str]
     last_said: int
     texts: set[str] = field(default_factory=set[str])
+    named: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
+
+    def is_told_again(self, text: str) -> bool:
+        """Whether one of the closing statements right after `text` names most of what it names."""
+        names = named_in(text)
+        newer = self.named[-_MOST_NEWER:]
+        self.named.append(names)
+        least = max(_LEAST_SHARED, len(names) * _SHARED_SHARE)
+        return any(len(names & later) >= least for later in newer)
 
 
 def log_lines(
@@ -127,7 +143,7 @@ def _order_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
     for number, text in turn.orders.items():
         said = find_instructions((Message("user", (Text(text, author="user"),)),)).standing
         binding = " ".join(item.text for item in said if item.rank >= SURE_RANK)
-        wants = age * AGE_WANT, 2 + age
+        wants = min(1.0, age * AGE_WANT), 2 + age
         texts = (head_of(binding, chars) for chars in _ORDER_CHARS)
         yield from versions((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts, wants)
 
@@ -157,7 +173,8 @@ def _word_lines(
     text = joined(closing)
     if text not in told.texts and number != told.last_said:
         wants = [age * short_age_want, age * AGE_WANT]
-        wants += [_said_want(chars, age) for chars in _SAID_CHARS[2:]]
+        late = _RETOLD_WANT * told.is_told_again(text)
+        wants += [_said_want(chars, age) + late for chars in _SAID_CHARS[2:]]
         texts = (telling_of(closing, chars) for chars in _SAID_CHARS)
         yield from versions((at, _CLOSING, 0), "agent: ", texts, wants)
     told.texts.add(text)
