@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from context_compaction.context import CompactionContext, Plan, fills_target
 from context_compaction.layers.base import FileText
-from context_compaction.layers.cut_point import CutPoint
+from context_compaction.layers.cut_point import CutPoint, request_of
 from context_compaction.layers.persist import persist_result
 from context_compaction.layers.replace_blocks import Place, replace_blocks
 from context_compaction.messages import placeholders
@@ -198,8 +198,7 @@ def _with_longest_tail(context: CompactionContext, plan: Plan, earlier_calls: Ea
     for _ in range(_EARLIER_CUTS):
         if plan.cut is None or step_tokens <= 0:
             break
-        kept_tokens = sum(map(context.count.message, plan.edited.messages[plan.cut.first_kept :]))
-        keep_tokens = kept_tokens + step_tokens
+        keep_tokens = _kept_tokens(context, plan, plan.cut) + step_tokens
         earlier = cut(context, plan.edited, plan.level, keep_tokens=keep_tokens)
         if earlier is None or earlier.first_kept >= plan.cut.first_kept:
             break
@@ -211,6 +210,14 @@ def _with_longest_tail(context: CompactionContext, plan: Plan, earlier_calls: Ea
         else:
             plan, step_tokens = longer, room_tokens
     return plan
+
+
+def _kept_tokens(context: CompactionContext, plan: Plan, where: CutPoint) -> int:
+    """What stays at a cut at `where`: the tail, and the request of a turn that it splits."""
+    kept = list(plan.edited.messages[where.first_kept :])
+    if where.request_at is not None and not where.folds_request:
+        kept.append(request_of(plan.edited.messages, where.request_at))
+    return sum(map(context.count.message, kept))
 
 
 def _with_extract_before(
