@@ -80,7 +80,7 @@ def persist(
             if _is_open(block) and content_tokens(block, count) > limit_tokens:
                 places.add(Place(position, at))
     rooms = _shared(_sizes(messages, newest, count), unread_tokens)
-    sought = words_sought(_asked(messages)) if places.intersection(rooms) else []
+    sought = words_asked(messages) if places.intersection(rooms) else []
     chosen: dict[Place, Replacement] = {}
     for place in places:
         block = messages[place.message].blocks[place.block]
@@ -151,11 +151,12 @@ def _shared(sizes: Mapping[Place, int], tokens: int) -> dict[Place, int]:
     return rooms
 
 
-def _asked(messages: Messages) -> str:
-    """The newest request and the agent's last text, which the newest results answer."""
+def words_asked(messages: Messages) -> list[str]:
+    """Words of the newest request and of the agent's last text, which the newest results answer."""
     request = next((m for m in reversed(messages) if placeholders.is_request(m)), None)
     agent = next((text_of(m.blocks) for m in reversed(messages) if m.role == "assistant"), "")
-    return f"{user_text(request)[:_ASKED_CHARS] if request else ''}\n{agent[:_ASKED_CHARS]}"
+    asked = user_text(request)[:_ASKED_CHARS] if request else ""
+    return words_sought(f"{asked}\n{agent[:_ASKED_CHARS]}")
 
 
 def _is_open(block: Block) -> TypeGuard[ToolResult]:

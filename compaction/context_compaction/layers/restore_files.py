@@ -25,7 +25,6 @@ from context_compaction.messages.model import Messages, make_message
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
-_TOUCHED_PARTS = 3
 # Of a part that is too long so much says something.
 _LEAST_PART_TOKENS = 80
 # What a line of a plan or a specification says stands at its beginning, the reasons behind it. Cut
@@ -372,7 +371,7 @@ def _told_of(file: FileText) -> Iterator[tuple[str, list[tuple[int, Sequence[str
     Of each the number of its first line, and its lines.
     """
     pieces = file.parts if file.text is None else ((1, file.text),)
-    wanted = [(_CHANGED_LAST, span) for span in file.touched[:_TOUCHED_PARTS]]
+    wanted = [(_CHANGED_LAST, span) for span in file.touched]
     for why, (first, last) in [*wanted, *(("", span) for span in file.named)]:
         for at, text in pieces:
             rows = text.split("\n")

@@ -24,6 +24,7 @@ from context_compaction.pipeline.fill_target import (
     has_slack,
     with_more_files,
     with_more_words,
+    with_results_back,
     with_whole_tail,
 )
 from context_compaction.pipeline.originals import (
@@ -103,7 +104,10 @@ def written(
         # A text that is cut to fit its message may come out shorter than the one before.
         if _text_tokens(context, longer) > _text_tokens(context, words):
             plan, words = replace(roomier, level=plan.level), longer
-    return _with_more_files(context, plan, words, decision), words
+    plan = _with_more_files(context, plan, words, decision)
+    # Where neither files nor words have more to tell, what was cleared has the rest.
+    back = with_results_back(context, spent(context, plan, words), decision.earlier_calls)
+    return replace(plan, edited=back.edited, bare=back.bare), words
 
 
 def _text_for(

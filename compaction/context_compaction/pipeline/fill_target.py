@@ -11,11 +11,13 @@ from dataclasses import replace
 from context_compaction.context import CompactionContext, Plan, fills_target
 from context_compaction.layers.base import FileText
 from context_compaction.layers.cut_point import CutPoint, request_of
-from context_compaction.layers.persist import persist_result
+from context_compaction.layers.persist import persist_result, words_asked
 from context_compaction.layers.replace_blocks import Place, replace_blocks
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import ToolResult
+from context_compaction.messages.edits import Step
+from context_compaction.messages.model import Message, ToolResult
 from context_compaction.messages.tool_pairs import index_calls, safe_cuts
+from context_compaction.messages.tool_results import newest_results
 from context_compaction.pipeline.assemble import assemble
 from context_compaction.pipeline.effort import cut
 from context_compaction.pipeline.plan import (
@@ -36,6 +38,8 @@ _MORE_UNREAD_SHARES = (0.8, 0.65, 0.5)
 _LEAST_GAIN_TOKENS = 16
 # In less an extract of a result says too little to be worth its marker.
 _LEAST_EXTRACT_TOKENS = 200
+# What these layers took away says something, where there is room.
+_PUT_BACK = {"microcompact", "persist", "fill"}
 # Words count a little more inside their message than by themselves.
 _FRAME_TOKENS = 32
 # Beside a model's prose so much of it may be words, prose and extracts together.
@@ -55,6 +59,8 @@ def filled(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) 
         return plan
     if is_unread_cut(context, plan):
         plan = _with_more_unread(context, plan)
+    if plan.cut is None:
+        return with_results_back(context, plan, earlier_calls)
     settings = plan.level.settings
     keeps_recent = settings.keep_recent_of == "target" and not settings.replace_all
     return with_longer_tail(context, plan, earlier_calls) if keeps_recent else plan
@@ -161,6 +167,82 @@ def with_more_words(context: CompactionContext, plan: Plan, earlier_calls: Earli
     return with_room(context, plan, plan.text_tokens + max(0, more_tokens))
 
 
+def with_results_back(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> Plan:
+    """`plan` with what was cleared of what stays put back, newest first, where there is room.
+
+    Of what is too large an extract; what a later read replaces stays cleared.
+    """
+    if not fills_target(context) or plan.level.clears_all:
+        return plan
+    left_tokens = _room_beside(context, plan, earlier_calls) - _tokens_left_free(context)
+    if left_tokens < _LEAST_EXTRACT_TOKENS:
+        return plan
+    whole = {message.index: message for message in context.messages}
+    layers: dict[int | None, set[str]] = {}
+    for edit in plan.edited.edits:
+        layers.setdefault(edit.index, set()).add(edit.layer)
+    # What the model has not seen has had its room.
+    unread = {context.messages[at].index for at in newest_results(context.messages)}
+    put_back = {index for index, by in layers.items() if index in whole and by <= _PUT_BACK}
+    fuller, kept_from = plan, plan.cut.first_kept if plan.cut else 0
+    for at in range(len(plan.edited.messages) - 1, kept_from - 1, -1):
+        message = plan.edited.messages[at]
+        if message.index not in put_back - unread:
+            continue
+        original = whole[message.index]
+        more_tokens = context.count.message(original) - context.count.message(message)
+        back = _put_back(context, fuller, at, original)
+        if more_tokens <= left_tokens:
+            fuller, left_tokens = back, left_tokens - more_tokens
+        elif extracted := _with_extract_at(context, back, at, left_tokens - more_tokens):
+            fuller = extracted
+            more_tokens = context.count.message(extracted.edited.messages[at])
+            left_tokens -= more_tokens - context.count.message(message)
+    if fuller.cut is not None:
+        fuller = with_room(context, cut_at(context, fuller, fuller.cut), plan.text_tokens)
+    return fuller if _room_beside(context, fuller, earlier_calls) >= 0 else plan
+
+
+def _put_back(context: CompactionContext, plan: Plan, at: int, original: Message) -> Plan:
+    """`plan` with the message at `at` as it was."""
+    messages = plan.edited.messages
+    step = Step((*messages[:at], original, *messages[at + 1 :]))
+    edited = plan.edited.then("fill", step, context.count)
+    edits = tuple(edit for edit in edited.edits if edit.index != original.index)
+    return replace(plan, edited=replace(edited, edits=edits))
+
+
+def _with_extract_at(
+    context: CompactionContext, plan: Plan, at: int, more_tokens: int
+) -> Plan | None:
+    """`plan` with an extract of the largest result at `at`, which may count so much more.
+
+    None where that would be too short to say anything.
+    """
+    count, blocks = context.count, plan.edited.messages[at].blocks
+    sizes = [
+        (count.block(block), number)
+        for number, block in enumerate(blocks)
+        if isinstance(block, ToolResult)
+    ]
+    size_tokens, number = max(sizes, default=(0, 0))
+    return _extracted(context, plan, Place(at, number), size_tokens + more_tokens)
+
+
+def _extracted(context: CompactionContext, plan: Plan, place: Place, tokens: int) -> Plan | None:
+    """`plan` with an extract of at most `tokens` for the result at `place`; None if too short."""
+    messages, count = plan.edited.messages, context.count
+    result = messages[place.message].blocks[place.block]
+    if tokens < _LEAST_EXTRACT_TOKENS or not isinstance(result, ToolResult):
+        return None
+    name, preview_chars = index_calls(messages).name_of(result), plan.level.settings.preview_chars
+    marked = persist_result(result, name, count, preview_chars, tokens, words_asked(messages))
+    if marked is None:
+        return None
+    step = replace_blocks(messages, {place: marked}, count, layer="persist")
+    return replace(plan, edited=plan.edited.then("persist", step, count))
+
+
 def has_slack(context: CompactionContext, plan: Plan, earlier_calls: EarlierCalls) -> bool:
     """Whether more than a tenth of the target is unused."""
     return _room_beside(context, plan, earlier_calls) > headroom_tokens(context)
@@ -234,14 +316,9 @@ def _with_extract_before(
     others_tokens = sum(map(count.message, messages[start : plan.cut.first_kept]))
     room_tokens = _room_beside(context, plan, earlier_calls) - free_tokens
     left_tokens = room_tokens - (others_tokens - count.block(result))
-    if left_tokens < _LEAST_EXTRACT_TOKENS:
+    marked_plan = _extracted(context, plan, place, left_tokens)
+    if marked_plan is None:
         return plan
-    name, preview_chars = index_calls(messages).name_of(result), plan.level.settings.preview_chars
-    marked = persist_result(result, name, count, preview_chars, left_tokens)
-    if marked is None:
-        return plan
-    step = replace_blocks(messages, {place: marked}, count, layer="persist")
-    marked_plan = replace(plan, edited=plan.edited.then("persist", step, count))
     earlier = replace(plan.cut, first_kept=start)
     longer = with_room(context, cut_at(context, marked_plan, earlier), plan.text_tokens)
     return longer if _room_beside(context, longer, earlier_calls) >= free_tokens else plan

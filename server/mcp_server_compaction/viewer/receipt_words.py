@@ -11,6 +11,7 @@ _LAYERS = {
     "persist": "moved large results to the archive",
     "dedupe": "cleared results that a later one supersedes",
     "microcompact": "cleared old results of tools",
+    "fill": "put back the newest of what was cleared, where there was room",
     "collapse": "folded finished sub-tasks to a line each",
     "offload_media": "moved pictures and documents to the archive",
     "summarize": "put a summary in the place of history",

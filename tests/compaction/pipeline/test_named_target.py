@@ -83,7 +83,7 @@ def test_a_named_target_is_filled_to_nine_tenths_and_never_exceeded(
     turns=st.integers(6, 10),
     steps=st.integers(1, 3),
     result_tokens=st.integers(500, 4_000),
-    target_tokens=st.integers(5_000, 9_000),
+    target_tokens=st.integers(5_000, 30_000),
 )
 @settings(EXAMPLES, max_examples=2 * EXAMPLES.max_examples)
 def test_a_named_target_is_filled_however_large_the_results_are(
@@ -109,7 +109,7 @@ def test_a_named_target_is_filled_however_large_the_results_are(
         async with temporary_archive() as archive:
             request = CompactRequest(format=format, target_tokens=target_tokens)
             result = await check_promises(payload, request, archive)
-        if result.boundary is not None:
+        if result.tokens.before_upper > target_tokens:
             assert 0.85 * target_tokens <= result.tokens.upper <= target_tokens
 
     anyio.run(run)
