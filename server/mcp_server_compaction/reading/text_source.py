@@ -36,6 +36,9 @@ _FILES = re.compile(
     r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(?:@([0-9a-f]{12,32}))?/files"
     r"(?:/(.+?)(?:@(\d{1,18}))?)?/?\Z"
 )
+# What models write for them where they have only read of a file, or of [7].
+_OF_SESSION = re.compile(r"\A(?:transcript://)?([A-Za-z0-9_.:-]+)(@[0-9a-f]{12,32})?/(.+)\Z")
+_NUMBERS = re.compile(r"\A(?:messages?[/ ]?)?\[?(\d{1,18})(?:-(\d{1,18}))?\]?\Z")
 
 _SHOWN_GAPS = 10
 _LAST_LINE = 999_999_999  # no output has as many, so a range up to it is the rest
@@ -100,11 +103,31 @@ class TextSource(Protocol):
 async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) -> TextSource:
     """The text that `pointer` names; messages as plain text, or as they were sent, in JSON.
 
+    SESSION/PATH and SESSION/7 are read as well, and PATH and 7 where there is but one session.
+
     Raises:
         NotFoundError: The archive does not hold it.
         QueryError: It is no pointer.
     """
     stripped = pointer.strip()
+    source = await _open(archive, stripped, as_json=as_json)
+    if source is None and (meant := await _meant(archive, stripped)):
+        source = await _open(archive, meant, as_json=as_json)
+    if source is None:
+        raise QueryError(
+            f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines "
+            "as output://o_0123abcd…/lines/1-500, a range of messages as "
+            "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after "
+            "it, transcript://SESSION/files/PATH, as of message 7 with @7 after it, "
+            "transcript://SESSION/plan, the work on its third item with /3 after it, "
+            "transcript://SESSION/context, transcript://SESSION/receipts, or one of them as "
+            "transcript://SESSION/receipts/last."
+        )
+    return source
+
+
+async def _open(archive: Archive, stripped: str, *, as_json: bool) -> TextSource | None:
+    """See `open_source`; None where `stripped` is no pointer."""
     if found := _OUTPUT.match(stripped):
         info = await archive.output_info(found.group(1))
         return OutputSource(archive, info)
@@ -139,15 +162,33 @@ async def open_source(archive: Archive, pointer: str, *, as_json: bool = False) 
         return MemorySource(stripped, state.text, gap=state.note)
     if found := _PLAN.match(stripped):
         return await _open_plan(archive, stripped, *found.groups())
-    raise QueryError(
-        f"{pointer[:200]!r} is no pointer. Give an output id as o_0123abcd…, some of its lines as "
-        "output://o_0123abcd…/lines/1-500, a range of messages as "
-        "transcript://SESSION/messages/3-7, the same of one branch with @ and its head after it, "
-        "transcript://SESSION/files/PATH, as of message 7 with @7 after it, "
-        "transcript://SESSION/plan, the work on its third item with /3 after it, "
-        "transcript://SESSION/context, transcript://SESSION/receipts, or one of them as "
-        "transcript://SESSION/receipts/last."
-    )
+    return None
+
+
+async def _meant(archive: Archive, pointer: str) -> str | None:
+    """The pointer for which a shorter form stands; None where that is not clear."""
+    if (found := _OF_SESSION.match(pointer)) and await _is_session(archive, found.group(1)):
+        return _spelt(*found.groups(""))
+    sessions, _ = await archive.sessions(limit=2)
+    return _spelt(sessions[0].session_id, "", pointer) if len(sessions) == 1 else None
+
+
+async def _is_session(archive: Archive, name: str) -> bool:
+    try:
+        await archive.session_info(name)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _spelt(session_id: str, head: str, rest: str) -> str | None:
+    """The pointer to messages, or to a file, of a session."""
+    if found := _NUMBERS.match(rest):
+        start, stop = found.groups()
+        return f"transcript://{session_id}/messages/{start}-{stop or start}{head}"
+    if "://" not in rest and ("/" in rest or "." in rest):
+        return f"transcript://{session_id}{head}/files/{rest.removeprefix('files/')}"
+    return None
 
 
 async def _open_plan(

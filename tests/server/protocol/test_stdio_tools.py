@@ -131,6 +131,49 @@ async def recorded(client: Client) -> None:
     answer_of(await client.call_tool("compact_messages", wish))
 
 
+SHORTER = [
+    ("s/7", "transcript://s/messages/7-7"),
+    ("7", "transcript://s/messages/7-7"),
+    ("[7]", "transcript://s/messages/7-7"),
+    ("messages/6-7", "transcript://s/messages/6-7"),
+    ("s/src/net/price.py", "transcript://s/files/src/net/price.py"),
+    ("transcript://s/price.py", "transcript://s/files/price.py"),
+    ("src/net/price.py", "transcript://s/files/src/net/price.py"),
+]
+
+
+async def test_a_shorter_pointer_is_read_where_it_is_clear_and_else_the_right_form_is_told(
+    environment: dict[str, str],
+) -> None:
+    written = {"file_path": "src/net/price.py", "content": "def price(net): ...\n"}
+    call = {"type": "tool_use", "id": "t", "name": "Write", "input": written}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": "ok"}
+    messages: list[Json] = [
+        {"role": "user", "content": "Write it."},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        *[{"role": role, "content": "Go on."} for _ in range(3) for role in ("assistant", "user")],
+    ]
+    async with spawned(environment) as client:
+
+        async def read(pointer: str) -> Any:
+            return await client.call_tool("read_persisted_output", {"output_id": pointer})
+
+        wish = {"messages": messages, "mode": "record", "options": {"format": "anthropic"}}
+        answer_of(await client.call_tool("compact_messages", {**wish, "session_id": "s"}))
+        for shorter, pointer in SHORTER:
+            found = await read(shorter)
+            assert text_of(found) == text_of(await read(pointer)), shorter
+            assert text_of(found, 1).startswith(f"[{pointer}: "), shorter
+        assert "is no pointer" in error_of(await read("price"))
+        answer_of(await client.call_tool("compact_messages", {**wish, "session_id": "other"}))
+        for shorter, pointer in SHORTER:
+            if shorter.startswith(("s/", "transcript://s/")):
+                assert text_of(await read(shorter)) == text_of(await read(pointer)), shorter
+            else:
+                assert "transcript://SESSION/files/PATH" in error_of(await read(shorter)), shorter
+
+
 QUERIES: list[tuple[Json, int]] = [
     ({"query": "nightly gateway"}, 0),
     ({"query": "payment gateway", "kind": "phrase"}, 0),
