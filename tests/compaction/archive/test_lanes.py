@@ -2,11 +2,13 @@
 
 import gc
 import tracemalloc
+from collections import Counter
 from pathlib import Path
 
 import anyio
 import pytest
 from context_compaction.archive import session_state
+from context_compaction.archive.local import archive as local_archive
 from context_compaction.archive.local import session_cache
 from context_compaction.archive.local.archive import LANES, open_archive
 from context_compaction.archive.local.session_state import LocalState
@@ -62,6 +64,27 @@ async def test_calls_that_overlap_keep_the_order_of_their_session(
         for name, raws in lists.items():
             await add(archive, name, *raws[:2])
             assert await transcript(archive, name) == raws[:2]
+
+
+async def test_calls_of_many_sessions_at_once_read_no_log_that_they_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_archive, "HELD_UP_SECONDS", 60)  # whatever else the machine does
+    # Each lane writes a file of its own: a second one was written by a lane that read the first.
+    root = tmp_path / "archive"
+    async with open_archive(root, index_root=tmp_path / "index") as archive:
+
+        async def grow(name: str) -> None:
+            raws = [user(f"{name} said {turn}") for turn in range(12)]
+            for turn in range(1, 13):
+                await add(archive, name, *raws[:turn])
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(3 * LANES):
+                tasks.start_soon(grow, f"s{number}")
+    written = Counter(path.parent for path in root.rglob("*.jsonl"))
+    assert len(written) == 3 * LANES
+    assert {*written.values()} == {1}
 
 
 async def test_what_is_remembered_of_sessions_is_bounded_by_their_records(
