@@ -8,8 +8,10 @@ from typing import Any
 from context_compaction import CompactRequest, compact
 from context_compaction.archive import ArchivedMessage, OutputSlice
 from context_compaction.archive.local.archive import LocalArchive, open_archive
-from context_compaction.messages.model import compact_json
+from context_compaction.formats import parse
+from context_compaction.messages.model import compact_json, tool_results
 from context_compaction.messages.placeholders import left_by, summary_text
+from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.carried import (
     SUMMARIZED_MESSAGES,
     Carried,
@@ -145,3 +147,18 @@ def test_what_was_carried_beside_a_tally_is_still_read() -> None:
     found = unpacked(packs.data)
     assert found.effects == ("git push",)
     assert found.numbers == (3,)
+
+
+def test_what_a_file_says_of_errors_and_commits_is_not_carried_as_the_works_own() -> None:
+    # between the two ends that stay of a long answer
+    told = "\n".join([lines("a", 40), "ValueError: bad", "[main 1a2b3c4] mend", lines("b", 40)])
+    payload = [
+        user(GOAL),
+        *answered("r", "Read", told, file_path="log.txt"),
+        *answered("x", "Bash", told, command="make check"),
+    ]
+    messages = parse(payload, format="anthropic")
+    carried = carried_of(messages, range(len(messages)), (), {}).messages
+    of_file, of_command = (result_text(r) for m in carried for r in tool_results(m))
+    assert ("ValueError" in of_file, "1a2b3c4" in of_file) == (False, False)
+    assert ("ValueError" in of_command, "1a2b3c4" in of_command) == (True, True)

@@ -225,10 +225,15 @@ def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str])
     failed = bool(is_failed(result))
     is_record = text.lstrip()[:1] in ("{", "[")
     if len(text) > (_RECORD_CHARS if is_record else _OUTPUT_CHARS):
-        command = classify(call, kinds).command if call else None
-        telling = error_line(text) if failed or is_trouble(command or "", text) else ""
+        # What a file says of errors and commits is none of the work's.
+        use = classify(call, kinds) if call else None
+        lines, has_trouble = list[str](), failed
+        if use is not None and use.kind == "execute":
+            lines += commits_in(text)
+            has_trouble = failed or is_trouble(use.command or "", text)
+        if has_trouble:
+            lines.append(error_line(text))
         half = _OUTPUT_CHARS // 2
-        lines = [*commits_in(text), telling]
         middle = "\n".join(line for line in lines if line and line not in text[:half])
         text = f"{text[:half]}\n{LEFT_OUT}\n{middle}\n{text[len(text) - half :]}"
     return ToolResult(result.call_id, (Text(text),), failed)
