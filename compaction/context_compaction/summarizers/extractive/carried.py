@@ -196,25 +196,17 @@ def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
 
     A part of a text would be taken for the whole.
     """
-    if len(compact_json(call.arguments)) <= (
-        _RECORD_CHARS if is_steering(call.name) else _ARGUMENT_CHARS
-    ):
-        return call.arguments
     command = classify(call, kinds).command
+    most_chars = _RECORD_CHARS if is_steering(call.name) else _ARGUMENT_CHARS
+
+    def short(value: Any, *, is_command: bool) -> Any:
+        if len(compact_json(value)) <= most_chars:
+            return value
+        return ends_of(without_heredocs(str(value)), _COMMAND_CHARS) if is_command else None
+
     if not is_object(call.arguments):
-        return _short_command(str(call.arguments))
-    return {
-        key: _short_command(value)
-        if command and value == command
-        else value
-        if len(compact_json(value)) <= _ARGUMENT_CHARS
-        else None
-        for key, value in call.arguments.items()
-    }
-
-
-def _short_command(command: str) -> str:
-    return ends_of(without_heredocs(command), _COMMAND_CHARS)
+        return short(call.arguments, is_command=True)
+    return {key: short(value, is_command=value == command) for key, value in call.arguments.items()}
 
 
 def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str]) -> ToolResult:

@@ -40,13 +40,10 @@ _TOLD_ELSEWHERE = ("read", "write", "edit", "notebook", "search", "list")
 _CODE = re.compile(r"\b(?=(?:\w{0,40}?\d){2})(?=\w{0,40}[A-Za-z_])\w{5,60}\b|\b\d{4}-\d\d-\d\d")
 # A value of one word, or a number that is no count; times and addresses are long and asked by none.
 _CODE_VALUE = re.compile(r"(?=[^A-Za-z]{0,40}[A-Za-z])[\w/-]{4,60}|\d{4,16}")
-_CODES_CHARS = 400
-_WHOLE_WANT = 2.0
+_CODES_CHARS, _FIRST_CHARS = 400, 160
 # The first record of all, if its tool gave no other, says who it is about: its codes go before what
 # binds, the rest after.
-_FIRST_WANT = -0.05
-_SHORT_FIRST_WANT = -0.4
-_FIRST_CHARS = 160
+_FIRST_WANTS = (-0.4, -0.05, 2.5)
 
 
 def fact_lines(
@@ -116,17 +113,15 @@ def _record_lines(place: tuple[int, ...], action: Action, value: Any, age: float
     label = f"{action.label} [{action.number}]: "
     told = "; ".join(members(value)) or "nothing"
     codes = head_of(_codes(value), _CODES_CHARS)
-    if not codes:
-        texts = [head_of(told, chars) for chars in _RECORD_CHARS]
-        yield from versions(place, label, texts, [age + want for want in _RECORD_WANTS])
-        return
-    if len(told) > _RECORD_CHARS[-1]:  # what is told already stays
-        told = f"{codes}; {head_of(told, _RECORD_CHARS[-1])}"
-    is_first = place[1] + place[2] + age == 0
-    texts, wants = [codes, told], [age, age + _WHOLE_WANT]
-    if is_first:
-        texts, wants = [head_of(codes, _FIRST_CHARS), *texts], [_SHORT_FIRST_WANT, _FIRST_WANT, 2.5]
-    yield from versions(place, label, texts, wants)
+    texts = [head_of(told, chars) for chars in _RECORD_CHARS]
+    if codes:
+        # What is told already stays.
+        whole = texts[-1] if texts[-1] == told else f"{codes}; {texts[-1]}"
+        texts = [head_of(codes, _FIRST_CHARS), codes, whole]
+    is_first = bool(codes) and place[1] + place[2] + age == 0
+    yield from versions(
+        place, label, texts, _FIRST_WANTS if is_first else [age + want for want in _RECORD_WANTS]
+    )
 
 
 def _codes(data: Any) -> str:

@@ -4,7 +4,7 @@ The order does not depend on the room, and whatever fits in its turn is taken: s
 never keeps less.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -70,7 +70,7 @@ def chosen_lines(
         if lines
     }
     chosen: Chosen = {title: {} for title in sections}
-    costs: dict[str, dict[Place, int]] = {title: {} for title in sections}
+    costs: defaultdict[tuple[str, Place], int] = defaultdict(int)
     left, misses = room_tokens, 0
 
     def rank(title: str) -> tuple[int, float]:
@@ -83,13 +83,14 @@ def chosen_lines(
         line = waiting[title].popleft()
         if not waiting[title]:
             del waiting[title]
-        is_known = line.place in costs[title]
-        if line.is_fuller != is_known or (line.want >= SMALL_TALK_WANT and misses):
+        if line.is_fuller != (line.place in chosen[title]) or (
+            line.want >= SMALL_TALK_WANT and misses
+        ):
             continue
-        cost = count.text(line.text) + _LINE_TOKENS - costs[title].get(line.place, 0)
+        cost = count.text(line.text) + _LINE_TOKENS - costs[title, line.place]
         if cost <= left:
             chosen[title][line.place] = line.text
-            costs[title][line.place] = costs[title].get(line.place, 0) + cost
+            costs[title, line.place] += cost
             spent[title] += cost
             left -= cost
         elif left == room_tokens:
