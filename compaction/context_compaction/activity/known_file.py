@@ -1,7 +1,8 @@
 """What is known of one file while the calls on it are replayed: its lines, and since when."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from functools import partial
 
 from context_compaction.activity import file_changes as change
@@ -9,6 +10,8 @@ from context_compaction.activity.script_edits import LineEdit, edited_rows
 from context_compaction.activity.shown_text import ShownText
 
 _TOUCHED_PARTS = 8
+# To compare lines takes the product of their numbers at worst.
+_COMPARED_LINES = 1_000
 # How a doubt begins after a formatter, which changes the layout alone ...
 REFORMATTED = "perhaps reformatted"
 # ... and after a helper, who most often only reads. Of neither any was found to be right.
@@ -473,8 +476,10 @@ class KnownFile:
         most = min(len(old), len(new))
         above = next((n for n in range(most) if old[n] != new[n]), most)
         below = next((n for n in range(most - above) if old[-1 - n] != new[-1 - n]), most - above)
-        if above < max(len(old), len(new)):
-            self._touch(first + above, len(old) - above - below, len(new) - above - below)
+        old, new = old[above : len(old) - below], new[above : len(new) - below]
+        # From the last on: the lines above those have their numbers still.
+        for start, stop, to_start, to_stop in reversed(list(_changes(old, new))):
+            self._touch(first + above + start, stop - start, to_stop - to_start)
 
     def _touch(self, first: int, old_lines: int, new_lines: int) -> None:
         """Note that lines were changed, and that those after them have other numbers now."""
@@ -485,6 +490,16 @@ class KnownFile:
             if not first <= start <= stop <= first + old_lines - 1
         ]
         self.touched = [(first, max(first, first + new_lines - 1)), *moved][:_TOUCHED_PARTS]
+
+
+def _changes(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """Where lines of `old` begin and end that others replace, and those in `new`."""
+    if max(len(old), len(new)) > _COMPARED_LINES:
+        yield 0, len(old), 0, len(new)
+        return
+    for group in SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes():
+        changed = [code for code in group if code[0] != "equal"]
+        yield changed[0][1], changed[-1][2], changed[0][3], changed[-1][4]
 
 
 def _find(lines: Sequence[str], wanted: Sequence[str], start: int) -> int | None:

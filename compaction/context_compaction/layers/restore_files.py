@@ -6,8 +6,10 @@ else takes the last content that the transcript contains.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
+from itertools import chain
+from typing import TypeAlias, cast
 
 from context_compaction.activity.outline import (
     is_data,
@@ -21,7 +23,8 @@ from context_compaction.layers.preview import ranked
 from context_compaction.layers.recent_files import OPEN_TASK, STEERING_TOKENS, RecentFile
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Messages, make_message
+from context_compaction.messages.model import Messages, ToolCall, ToolResult, make_message
+from context_compaction.messages.tool_results import result_text
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
@@ -32,6 +35,8 @@ _LEAST_PART_TOKENS = 80
 _CUT_ROWS_CHARS = (300, 200, 140)
 _BEGINS_BLOCK = re.compile(r"#{1,6} |\s{0,3}(?:[-*+]|\d{1,4}[.)]) |\|")
 _GAP_TOKENS = 3
+# Before a line stands its number, or the mark of a patch.
+_MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?| ?\| ?)|[+-])")
 # A small file costs little more than its outline.
 _SMALL_FILE_TOKENS = 250
 # How something is laid out has this much room before any part of it.
@@ -68,6 +73,9 @@ def restore_files(
         is_filled: Whether as much is wanted as there is room for.
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
+    if is_filled and any(file.touched or file.named for file in files):
+        shown = _lines_shown(messages[at:])
+        files = [_beside(file, shown) for file in files]
     chosen = _chosen(files, count, settings, room_tokens, is_filled=is_filled)
     while chosen:
         texts = [part for _, action, part in chosen if action != "named"]
@@ -81,6 +89,41 @@ def restore_files(
             return Step((*messages[:at], message, *messages[at:]), edits)
         chosen.pop()
     return Step(messages)
+
+
+def _lines_shown(messages: Messages) -> frozenset[str]:
+    """The lines that calls and results of `messages` contain, without numbers and marks."""
+    texts: list[str] = []
+    for message in messages:
+        for block in message.blocks:
+            if isinstance(block, ToolResult):
+                texts.append(result_text(block))
+            elif isinstance(block, ToolCall):
+                texts += _texts_in(block.arguments)
+    lines = (line for text in texts for line in text.splitlines())
+    return frozenset(_MARKED.sub("", line).strip() for line in lines)
+
+
+def _texts_in(given: object) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, dict):
+        yield from chain.from_iterable(map(_texts_in, cast("dict[str, object]", given).values()))
+    elif isinstance(given, list):
+        yield from chain.from_iterable(map(_texts_in, cast("list[object]", given)))
+
+
+def _beside(file: FileText, shown: Set[str]) -> FileText:
+    """`file` without those of its changes and named parts of which all lines are `shown`."""
+    pieces = file.parts if file.text is None else ((1, file.text),)
+    rows = {at + n: row for at, text in pieces for n, row in enumerate(text.split("\n"))}
+
+    def is_news(span: tuple[int, int]) -> bool:
+        lines = (rows.get(at, "").strip() for at in range(span[0], span[1] + 1))
+        return not all(line in shown for line in lines if any(map(str.isalnum, line)))
+
+    touched, named = (tuple(filter(is_news, spans)) for spans in (file.touched, file.named))
+    return replace(file, touched=touched, named=named)
 
 
 # Which file, how it comes back, and its text.

@@ -679,3 +679,35 @@ async def test_of_a_file_known_in_parts_what_was_changed_last_comes_back() -> No
     assert "Parts of: large.py (not known as a whole)" in text
     assert new in text
     assert "old_answer" not in text.partition("<restored_files>")[2].partition("</restored")[0]
+
+
+@pytest.mark.parametrize("shows", ["edit", "read"])
+async def test_what_the_tail_shows_of_a_file_is_not_given_a_second_time(shows: str) -> None:
+    code = [f"def f{n}(a):\n    return {n} + a\n" for n in range(300)]
+
+    def edit(number: int) -> list[Json]:
+        old = f"    return {number} + a\n\ndef f{number + 1}(a):"
+        new = f"    # tried {number} times\n    return {number} * a\n\ndef f{number + 1}(a):"
+        named = {"file_path": "a.py", "old_string": old, "new_string": new}
+        return answered(f"e{number}", "Edit", "The file a.py has been updated.", **named)
+
+    shown = "   602\tdef f200(a):\n   603\t    # tried 200 times\n   604\t    return 200 * a"
+    messages = [
+        user("Mend it."),
+        *answered("w", "Write", "ok", file_path="a.py", content="\n".join(code)),
+        *edit(100),
+        *([] if shows == "edit" else edit(200)),
+        *[m for n in range(9) for m in answered(f"c{n}", "Bash", lines(f"n{n}", 90))],
+        *(
+            edit(200)
+            if shows == "edit"
+            else answered("r", "Read", shown, file_path="a.py", offset=602, limit=3)
+        ),
+    ]
+    async with temporary_archive() as archive:
+        request = CompactRequest(mode="full", target_tokens=3_000, format="anthropic")
+        result = await compact(messages, request, archive=archive)
+    text = str(result.messages)
+    copy = text.partition("<restored_files>")[2].partition("</restored_files>")[0]
+    assert "# tried 100 times" in copy
+    assert text.count("# tried 200 times") == 1
