@@ -30,6 +30,8 @@ from context_compaction.tokens.counter import MessageCounter
 
 # Of a part that is too long so much says something.
 _LEAST_PART_TOKENS = 80
+# So many definitions are no more than its own name.
+_FEW_ROWS = 2
 # What a line of a plan or a specification says stands at its beginning, the reasons behind it. Cut
 # shorter than this a rule is lost itself.
 _CUT_ROWS_CHARS = (300, 200, 140)
@@ -396,10 +398,11 @@ def _telling_parts(file: FileText, count: MessageCounter, left_tokens: int) -> d
             is_last = n == len(choices) - 1
             # A whole function leaves room for what else there is.
             if more_tokens > (left_tokens if is_last else left_tokens // 2):
-                if not is_last or left_tokens < _LEAST_PART_TOKENS:
-                    continue
                 told = outline("\n".join(rows), file.path, start).split("\n")
-                told = told if told != [""] else [*rows]
+                is_told = bool(why) or len(told) > _FEW_ROWS
+                if not (is_last and is_told) or left_tokens < _LEAST_PART_TOKENS:
+                    continue
+                told = told if len(told) > _FEW_ROWS else [*rows]
                 part = label + _fitting(told, count, left_tokens - count.text(label) - _GAP_TOKENS)
                 more_tokens = count.text(part) + 1
             parts[part] = span

@@ -198,6 +198,8 @@ def with_results_back(context: CompactionContext, plan: Plan, earlier_calls: Ear
             fuller = extracted
             more_tokens = context.count.message(extracted.edited.messages[at])
             left_tokens -= more_tokens - context.count.message(message)
+    if fuller is plan:
+        return plan
     if fuller.cut is not None:
         fuller = with_room(context, cut_at(context, fuller, fuller.cut), plan.text_tokens)
     return fuller if _room_beside(context, fuller, earlier_calls) >= 0 else plan
