@@ -942,6 +942,22 @@ def test_a_diagnosis_told_again_leaves_its_room_to_what_was_said_once() -> None:
     assert store in text
 
 
+def test_a_plan_pasted_for_finished_work_gives_way_to_what_came_of_later_work() -> None:
+    plan = "\n\n".join(
+        f"**{n}a.** `step_{n}()`:\n```rust\nfn step_{n}() {{}}\n```" for n in range(60)
+    )
+    talk = [user(f"Implement the following plan:\n\n{plan}"), assistant("All 60 are there.")]
+    talk += [
+        m
+        for n in range(8)
+        for m in (user(f"Now part {n}."), assistant(f"`p{n}` took {n} files. " + "It grew. " * 30))
+    ]
+    text = written(talk, 900)
+    assert "Implement the following plan" in text
+    assert all(f"`p{n}` took {n} files." in text for n in range(8))
+    assert text.count("fn step_") <= 10
+
+
 def test_what_the_agent_says_right_behind_a_failure_is_told_as_its_cause() -> None:
     cause = "Single words give two initials there, and rows without a record count as speech."
     failed = {"type": "tool_result", "tool_use_id": "t", "is_error": True}

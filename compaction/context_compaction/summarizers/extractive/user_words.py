@@ -52,6 +52,8 @@ _GONE_RANK = -9.0
 _LABEL_TOKENS = 8
 # A part no longer than a line is told whole: a sentence in it that points back has its neighbour.
 _LINE_CHARS = 120
+# What follows so many parts of an older request comes after what all sections tell in short.
+_MANY_PARTS = 10
 _SMALL_TALK_CHARS = 48
 _EMPTY_CHARS = len("continue with")
 # A command to the host.
@@ -153,7 +155,8 @@ def _lines_of(place: Place, part: _Part, age: float, floor: float) -> Iterator[L
         short = head_of(part.text, _FLOOR_CHARS)
         yield from versions(place, "", (short, part.text), (floor, floor / 10))
     elif part.is_pasted:
-        wants = BASE_WANT - 1 / (1 + age), BASE_WANT + 4 + age
+        late = place[1] // _MANY_PARTS if age >= 1 else 0
+        wants = BASE_WANT - 1 / (1 + age) + late, BASE_WANT + 4 + age + late
         texts = (ends_of(part.text, chars) for chars in _PASTED_CHARS)
         yield from versions(place, "", texts, wants)
     elif part.rank >= _BINDING_RANK:
