@@ -14,7 +14,7 @@ from itertools import accumulate, chain, islice
 from typing import Any, NamedTuple, TypeAlias
 
 from context_compaction.activity import json_rows
-from context_compaction.activity.error_line import ERROR
+from context_compaction.activity.error_line import ERROR, lines_with
 from context_compaction.messages.names import STOP_WORDS, may_hold_name
 
 # What a text counts: characters, or tokens.
@@ -243,28 +243,16 @@ def _that_matter(pieces: Sequence[_Piece]) -> Iterable[int]:
         return [at for at, piece in enumerate(pieces) if piece.line < 0]
     head = [piece.text for piece in pieces[:_KIND_LINES]]
     stamped = sum(1 for line in head if _TIMESTAMP.match(line))
-    may_tell = ((at, pieces[at].text) for at in _with_any(pieces, _ERROR_WORDS))
-    errors = [at for at, text in may_tell if ERROR.search(text) or _EXIT.search(text)]
+    rows = [piece.text.lower() for piece in pieces]
+    may_tell = set(lines_with("\n".join(rows), _ERROR_WORDS))
+    telling = ((at, row) for at, row in enumerate(rows) if row in may_tell)
+    errors = [at for at, row in telling if ERROR.search(row) or _EXIT.search(row)]
     if stamped >= max(5, len(head) // 3) or 0 < len(errors) <= len(pieces) // 4:
         distinct = {pieces[at].text: at for at in reversed(errors)}
         return sorted(distinct.values())
     outline = (at for at, piece in enumerate(pieces) if _OUTLINE.match(piece.text))
     first = list(islice(outline, _LEAST_OUTLINE))
     return chain(first, outline) if len(first) == _LEAST_OUTLINE else ()
-
-
-def _with_any(pieces: Sequence[_Piece], words: Sequence[str]) -> list[int]:
-    """The pieces with one of `words`: a text is searched for a word far sooner than its lines."""
-    rows = [piece.text.lower() for piece in pieces]
-    whole, starts = "\n".join(rows), list(accumulate((len(row) + 1 for row in rows), initial=0))
-    found: set[int] = set()
-    for word in words:
-        start = whole.find(word)
-        while start >= 0:
-            at = bisect_right(starts, start) - 1
-            found.add(at)
-            start = whole.find(word, starts[at + 1])
-    return sorted(found)
 
 
 def _diff_stat(text: str) -> Iterator[str]:
