@@ -131,6 +131,34 @@ async def recorded(client: Client) -> None:
     answer_of(await client.call_tool("compact_messages", wish))
 
 
+async def test_what_was_said_is_shown_longer_than_what_a_tool_printed(
+    environment: dict[str, str],
+) -> None:
+    text = "The nightly gateway was slow and the queue of invoices grew until noon. " * 20
+    messages: list[Json] = [{"role": "user", "content": "Go on."}]
+    for n in range(8):
+        call = {"type": "tool_use", "id": f"t{n}", "name": "Bash", "input": {"command": "logs"}}
+        result = {"type": "tool_result", "tool_use_id": f"t{n}", "content": f"{n} {text}"}
+        messages += [
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": "It ran."},
+            {"role": "user", "content": "Go on."},
+        ]
+    messages.append({"role": "assistant", "content": text})
+    wish = {"messages": messages, "mode": "record", "session_id": "s"}
+    async with spawned(environment) as client:
+        answer_of(await client.call_tool("compact_messages", wish))
+        asked = {"query": "nightly gateway slow"}
+        hits = answer_of(await client.call_tool("search_transcript", asked))["hits"]
+        asked["role"] = "tool"
+        alone = answer_of(await client.call_tool("search_transcript", asked))["hits"]
+    [said] = [len(hit["snippet"]) for hit in hits if hit["role"] == "assistant"]
+    printed = [len(hit["snippet"]) for hit in hits if hit["role"] == "tool"]
+    assert max(printed) < 0.9 * said
+    assert len(alone[0]["snippet"]) > max(printed)
+
+
 SHORTER = [
     ("s/7", "transcript://s/messages/7-7"),
     ("7", "transcript://s/messages/7-7"),

@@ -24,8 +24,10 @@ USUAL_HITS = 10
 # The lengths of the passages beside the first: the best have the answer, mostly, and of the others
 # what tells whether to read on.
 _SHARES = (1.0, 1.0, 1.0, 0.75, 0.75, 0.5, 0.5, 0.35)
+# What a tool printed has so much of its share: what was said about it answers more often.
+_PRINTED_SHARE = 0.6
 _LEAST_CHARS = 30
-_FIRST_CHARS = range(40, PASSAGE_CHARS + 1, 20)
+_FIRST_CHARS = range(40, int(PASSAGE_CHARS / _PRINTED_SHARE) + 1, 20)
 
 _Answered = Callable[[int], SearchAnswer]
 
@@ -74,7 +76,10 @@ def _answer(
     page: SearchPage, marks: Mapping[int, str], branched: Set[str], first_chars: int
 ) -> SearchAnswer:
     shares = islice(chain(_SHARES, repeat(_SHARES[-1])), len(page.hits))
-    chars = [max(_LEAST_CHARS, int(share * first_chars)) for share in shares]
+    chars = [
+        max(_LEAST_CHARS, int(share * (_PRINTED_SHARE if hit.role == "tool" else 1) * first_chars))
+        for hit, share in zip(page.hits, shares, strict=True)
+    ]
     return search_answer(page, chars, marks, branched)
 
 
