@@ -113,7 +113,7 @@ def with_whole_tail(context: CompactionContext, plan: Plan, earlier_calls: Earli
     left_tokens += max(0, _room_beside(context, plan, earlier_calls) - _tokens_left_free(context))
     least_tokens = left_tokens * _LEAST_WHOLE_SHARE
     whole_tokens = keep_tokens = cleared_tokens = 0
-    for message in reversed(messages):
+    for at, message in reversed(list(enumerate(messages))):
         edited_tokens = tokens = count.message(message)
         if message.index is not None:
             tokens = count.message(context.parsed[message.index])
@@ -122,6 +122,9 @@ def with_whole_tail(context: CompactionContext, plan: Plan, earlier_calls: Earli
         elif whole_tokens < least_tokens and edited_tokens <= left_tokens:
             tokens = edited_tokens  # one that is too large does not end the tail at once
         else:
+            # The request of the turn that is cut there stays beside it.
+            if plan.cut.request_at is not None and at > plan.cut.request_at:
+                keep_tokens += count.message(request_of(messages, plan.cut.request_at))
             break
         left_tokens -= tokens
         keep_tokens += edited_tokens
