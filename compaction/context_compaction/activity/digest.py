@@ -11,13 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from context_compaction.activity.error_line import error_line
-from context_compaction.activity.file_changes import Deletes, changes_of
-from context_compaction.activity.file_ledger import (
-    FileAction,
-    FileEntry,
-    file_content,
-    touch,
-)
+from context_compaction.activity.file_changes import changes_of
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import ToolUse, classify, words_of
 from context_compaction.messages import placeholders
@@ -50,7 +44,6 @@ _TURN_IDS = re.compile(r"\bturn_ids?\"?\s*[:=]\s*(\[[^\]]{0,400}\]|\"[^\"\n]{0,8
 _PATH_KEYS = ("path", "filename", "title", "name", "displayName", "fileUri", "file_id", "url")
 _TYPE_KEYS = ("mime", "mime_type", "media_type", "mimeType")
 _SOURCE_KEYS = ("sources_used", "sources")
-_FILE_ACTIONS: dict[str, FileAction] = {"read": "read", "write": "created", "edit": "changed"}
 # Commands that change something which no undo of a file brings back.
 _EFFECT_COMMAND = re.compile(
     r"\bgit\s+(commit|push|merge|rebase|reset|tag|revert|cherry-pick|checkout\s+-b|branch\s+-[dD])\b"
@@ -143,7 +136,6 @@ class Digest:
         in_flight: Calls without an answer.
         hidden: Placeholders that it contained: results that earlier layers had replaced.
         artifacts: Pictures, documents and files that it was given or that its tools made.
-        files: Each file of the four lists with what was done to it last, newest use last.
     """
 
     read: tuple[str, ...] = ()
@@ -159,7 +151,6 @@ class Digest:
     in_flight: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
-    files: tuple[FileEntry, ...] = ()
 
     def as_json(self) -> JsonObject:
         """The digest for a receipt."""
@@ -201,7 +192,6 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
         if isinstance(block, ToolResult)
     }
     files: dict[str, dict[str, None]] = {"read": {}, "write": {}, "edit": {}}
-    ledger: dict[str, FileEntry] = {}
     runs: list[CommandRun] = []
     effects: list[CommandRun] = []
     deleted: dict[str, None] = {}
@@ -223,17 +213,14 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             runs.append(run)
             if has_effect(call.name, use):
                 effects.append(run)
-            for path in _deleted_by(use.command, failed):
-                deleted[path] = None
-                touch(ledger, path, "deleted", None)
+            deleted |= dict.fromkeys(_deleted_by(use.command, failed))
         elif has_effect(call.name, use):
             effects.append(CommandRun(_short(call, use), failed, error))
         elif failed:
             errors.append(f"{_short(call, use)}: {error}")
         elif use.path and (kind := "edit" if use.kind == "notebook" else use.kind) in files:
-            text = None if use.is_partial else file_content(call, result, kind)
-            touch(ledger, use.path, _FILE_ACTIONS[kind], text)
-            beside = _touch_beside(ledger, call, use)
+            # A patch may change several.
+            beside = (made.path for made in changes_of(call, use) if made.path)
             files[kind] |= dict.fromkeys((use.path, *beside))
         elif words_of(call.name) & _MEMORY_WORDS:
             memory.append(_memory_read(_short(call, use), result))
@@ -257,7 +244,6 @@ def digest(messages: Messages, extra_kinds: Mapping[str, str] | None = None) -> 
             if placeholders.is_placeholder(result)
         ),
         tuple(dict.fromkeys(_artifacts(messages, index, extra_kinds))),
-        tuple(ledger.values()),
     )
 
 
@@ -374,14 +360,6 @@ def _with_resolved(runs: Sequence[CommandRun]) -> tuple[CommandRun, ...]:
             passed.add(run.command)
         out.append(replace(run, resolved=True) if run.failed and run.command in passed else run)
     return tuple(reversed(out))
-
-
-def _touch_beside(ledger: dict[str, FileEntry], call: ToolCall, use: ToolUse) -> list[str]:
-    """Note in `ledger` the other files of a patch that changes several; their paths."""
-    made = [one for one in changes_of(call, use) if one.path not in ("", use.path)]
-    for one in made:
-        touch(ledger, one.path, "deleted" if isinstance(one, Deletes) else "changed", None)
-    return [one.path for one in made]
 
 
 def _deleted_by(command: str, failed: bool | None) -> list[str]:

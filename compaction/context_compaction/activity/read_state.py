@@ -10,15 +10,17 @@ frame them and cut them. It is linear in the lines; in doubt the file counts as 
 that is wrong half of the time is not read.
 """
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from context_compaction.activity.file_ledger import file_content, sha256_of
 from context_compaction.activity.tool_kinds import classify
 from context_compaction.file_access import DiskFile
-from context_compaction.messages.model import Messages, ToolResult
+from context_compaction.messages import placeholders
+from context_compaction.messages.model import Messages, ToolCall, ToolResult, named_arguments
 from context_compaction.messages.tool_pairs import index_calls
+from context_compaction.messages.tool_results import result_text
 
 # The files used last; older ones are forgotten.
 TRACKED_FILES = 50
@@ -90,7 +92,7 @@ def uses_of(
             if use.path is None or use.kind not in ("read", "write", "edit", "notebook"):
                 continue
             by_edit = use.kind in ("edit", "notebook")
-            text = file_content(call, block, use.kind)
+            text = _content_of(call, block, use.kind)
             before = found.pop(use.path, None)
             keeps = before is not None and not before.range and not before.by_edit
             if use.range and keeps and before is not None and before.text is not None:
@@ -126,11 +128,11 @@ def untold(
 ) -> dict[str, FileState]:
     """The states of changed files without a warning yet, marked as warned of."""
     return {
-        path: replace(state, told_sha256=sha256_of(on_disk[path].text))
+        path: replace(state, told_sha256=_sha256_of(on_disk[path].text))
         for path, state in states.items()
         if state.is_changed
         and path in on_disk
-        and state.told_sha256 != sha256_of(on_disk[path].text)
+        and state.told_sha256 != _sha256_of(on_disk[path].text)
     }
 
 
@@ -166,7 +168,7 @@ def _state(
     path: str, use: FileUse | None, before: FileState | None, file: DiskFile | None
 ) -> FileState:
     if use is not None and use.text is not None:
-        state = FileState(path, use.range, use.seq, sha256_of(use.text), "", 0.0, False)
+        state = FileState(path, use.range, use.seq, _sha256_of(use.text), "", 0.0, False)
         if file is None:
             return state
         same = matches_tool_output(file.text, use.text, is_whole=not use.range)
@@ -174,7 +176,7 @@ def _state(
     if before is not None and (use is None or not use.by_edit or use.seq <= before.seq):
         if file is None or not before.disk_sha256:
             return before
-        return replace(before, is_changed=sha256_of(file.text) != before.disk_sha256)
+        return replace(before, is_changed=_sha256_of(file.text) != before.disk_sha256)
     # The conversation's own edit, or a text that we never saw: the file is taken as it is.
     seq = use.seq if use else -1
     state = FileState(path, use.range if use else "", seq, "", "", 0.0, False)
@@ -184,7 +186,7 @@ def _state(
 def _agreeing(state: FileState, file: DiskFile) -> FileState:
     return replace(
         state,
-        disk_sha256=sha256_of(file.text),
+        disk_sha256=_sha256_of(file.text),
         modified_seconds=file.modified_seconds,
         is_changed=False,
     )
@@ -254,3 +256,20 @@ def _without_frame(lines: Sequence[str]) -> list[str]:
 
 def _joined(lines: Sequence[str]) -> str:
     return "\n".join(("", *lines, ""))
+
+
+def _content_of(call: ToolCall, result: ToolResult, kind: str) -> str | None:
+    """The text of the file that this call or its result contains; None where there is none."""
+    if kind == "read":
+        return None if placeholders.seems_placeholder(result) else result_text(result)
+    if kind == "write":
+        arguments = named_arguments(call)
+        for key in ("content", "file_text", "contents", "text"):
+            value = arguments.get(key)
+            if isinstance(value, str) and not placeholders.is_clipped(value):
+                return value
+    return None
+
+
+def _sha256_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

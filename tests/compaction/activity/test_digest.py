@@ -1,7 +1,5 @@
 """The inventory of a conversation, read from calls and results alone: it invents nothing."""
 
-from hashlib import sha256
-
 from context_compaction.activity.digest import CommandRun, Digest, MemoryRead, digest
 from context_compaction.activity.error_line import lines_with
 from hypothesis import given
@@ -27,12 +25,6 @@ def test_files_stand_under_what_was_done_to_them_each_once() -> None:
     assert found.read == ("a.py", "b.py")
     assert found.written == ("c.py",)
     assert found.edited == ("a.py", "n.ipynb")
-    assert [(file.path, file.states) for file in found.files] == [
-        ("b.py", ("read",)),
-        ("c.py", ("created",)),
-        ("n.ipynb", ("changed",)),
-        ("a.py", ("changed", "read")),  # the newest use last, the last thing done last
-    ]
 
 
 def test_all_files_of_one_patch_were_changed() -> None:
@@ -49,31 +41,6 @@ def test_all_files_of_one_patch_were_changed() -> None:
     ])
     found = of(answered("a", "apply_patch", "Done!", input=patch))
     assert found.edited == ("src/a.rs", "src/b.rs", "src/c.rs")
-    assert {file.path: file.states for file in found.files} == {
-        "src/a.rs": ("changed",),
-        "src/b.rs": ("changed",),
-        "src/c.rs": ("deleted",),
-    }
-
-
-def test_the_hash_of_a_file_is_known_where_its_text_stands() -> None:
-    found = of(
-        answered("a", "Read", "seen whole", file_path="a.py"),
-        answered("b", "Read", "a part", file_path="a.py", offset=3, limit=2),
-        answered("c", "Write", "ok", file_path="c.py", content="written"),
-        answered("d", "Read", "part alone", file_path="d.py", offset=3),
-        answered("e", "Write", "ok", file_path="e.py", content="old"),
-        answered("f", "Edit", "ok", file_path="e.py", old_string="old", new_string="new"),
-        answered("g", "Write", "ok", file_path="f.py", content="x"),
-        answered("h", "Bash", "", command="rm -f f.py"),
-    )
-    assert {file.path: (file.states[-1], file.sha256) for file in found.files} == {
-        "a.py": ("read", sha256(b"seen whole").hexdigest()),
-        "c.py": ("created", sha256(b"written").hexdigest()),
-        "d.py": ("read", ""),
-        "e.py": ("changed", ""),
-        "f.py": ("deleted", ""),
-    }
 
 
 def test_runs_say_how_they_ended() -> None:
