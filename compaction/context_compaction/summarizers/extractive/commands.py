@@ -15,6 +15,8 @@ _PARTS = re.compile(
     r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^'\"\\;&|\n]|(?<!&)&(?!&)|(?<!\|)\|(?!\|)|['\"\\])++",
     re.DOTALL,
 )
+# What precedes a pipe or a redirection, which count outside of quotes alone.
+_UNPIPED = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|(?!2?>|\|).)*+", re.DOTALL)
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*+\"")
 # Parts that tell nothing of what it is for, and the texts in it.
 _SCRIPT = re.compile(
@@ -59,10 +61,11 @@ def lasting_parts(command: str) -> Iterator[str]:
             yield done
 
 
-def bare_command(part: str) -> str:
+def bare_command(part: str, chars: int = _LABEL_CHARS) -> str:
     """A part of a command line on one line, without pipes, redirections and given values."""
     bare = _GIVEN.sub("", part)
-    return one_line(re.split(r"\s*(?:2>|\||>)", bare, maxsplit=1)[0].strip())
+    head = _UNPIPED.match(bare)
+    return one_line(head[0].strip() if head else bare, chars)
 
 
 def without_heredocs(command: str) -> str:

@@ -26,6 +26,7 @@ _SUBJECT = re.compile(
 # Where a log lists commits, each with its subject.
 _LISTED = re.compile(r"^\W{0,8}([0-9a-f]{7,40}) (?:\([^)\n]{1,80}\) )?(\S.{0,118})$", re.MULTILINE)
 _KEY_CHARS = 60
+_EFFECT_CHARS = 120
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
@@ -74,20 +75,20 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
     return [*wrote, *edited], [*ran, *read]
 
 
-def effects_of(turn: Turn, hashes: Mapping[str, str]) -> list[str]:
+def effects_of(turn: Turn, hashes: Mapping[str, str], chars: int = _EFFECT_CHARS) -> list[str]:
     """What a turn did that must not be repeated, each once; its commits with their `hashes`."""
     done = (action for action in turn.actions if action.effect and action.failed is False)
-    return list(dict.fromkeys(_effect_told(action, hashes) for action in done))
+    return list(dict.fromkeys(_effect_told(action, hashes, chars) for action in done))
 
 
-def _effect_told(action: Action, hashes: Mapping[str, str]) -> str:
+def _effect_told(action: Action, hashes: Mapping[str, str], chars: int) -> str:
     """The lasting effect of a call: of a commit its hash and subject, where they are known."""
     if commits := _COMMIT.findall(action.text):
         return ", ".join(f"{COMMIT}{name} {subject}" for name, subject in commits)
     command = action.use.command or ""
     subjects = iter([quoted or text for _, quoted, text in _SUBJECT.findall(command)])
     told: list[str] = []
-    for part in map(bare_command, lasting_parts(command)):
+    for part in (bare_command(one, chars) for one in lasting_parts(command)):
         if part.startswith("git commit") and (subject := next(subjects, "")):
             told.append(" ".join(f"{COMMIT}{hashes.get(subject, '')} {subject}".split()))
         else:

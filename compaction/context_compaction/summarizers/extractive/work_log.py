@@ -34,6 +34,7 @@ _MOST_NEWER = 3
 _LEAST_SHARED = 10
 _SHARED_SHARE = 0.55
 _RETOLD_WANT = 4.0
+_EFFECT_CHARS = 480  # the agent may say in a request of its own what it changed
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _ANSWER_CHARS = (240, 1_000)
 _ORDER_CHARS = (240, 600)
@@ -90,7 +91,9 @@ def log_lines(
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
         yield from _deed_lines(turn, at, age, told, commits)
         others = [effect for effect in effects if effect not in commits]
-        yield from effect_line((at, _DEEDS, 1), age * AGE_WANT / 2, others)
+        full = [one for one in effects_of(turn, told.hashes, _EFFECT_CHARS) if one not in commits]
+        wants = age * AGE_WANT / 2, 3.0 + age
+        yield from effect_lines((at, _DEEDS, 1), wants, (others, full))
         failures = (one for one in failures_in(turn, names) if one not in still_open)
         mine = {one.told: one.action.number for one in failures if one.is_telling}
         for rank, (line, number) in enumerate([*mine.items()][-_MOST_FAILURES:]):
@@ -114,10 +117,11 @@ def rendered_log(lines: Mapping[Place, str], turns: Sequence[Turn]) -> list[str]
     return rows
 
 
-def effect_line(place: Place, want: float, effects: Sequence[str]) -> Iterator[Line]:
-    """The line of what must not be repeated, if there is any."""
-    if effects:
-        yield Line(place, want, f"done, do not repeat: {'; '.join(effects)}")
+def effect_lines(
+    place: Place, wants: Sequence[float], effects: Sequence[Sequence[str]]
+) -> Iterator[Line]:
+    """The line of what must not be repeated, if there is any, from short to full."""
+    yield from versions(place, "done, do not repeat: ", map("; ".join, effects), wants)
 
 
 def _deed_lines(

@@ -41,7 +41,7 @@ from context_compaction.summarizers.extractive.turns import Turn, command_keys, 
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
 from context_compaction.summarizers.extractive.work_log import (
     AGE_WANT,
-    effect_line,
+    effect_lines,
     log_lines,
     rendered_log,
 )
@@ -101,7 +101,7 @@ def _sections(
         still_open = open_failures(turns[-1:], keys_later)
         said = last_words(turns, is_running=is_running)
         log = log_lines(turns, short_names(turns), still_open, said[0])
-        sections[LOG] = [*log, *effect_line((-1,), 0.0, request.effects)]
+        sections[LOG] = [*log, *effect_lines((-1,), (0.0,), (request.effects,))]
         sections[FACTS] = [*facts]
         sections[STATE] = [*state_lines(turns, said, still_open, is_running=is_running)]
         for title, line in plan_lines(turns, is_running=is_running):
