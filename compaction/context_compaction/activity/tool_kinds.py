@@ -74,11 +74,6 @@ class ToolUse:
     command: str | None = None
     range: str = ""
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether a read names a range rather than the whole file."""
-        return bool(self.range)
-
 
 @lru_cache(maxsize=1_000)  # a conversation has few tools and many calls
 def words_of(name: str) -> frozenset[str]:

@@ -109,7 +109,7 @@ def test_the_path_is_found_under_any_of_its_names(key: str) -> None:
 @pytest.mark.parametrize("key", ["filePath", "FilePath", "TargetFile", "AbsolutePath"])
 def test_hosts_spell_arguments_in_their_own_way(key: str) -> None:
     use = classify(ToolCall("a", "read_file", {key: "x.py", "startLine": 3}))
-    assert (use.kind, use.path, use.is_partial) == ("read", "x.py", True)
+    assert (use.kind, use.path, bool(use.range)) == ("read", "x.py", True)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_a_patch_names_the_file_that_it_changes_first() -> None:
 
 @pytest.mark.parametrize("key", ["offset", "limit", "start_line", "view_range"])
 def test_a_read_of_a_range_is_partial(key: str) -> None:
-    assert classify(ToolCall("a", "Read", {**FILE, key: 3})).is_partial
-    assert not classify(ToolCall("a", "Read", {**FILE, key: None})).is_partial
+    assert classify(ToolCall("a", "Read", {**FILE, key: 3})).range
+    assert not classify(ToolCall("a", "Read", {**FILE, key: None})).range
 
 
 def test_what_the_caller_says_of_a_tool_wins() -> None:

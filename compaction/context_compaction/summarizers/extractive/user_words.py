@@ -6,7 +6,7 @@ no room for what surrounds it. Paragraphs that look pasted are shown by their be
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -105,29 +105,21 @@ def user_lines(
     """
     ranks = {said.text: said.rank for said in instructions.standing}
     shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}
-    texts = {at: text for at, message in enumerate(messages) if (text := user_text(message))}
-    # Said again, it counts as said last.
-    said_at = {
-        sentence.text: at
-        for at, text in texts.items()
-        for sentence in sentences_of(text)
-        if len(sentence.text) > _SMALL_TALK_CHARS
-    }
-
-    def parts_of(at: int, text: str) -> Iterator[tuple[int, _Part]]:
-        def is_gone(said: str) -> bool:
-            return said in pinned or said_at.get(said, at) > at
-
-        parts = enumerate(_parts(text, shown, is_gone, ranks))
-        return ((number, part) for number, part in parts if part.rank > _GONE_RANK)
-
-    told = {at: found for at, text in texts.items() if (found := [*parts_of(at, text)])}
+    gone = {*pinned}  # and, from the newest on, what is said again later
+    told: dict[int, list[tuple[int, _Part]]] = {}
+    for at in reversed(range(len(messages))):
+        text = user_text(messages[at])
+        found = enumerate(_parts(text, shown, gone, ranks))
+        if stays := [(number, part) for number, part in found if part.rank > _GONE_RANK]:
+            told[at] = stays
+        said = (sentence.text for sentence in sentences_of(text))
+        gone.update(one for one in said if len(one) > _SMALL_TALK_CHARS)
     requests = [at for at, parts in told.items() if not _is_small_talk(_flat(parts))] or [*told]
     if len(requests) < len(told):  # what says nothing alone is left out
         told = {at: parts for at, parts in told.items() if not _is_empty(parts)}
-    floors = dict.fromkeys(requests[:1], _FIRST_WANT)
-    floors.update((at, _NEWEST_WANT) for at in requests[-1:] if not has_later)
-    for age, (at, parts) in enumerate(reversed(told.items())):
+    floors = dict.fromkeys(requests[-1:], _FIRST_WANT)
+    floors.update((at, _NEWEST_WANT) for at in requests[:1] if not has_later)
+    for age, (at, parts) in enumerate(told.items()):
         for nth, (number, part) in enumerate(parts):
             floor = 0.0 if nth else floors.get(at, 0.0)
             yield from _lines_of((at, number), part, age + number / 1_000, floor)
@@ -175,10 +167,10 @@ def _request_want(age: float) -> float:
 def _parts(
     text: str,
     marked: Mapping[str, str],
-    is_gone: Callable[[str], bool],
+    gone: Collection[str],
     ranks: Mapping[str, float],
 ) -> Iterator[_Part]:
-    """The parts of one text, its sentences as they are `marked`, with "[…]" for those gone."""
+    """The parts of one text, its sentences as they are `marked`, with "[…]" for those `gone`."""
     flat = " ".join(text.split())
     start = 0
     paragraph = 0, False
@@ -196,7 +188,7 @@ def _parts(
         whole = without_gap(sentence.text)
         bare = placeholders.split_mark(whole)[1]
         gap = flat[start:at] if whole == sentence.text else f"{flat[start:at]}{LEFT_OUT} "
-        rank = _GONE_RANK if is_gone(bare) else ranks.get(bare, -1.0)
+        rank = _GONE_RANK if bare in gone else ranks.get(bare, -1.0)
         said.append((paragraph, f"{gap}{marked.get(bare, bare)}", rank))
         start = at + len(sentence.text)
     if rest := flat[start:].strip():
