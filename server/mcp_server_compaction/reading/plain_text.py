@@ -156,8 +156,8 @@ def _has_lines(value: Any) -> bool:
 def diff_lines(old: str, new: str) -> Iterator[str]:
     """Every line of both texts: " " before one that stays, "-" and "+" before the others."""
     before, after = _lines(old), _lines(new)
-    start = _shared_count(before, after)
-    same_end = _shared_count(before[start:][::-1], after[start:][::-1])
+    start = shared_count(before, after)
+    same_end = shared_count(before[start:][::-1], after[start:][::-1])
     yield from (f" {line}" for line in before[:start])
     yield from _changes(
         before[start : len(before) - same_end], after[start : len(after) - same_end]
@@ -165,8 +165,8 @@ def diff_lines(old: str, new: str) -> Iterator[str]:
     yield from (f" {line}" for line in before[len(before) - same_end :])
 
 
-def _shared_count(before: Sequence[str], after: Sequence[str]) -> int:
-    """How many lines both begin with."""
+def shared_count(before: Sequence[object], after: Sequence[object]) -> int:
+    """How many items, as lines or messages, both begin with."""
     pairs = enumerate(zip(before, after, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
 

@@ -1,10 +1,9 @@
 """Two branches of a conversation side by side, from where they part."""
 
-from collections.abc import Sequence
-
 from anyio import to_thread
 from context_compaction.archive import Archive, ArchivedMessage, History, SessionInfo
 
+from mcp_server_compaction.reading.plain_text import shared_count
 from mcp_server_compaction.viewer.blocks import MessageView, Reading, message_views
 from mcp_server_compaction.viewer.web import Page, Visit
 
@@ -32,12 +31,6 @@ async def beside(visit: Visit) -> Page:
         {"info": info, "sides": list(zip(sides, shown, strict=True)), "shared": shared,
          "last_shared": last_shared, "limit": _SHOWN},
     )  # fmt: skip
-
-
-def shared_count(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many messages both begin with."""
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(left), len(right)))
 
 
 async def _side(

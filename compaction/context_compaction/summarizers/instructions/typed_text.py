@@ -36,8 +36,8 @@ _SENTENCE_END = re.compile(
     r"(?<=[.!?…])\s+|(?<=[。！？；])"
 )
 # All are matched at the beginning of a line only: elsewhere the same signs are figures and words.
-_BULLET = re.compile(r"[-*•]++\s+")
-_LIST_MARK = re.compile(r"(?:[-*•>]++|\d{1,2}[.)])\s+")
+_BULLET = re.compile(r"\A[-*•]++\s+")
+_ITEM_MARK = re.compile(r"\A(?:[-*•>]++|\d{1,2}[.)])\s+")
 # What a heading and emphasis are made of.
 _MARKUP = "#*_ "
 # A line of a log, a patch, a table or code; who types may name a function: "don't touch parse()".
@@ -88,7 +88,7 @@ def _sentences(text: str) -> Sequence[Sentence]:
         amid = is_long and 0 < at < last
         pasted = is_code or amid or _is_machine_made(lines, is_long=is_long)
         for line in _unwrapped(lines):
-            is_item = _LIST_MARK.match(line) is not None
+            is_item = _ITEM_MARK.match(line) is not None
             whole = " ".join(without_bullet(line).split())
             if of_rules and is_item and len(whole) <= MAX_SENTENCE_CHARS:
                 is_rule = not pasted or (not is_code and size_lines <= _DOCUMENT_LINES)
@@ -104,8 +104,7 @@ def _sentences(text: str) -> Sequence[Sentence]:
 
 def without_list_mark(text: str) -> str:
     """`text` without the bullet, the number or the sign of a quotation that it begins with."""
-    mark = _LIST_MARK.match(text)
-    return text[mark.end() :] if mark else text
+    return _ITEM_MARK.sub("", text)
 
 
 def without_gap(text: str) -> str:
@@ -115,8 +114,7 @@ def without_gap(text: str) -> str:
 
 def without_bullet(line: str) -> str:
     """`line` without the bullet that it begins with."""
-    bullet = _BULLET.match(line)
-    return line[bullet.end() :] if bullet else line
+    return _BULLET.sub("", line)
 
 
 def _introduces_rules(line: str) -> bool:
