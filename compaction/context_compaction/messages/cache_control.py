@@ -126,11 +126,10 @@ def _markers_of(message: Message) -> list[Any]:
         for block in message.blocks
         if block.source is not None and block.source.get(CACHE_MARKER) is not None
     ]
-    points = cache_points(message)
-    return [
-        *within,
-        *(point for block in message.blocks for point in points.get(id(block.source), ())),
-    ]
+    if not (points := cache_points(message)):
+        return within
+    at = (point for block in message.blocks for point in points.get(id(block.source), ()))
+    return [*within, *at]
 
 
 def cache_points(message: Message) -> dict[int, list[JsonObject]]:

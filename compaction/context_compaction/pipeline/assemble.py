@@ -71,6 +71,8 @@ def assemble(
             context.messages, edited.messages, count=context.count, rule=context.settings.thinking
         )
         edited = edited.then("thinking", stripped, context.count)
+    if plan.cut is None:  # no summary that could take over a marker
+        return edited
     return replace(edited, messages=keep_cache_markers(context.markers(), edited.messages))
 
 
