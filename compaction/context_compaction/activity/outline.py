@@ -7,8 +7,9 @@ grammars that are kept well fetch them over the network.
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from posixpath import splitext
+
+from context_compaction.messages.cache import RecentCache, text_key
 
 _ROW_CHARS = 160
 _LINE_CHARS = 4 * _ROW_CHARS  # a longer line defines nothing
@@ -170,11 +171,19 @@ def without_documentation(rows: Sequence[str]) -> list[str]:
     return kept if not quote else list(rows)
 
 
-@lru_cache(maxsize=64)  # a compaction asks for the same ones again and again
 def _rows(text: str, path: str) -> list[tuple[int, str]]:
     kind = splitext(path)[1].lower()
     if not kind or is_prose(path):
         return []
+    # A compaction asks for the same ones again and again. No text is kept for that.
+    key = hash((kind, text_key(text)))
+    return _known_rows.get_or_compute(key, lambda: _rows_of(text, kind))
+
+
+_known_rows: RecentCache[list[tuple[int, str]]] = RecentCache(64)
+
+
+def _rows_of(text: str, kind: str) -> list[tuple[int, str]]:
     rows = _python(text) if kind in (".py", ".pyi") else None
     return _by_lines(text, kind) if rows is None else rows
 

@@ -1,5 +1,8 @@
 """What a file defines, line by line."""
 
+import gc
+import tracemalloc
+
 from context_compaction.activity.outline import functions, may_define, outline
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,3 +101,20 @@ def test_what_stands_in_a_text_of_the_code_is_no_definition(quoted: list[str]) -
     told = f"1: export function page(): string\n{last}: function f()"
     assert outline(code, "page.ts") == told
     assert outline("import {\n  type A,\n} from './a';\n" + code, "page.ts").count("\n") == 1
+
+
+def test_what_was_outlined_keeps_no_text_in_memory() -> None:
+    def outlined(number: int) -> None:
+        comments = f"// {number}: nothing is defined here\n" * 10_000
+        assert outline(f"{comments}function last{number}() {{\n}}\n", "src/a.js")
+
+    outlined(0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for number in range(1, 20):
+            outlined(number)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 100_000  # of 7 MB of texts
+    finally:
+        tracemalloc.stop()
