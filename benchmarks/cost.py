@@ -5,9 +5,10 @@ Run: python benchmarks/cost.py [--sizes 200000 1000000 5000000]
 The floor is what nobody can do without: the list read from JSON, its text counted once by tiktoken
 as it comes (our own pattern gives the same tokens in two thirds of the time), and its bytes hashed
 once, in the thread that calls are made in: only the first thread of a process that counts gets
-tiktoken's fast path, every other pays a third more. It is taken of lists not seen before, as cold
-calls are. Every list is decoded anew before each call, as a server gets it. A turn
-is 14 messages and about 6,000 tokens; medians of `ROUNDS`.
+tiktoken's fast path, every other pays a third more. It is taken of the lists of the cold calls, and
+by turns with them: lists of one size differ by a fifth in their tokens, and a machine's speed
+drifts. Every list is decoded anew before each call, as a server gets it. A turn is 14 messages and
+about 6,000 tokens; medians of `ROUNDS`.
 """
 
 import argparse
@@ -103,19 +104,20 @@ async def measured(root: Path, tokens: int) -> dict[str, float]:
     size_mb = len(_written(payload)) / 1e6
     row: dict[str, float] = {"messages": len(payload), "MB of JSON": size_mb}
     row["tiktoken"] = await median(lambda at: _sync(partial(_counted, unseen(tokens, at))))
-    row["floor"] = await median(
-        lambda at: _sync(partial(floor, _written(unseen(tokens, ROUNDS + at))))
-    )
     new = _written(turn(0))
     row["tokens of a turn"] = floor(new)
     row["floor of a turn"] = await median(lambda _: _sync(lambda: floor(new)))
     async with open_archive(root / "archive", index_root=root / "index") as archive:
         await warm_up(archive)
-        row["cold, nothing to do"] = await median(
-            lambda at: _called(
-                archive, unseen(tokens, 2 * ROUNDS + at), replace(WIDE, session_id=f"cold-{at}")
-            )
-        )
+        floors: list[float] = []
+        cold: list[float] = []
+        for at in range(ROUNDS):
+            found = unseen(tokens, ROUNDS + at)
+            floors.append(await cpu_ms(_sync(partial(floor, _written(found)))))
+            session = replace(WIDE, session_id=f"cold-{at}")
+            cold.append(await cpu_ms(_called(archive, found, session)))
+        row["floor"] = statistics.median(floors)
+        row["cold, nothing to do"] = statistics.median(cold)
         await compact(decoded(payload), WIDE, archive=archive)
         row["same again"] = await median(lambda _: _called(archive, payload))
         lists = [payload]

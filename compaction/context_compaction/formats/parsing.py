@@ -53,24 +53,23 @@ MAX_NESTING = 200
 
 
 _LEAVES = frozenset({str, int, float, bool, type(None)})
+_HOLDERS: tuple[type[JsonObject], type[list[Any]]] = dict, list
 
 
 def nests_deeper(value: object, max_levels: int) -> bool:
     """Whether arrays and objects stand within each other more than `max_levels` deep."""
-    level = _holders([value])
+    level: list[JsonObject | list[Any]] = [value] if isinstance(value, _HOLDERS) else []
     for _ in range(max_levels):
-        inner: list[object] = []
-        for holder in level:
-            inner += holder.values() if isinstance(holder, dict) else holder
-        level = _holders(inner)
+        level = [
+            inner
+            for holder in level
+            for inner in (holder.values() if isinstance(holder, dict) else holder)
+            # Nearly all are strings, and a set tells them apart in a fifth of the time.
+            if type(inner) not in _LEAVES and isinstance(inner, _HOLDERS)
+        ]
         if not level:
             return False
     return True
-
-
-def _holders(values: Sequence[object]) -> list[JsonObject | list[object]]:
-    # Nearly all are strings, and what stands in a set is found in a fifth of the time.
-    return [v for v in values if type(v) not in _LEAVES and isinstance(v, (dict, list))]
 
 
 def require_object(value: object, index: int, where: str, remedy: str) -> JsonObject:

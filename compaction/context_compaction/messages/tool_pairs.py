@@ -265,14 +265,20 @@ def _pair_problems(messages: Messages, rules: ProviderRules) -> Iterator[str]:
                 (at, call_id) for call_id in ids for at in places.get(call_id, ()) if at >= stop
             ]
         answered.update(mine)
-        given = Counter(call_id for _, call_id in mine)
-        for call_id in ids:
-            if given[call_id] != 1:
-                yield f"call {call_id!r} has {given[call_id]} results where one belongs"
+        told = [call_id for _, call_id in mine]
+        if told != ids:
+            yield from _miscounted(ids, told)
     for call_id, positions in places.items():
         for position in positions:
             if (position, call_id) not in answered:
                 yield f"message {position} answers call {call_id!r}, which is not before it"
+
+
+def _miscounted(ids: list[str], told: list[str]) -> Iterator[str]:
+    given = Counter(told)
+    for call_id in ids:
+        if given[call_id] != 1:
+            yield f"call {call_id!r} has {given[call_id]} results where one belongs"
 
 
 def _repeated(ids: list[str], seen: set[str]) -> Iterator[str]:

@@ -243,7 +243,7 @@ def _is_outcome(
     """Whether this very list is what the session's last compaction gave for the same wishes."""
     keys = (state.repeat_key for state in reversed(states))
     last = next(filter(None, keys), None)
-    return last is not None and last == repeat_key(payload, request)
+    return last is not None and last == repeat_key(history_hash(payload), request)
 
 
 async def _ours(claims: Claims, session: Session, archive: Store) -> Ours:

@@ -21,7 +21,12 @@ from context_compaction.layers.restore_files import shown_file
 from context_compaction.messages import placeholders
 from context_compaction.messages.attribution import made_in
 from context_compaction.messages.edits import Blob
-from context_compaction.messages.history_hash import HEAD_CHARS, content_hash, history_hash
+from context_compaction.messages.history_hash import (
+    HEAD_CHARS,
+    chain_hashes,
+    content_hash,
+    history_hash,
+)
 from context_compaction.messages.model import JsonObject, Messages, text_of
 from context_compaction.request import CompactRequest
 from context_compaction.result import CompactResult
@@ -147,13 +152,15 @@ def commit_of(
     if not (is_told or words.model is not None or words.told):
         return None
     start, messages, model = session.start, validation.edited.messages, _model_call(words)
+    entries = context_entries(messages, rendered, context.seqs) if result.changed else []
     memory = summary_to_save(words, wishes, now_seconds)
     if prepared is not None:
         # The context stays as it is until this is applied; what was written serves before.
         made = made_in(messages)
         state = SessionState(memory=memory, model=model, made=made, carried=tuple(carried[0]))
     elif is_told or model is not None:
-        state = _whole_state(result, context, decision.earlier_calls, messages, wishes)
+        earlier_calls = decision.earlier_calls
+        state = _whole_state(result, context, earlier_calls, messages, entries, wishes)
         rejection = rejection_of(result, session.rejections)
         state = replace(
             state, rejection=rejection, memory=memory, model=model, carried=tuple(carried[0])
@@ -167,7 +174,6 @@ def commit_of(
     if prepared is not None:
         return Commit(with_prepared(receipt, prepared), start.history, blobs)
     if result.changed:
-        entries = context_entries(messages, rendered, context.seqs)
         listed = history_hash(start.payload) if start.recognised is not None else ""
         return Commit(receipt, start.history, blobs, entries, listed)
     if not is_told and words.model is None:
@@ -183,6 +189,7 @@ def _whole_state(
     context: CompactionContext,
     earlier_calls: EarlierCalls,
     messages: Messages,
+    entries: Sequence[ContextEntry],
     wishes: CompactRequest,
 ) -> SessionState:
     """The state after `result`."""
@@ -193,12 +200,14 @@ def _whole_state(
         if f"\n{shown_file(path, file.text)}" in put_back
     ]
     free_tokens = result.tokens.trigger - result.tokens.after
+    contents = [entry.content for entry in entries]
+    history = chain_hashes(contents)[-1] if contents else history_hash(result.messages)
     return SessionState(
         stop_seq=stop_seq_of(context.seqs),
         files=refreshed(earlier_calls.states, shown, earlier_calls.on_disk),
         filling=Filling(earlier_calls.refill.streak, free_tokens) if earlier_calls.refill else None,
         made=made_in(messages),
-        repeat_key=repeat_key(result.messages, wishes),
+        repeat_key=repeat_key(history, wishes),
     )
 
 

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar, cast
 
 from context_compaction.activity.read_state import FileState
-from context_compaction.messages.history_hash import history_hash
 from context_compaction.messages.model import JsonObject
 from context_compaction.messages.placeholders import Span
 from context_compaction.request import CompactRequest
@@ -217,8 +216,8 @@ def stop_seq_of(seqs: Sequence[int]) -> int:
     return max(seqs, default=-1)
 
 
-def repeat_key(messages: Sequence[JsonObject], request: CompactRequest) -> str:
-    """Names a list together with what was asked of it.
+def repeat_key(history: str, request: CompactRequest) -> str:
+    """Names a list, whose own name is `history`, together with what was asked of it.
 
     A call whose list and wishes are those that the newest receipt of the session ended with finds
     nothing to do, whatever a borderline count would be the second time.
@@ -226,7 +225,7 @@ def repeat_key(messages: Sequence[JsonObject], request: CompactRequest) -> str:
     asked = replace(request, session_id=None, usage=None, usage_message_index=None)
     asked = replace(asked, summary=None, continuation=None)
     digest = hashlib.blake2b(repr(asked).encode("utf-8", "surrogatepass"), digest_size=16)
-    digest.update(history_hash(messages).encode("ascii"))
+    digest.update(history.encode("ascii"))
     return digest.hexdigest()
 
 
