@@ -24,6 +24,8 @@ from context_compaction.summarizers.instructions.typed_text import without_list_
 # A shared word weighs 1 where it stands in these two sentences alone, and less the more others have
 # it. So much together is one subject.
 _SAME_SUBJECT_WEIGHT = 1.0
+# A rule that is said anew shares so much of the longer sentence.
+_ALIKE_SHARE = 0.5
 # A sentence is compared with the newest of those that have one of its rarest terms: so many of each
 # of so many terms, so that the cost stays linear.
 _NEAREST = 20
@@ -145,7 +147,9 @@ def _change(
         return None
     if newer.corrects or new.is_lasting:
         return newer.corrects and new.is_lasting and old.is_lasting
-    return None
+    longer = max(len(newer.words), len(older.words))
+    is_said_anew = old.is_lasting and has_other and len(common) >= longer * _ALIKE_SHARE
+    return False if is_said_anew else None
 
 
 def _takes_back(newer: _Reading, older: _Reading) -> bool:
