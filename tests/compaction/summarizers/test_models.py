@@ -22,9 +22,14 @@ from context_compaction import (
     open_archive,
 )
 from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.formats import parse
 from context_compaction.session.state import ModelCall, SessionState, wait_seconds
-from context_compaction.settings import Settings
+from context_compaction.settings import Settings, TooLongRule
+from context_compaction.summarizers.llm.prompt import SummaryJob, fullest_version
+from context_compaction.summarizers.llm.record import parts_of
 from context_compaction.tokens.counter import counter_for
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.support.messages_api import (
     Babbles,
@@ -397,6 +402,23 @@ async def test_of_a_long_edit_the_signatures_are_shown(archive: Archive, is_patc
     shown: str = api.requests[0]["messages"][0]["content"]
     assert "step_3900 = " not in shown.partition("def cents_of")[0]
     assert "def cents_of( price: Decimal, ) -&gt; int" in shown
+
+
+RECORD = parts_of(parse(story(turns=30, result_lines=60), format="anthropic"))
+
+
+@pytest.mark.parametrize("too_long", ["clip", "drop_oldest"])
+@given(room_tokens=st.integers(10_000, 60_000), more_tokens=st.integers(0, 20_000))
+def test_a_record_is_shown_as_full_as_its_room_takes(
+    too_long: TooLongRule, room_tokens: int, more_tokens: int
+) -> None:
+    job = SummaryJob(RECORD, "", has_originals=True, max_tokens=1_000, too_long=too_long)
+    count = counter_for("")
+    shown = fullest_version(job, room_tokens, count)
+    fuller = fullest_version(job, room_tokens + more_tokens, count)
+    assert shown.tokens <= room_tokens
+    assert shown.tokens <= fuller.tokens
+    assert shown.name == "whole" or shown.tokens > 0.75 * room_tokens
 
 
 async def test_a_model_that_takes_less_is_shown_less(archive: Archive) -> None:
