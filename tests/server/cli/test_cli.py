@@ -190,7 +190,9 @@ def test_the_archive_is_searched_read_and_listed(run: Run, transcript: Path) -> 
     assert "\n< result Bash call_0\nline 1 of module_0: value_0_1 = compute(7)\n" in messages
     assert run("read", "s/messages/0-2", "--lines", "2").stdout == messages.split("\n")[1] + "\n"
     assert run("read", "s/messages/0-2", "--tail", "1").stdout == messages.split("\n")[-2] + "\n"
-    assert run("read", "s/messages/0-9", "--pattern", "checkout").stdout.startswith("2:")
+    matching = run("read", "s/messages/0-9", "--pattern", "checkout").stdout.split("\n")
+    assert matching[0].startswith("1-[0] user ")
+    assert matching[1].startswith("2:")
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ async def test_an_ordinary_pattern_finds_what_it_did(environment: dict[str, str]
             ("(?i)DEF|none", "1:def f(x): pass"),
             (r"\p{So}|\X{99}", "3:E4032: cafe\u0301 \U0001f600"),
         ):
-            given = {"output_id": output_id, "pattern": pattern}
+            given = {"output_id": output_id, "pattern": pattern, "context": 0}
             result = await client.call_tool("read_persisted_output", given)
             assert text_of(result) == shown, pattern
         for wrong in ("x" * 1_001, "", "x{9999}{9999}"):
