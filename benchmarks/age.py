@@ -13,7 +13,7 @@ import random
 import statistics
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -122,6 +122,12 @@ async def main() -> None:
             if given.summary:
                 given.summary.write_text(life.summary, encoding="utf-8")
             gc.collect()
+            # A list that is kept short by compactions: what is left is ours. It goes before the one
+            # that grows to 11,000 messages, or it would live in what that has left free.
+            request = replace(request, session_id="steady")
+            life = await live(archive, request, compactions=10_000, turns=given.quiet, quiet=True)
+            _tell_steady(life)
+            gc.collect()
             request = CompactRequest(format="anthropic", session_id="quiet", policy="default")
             life = await live(archive, request, compactions=10_000, turns=given.quiet, quiet=True)
             _tell_quiet(life)
@@ -153,6 +159,17 @@ def _tell_quiet(life: Life) -> None:
     for at in range(0, len(life.quiet_ms) - size + 1, size):
         cost = statistics.median(life.quiet_ms[at : at + size])
         print(f"{at + size:>12}{cost:>10.2f}{life.rss_mb[at + size - 1]:>10.1f}")
+
+
+def _tell_steady(life: Life) -> None:
+    """What quiet turns add once the list has been compacted, and so grows no longer."""
+    if len(life.compacted_at) > 1:
+        since = life.compacted_at[1]
+        turns, grown_mb = len(life.rss_mb) - since, life.rss_mb[-1] - life.rss_mb[since]
+        print(
+            f"{turns} quiet turns after the second compaction of their list:"
+            f" {grown_mb:+.1f} MB, {grown_mb / turns * 1_000_000:.0f} bytes a turn\n"
+        )
 
 
 if __name__ == "__main__":

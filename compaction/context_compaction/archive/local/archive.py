@@ -399,12 +399,12 @@ class Lanes:
         The same one as last time knows the session already. Any other reads its log first: with
         many sessions at once that was more than half of the work.
         """
-        own = self._lanes[crc32(session.encode("utf-8", "surrogatepass")) % LANES]
-        with move_on_after(own.patience_seconds()):
-            await own.turn.acquire()
-            return own
-        free = (lane for lane in self._lanes if not lane.turn.locked())
-        lane = next(free, own)
+        lane = self._lanes[crc32(session.encode("utf-8", "surrogatepass")) % LANES]
+        if lane.turn.locked():
+            with move_on_after(lane.patience_seconds()):
+                await lane.turn.acquire()
+                return lane
+            lane = next((lane for lane in self._lanes if not lane.turn.locked()), lane)
         await lane.turn.acquire()
         return lane
 

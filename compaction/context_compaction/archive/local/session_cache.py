@@ -121,7 +121,7 @@ class OpenSessions:
             self.sync(state, state.unsynced())
             return
         self.sync(state, state.unsynced_under(head))
-        state.durable.add(head)
+        state.durable.append(head)
 
     def bodies(self, state: LocalState, records: Sequence[LoggedRecord | MessageNode]) -> list[Any]:
         """The bodies of records."""

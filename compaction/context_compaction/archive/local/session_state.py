@@ -1,5 +1,6 @@
 """What is known of a session whose log lies in a folder, and how much of that is on the device."""
 
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,6 +8,9 @@ from context_compaction.archive.history_tree import is_message
 from context_compaction.archive.local.log import read_segment, segment_sizes
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.messages.history_hash import ROOT
+
+# A list goes on from one of the newest; from an older one it is looked through once.
+_DURABLE_HISTORIES = 16
 
 
 @dataclass(slots=True)
@@ -18,7 +22,7 @@ class LocalState(TranscriptState):
         sizes: By segment, how large it was when last looked at.
         read_to: By segment, up to where it was read.
         synced_to: By segment, up to where this process knows it to be on the device.
-        durable: Histories of which this process knows that all of them is on the device.
+        durable: The newest histories of which this process knows that all of them is on the device.
         to_sync: The segments that the write under way has to bring to the device.
     """
 
@@ -26,7 +30,7 @@ class LocalState(TranscriptState):
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     read_to: dict[str, int] = field(default_factory=dict[str, int])
     synced_to: dict[str, int] = field(default_factory=dict[str, int])
-    durable: set[str] = field(default_factory=set[str])
+    durable: deque[str] = field(default_factory=lambda: deque(maxlen=_DURABLE_HISTORIES))
     to_sync: set[str] = field(default_factory=set[str])
 
     def unsynced(self) -> set[str]:
