@@ -3,6 +3,7 @@
 Prose is written by the host or by a model; where it fails, extracts replace it.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -56,6 +57,7 @@ from context_compaction.tokens.models import profile_for
 _EXTRACTS_TOKENS = 3_000
 # "plan" costs nothing, and what a provider refused is mended without asking another.
 _MODES_WITHOUT_MODEL = ("plan", "reactive")
+_NUMBER = re.compile(r"(?<=[\[, -])\d{1,9}(?=[\], -])")
 
 
 def brings_text(request: CompactRequest) -> bool:
@@ -164,12 +166,17 @@ def _pin_told(context: CompactionContext, pin: Pin, kept: Messages) -> str:
 def _source_of(context: CompactionContext, record: OriginalMessages) -> check.GroundingSource:
     """The source that prose for `record` is checked against."""
     lost = read_previous(record.lost)
+    # What stays may be named as well, and so may what an earlier summary named.
+    numbers = {number for number in context.seqs if number >= 0}
+    numbers.update(map(int, _NUMBER.findall(f"{record.earlier}\n{record.lost}")))
+    numbers.update(number for number in (*lost.numbers, *record.numbers) if number is not None)
     replaced = set(map(id, record.messages))
     # What is said in the part that stays is no invention either.
     beside = (message for message in context.messages if id(message) not in replaced)
     return check.source_of(
         (*lost.messages, *record.messages, *beside),
         user_texts=(record.earlier, *context.pins.texts, context.request.instructions),
+        numbers=numbers,
     )
 
 

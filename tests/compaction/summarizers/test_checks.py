@@ -1,4 +1,4 @@
-"""A model's text is held against the record: is what it gives as the user's the user's?"""
+"""A model's text is held against the record: quotations, and numbers of messages."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,32 +105,69 @@ def test_a_tools_words_are_not_the_users_under_the_users_headings() -> None:
     assert "(not the user's words)" not in under_facts
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('- "Rounding is the cause" — refuted [3].', "- Rounding is the cause — refuted [3]."),
+        ("- Its question «follow or gate» is open.", "- Its question follow or gate is open."),
+        (f'- "{GOAL}" is „not done at all“.', f'- "{GOAL}" is not done at all.'),
+    ],
+)
+def test_of_what_nobody_said_and_nobody_is_said_to_have_said_the_marks_go(
+    line: str, expected: str
+) -> None:
+    draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", SOURCE)
+    assert draft.text == f"## Facts\n{expected}\n## Next step\nGo on."
+    assert draft.mended == (line,)
+
+
 @given(
     st.lists(st.text("abcxyz", min_size=3, max_size=9), min_size=3, max_size=6).map(" ".join),
-    st.sampled_from(["The user said: {}", "{}, as the user said", "Asked [3]: {} [5]."]),
+    st.sampled_from(["The user said: {}", "{}", "He wrote {}, and went on", "Asked [3]: {} [5]."]),
     st.sampled_from(["“{}”", '"{}"', "«{}»", "「{}」", "‘{}’"]),
     st.sampled_from(["## Standing rules", "## Facts"]),
 )
-def test_no_line_gives_as_the_users_or_as_speech_what_nobody_said(
+def test_no_quotation_that_nobody_said_is_left_as_one(
     words: str, frame: str, marks: str, heading: str
 ) -> None:
-    line = f"- {frame.format(marks.format(words))}"
-    draft = draft_of(f"{heading}\n{line}\n## Next step\nGo on.", SOURCE)
-    assert draft.removed == (line,)
-    assert words not in draft.text
+    quoted = marks.format(words)
+    draft = draft_of(f"{heading}\n- {frame.format(quoted)}\n## Next step\nGo on.", SOURCE)
+    assert quoted not in draft.text
+    if heading == "## Standing rules" and frame == "{}":
+        assert words not in draft.text, "under the user's heading it is the user's"
 
 
-@given(st.lists(st.text("abcxyz", min_size=3, max_size=9), min_size=3, max_size=6).map(" ".join))
-def test_a_quotation_under_the_users_heading_is_the_users(words: str) -> None:
-    draft = draft_of(f'## Standing rules\n- "{words}"\n## Next step\nGo on.', SOURCE)
-    assert words not in draft.text
+NUMBERED = source_of(
+    parse(story(), format="anthropic"),
+    numbers=[7, *range(100, 100 + len(story())), 400],
+)
 
 
 @pytest.mark.parametrize(
-    "line", ['- "Rounding is the cause" — refuted [3].', "- Its question «follow or gate» is open."]
-)
-def test_what_is_given_as_nobodys_stays_as_it_was_written(line: str) -> None:
-    assert line in draft_of(f"## Facts\n{line}\n## Next step\nGo on.", SOURCE).text
+    ("line", "expected"),
+    [
+        ("- Module 3 reads billing/module_3.py [112-115].", None),
+        ("- Module 3 reads billing/module_3.py [113].", None),
+        ("- The limit is the same everywhere [101, 105].", None),
+        ("- Ticket INV-4711 [100]; billing/module_5.py [120].", None),
+        ("- It was said so before [7], and stays in sight [400].", None),
+        ("- `rows[99]` stays as it is, and so does rows[3].", None),
+        ("- There is no such message [99].", "- There is no such message."),
+        ("- [901] Module 5 is read [121].", "- Module 5 is read [121]."),
+        ("- billing/module_5.py [121, 100-901]", "- billing/module_5.py [121]"),
+        ("- billing/module_0.py [100 and 900]", "- billing/module_0.py [100]"),
+        ("- Read backwards [110-105].", "- Read backwards."),
+        ("- Cured by `git read-tree HEAD` [101, 115]; see metadata.json [108].", None),
+    ],
+)  # fmt: skip
+def test_a_number_that_no_message_has_is_taken_out(line: str, expected: str | None) -> None:
+    draft = draft_of(f"## Facts\n{line}\n## Next step\nGo on.", NUMBERED)
+    assert draft.text == f"## Facts\n{expected or line}\n## Next step\nGo on."
+    assert draft.mended == (() if expected is None else (line,))
+
+
+def test_without_numbers_of_the_record_none_is_checked() -> None:
+    assert "[999]" in draft_of("## Facts\n- a [999]\n## Next step\nGo on.", SOURCE).text
 
 
 @given(st.text())
@@ -221,3 +258,18 @@ def test_whatever_a_model_answers_the_promises_hold(
             assert again.messages == result.messages
 
     anyio.run(run)
+
+
+async def test_a_host_hears_which_numbers_were_taken_out_of_its_summary() -> None:
+    request = CompactRequest(
+        mode="full",
+        format="anthropic",
+        target_tokens=3_000,
+        summary=f"{SUMMARY}\n- billing/module_1.py was read [6], and billing/module_2.py [4711].",
+    )
+    async with temporary_archive() as archive:
+        result = await compact(story(), request, archive=archive)
+    [warning] = [text for text in result.warnings if "numbers of messages" in text]
+    assert "[4711]" in warning
+    written = str(result.messages)
+    assert "billing/module_1.py was read [6], and billing/module_2.py." in written

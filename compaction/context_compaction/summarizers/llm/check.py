@@ -3,16 +3,18 @@
 A model's text is never trusted: it may be empty, a refusal, an error message, invent consent ("the
 user said: go ahead and delete it"), or give a tool's words as the user's. A line that gives as the
 user's what the user did not say goes as a whole, because the claim around it is as wrong, and so
-does one that introduces like speech what nobody said. Where nothing is left, the deterministic
-writer takes over. Pure.
+does one that introduces like speech what nobody said. Of any other quotation that stands nowhere
+only the marks go, and of a reference to a message that there is not only the number: such lines
+tell the truth in other words. Where nothing is left, the
+deterministic writer takes over. Pure.
 
-Other quotations, and the numbers of messages, are not looked up: in 1,100 lines of good summaries
-they were true in other words, and reading a message that there is not says so.
+Whether a message says what a line says of it is not asked. Where a name of the line had to stand
+near it, one reference in six of good summaries went, and no false one.
 """
 
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from context_compaction.activity.script_calls import made_call
@@ -44,9 +46,9 @@ _QUOTATION = re.compile(
     r"|\"([^\"\n]+)\"|‘([^‘’\n]+)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
 )
 _BLOCK_QUOTE = re.compile(r"^\s*(?:[-*] )?> ?(.+)$")
-# What is in code quotes nothing.
+# What is in code quotes nothing, and refers to no message.
 _CODE = re.compile(r"`[^`\n]*`")
-_MARK = re.compile(r"[“”„«»「」『』\"‘’']")
+_MARK = re.compile(r"[“”„«»「」『』\"‘’'\[\]]")
 _GAP = re.compile(r"\[[^\]]{0,40}\]|…|\.\.\.")
 # Under these headings of our prompts a line that is a quotation is the user's.
 _FIRST_HAND = re.compile(
@@ -70,6 +72,8 @@ _DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
 _NOT_SPOKEN = re.compile(r"(?:\\[nrt]|[\W_])+")
 # Under a heading of the user's, behind a quotation of somebody else.
 _NOT_THE_USERS = "(not the user's words)"
+_REFERENCE = re.compile(r"(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]")
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +83,12 @@ class GroundingSource:
     Attributes:
         user: The texts of the user, folded for comparison ...
         anybody: ... and those of anybody.
+        numbers: The messages that may be named by number; none where numbers are not checked.
     """
 
     user: str
     anybody: str
+    numbers: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,21 +96,26 @@ class CheckedDraft:
     """A model's text after it was cleaned.
 
     Attributes:
-        text: The text without thinking aloud and without words that the user did not say.
+        text: The text without thinking aloud and without quotations that nobody said.
         removed: The lines that were taken out for what they give as the user's.
+        mended: The lines out of which marks of quotations or numbers of messages were taken.
     """
 
     text: str
     removed: tuple[str, ...]
+    mended: tuple[str, ...]
 
 
-def source_of(messages: Messages, *, user_texts: Sequence[str] = ()) -> GroundingSource:
-    """The texts that drafts are checked against.
+def source_of(
+    messages: Messages, *, user_texts: Sequence[str] = (), numbers: Collection[int] = ()
+) -> GroundingSource:
+    """The texts and numbers that drafts are checked against.
 
     Args:
         messages: The record, and what stays after it.
         user_texts: What counts as the user's beside it: pinned text, instructions, the previous
             summary.
+        numbers: Those of all messages that a summary may name; without them none is checked.
     """
     parts = parts_of(messages)
     said = (part.text for part in parts if part.speaker == "user")
@@ -112,7 +123,7 @@ def source_of(messages: Messages, *, user_texts: Sequence[str] = ()) -> Groundin
     calls = (made_call(part.call) for part in parts if part.call)
     given = (str(value) for call in calls for value in named_arguments(call).values())
     anybody = _folded("\n".join((user, *(part.text for part in parts), *given)))
-    return GroundingSource(user, anybody)
+    return GroundingSource(user, anybody, frozenset(numbers))
 
 
 def _said_through_tools(messages: Messages) -> Iterator[str]:
@@ -169,9 +180,10 @@ def _shown(text: str) -> str:
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
-    """`text` without what the user did not say."""
+    """`text` without what was not said, and without false numbers."""
     kept: list[str] = []
     removed: list[str] = []
+    mended: list[str] = []
     is_first_hand = False
     for line in text.splitlines():
         if _HEADING.match(line):
@@ -179,13 +191,16 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
         told = _with_true_quotations(line, source, is_first_hand=is_first_hand)
         if told is None:
             removed.append(line.strip())
-        else:
-            kept.append(told)
-    return CheckedDraft("\n".join(kept).strip(), tuple(removed))
+            continue
+        told = _with_known_numbers(told, source.numbers)
+        if told != line:
+            mended.append(line.strip())
+        kept.append(told)
+    return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(mended))
 
 
 def _with_true_quotations(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
-    """`line` with a note where a quotation only looks the user's; None where one is false."""
+    """`line` without the marks of what nobody said; None where it gives the user's as false."""
     bare = _without_code(line)
     block = _BLOCK_QUOTE.match(bare)
     if block and not _is_said(block[1], source.user if is_first_hand else source.anybody):
@@ -197,12 +212,14 @@ def _with_true_quotations(line: str, source: GroundingSource, *, is_first_hand: 
         if is_name or _is_said(text, source.user):
             continue
         leads = is_first_hand and not re.search(r"[^\W\d]", bare[:start])
+        is_told = _is_said(text, source.anybody)
         is_speech = leads or bare[:start].rstrip(" *_").endswith((":", "："))
-        is_invented = is_speech and not _is_said(text, source.anybody)
-        if is_invented or _is_of_user(bare[:start], bare[end:]):
+        if _is_of_user(bare[:start], bare[end:]) or (is_speech and not is_told):
             return None
         if leads:
             line = f"{line[:end]} {_NOT_THE_USERS}{line[end:]}"
+        elif not is_told:
+            line = f"{line[:start]}{line[start + 1 : end - 1]}{line[end:]}"
     return line
 
 
@@ -230,3 +247,22 @@ def _is_said(quotation: str, said: str) -> bool:
 def _folded(text: str) -> str:
     """`text` for comparison: letters and digits, small, with single spaces between them."""
     return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()
+
+
+def _with_known_numbers(line: str, known: frozenset[int]) -> str:
+    """`line` without numbers of messages that are not `known`; where none are, none is false."""
+    for found in reversed([*_REFERENCE.finditer(_without_code(line))] if known else []):
+        parts = [" ".join(part.split()) for part in re.split(r"[,;]| and ", found[1])]
+        true = [part for part in parts if _is_known(part, known)]
+        if true != parts:
+            before = line[: found.start()]
+            told = f"{before}[{', '.join(true)}]" if true else before.rstrip()
+            line = f"{told}{line[found.end() :]}"
+    return line
+
+
+def _is_known(part: str, known: frozenset[int]) -> bool:
+    """Whether a number or a range begins and ends with messages that there are, in this order."""
+    first, *rest = map(int, _NUMBER.findall(part))
+    last = rest[-1] if rest else first
+    return first <= last and first in known and last in known

@@ -113,13 +113,17 @@ def accepted(
 
 
 def _finished(draft: check.CheckedDraft, route: str, *, was_repaired: bool = False) -> Prose:
-    """The draft as prose, with a warning about removed lines."""
-    shown = "; ".join(line[:120] for line in draft.removed[:3])
-    warning = (
-        f"{len(draft.removed)} lines of the summary were taken out, because they give as the "
-        f"user's what the user did not say: {shown}"
+    """The draft as prose, with warnings about removed and mended lines."""
+    changes = (
+        (f"{len(draft.removed)} lines of the summary were taken out, because they give as the "
+         "user's what the user did not say", draft.removed),
+        (f"Out of {len(draft.mended)} lines of the summary numbers of messages that there are not, "
+         "or marks of quotations that nobody said, were taken", draft.mended),
+    )  # fmt: skip
+    warnings = (
+        f"{told}: {'; '.join(line[:120] for line in lines[:3])}" for told, lines in changes if lines
     )
-    return Prose(draft.text, (warning,) if draft.removed else (), route, was_repaired)
+    return Prose(draft.text, tuple(warnings), route, was_repaired)
 
 
 async def _first_answer(
