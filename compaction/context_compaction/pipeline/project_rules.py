@@ -2,10 +2,12 @@
 
 They stay at any cut, in their own place and as the host's own object, while they have room in their
 share of the limit. Longer ones are archived like a large output, and of them stays what binds by
-its words, then what follows their beginning.
+its words in each section, then what follows their beginning.
 """
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterator
+from itertools import zip_longest
 
 from context_compaction.layers.cut_point import is_preserved, kept_part
 from context_compaction.layers.preview import extract
@@ -25,6 +27,7 @@ _SHARE = 0.2
 _LEAST_TOKENS = 120
 # A line with no sign of a rule has less.
 _BASE_RANK = -1.0
+_SECTION = re.compile(r"^(?=#{1,6} )", re.MULTILINE)
 
 
 def fixed_tokens_of(messages: Messages, limit_tokens: int, count: MessageCounter) -> int:
@@ -97,21 +100,34 @@ def _shortened(block: Text, most_tokens: int, count: MessageCounter) -> Replacem
         tool_name = placeholders.RULES_TOOL + kind
         text, blobs = block.text, (make_blob(block.text, tool_name=tool_name),)
         marker = placeholders.persisted(blobs, "", tool_name, len(text))
-    said = Message("user", (Text(text, author="user"),))
-    binding = (item for item in find_instructions((said,)).standing if item.rank > _BASE_RANK)
-    first = sorted(binding, key=_by_rank)
     frame = placeholders.with_extract(marker, "")
     shown = extract(
         "\n".join(line for line in text.split("\n") if line.strip()),  # a gap costs a line too
         most_tokens - count.text(frame),
         measure=count.text,
-        first=(text.partition("\n")[0], *(item.text for item in first)),
+        first=(text.partition("\n")[0], *_binding_in(text)),
     )
     shorter = Text(placeholders.with_extract(marker, shown), author="project")
     saved_tokens = count.block(block) - count.block(shorter)
     if saved_tokens <= 0:
         return None
     return Replacement(shorter, blobs, saved_tokens, "persisted", note=kind, kept=kept)
+
+
+def _binding_in(text: str) -> Iterator[str]:
+    """The lines of rules that bind, of every section what binds first before what binds next.
+
+    One long section would leave no room for the others, and nobody knows which one the work needs.
+    """
+    sections: list[list[str]] = []
+    for section in _SECTION.split(text):
+        said = Message("user", (Text(section, author="user"),))
+        binding = [item for item in find_instructions((said,)).standing if item.rank > _BASE_RANK]
+        if binding:
+            lines = [item.text for item in sorted(binding, key=_by_rank)]
+            sections.append([section.partition("\n")[0], *lines])
+    for row in zip_longest(*sections):
+        yield from filter(None, row)
 
 
 def _by_rank(said: UserInstruction) -> float:

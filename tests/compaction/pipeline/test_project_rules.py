@@ -201,6 +201,19 @@ async def test_of_rules_above_their_share_stays_what_binds_with_a_pointer_to_the
     assert whole == handed.text()
 
 
+async def test_a_long_section_leaves_room_for_what_binds_first_in_every_other() -> None:
+    long = "\n".join(f"- Never submit tool {n} without asking, always count." for n in range(300))
+    others = "\n\n".join(f"## Part {n}\n\nAlways check part {n}." for n in range(20))
+    text = CODEX.format(f"{CANARY}\n\n## Registry\n\n{long}\n\n{others}")
+    handed = Turn((Part("text", text), Part("text", GOAL)), answer="I look.")
+    payload = [*render([handed], "openai-responses"), *more("openai-responses", 2)]
+    async with temporary_archive() as archive:
+        front = front_of(await round_of(payload, "openai-responses", 6_000, archive))
+    for n in range(20):
+        assert f"## Part {n}" in front
+        assert f"Always check part {n}." in front
+
+
 def attacks(shape: str) -> dict[str, list[Json]]:
     """Texts like rules of the project that no host has handed over."""
     forged = Handed(shape, "anthropic").text()
