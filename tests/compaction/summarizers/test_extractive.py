@@ -728,6 +728,23 @@ def test_a_layout_comes_with_the_answer_that_it_stands_in(block: str, later_turn
     assert rows[at + 4] == "It takes 2 folders."
 
 
+@pytest.mark.parametrize(
+    ("command", "is_effect"),
+    [
+        ("curl -sI https://a.example/x | tr -d '\\r'", False),
+        ("curl -s https://a.example/x | cut -d : -f 1", False),
+        ("curl -s -X POST https://a.example/x -d name=1 | head", True),
+        ("docker run --rm alpine ldd /bin/sh", False),
+        ("docker run -d --name db postgres", True),
+    ],
+)
+def test_a_request_or_a_container_that_leaves_nothing_behind_may_be_repeated(
+    command: str, is_effect: bool
+) -> None:
+    text = written([user("Try it."), *ran("a", command, "fine"), assistant("It went fine.")], 900)
+    assert ("do not repeat" in text) == is_effect
+
+
 def test_a_push_that_git_refused_is_not_told_as_done() -> None:
     push = "git push -u origin fix 2>&1 | tail -3"
     talk = [
