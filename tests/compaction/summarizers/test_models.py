@@ -473,7 +473,7 @@ async def test_an_api_that_always_says_too_long_is_left_alone_soon(
     request = replace(REQUEST, policy=policy)
     result, api = await run(archive, too_long_above(0, Says(SUMMARY)), request, messages=messages)
     assert_extracts(result, "each shorter version that was tried")
-    assert len(api.requests) == requests
+    assert 3 <= len(api.requests) <= requests
     sizes = [len(body["messages"][0]["content"]) for body in api.requests]
     assert sizes == sorted(set(sizes), reverse=True), "never the same again"
 
