@@ -69,7 +69,7 @@ def counts_record(
     new = [
         [key.hex(), state.contents[key], count]
         for key, count in counts.items()
-        if held.get(key) != _packed(count) and key in state.contents
+        if (key not in held or held[key] != _packed(count)) and key in state.contents
     ]
     if not new:
         return None

@@ -51,7 +51,7 @@ def role_of(message: Message) -> str:
 def tools_of(messages: Sequence[Message], start: int = 0) -> list[list[str]]:
     """For each message from `start`, the names of the tools that it calls or that answer in it."""
     new = messages[start:]
-    names = _names_of_answered(messages[:start], new)
+    names = _names_of_answered(messages[:start], new) if start else {}
     tools: list[list[str]] = []
     for message in new:
         used: dict[str, None] = {}  # calls before answers
