@@ -1,6 +1,6 @@
 """Many callers of the HTTP service at once, with one process and with several.
 
-Run: python benchmarks/http_load.py [--sessions 64] [--turns 100] [--tokens 50000] [--workers 1 2]
+Run: python benchmarks/http_load.py [--sessions 64] [--turns 100] [--tokens 50000] [--workers 1 2 4]
 
 Each session is a caller of its own that hands over its whole list, a turn longer at each call; all
 of them call at the same time. Then some callers make small calls, alone and beside one that has
@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=50_000)
     parser.add_argument("--small", type=int, default=400)
     parser.add_argument("--large-tokens", type=int, default=5_000_000)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, CORES, 2 * CORES])
     arguments = parser.parse_args()
     print(
         f"{arguments.sessions} sessions, {arguments.turns} turns each, lists from"
