@@ -35,9 +35,10 @@ _READERS = frozenset({
     "echo", "egrep", "exit", "export", "false", "fgrep", "file", "find", "fold", "gawk", "grep",
     "head", "hexdump", "jq", "kill", "less", "ls", "md5sum", "mkdir", "more", "nl", "od", "open",
     "paste", "printf", "ps", "pwd", "readlink", "realpath", "rev", "rg", "sed", "set", "sha256sum",
-    "shasum", "sleep", "sort", "source", "stat", "strings", "tac", "tail", "test", "tr",
-    "tree", "true", "type", "uniq", "wait", "wc", "which", "xxd", "yq", "zcat", "[", "[[", "fi",
-    "done", "esac", "}", ")", "for", "if", "while", "perl", "code", "chmod", "bat", "ag",
+    "shasum", "shellcheck", "sleep", "sort", "source", "ssh", "stat", "strings", "tac", "tail",
+    "test", "tr", "tree", "true", "type", "uniq", "wait", "wc", "which", "xxd", "yq", "zcat", "[",
+    "[[", "fi", "done", "esac", "}", ")", "for", "if", "while", "perl", "code", "chmod", "bat",
+    "ag",
 })  # fmt: skip
 _INTERPRETERS = frozenset({
     "python", "python3", "node", "ruby", "deno", "php", "perl", "tsx", "ts-node", "Rscript",
@@ -486,7 +487,7 @@ def _rewrites(program: str, names: Sequence[str], line: str) -> bool:
 
 
 def _names_file(word: str) -> bool:
-    return re.search(r"\w\.\w+\Z", word) is not None
+    return "://" not in word and re.search(r"\w\.\w+\Z", word) is not None
 
 
 def _run(names: Sequence[str], code: str | None, folder: str | None) -> Iterator[CommandEffect]:

@@ -255,6 +255,9 @@ def test_a_formatter_is_held_to_touch_files_of_its_language_alone(command: str) 
         "git worktree list; git stash list; git checkout -b next",
         "for i in 1 2; do timeout 9 python -m pytest -q b.py; done",
         "for i in a b; do curl -s -S -w '%{http_code}' -o /dev/null \"$U/$i\"; done",
+        "./read.sh https://a.example/docs/a.py | head -50",
+        "ssh build 'cd app && make' a.py",
+        "shellcheck a.py",
         "git stash -q; git checkout -q 0cfd5b3; wc -l *; git checkout -q fork; git stash pop -q",
     ],
 )
