@@ -70,8 +70,11 @@ def changes(
             (term for term in newer.terms if times[term] > 1), key=lambda term: (times[term], term)
         )
         near = {other for term in shared[:_RAREST] for other in by_term.get(term, ())[-_NEAREST:]}
+        binds = said[at].is_lasting or newer.denied or newer.forgotten or newer.corrects
         for other in sorted(near):
             if said[at].turn == said[other].turn:  # said in one breath, both are meant
+                continue
+            if not (binds or said[other].is_lasting):  # talk changes a rule at most
                 continue
             is_sure = _change(newer, known[other], times, said[at], said[other])
             if is_sure is not None:
