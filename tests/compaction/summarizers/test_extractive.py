@@ -168,6 +168,13 @@ def test_a_rule_that_a_kept_request_corrects_is_marked() -> None:
     assert f"(replaced later) {older}" in text
 
 
+def test_a_summary_whose_originals_are_lost_is_brought_up_to_date_alone() -> None:
+    before = written([user("Never use tabs."), *ran("a", "git push", "ok"), assistant("Pushed.")])
+    text = writer.write(SummaryInput((), 500, previous=before), COUNT)
+    assert "Never use tabs." in text
+    assert "git push" in text
+
+
 def test_side_effects_are_named_as_done_or_failed() -> None:
     talk = [
         user("Release it."),

@@ -48,7 +48,8 @@ def state_lines(
         is_running: Whether the newest turn is the newest of all.
     """
     number, said = last_said
-    when = "last" if is_running and number > turns[-1].number else "before the newest request"
+    asked = turns[-1].number if turns else number
+    when = "last" if is_running and number > asked else "before the newest request"
     label = f"agent, {when} [{number}]: "
     yield from versions((0,), label, (ends_of(said, chars) for chars in _LAST_CHARS), _LAST_WANTS)
     actions = turns[-1].steps[-1].actions if turns and turns[-1].steps else ()
