@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from itertools import pairwise
 
 import pytest
@@ -173,6 +174,18 @@ def test_a_summary_whose_originals_are_lost_is_brought_up_to_date_alone() -> Non
     text = writer.write(SummaryInput((), 500, previous=before), COUNT)
     assert "Never use tabs." in text
     assert "git push" in text
+
+
+@pytest.mark.parametrize("unit", ["<plan>\n", "<plan>\nstep\n", "</plan>\n", "│ x │\n", "│\n"])
+def test_plans_and_drawings_without_an_end_cost_time_that_grows_with_the_text(unit: str) -> None:
+    def seconds(units: int) -> float:
+        talk = [user("Plan it."), assistant(unit * units), user("Go on."), assistant("I go on.")]
+        start = time.process_time()
+        written(talk)
+        return time.process_time() - start
+
+    shorter, longer = (min(seconds(units) for _ in range(3)) for units in (2_000, 8_000))
+    assert longer < 8 * shorter + 0.05
 
 
 def test_side_effects_are_named_as_done_or_failed() -> None:

@@ -43,7 +43,7 @@ WHY_CHARS = 120
 _DRAWING = re.compile(
     r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
 )
-_PLAN = re.compile(r"^<(\w*plan)>\n(.*?)^</\1>[ \t]*$", re.MULTILINE | re.DOTALL)
+_PLAN = re.compile(r"^<(\w{0,40}plan)>\n((?:(?!</?\w{0,40}plan>).*\n)*+)</\1>[ \t]*$", re.MULTILINE)
 # How the text begins that a host sends for a skill; that of a command stands behind its name.
 _SKILL = ("Base directory for this skill: ", "<skill>")
 _COMMAND_NAME = "<command-name>"
