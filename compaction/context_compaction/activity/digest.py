@@ -50,10 +50,11 @@ _EFFECT_COMMAND = re.compile(
     r"|\b(npm|pnpm|yarn|pip3?|uv|cargo|gem|go|apt(-get)?|brew|conda|poetry)\s+(\w+\s+)?"
     r"(install|add|remove|uninstall|publish|upgrade|update)\b"
     r"|\b(migrate|alembic|flyway|terraform\s+(apply|destroy)|kubectl\s+(apply|delete|scale)|"
-    r"helm\s+(install|upgrade)|docker\s+(push|run(?![^|]*\s--rm\s)|rm|compose\s+(up|down))|twine\s+upload|"
+    r"helm\s+(install|upgrade)|twine\s+upload|"
+    r"docker\s+(push|run(?![^|\n]*\s--rm\s)|rm|compose\s+(up|down))|"
     r"gh\s+(pr|issue|release)\s+(create|merge|close|comment)|systemctl|createdb|dropdb|psql\s|"
     r"mail|sendmail|scp|rsync)\b"
-    r"|\bcurl\b[^|]*(-X\s*(POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
+    r"|\bcurl\b[^|\n]*(-X\s*(POST|PUT|PATCH|DELETE)|--data|\s-d\s)"
     r"|\b(DROP|TRUNCATE|DELETE\s+FROM|INSERT\s+INTO|ALTER\s+TABLE)\b"
 )
 _PARTS = re.compile(r"&&|;|\n|\|\|")
