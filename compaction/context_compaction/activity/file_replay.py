@@ -64,7 +64,7 @@ _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
 # Before the reason for a doubt, in the note of a file that is put back.
 UNSURE = "unsure"
-CHANGED = "perhaps changed"
+_CHANGED = "perhaps changed"
 _COMMAND_CHARS = 60
 _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 # So many lines that begin with numbers in order are numbered by the tool ...
@@ -475,7 +475,7 @@ class _Replay:
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
         reason = _reason(effect.by) if effect.by else reason
         if effect.endings:
-            reason = reason.replace(CHANGED, REFORMATTED, 1)
+            reason = reason.replace(_CHANGED, REFORMATTED, 1)
         for path, file in self._files.items():
             if effect.concerns(path) and file.settled_at != at:
                 file.doubted(at, reason)
@@ -484,7 +484,7 @@ class _Replay:
         """A formatter has changed files by itself: such as were changed here."""
         for path, file in self._files.items():
             if file.writes and self._is_inside(path):
-                file.doubted(at, reason.replace(CHANGED, REFORMATTED, 1))
+                file.doubted(at, reason.replace(_CHANGED, REFORMATTED, 1))
 
     def _printed(
         self, at: int, call: ToolCall, path: str, start: int | None, count: int | None, text: str
@@ -583,4 +583,4 @@ def _reason(command: str) -> str:
     """Why a file may differ from its known text."""
     label = " ".join(command.strip().partition("\n")[0].split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
-    return f"{CHANGED} by {label[:_COMMAND_CHARS]}{cut}"
+    return f"{_CHANGED} by {label[:_COMMAND_CHARS]}{cut}"

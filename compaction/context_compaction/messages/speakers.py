@@ -30,6 +30,8 @@ _FRAMES = (
     "context_summary", "turn_context", "restored_files", "changed_files", "persisted-output",
     "pinned",
 )  # fmt: skip
+# How the text of a skill begins that its host sends for it.
+SKILL_HEAD = "Base directory for this skill: "
 # How texts begin that hosts write whole: of a file, of commands, of what was summarised, what a
 # peer says with the host's advice behind it.
 _HOST_HEADS = (
@@ -39,7 +41,7 @@ _HOST_HEADS = (
     "Another language model started to solve this problem",
     "This is the Gemini CLI. We are setting up the context for our chat.",
     "Another Claude session sent a message:\n",
-    "Base directory for this skill: ",
+    SKILL_HEAD,
     "[Media left out: ",
 )
 # What Claude Code puts around what the user typed behind a command.

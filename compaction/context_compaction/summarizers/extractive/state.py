@@ -25,7 +25,7 @@ def last_words(turns: Sequence[Turn], *, is_running: bool) -> tuple[int, list[st
 
     What was said before a request that another one has followed is told with its turn.
     """
-    for turn in turns[-1 - is_running :][::-1]:
+    for turn in reversed(turns[-2:] if is_running else turns[-1:]):
         for step in reversed(turn.steps):
             if said := step.telling:
                 return step.number, said

@@ -21,7 +21,7 @@ from context_compaction.messages.model import (
     tool_calls,
     worked_out,
 )
-from context_compaction.messages.speakers import passages_of, user_text
+from context_compaction.messages.speakers import SKILL_HEAD, passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import (
@@ -45,7 +45,7 @@ _DRAWING = re.compile(
 )
 _PLAN = re.compile(r"^<(\w{0,40}plan)>\n((?:(?!</?\w{0,40}plan>).*\n)*+)</\1>[ \t]*$", re.MULTILINE)
 # How the text begins that a host sends for a skill; that of a command stands behind its name.
-_SKILL = ("Base directory for this skill: ", "<skill>")
+_SKILL = (SKILL_HEAD, "<skill>")
 _COMMAND_NAME = "<command-name>"
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
