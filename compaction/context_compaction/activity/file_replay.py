@@ -19,7 +19,7 @@ from context_compaction.activity import file_commands as shell
 from context_compaction.activity.formatters import rewrote_files
 from context_compaction.activity.git_commands import Git
 from context_compaction.activity.git_state import GitState
-from context_compaction.activity.known_file import HELPED, REFORMATTED, KnownFile, ReplayedFile
+from context_compaction.activity.known_file import KnownFile, ReplayedFile
 from context_compaction.activity.outline import is_prose
 from context_compaction.activity.python_edits import written_by_python
 from context_compaction.activity.script_calls import made_call
@@ -62,9 +62,11 @@ _SAYS_FAILED = re.compile(
 _OUTSIDE = re.compile(r"^Note: (\S+) was modified, either by the user or by a linter", re.MULTILINE)
 _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
-# Before the reason for a doubt, in the note of a file that is put back.
+# Before the reason for a doubt, in the note of a file that is put back: a doubt, or a slight one.
 UNSURE = "unsure"
-_CHANGED = "perhaps changed"
+NEARLY_SURE = "nearly sure"
+_NOTE = re.compile(rf"\b({UNSURE}|{NEARLY_SURE})(?: since \[\d{{1,9}}\])?: (.*)\)\Z")
+_REFORMATTED = "perhaps reformatted"
 _COMMAND_CHARS = 60
 _FOLDER_FIRST = re.compile(r"\Acd [^;&|\n]{1,200}(?:&&|;|\n)\s*")
 # So many lines that begin with numbers in order are numbered by the tool ...
@@ -145,8 +147,8 @@ class _Replay:
             file = self._file(path)
             file.used_at = at
             file.see(at, text.split("\n"), is_exact=True)
-            if UNSURE in head.removeprefix(path):
-                file.doubted(at, "it was put back with a doubt")
+            if note := _NOTE.search(head.removeprefix(path)):
+                file.doubted(at, note[2], is_slight=note[1] == NEARLY_SURE)
 
     def _told(self, at: int, text: str) -> None:
         for path in _OUTSIDE.findall(text) if "was modified" in text else ():
@@ -181,7 +183,7 @@ class _Replay:
             self._read(at, call, use, result, text)
         elif words_of(call.name) in _HELPERS:
             for file in self._files.values():
-                file.doubted(at, f"{HELPED}, which is not told here")
+                file.doubted(at, "a helper's work, which is not told here", is_slight=True)
 
     def _changed(
         self,
@@ -272,7 +274,7 @@ class _Replay:
         folder = self._shell.of(call)
         is_guess = folder is None and self._shell.may_start_at_top(command)
         folder = "" if is_guess else folder
-        reason = _reason(_FOLDER_FIRST.sub("", command))
+        reason = _reason(command)
         for effect in shell.command_effects(command, folder=folder):
             match effect:
                 case shell.Shows(path, start, count):
@@ -285,9 +287,9 @@ class _Replay:
                 case _:
                     self._did(at, effect, reason, succeeded=is_done)
         if rewrote_files(output):
-            self._rewrote(at, reason)
+            self._rewrote(at, command)
         for file in self._files.values() if is_guess else ():
-            if file.settled_at == at and not file.agreed:
+            if at == file.settled_at != file.agreed_at:
                 file.doubted(at, "a command that changed it may have run in another folder")
 
     def _did(self, at: int, effect: shell.CommandEffect, reason: str, *, succeeded: bool) -> None:
@@ -388,7 +390,7 @@ class _Replay:
             writes = file.writes + 1
             file.lose(at, "it was moved", is_gone=True)
             file.is_deleted, file.settled_at = True, at
-            file.doubt = ""
+            file.doubt = None
         moved.used_at = moved.changed_at = at
         moved.writes = writes
         if not moved.segments and not moved.is_deleted:
@@ -473,18 +475,19 @@ class _Replay:
         return found[0] if len(inside) > 1 and 2 * len(inside) > len(absolute) else None
 
     def _may_change(self, at: int, effect: shell.MayChange, reason: str) -> None:
-        reason = _reason(effect.by) if effect.by else reason
-        if effect.endings:
-            reason = reason.replace(_CHANGED, REFORMATTED, 1)
+        is_layout = bool(effect.endings)
+        if effect.by:
+            reason = _reason(effect.by, _REFORMATTED) if is_layout else _reason(effect.by)
         for path, file in self._files.items():
             if effect.concerns(path) and file.settled_at != at:
-                file.doubted(at, reason)
+                file.doubted(at, reason, is_slight=is_layout)
 
-    def _rewrote(self, at: int, reason: str) -> None:
+    def _rewrote(self, at: int, command: str) -> None:
         """A formatter has changed files by itself: such as were changed here."""
+        reason = _reason(command, _REFORMATTED)
         for path, file in self._files.items():
             if file.writes and self._is_inside(path):
-                file.doubted(at, reason.replace(_CHANGED, REFORMATTED, 1))
+                file.doubted(at, reason, is_slight=True)
 
     def _printed(
         self, at: int, call: ToolCall, path: str, start: int | None, count: int | None, text: str
@@ -579,8 +582,9 @@ def _command_line(call: ToolCall, use: ToolUse) -> str | None:
     return use.command
 
 
-def _reason(command: str) -> str:
+def _reason(command: str, what: str = "perhaps changed") -> str:
     """Why a file may differ from its known text."""
+    command = _FOLDER_FIRST.sub("", command)
     label = " ".join(command.strip().partition("\n")[0].split())
     cut = "…" if len(label) > _COMMAND_CHARS else ""
-    return f"{_CHANGED} by {label[:_COMMAND_CHARS]}{cut}"
+    return f"{what} by {label[:_COMMAND_CHARS]}{cut}"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.git_commands import Git
-from context_compaction.activity.known_file import ABSENT, FileState, KnownFile
+from context_compaction.activity.known_file import ABSENT, Doubt, FileState, KnownFile
 
 _UNKNOWN = "git put an earlier state back, which was not shown"
 _FIRST = "git took the changes back, and this is how it was first read"
@@ -34,11 +34,8 @@ class GitState:
     def found(self, file: KnownFile) -> None:
         """Record the state of `file` before its first change as the one committed."""
         if not file.writes and file.segments and file.path not in self.head:
-            state = (
-                file.state
-                if file.doubt
-                else replace(file.state, doubt=_FIRST, doubt_at=file.seen_at)
-            )
+            doubt = file.doubt or Doubt(_FIRST, file.seen_at)
+            state = replace(file.state, doubt=doubt)
             self.head[file.path] = self.index[file.path] = state
 
     def moved(self, old: str, new: str, *, by_git: bool) -> None:

@@ -1,7 +1,7 @@
 """What is known of one file while the calls on it are replayed: its lines, and since when."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from functools import partial
 
@@ -12,11 +12,24 @@ from context_compaction.activity.shown_text import ShownText
 _TOUCHED_PARTS = 8
 # To compare lines takes the product of their numbers at worst.
 _COMPARED_LINES = 1_000
-# How a doubt begins after a formatter, which changes the layout alone ...
-REFORMATTED = "perhaps reformatted"
-# ... and after a helper, who most often only reads. Of neither any was found to be right.
-HELPED = "a helper's work"
-_SLIGHT = (REFORMATTED, HELPED)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What may have changed a file since it was seen.
+
+    Attributes:
+        reason: What may have, in a few words.
+        at: Position of the message that raised the doubt.
+        is_slight: Whether the file most likely says what it said: a formatter changes the layout
+            alone, and a helper most often only reads.
+        is_settled: Whether since then a part was shown as it was known, or such a one changed.
+    """
+
+    reason: str
+    at: int
+    is_slight: bool = False
+    is_settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +63,9 @@ class ReplayedFile:
         read_at: The last message that read it.
         reads: How often it was read.
         writes: How often it was written or edited.
-        doubt: Why `text` may be wrong all the same: what may have changed it since; "" if nothing.
-        doubt_at: Position of the message that raised the doubt.
-        agreed: Whether since the doubt a part was shown as it was known, or such a one changed.
+        doubt: Why it may be wrong all the same; None where nothing has raised a doubt, or something
+            since has shown that it was needless.
+        is_sure: Whether what is known of it is the file, unless somebody else has changed it.
         lost: Why the whole is not known any more; "" where it never was, or still is.
         lost_at: Position of the message that lost it.
         touched: First and last line of what was changed since the last commit, newest first.
@@ -72,30 +85,19 @@ class ReplayedFile:
     read_at: int = -1
     reads: int = 0
     writes: int = 0
-    doubt: str = ""
-    doubt_at: int = -1
+    doubt: Doubt | None = None
+    is_sure: bool = False
     lost: str = ""
     lost_at: int = -1
     touched: tuple[tuple[int, int], ...] = ()
     is_deleted: bool = False
     last_text: str | None = None
     missed: tuple[int, ...] = ()
-    agreed: bool = False
-
-    @property
-    def is_doubted(self) -> bool:
-        """Whether nothing since has shown that the doubt was needless."""
-        return bool(self.doubt) and not self.agreed
 
     @property
     def may_be_stale(self) -> bool:
         """Whether it is in doubt, and more than slightly."""
-        return self.is_doubted and not self.doubt.startswith(_SLIGHT)
-
-    @property
-    def is_sure(self) -> bool:
-        """Whether `text` is the file, unless somebody else has changed it."""
-        return self.text is not None and not self.doubt
+        return self.doubt is not None and not self.doubt.is_slight
 
     @property
     def is_changed(self) -> bool:
@@ -113,8 +115,7 @@ class FileState:
     edits: int
     changed_at: int
     writes: int
-    doubt: str
-    doubt_at: int
+    doubt: Doubt | None
     touched: tuple[tuple[int, int], ...]
     is_deleted: bool
     is_exact: bool
@@ -124,10 +125,11 @@ class FileState:
         if self.is_deleted or other.is_deleted:
             return self.is_deleted and other.is_deleted
         same = (self.segments, self.end) == (other.segments, other.end)
-        return same and bool(self.segments) and (not self.doubt or self.doubt == other.doubt)
+        is_known = not self.doubt or (other.doubt is not None and self.doubt.at == other.doubt.at)
+        return same and bool(self.segments) and is_known
 
 
-ABSENT = FileState((), None, -1, 0, -1, 0, "", -1, (), True, True)
+ABSENT = FileState((), None, -1, 0, -1, 0, None, (), True, True)
 
 
 @dataclass(slots=True)
@@ -144,8 +146,7 @@ class KnownFile:
     read_at: int = -1
     reads: int = 0
     writes: int = 0
-    doubt: str = ""
-    doubt_at: int = -1
+    doubt: Doubt | None = None
     lost: str = ""
     lost_at: int = -1
     touched: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -154,7 +155,7 @@ class KnownFile:
     # The text that was known as a whole last, and the changes since that are not in it.
     stale: list[str] | None = None
     missed: list[int] = field(default_factory=list[int])
-    agreed: bool = False  # whether it was found as it is known since the doubt
+    agreed_at: int = -1  # the last message that found it as it is known
     settled_at: int = -1  # the message that says for certain what it is since
 
     @property
@@ -182,15 +183,14 @@ class KnownFile:
             self.read_at,
             self.reads,
             self.writes,
-            self.doubt,
-            self.doubt_at,
+            self.doubt if self.doubt and not self.doubt.is_settled else None,
+            self.doubt is None and (bool(self.segments) or self.is_deleted),
             "" if rows is not None else self.lost,
             -1 if rows is not None else self.lost_at,
             tuple(self.touched),
             self.is_deleted,
             None if rows is not None or self.stale is None else "\n".join(self.stale),
             tuple(self.missed),
-            self.agreed,
         )
 
     @property
@@ -204,7 +204,6 @@ class KnownFile:
             self.changed_at,
             self.writes,
             self.doubt,
-            self.doubt_at,
             tuple(self.touched),
             self.is_deleted,
             self.is_exact,
@@ -216,7 +215,7 @@ class KnownFile:
         self.stale, self.missed = None, []
         self.end, self.seen_at, self.edits = state.end, state.seen_at, state.edits
         self.changed_at, self.writes = state.changed_at, state.writes
-        self.doubt, self.doubt_at, self.agreed = state.doubt, state.doubt_at, False
+        self.doubt, self.agreed_at = state.doubt, -1
         self.touched, self.is_deleted = list(state.touched), state.is_deleted
         self.is_exact, self.settled_at = state.is_exact, at
         self.lost, self.lost_at = "", -1
@@ -226,8 +225,8 @@ class KnownFile:
         """Replace what is known by all its lines."""
         self.segments, self.end = [(1, list(rows))], len(rows)
         self.stale, self.missed = None, []
-        self.seen_at, self.edits, self.is_exact, self.agreed = at, 0, is_exact, False
-        self.doubt, self.doubt_at, self.lost, self.lost_at = "", -1, "", -1
+        self.seen_at, self.edits, self.is_exact, self.agreed_at = at, 0, is_exact, -1
+        self.doubt, self.lost, self.lost_at = None, "", -1
         self.is_deleted = False
 
     def see_part(self, at: int, shown: ShownText) -> None:
@@ -239,11 +238,11 @@ class KnownFile:
             self.lose(at, "a read shows another text than it had before")
             self.is_deleted = False
         elif self.segments:
-            self.agreed = True
+            self.agree(at)
         if self.rows is not None:
             return
         if not self.segments:
-            self.seen_at, self.edits, self.doubt, self.doubt_at = at, 0, "", -1
+            self.seen_at, self.edits, self.doubt = at, 0, None
         if shown.is_to_end:
             self.end = start + len(rows) - 1
         self._join(start, rows)
@@ -289,13 +288,18 @@ class KnownFile:
         if self.segments:
             self.lost, self.lost_at = reason, at
         self.segments, self.end, self.touched = [], None, []
-        self.doubt, self.doubt_at = "", -1
+        self.doubt, self.agreed_at = None, -1
 
-    def doubted(self, at: int, reason: str) -> None:
+    def doubted(self, at: int, reason: str, *, is_slight: bool = False) -> None:
         """Something may have changed it."""
-        is_worse = self.doubt.startswith(_SLIGHT) and not reason.startswith(_SLIGHT)
-        if not self.doubt or self.agreed or is_worse:
-            self.doubt, self.doubt_at, self.agreed = reason, at, False
+        before = self.doubt
+        if before is None or before.is_settled or (before.is_slight and not is_slight):
+            self.doubt, self.agreed_at = Doubt(reason, at, is_slight), -1
+
+    def agree(self, at: int) -> None:
+        """It was found as it is known."""
+        self.agreed_at = at
+        self.doubt = self.doubt and replace(self.doubt, is_settled=True)
 
     def apply(self, at: int, made: change.FileChange) -> None:
         """Change it as a call that succeeded did."""
@@ -372,7 +376,7 @@ class KnownFile:
         if before is None:
             self.see(at, rows, is_exact=True)
             return
-        self.agreed = True
+        self.agree(at)
         self.segments, self.end = [(1, rows)], len(rows)
         self.edits += 1
         self._touch_changed(1, before, rows)
@@ -412,7 +416,8 @@ class KnownFile:
             self.lose(at, f"the old text of an edit {what}")
             return
         self.edits += 1
-        self.agreed = self.agreed or bool(found)
+        if found:
+            self.agree(at)
         for n in reversed([n for n, count in enumerate(counts) if count]):
             self._replace_in(n, made.old, made.new)
 
@@ -455,7 +460,7 @@ class KnownFile:
             self._touch_changed(found + 1, hunk.old, hunk.new)
             position = found + len(hunk.new)
             self.edits += 1
-            self.agreed = True
+            self.agree(at)
         self.segments, self.end = [(1, [*lines, ""])], len(lines) + 1
 
     def _shift(self, n: int, grown: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from context_compaction.activity.error_line import error_lines
-from context_compaction.activity.file_replay import UNSURE
+from context_compaction.activity.file_replay import NEARLY_SURE, UNSURE
 from context_compaction.activity.known_file import FilePart, ReplayedFile
 from context_compaction.activity.outline import (
     functions,
@@ -310,7 +310,9 @@ def _recent(
     file: ReplayedFile, use: FileUse, work: _Work, numbers: Mapping[int, int]
 ) -> RecentFile:
     text = file.text
-    note = f"{UNSURE}{_since(file.doubt_at, numbers)}: {file.doubt}" if file.is_doubted else ""
+    doubt = file.doubt
+    label = NEARLY_SURE if doubt and doubt.is_slight else UNSURE
+    note = f"{label}{_since(doubt.at, numbers)}: {doubt.reason}" if doubt else ""
     if text is None:
         note = file.lost or NOT_AT_HAND
         if file.last_text is not None and use == "steering":

@@ -151,21 +151,28 @@ def _state(file: ReplayedFile, seqs: Sequence[int], session_id: str) -> FileAtMe
             f"transcript://{session_id}/messages/{seqs[file.used_at]}."
         )
     shown = [f"Lines {part.start_line}-{part.stop_line}:\n{part.text}\n" for part in file.parts]
-    return FileAtMessage("".join(shown), f" Only these lines of {file.path} are known{why}.")
+    note = f" Only these lines of {file.path} are known{why}.{_doubt(file, seqs)}"
+    return FileAtMessage("".join(shown), note)
 
 
 def _whole_note(file: ReplayedFile, seqs: Sequence[int]) -> str:
     edits = f", then {file.edits} edits" if file.edits else ""
-    doubt = f" Unsure since message {seqs[file.doubt_at]}: {file.doubt}." if file.doubt else ""
-    return f" {file.path} as its calls leave it: message {seqs[file.seen_at]}{edits}.{doubt}"
+    seen = f"message {seqs[file.seen_at]}{edits}"
+    return f" {file.path} as its calls leave it: {seen}.{_doubt(file, seqs)}"
+
+
+def _doubt(file: ReplayedFile, seqs: Sequence[int]) -> str:
+    doubt = file.doubt
+    return f" Unsure since message {seqs[doubt.at]}: {doubt.reason}." if doubt else ""
 
 
 def _line(file: ReplayedFile, seqs: Sequence[int]) -> str:
     if file.is_deleted:
         known = "deleted"
     elif file.text is not None:
-        known = f"whole, {file.text.count(chr(10)) + 1} lines" + (", unsure" if file.doubt else "")
+        known = f"whole, {file.text.count(chr(10)) + 1} lines"
     else:
         known = "in parts" if file.parts else "text not known"
+    known += ", unsure" if file.doubt else ""
     used = f"read {file.reads}, changed {file.writes}; last message {seqs[file.used_at]}"
     return f"{file.path}  {known}; {used}"

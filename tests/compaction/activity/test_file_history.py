@@ -69,7 +69,7 @@ def check(found: dict[str, ReplayedFile], disk: dict[str, str], messages: Messag
         if file.is_sure and file.text:
             assert path in disk, what
             assert file.text.rstrip("\n") == disk[path].rstrip("\n"), what
-        if file.is_deleted and not file.doubt:
+        if file.is_deleted and file.is_sure:
             assert path not in disk, what
 
 

@@ -122,14 +122,13 @@ def check(found: dict[str, ReplayedFile], disk: dict[str, str], messages: Messag
         if "/" in path:
             continue
         what = f"{path} at {len(messages)}: {file}"
-        if file.is_sure:
+        if file.is_sure and file.text is not None:
             # Whether a last line is ended, not every tool shows.
-            assert file.text is not None
             assert path in disk, what
             assert file.text.rstrip("\n") == disk[path].rstrip("\n"), what
-        if file.is_deleted and not file.doubt:
+        if file.is_sure and file.is_deleted:
             assert path not in disk, what
-        if file.parts and not file.doubt:
+        if file.is_sure and file.parts:
             rows = disk[path].split("\n")
             for part in file.parts:
                 there = rows[part.start_line - 1 : part.stop_line]
@@ -188,10 +187,10 @@ def test_a_text_added_after_numbered_lines_is_taken_to_begin_a_line_until_it_is_
         answered("2", "Bash", "", command="cat >> a.py <<'E'\n3\nE"),
     ]
     file = replayed(*parts)
-    assert (file.text, file.is_sure, file.doubt_at) == ("one\ntwo\n3\n", False, 4)
+    assert (file.text, file.is_sure, file.doubt and file.doubt.at) == ("one\ntwo\n3\n", False, 4)
     edit = answered("3", "Edit", "ok", file_path="a.py", old_string="two\n3", new_string="2\n3")
     found = replayed(*parts, edit)
-    assert (found.text, found.is_sure, found.is_doubted) == ("one\n2\n3\n", False, False)
+    assert (found.text, found.is_sure, found.doubt) == ("one\n2\n3\n", False, None)
 
 
 def test_an_old_text_that_is_not_there_ends_what_is_known_and_says_since_when() -> None:
@@ -216,8 +215,10 @@ def test_an_old_text_that_is_not_there_ends_what_is_known_and_says_since_when() 
 def test_what_a_command_may_have_changed_is_given_with_a_doubt(command: str, output: str) -> None:
     written = answered("1", "Write", "ok", file_path="a.py", content="one\n")
     file = replayed(written, answered("2", "Bash", output, command=command))
-    assert (file.text, file.is_sure, file.doubt_at) == ("one\n", False, 4)
-    assert command.removeprefix("cd $SUB && ").split()[0] in file.doubt
+    assert (file.text, file.is_sure) == ("one\n", False)
+    assert file.doubt is not None
+    assert file.doubt.at == 4
+    assert command.removeprefix("cd $SUB && ").split()[0] in file.doubt.reason
 
 
 FORMATTERS = {
@@ -235,7 +236,7 @@ def test_a_formatter_is_held_to_touch_files_of_its_language_alone(command: str) 
     for path in paths:
         messages += answered(path, "Write", "ok", file_path=path, content="one\n")
     files = replay_files(read([*messages, *answered("f", "Bash", "", command=command)]))
-    doubted = {path for path, file in files.items() if file.is_doubted}
+    doubted = {path for path, file in files.items() if file.doubt}
     assert doubted == {FORMATTERS[command]}
     # What is laid out anew says what it said.
     assert not any(file.may_be_stale for file in files.values())

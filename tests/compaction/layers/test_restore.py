@@ -386,6 +386,22 @@ def test_a_doubt_is_told_with_its_message_until_the_file_is_found_as_it_was(
     assert of_work(WRITTEN, later, SWITCHED)["a.py"].note.startswith("unsure since [6]")
 
 
+@pytest.mark.parametrize(
+    ("command", "is_stale"),
+    [
+        ("git checkout -q v1", True),
+        ("ruff format .", False),
+        ("(make 'a: b)') | sort -o a.py", True),
+    ],
+)
+def test_a_doubt_stays_what_it_was_when_the_file_is_put_back(command: str, is_stale: bool) -> None:
+    note = of_work(WRITTEN, answered("c", "Bash", "", command=command))["a.py"].note
+    back = restored([FileText("a.py", "one\ntwo\n", note, use="work")])
+    file = replay_files(back.messages)["a.py"]
+    assert file.doubt is not None
+    assert (file.doubt.reason, file.may_be_stale) == (note.partition(": ")[2], is_stale)
+
+
 SWAPS = (
     "git checkout main", "git switch -c next origin/main", "git pull", "git merge v2",
     "git rebase main", "git reset --hard origin/main", "git checkout -b fix origin/main",

@@ -10,7 +10,7 @@ from context_compaction.archive.local.archive import open_archive
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mcp_server_compaction.reading import edit_marks, file_states
-from mcp_server_compaction.reading.file_states import file_state
+from mcp_server_compaction.reading.file_states import file_list, file_state
 
 from tests.server.helpers import Json, answer_of, error_of, spawned, text_of
 from tests.support.small import answered, user
@@ -101,6 +101,44 @@ async def test_a_plan_item_reads_as_the_messages_of_the_work_on_it(
         assert rest.startswith("1. rest: pending at 9;")
         assert done.startswith("2. mend the price: in_progress at 1, completed at 5, left out at 9")
         assert "in_progress at 5, left out at 9; transcript://s/messages/5-9" in told
+
+
+_LATER = {
+    "git checkout -q v1": (True, answered("d", "Bash", "", command="git checkout -q v1")),
+    "a part is read": (False, answered("r", "Read", "     1\tone", file_path="a.py", limit=1)),
+    "a part is changed": (
+        False,
+        answered("e", "Edit", "updated", file_path="a.py", old_string="one", new_string="one"),
+    ),
+}
+
+
+@given(whole=st.booleans(), steps=st.lists(st.sampled_from(sorted(_LATER)), max_size=4))
+@settings(
+    max_examples=20,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+async def test_a_file_reads_as_unsure_only_until_it_is_found_as_it_was(
+    tmp_path: Path, whole: bool, steps: list[str]
+) -> None:
+    asked: Json = {} if whole else {"limit": 2}
+    messages = [
+        user("Go."),
+        *answered("0", "Read", "     1\tone\n     2\ttwo", file_path="a.py", **asked),
+    ]
+    is_unsure = False
+    for step in steps:
+        is_unsure, done = _LATER[step]
+        messages += done
+    with TemporaryDirectory(dir=tmp_path) as folder:
+        async with open_archive(Path(folder)) as archive:
+            await archive.append(
+                "s", formats.parse(messages, format="anthropic"), format="anthropic"
+            )
+            state = await file_state(archive, "s", None, "a.py", None)
+            listed = await file_list(archive, "s", None)
+    assert ("Unsure since message" in state.note) == is_unsure
+    assert ("unsure" in listed) == is_unsure
 
 
 _PATHS = ("a.py", "/w/lib/a.py", "/w/lib/b.py", "lib/c.md", "/w/d.md")
