@@ -36,9 +36,13 @@ _MADE = (
     "<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED,
 )  # fmt: skip
 
-# The first line of a summary and of a checkpoint.
-_CONDENSED = "Condensed, secondhand; read_persisted_output has all.\n"
-_DONE_SO_FAR = "Turn Context (split turn): done so far.\n"
+# The first line of a summary and of a checkpoint, and how earlier versions ended it.
+_FIND = "; search_transcript finds what left, read_persisted_output reads it.\n"
+_CONDENSED = f"Condensed, secondhand{_FIND}"
+_DONE_SO_FAR = f"Turn Context (split turn): done so far{_FIND}"
+_NOTE = re.compile(
+    r"(?:Condensed, secondhand|Turn Context \(split turn\): done so far)[;.][^\n]{0,80}\n"
+)
 _SHORT_BODY_CHARS = 2_400
 # What the assistant says after a summary, where a policy wants it to speak.
 ACKNOWLEDGED = "I have read the summary and go on from it."
@@ -190,7 +194,7 @@ def summary(span: Span, body: str, *, is_long: bool = False) -> str:
 
     Room is kept for the whole frame where `is_long` says that `body` will be.
     """
-    is_short = len(body) < _SHORT_BODY_CHARS and not body.startswith(_CONDENSED)
+    is_short = len(body) < _SHORT_BODY_CHARS and _NOTE.match(body) is None
     note = "" if is_short and not is_long else _CONDENSED
     return f'<context_summary originals="{span.pointer}">\n{note}{body}\n</context_summary>'
 
@@ -344,8 +348,8 @@ def body_of(message: Message) -> str | None:
     if span_replaced_by(message) is None:
         return None
     body = _made_text(message).partition("\n")[2].rpartition("\n")[0]
-    note = _CONDENSED if summary_text(message) else _DONE_SO_FAR
-    return body.removeprefix(note)
+    note = _NOTE.match(body)
+    return body[note.end() :] if note else body
 
 
 def replaced_by(number: int | None) -> str:
