@@ -237,18 +237,21 @@ def _older_words(messages: Messages, older: Sequence[int]) -> Iterator[tuple[int
     And the beginning of the first of all.
     """
     texts = {at: "\n".join(said) for at in older if (said := user_texts(messages[at]))}
-    found = find_instructions(tuple(messages[at] for at in reversed(texts)))
-    sure = {item.text for item in found.standing if item.rank >= SURE_RANK}
     words_chars, binding_chars = _WORDS_CHARS, _BINDING_CHARS
-    for number, (at, text) in enumerate(texts.items(), 1):
+    oldest = dict(texts)
+    for at, text in texts.items():
         told = ends_of(text, _WORD_CHARS)
         words_chars -= len(told)
         if words_chars < 0:
-            told = " ".join(said.text for said in sentences_of(text) if said.text in sure)
-            if number == len(texts):
-                told = told or ends_of(text, _FIRST_CHARS)
-            binding_chars -= len(told)
-            if binding_chars < 0:
-                told = ""
-        if told:
+            break
+        del oldest[at]
+        yield at, Message("user", (Text(told),))
+    found = find_instructions(tuple(messages[at] for at in reversed(oldest)))
+    sure = {item.text for item in found.standing if item.rank >= SURE_RANK}
+    for left, (at, text) in zip(reversed(range(len(oldest))), oldest.items(), strict=True):
+        told = " ".join(said.text for said in sentences_of(text) if said.text in sure)
+        if not left:
+            told = told or ends_of(text, _FIRST_CHARS)
+        binding_chars -= len(told)
+        if told and binding_chars >= 0:
             yield at, Message("user", (Text(told),))

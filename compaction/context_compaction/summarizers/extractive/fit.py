@@ -101,6 +101,12 @@ def chosen_lines(
     return chosen
 
 
+def tokens_of(chosen: Chosen, count: MessageCounter) -> int:
+    """The room that `chosen` takes."""
+    texts = (text for lines in chosen.values() for text in lines.values())
+    return sum(count.text(text) + _LINE_TOKENS for text in texts)
+
+
 def _beginning(text: str, tokens: int, count: MessageCounter) -> str:
     """The beginning of `text` within `tokens`; "" for few of them, or within a mark of ours."""
     chars = len(text) * tokens // (count.text(text) + 1) * 9 // 10

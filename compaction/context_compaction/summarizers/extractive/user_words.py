@@ -125,8 +125,8 @@ def user_lines(
             yield from _lines_of((at, number), part, age + number / 1_000, floor)
 
 
-def rendered(chosen: Mapping[Place, str], labels: Sequence[str]) -> list[str]:
-    """The chosen parts as one line a message."""
+def rendered(chosen: Mapping[Place, str], labels: Mapping[int, str]) -> list[str]:
+    """The chosen parts as one line a message, behind the label of its position."""
     lines: list[str] = []
     before: Place = (-1, -1)
     for place in sorted(chosen):

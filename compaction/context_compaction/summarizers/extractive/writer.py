@@ -20,6 +20,7 @@ from context_compaction.summarizers.extractive.fit import (
     Line,
     chosen_lines,
     focused,
+    tokens_of,
     versions,
 )
 from context_compaction.summarizers.extractive.parse import (
@@ -75,7 +76,8 @@ def write(request: SummaryInput, count: MessageCounter) -> str:
         excess = count.text(text) - request.max_tokens
         if excess <= 0 or not text:
             return text
-        room_tokens -= excess
+        # What the lines left of their room leaves none of them out.
+        room_tokens = min(room_tokens, tokens_of(chosen, count)) - excess
 
 
 def _sections(
@@ -126,7 +128,7 @@ def _assembled(
             continue
         rows += [f"{SECTION}{title}"] if has_titles else []
         if title == USER:
-            labels = [_label(number, len(numbers), has_titles) for number in numbers]
+            labels = {at: _label(numbers[at], len(numbers), has_titles) for at, *_ in lines}
             rows += rendered(lines, labels)
         else:
             told = [lines[place] for place in sorted(lines)]

@@ -97,7 +97,7 @@ def find_instructions(
         if turn >= len(messages) and text in found and found[text].turn != _SYSTEM:
             continue
         found.pop(text, None)  # said again: it counts as said last, and holds again
-        found[text] = _instruction(replace(sentence, text=text), turn)
+        found[text] = _instruction(text, sentence, turn)
         marks[text] = mark
     replaced: dict[str, int | None] = {}
     doubted: set[str] = set()
@@ -135,8 +135,7 @@ def _sentences(system: str, messages: Messages) -> Iterator[tuple[int, Sentence]
             yield from ((turn, sentence) for sentence in typed_text.sentences_of(text))
 
 
-def _instruction(sentence: Sentence, turn: int) -> UserInstruction:
-    text = sentence.text
+def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
     rank, is_lasting = _by_words(text)
     rank += _LAST * sentence.is_last + _PASTED * sentence.is_pasted
     if sentence.is_listed_rule:

@@ -90,6 +90,7 @@ class _Reading:
     Attributes:
         words: Its subject words.
         values: Its values.
+        terms: Both: what it may share with others.
         denied: What it denies: for each negation the terms of the rest of its clause.
         forgotten: The words of each part of a clause that begins with "forget".
         is_negative: Whether it negates anything.
@@ -98,15 +99,11 @@ class _Reading:
 
     words: frozenset[str]
     values: frozenset[str]
+    terms: frozenset[str]
     denied: tuple[frozenset[str], ...]
     forgotten: tuple[frozenset[str], ...]
     is_negative: bool
     corrects: bool
-
-    @property
-    def terms(self) -> frozenset[str]:
-        """What it may share with others."""
-        return self.words | self.values
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -121,9 +118,11 @@ def _reading(text: str) -> _Reading:
         denied.append(words_of(clause) | values_of(clause))
         if known.correction.match(said, found.start()):
             forgotten += map(words_of, _AND.split(clause))
+    words, values = words_of(said), values_of(said)
     return _Reading(
-        words_of(said),
-        values_of(said),
+        words,
+        values,
+        words | values,
         tuple(filter(None, denied)),
         tuple(forgotten),
         bool(negations),
