@@ -249,6 +249,7 @@ def test_copilots_events_give_what_was_typed_said_called_and_answered() -> None:
         _event("user.message", content="Look.", transformedContent="<now/>Look.", attachments=[]),
         _event("user.message", content="How to read a PDF.", source="skill-pdf"),
         _event("assistant.message", content="", toolRequests=[request], model="m-1"),
+        {**_event("user.message", content="Told to one.", source="agent-u"), "agentId": "c1"},
         _event("assistant.message", content="Of a sub-agent.", parentToolCallId="c1"),
         _event("tool.execution_start", toolCallId="c1", toolName="view"),
         _event("tool.execution_complete", toolCallId="c1", **failed),
@@ -269,7 +270,7 @@ def test_copilots_events_give_what_was_typed_said_called_and_answered() -> None:
     )
     assert conversation.payload[3]["content"] == "no such file"
     assert conversation.messages[4].timestamp_seconds is not None
-    assert conversation.notes == ("line 11: Copilot compacted here; all messages are kept",)
+    assert conversation.notes == ("line 12: Copilot compacted here; all messages are kept",)
 
 
 @pytest.mark.parametrize("key", ["messages", "input", "history", "traj"])

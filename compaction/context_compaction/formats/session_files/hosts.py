@@ -280,7 +280,12 @@ def read_copilot(rows: Sequence[Row]) -> Session:
     called: set[str] = set()
     notes: tuple[str, ...] = ()
     values = [(row, object_or_none(row.value.get("data")) or {}) for row in rows]
-    main = [(row, data) for row, data in values if not _text(data.get("parentToolCallId"))]
+    # An older sub-agent's event names the call that started it, a newer one's bears its own name.
+    main = [
+        (row, data)
+        for row, data in values
+        if not (_text(data.get("parentToolCallId")) or _text(row.value.get("agentId")))
+    ]
     for row, data in main:
         raw: JsonObject | None = None
         match row.value.get("type"):
