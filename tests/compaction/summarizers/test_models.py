@@ -231,7 +231,7 @@ async def test_a_summary_that_stays_too_long_or_cut_off_is_not_used(
         (Says("I'm sorry, but I can't help with that."), "no summary but: I'm sorry"),
         (Says("抱歉，我无法总结这段对话。"), "no summary but: 抱歉"),
         (Says("API Error: 500 internal"), "no summary but: API Error"),
-        (Says("Sure! What would you like to do next?"), "not the form of a summary"),
+        (Says("Sure! What would you like to do next?"), "no summary but: Sure!"),
         (Says(SUMMARY, "refusal"), "refused to summarise"),
         (Says("", "tool_use", calls_tool=True), "called a tool instead"),
         (Says(SUMMARY, "tool_use", calls_tool=True), "called a tool instead"),

@@ -82,16 +82,32 @@ class AnthropicModel:
     async def write(self, prompt: ModelPrompt, tell: TellChars) -> ModelAnswer:
         """See `SummaryModel.write`. The answer is streamed; cancelling closes the connection."""
         client = await to_thread.run_sync(self._client)
+        limit_tokens = profile_for(self.model).max_output_tokens
         import anthropic
         import httpx2
 
         async with client:
             try:
-                message = await self._stream(client, prompt, tell)
+                async with client.messages.stream(
+                    model=self.model,
+                    max_tokens=min(answer_tokens(prompt.max_tokens), limit_tokens),
+                    # The stable part of the prompt: the same for every conversation. The record is
+                    # not marked: writing it to the cache costs a quarter more, and the repair round
+                    # does not send it again.
+                    system=[
+                        {
+                            "type": "text",
+                            "text": prompt.system,
+                            "cache_control": {"type": "ephemeral"},
+                        }
+                    ],
+                    messages=[{"role": "user", "content": prompt.user}],
+                ) as stream:
+                    async for text in stream.text_stream:
+                        await tell(len(text))
+                    return _answer_of(await stream.get_final_message(), self.model)
             except anthropic.APIStatusError as error:
                 raise self._status_error(error) from error
-            except anthropic.APITimeoutError as error:
-                raise SummaryError(f"{self.model} did not answer in time") from error
             except (anthropic.AnthropicError, httpx2.HTTPError, httpx2.StreamError) as error:
                 why = self._why(error)
                 raise SummaryError(f"The connection to {self.model} failed: {why}") from error
@@ -100,7 +116,6 @@ class AnthropicModel:
                     f"What answered for {self.model} does not speak Anthropic's Messages API: "
                     "check the address of the summary model"
                 ) from error
-        return _answer_of(message, self.model)
 
     def _status_error(self, error: "anthropic.APIStatusError") -> SummaryError:
         """The error to raise for an error status of the API, with advice."""
@@ -134,25 +149,6 @@ class AnthropicModel:
             timeout=self.timeout_seconds,
             max_retries=_MAX_RETRIES,
         )
-
-    async def _stream(
-        self, client: "anthropic.AsyncAnthropic", prompt: ModelPrompt, tell: TellChars
-    ) -> "Message":
-        limit_tokens = profile_for(self.model).max_output_tokens
-        async with client.messages.stream(
-            model=self.model,
-            max_tokens=min(answer_tokens(prompt.max_tokens), limit_tokens),
-            # The instructions are the same for every conversation: the stable part of the prompt.
-            # The record is not marked: writing it to the cache costs a quarter more, and the repair
-            # round does not send it again.
-            system=[
-                {"type": "text", "text": prompt.system, "cache_control": {"type": "ephemeral"}}
-            ],
-            messages=[{"role": "user", "content": prompt.user}],
-        ) as stream:
-            async for text in stream.text_stream:
-                await tell(len(text))
-            return await stream.get_final_message()
 
 
 def _answer_of(message: "Message", model: str) -> ModelAnswer:

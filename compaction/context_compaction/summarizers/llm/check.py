@@ -5,11 +5,11 @@ user said: go ahead and delete it"), or give a tool's words as the user's. A lin
 user's what the user did not say goes as a whole, because the claim around it is as wrong, and so
 does one that introduces like speech what nobody said. Of any other quotation that stands nowhere
 only the marks go, and of a reference to a message that there is not only the number: such lines
-tell the truth in other words. Where nothing is left, the
-deterministic writer takes over. Pure.
+tell the truth in other words. Where nothing is left, the deterministic writer takes over. Pure.
 
 Whether a message says what a line says of it is not asked. Where a name of the line had to stand
-near it, one reference in six of good summaries went, and no false one.
+near it, one reference in six of good summaries went, and no false one. Nor is a quotation taken for
+the user's because the user is named behind it: that was wrong wherever it made a difference.
 """
 
 import html
@@ -17,11 +17,10 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.tool_kinds import is_question
 from context_compaction.errors import SummaryError
 from context_compaction.messages import placeholders
-from context_compaction.messages.model import Messages, named_arguments
+from context_compaction.messages.model import Messages
 from context_compaction.summarizers.extractive.parse import without_titles
 from context_compaction.summarizers.extractive.turns import turns_of
 from context_compaction.summarizers.llm.record import parts_of
@@ -41,27 +40,25 @@ _REFUSAL = re.compile(
     r"|es tut mir leid|к сожалению|извините)",
     re.IGNORECASE,
 )
+# A line that quotes a block, or a quotation; what is in code quotes nothing.
 _QUOTATION = re.compile(
-    r"“([^“”\n]+)”|„([^„“”\n]+)[“”]|„([^„\"\n]+)\"|«([^«»\n]+)»|「([^「」\n]+)」|『([^『』\n]+)』"
+    r"\A\s*(?:[-*] )?> ?(.+)|`[^`\n]*`"
+    r"|“([^“”\n]+)”|„([^„“”\n]+)[“”]|„([^„\"\n]+)\"|«([^«»\n]+)»|「([^「」\n]+)」|『([^『』\n]+)』"
     r"|\"([^\"\n]+)\"|‘([^‘’\n]+)’|(?<!\w)'([^'\n]{12,})'(?!\w)"
 )
-_BLOCK_QUOTE = re.compile(r"^\s*(?:[-*] )?> ?(.+)$")
-# What is in code quotes nothing, and refers to no message.
-_CODE = re.compile(r"`[^`\n]*`")
-_MARK = re.compile(r"[“”„«»「」『』\"‘’'\[\]]")
 _GAP = re.compile(r"\[[^\]]{0,40}\]|…|\.\.\.")
 # Under these headings of our prompts a line that is a quotation is the user's.
 _FIRST_HAND = re.compile(
     r"^#{1,4} +.*(?:goal|request|user message|standing rule|constraint|preference)", re.IGNORECASE
 )
+# So near before a quotation, in its own sentence, stands whose it is: "the user said" ...
+_SPEAKER_CHARS = 60
+_SENTENCE_END = re.compile(r"[.;!?]\s|[。！？]")
 _SAYS_USER = re.compile(
     r"(?<!\bto the )\b(?:user|usuari[oa]|utilisateur|utente|nutzer|benutzer|anwender"
     r"|пользовател\w*)\b|用户|用戶|ユーザー|사용자",
     re.IGNORECASE,
 )
-# So far before a quotation, or behind it, stands whose it is: "the user said", "as the user asks".
-_SPEAKER_CHARS = (60, 20)
-_SENTENCE_END = re.compile(r"[.;!?]\s|[。！？]")
 # ... unless it is a name: "committed by the user as".
 _NAMED = re.compile(r"\b(?:as|als)\W*\Z", re.IGNORECASE)
 # A quotation of a word or two is a name; in a script without spaces, one of a few characters.
@@ -72,8 +69,10 @@ _DENSE = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
 _NOT_SPOKEN = re.compile(r"(?:\\[nrt]|[\W_])+")
 # Under a heading of the user's, behind a quotation of somebody else.
 _NOT_THE_USERS = "(not the user's words)"
-_REFERENCE = re.compile(r"(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]")
-_NUMBER = re.compile(r"\d+")
+_REFERENCE = re.compile(
+    r"`[^`\n]*`| *(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]"
+)
+_RANGE = re.compile(r"(\d+)(?: ?[-–] ?(\d+))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +119,7 @@ def source_of(
     parts = parts_of(messages)
     said = (part.text for part in parts if part.speaker == "user")
     user = _folded("\n".join((*user_texts, *said, *_said_through_tools(messages))))
-    calls = (made_call(part.call) for part in parts if part.call)
-    given = (str(value) for call in calls for value in named_arguments(call).values())
-    anybody = _folded("\n".join((user, *(part.text for part in parts), *given)))
+    anybody = _folded("\n".join((user, *(part.text for part in parts))))
     return GroundingSource(user, anybody, frozenset(numbers))
 
 
@@ -151,13 +148,13 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
     # A model's text is cut into pieces on its way, between the halves of a surrogate pair too.
     answer = answer.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     text = _cleaned(answer)
-    has_headings = len(_HEADING.findall(text)) >= _MIN_HEADINGS
     if not text:
         raise SummaryError("Nothing was written")
-    if _REFUSAL.match(text) and not has_headings:
-        raise SummaryError(f"What was written is no summary but: {_shown(text)}")
-    if needs_headings and not has_headings:
-        raise SummaryError(f"What was written has not the form of a summary: {_shown(text)}")
+    has_headings = len(_HEADING.findall(text)) >= _MIN_HEADINGS
+    if not has_headings and (needs_headings or _REFUSAL.match(text)):
+        flat = " ".join(text.split())
+        shown = flat if len(flat) <= _SHOWN_CHARS else f"{flat[: _SHOWN_CHARS - 1]}…"
+        raise SummaryError(f"What was written is no summary but: {shown}")
     draft = _checked(text, source)
     lines = (line for line in draft.text.splitlines() if not _HEADING.match(line))
     if all(map(_EMPTY_LINE.match, lines)):
@@ -168,15 +165,10 @@ def draft_of(answer: str, source: GroundingSource, *, needs_headings: bool = Tru
 def _cleaned(answer: str) -> str:
     """The summary in `answer`: without its analysis, tags and fence."""
     text = _ANALYSIS.sub("", answer).strip()
-    found = _SUMMARY.search(text)
-    text = found[1].strip() if found else text
-    fenced = _FENCE.match(text)
-    return without_titles(placeholders.quoted(fenced[1].strip() if fenced else text))
-
-
-def _shown(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _SHOWN_CHARS else f"{flat[: _SHOWN_CHARS - 1]}…"
+    for frame in (_SUMMARY.search, _FENCE.match):
+        found = frame(text)
+        text = found[1].strip() if found else text
+    return without_titles(placeholders.quoted(text))
 
 
 def _checked(text: str, source: GroundingSource) -> CheckedDraft:
@@ -188,55 +180,52 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
     for line in text.splitlines():
         if _HEADING.match(line):
             is_first_hand = bool(_FIRST_HAND.match(line))
-        told = _with_true_quotations(line, source, is_first_hand=is_first_hand)
-        if told is None:
+        shown = _shown(line, source, is_first_hand=is_first_hand)
+        if shown is None:
             removed.append(line.strip())
             continue
-        told = _with_known_numbers(told, source.numbers)
-        if told != line:
+        if shown != line:
             mended.append(line.strip())
-        kept.append(told)
+        kept.append(shown)
     return CheckedDraft("\n".join(kept).strip(), tuple(removed), tuple(mended))
 
 
-def _with_true_quotations(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
-    """`line` without the marks of what nobody said; None where it gives the user's as false."""
-    bare = _without_code(line)
-    block = _BLOCK_QUOTE.match(bare)
-    if block and not _is_said(block[1], source.user if is_first_hand else source.anybody):
+def _shown(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
+    """`line` without what was not said and without false numbers; None where it goes as a whole."""
+    found = _QUOTATION.finditer(line)
+    quotations = [_as_told(one, source, is_first_hand=is_first_hand) for one in found]
+    if None in quotations:
         return None
-    for found in reversed([*_QUOTATION.finditer(bare)]):
-        start, end = found.span()
-        text = bare[start + 1 : end - 1]
-        is_name = len(text.split()) < _MIN_WORDS and len(_DENSE.findall(text)) < _MIN_DENSE_CHARS
-        if is_name or _is_said(text, source.user):
-            continue
-        leads = is_first_hand and not re.search(r"[^\W\d]", bare[:start])
-        is_told = _is_said(text, source.anybody)
-        is_speech = leads or bare[:start].rstrip(" *_").endswith((":", "："))
-        if _is_of_user(bare[:start], bare[end:]) or (is_speech and not is_told):
-            return None
-        if leads:
-            line = f"{line[:end]} {_NOT_THE_USERS}{line[end:]}"
-        elif not is_told:
-            line = f"{line[:start]}{line[start + 1 : end - 1]}{line[end:]}"
-    return line
+    told = iter(filter(None, quotations))
+    line = _QUOTATION.sub(lambda _: next(told), line)
+    known = source.numbers
+    return _REFERENCE.sub(lambda found: _with_known(found, known), line) if known else line
 
 
-def _without_code(line: str) -> str:
-    """`line` as long as it is, with the marks in its code blank."""
-    return _CODE.sub(lambda code: _MARK.sub(" ", code[0]), line)
+def _as_told(found: re.Match[str], source: GroundingSource, *, is_first_hand: bool) -> str | None:
+    """A quotation as it may stand; None where it gives as the user's, or as speech, what is false.
+
+    Where nobody said it, it loses its marks.
+    """
+    text = next(filter(None, found.groups()), "")
+    is_name = len(text.split()) < _MIN_WORDS and len(_DENSE.findall(text)) < _MIN_DENSE_CHARS
+    if is_name or _is_said(text, source.user):
+        return found[0]
+    before = found.string[: found.start()]
+    leads = re.search(r"[^\W\d]", before) is None and (is_first_hand or found[1] is not None)
+    is_speech = leads or before.rstrip(" *_").endswith((":", "："))
+    is_told = _is_said(text, source.anybody)
+    if _is_of_user(before) or (is_speech and not is_told):
+        return None
+    if leads and is_first_hand:
+        return f"{found[0]} {_NOT_THE_USERS}"
+    return found[0] if is_told else text
 
 
-def _is_of_user(before: str, after: str) -> bool:
-    """Whether a quotation between these is given as the user's."""
-    far, near = _SPEAKER_CHARS
-    lead = _SENTENCE_END.split(_QUOTATION.split(before)[-1])[-1][-far:]
-    if _SAYS_USER.search(lead):
-        return not _NAMED.search(lead)
-    named = _SAYS_USER.search(_SENTENCE_END.split(after)[0][:near])
-    # What "User:" introduces is the next one.
-    return named is not None and not after[named.end() :].lstrip().startswith(":")
+def _is_of_user(before: str) -> bool:
+    """Whether what stands before a quotation gives it as the user's."""
+    lead = _SENTENCE_END.split(_QUOTATION.split(before)[-1] or "")[-1][-_SPEAKER_CHARS:]
+    return _SAYS_USER.search(lead) is not None and not _NAMED.search(lead)
 
 
 def _is_said(quotation: str, said: str) -> bool:
@@ -249,20 +238,15 @@ def _folded(text: str) -> str:
     return _NOT_SPOKEN.sub(" ", html.unescape(text).casefold()).strip()
 
 
-def _with_known_numbers(line: str, known: frozenset[int]) -> str:
-    """`line` without numbers of messages that are not `known`; where none are, none is false."""
-    for found in reversed([*_REFERENCE.finditer(_without_code(line))] if known else []):
-        parts = [" ".join(part.split()) for part in re.split(r"[,;]| and ", found[1])]
-        true = [part for part in parts if _is_known(part, known)]
-        if true != parts:
-            before = line[: found.start()]
-            told = f"{before}[{', '.join(true)}]" if true else before.rstrip()
-            line = f"{told}{line[found.end() :]}"
-    return line
-
-
-def _is_known(part: str, known: frozenset[int]) -> bool:
-    """Whether a number or a range begins and ends with messages that there are, in this order."""
-    first, *rest = map(int, _NUMBER.findall(part))
-    last = rest[-1] if rest else first
-    return first <= last and first in known and last in known
+def _with_known(found: re.Match[str], known: Collection[int]) -> str:
+    """A reference without the messages that are not `known`, and ranges that lead nowhere."""
+    ranges = list(_RANGE.finditer(found[1] or ""))
+    true = [
+        part[0]
+        for part in ranges
+        if int(part[1]) in known
+        and (part[2] is None or (int(part[2]) in known and int(part[1]) <= int(part[2])))
+    ]
+    if len(true) == len(ranges):
+        return found[0]
+    return f" [{', '.join(true)}]" if true else ""

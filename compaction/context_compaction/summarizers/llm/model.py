@@ -5,7 +5,8 @@ the model of the MCP client. A program that uses the library may pass its own.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass, replace
+from operator import add
 from typing import Protocol, TypeAlias
 
 from context_compaction.messages.model import JsonObject
@@ -52,15 +53,8 @@ class ModelUsage:
     is_estimated: bool = False
 
     def __add__(self, other: "ModelUsage") -> "ModelUsage":
-        return ModelUsage(
-            self.requests + other.requests,
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cache_read_tokens + other.cache_read_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-            self.cost_dollars + other.cost_dollars,
-            self.is_estimated or other.is_estimated,
-        )
+        sums = ModelUsage(*map(add, astuple(self), astuple(other)))
+        return replace(sums, is_estimated=self.is_estimated or other.is_estimated)
 
     def as_json(self) -> JsonObject:
         """The fields by name, for a receipt."""

@@ -6,7 +6,6 @@ that the writer without a model makes; or, as Claude Code does, the originals wi
 groups of messages. Pure; the prompt files are read once.
 """
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,7 +52,6 @@ _FRAME_TOKENS = 1_500
 _COUNT_MARGIN = 1.1
 # An English word takes about so many tokens of the newest tokenizers.
 _TOKENS_PER_WORD = 2.0
-_SLOT = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,11 +169,10 @@ def _prompt(job: SummaryJob, record: str, previous: str, extracts: str) -> Model
 
 
 def _filled(job: SummaryJob, template: str, **values: str) -> ModelPrompt:
-    """The request by a template, filled in one pass: values are not searched for slots."""
-    values["max_tokens"] = str(job.max_tokens)
-    values["max_words"] = str(max(20, int(job.max_tokens / _TOKENS_PER_WORD)))
-    user = _SLOT.sub(lambda slot: values[slot[1]], _file(template)).strip()
-    return ModelPrompt(_file(f"{job.outline}_system.md"), user, job.max_tokens)
+    """The request by a template."""
+    max_words = max(20, int(job.max_tokens / _TOKENS_PER_WORD))
+    user = _file(template).format(max_tokens=job.max_tokens, max_words=max_words, **values)
+    return ModelPrompt(_file(f"{job.outline}_system.md"), user.strip(), job.max_tokens)
 
 
 @cache
