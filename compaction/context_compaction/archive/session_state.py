@@ -4,8 +4,8 @@ Records may be learnt in any order (several writers, read one after the other), 
 depends on the order of `learn`.
 """
 
-from collections import OrderedDict
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence, Set
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import inf
@@ -103,6 +103,8 @@ class TranscriptState:
     messages: dict[int, MessageNode] = field(default_factory=dict[int, MessageNode])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
+    # Of each history the receipts of compactions that it went through, or that left it.
+    _receipts_at: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     _older_receipts: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
     context_records: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     _newest: str = ROOT  # the history that the message learnt last ends
@@ -150,9 +152,7 @@ class TranscriptState:
             case "output":
                 self.outputs.setdefault(head["id"], record)
             case "receipt":
-                if number < max(self.receipts, default=number):
-                    self._older_receipts.clear()  # one of them may be this
-                self.receipts[number] = record
+                self._learn_receipt(record, number)
             case "run":
                 run = MessageRun(head["parent"], head["source"], head["count"], number)
                 self.tree.add_run(head["head"], run)
@@ -162,6 +162,13 @@ class TranscriptState:
                 self.unread_counts.append(record)
             case _:
                 self._learn_context(record, number)
+
+    def _learn_receipt(self, record: LoggedRecord, number: int) -> None:
+        if number < max(self.receipts, default=number):
+            self._older_receipts.clear()  # one of them may be this
+        self.receipts[number] = record
+        for name in {record.head.get("of", ROOT), record.head.get("left", ROOT)} - {ROOT}:
+            self._receipts_at[name].append(number)
 
     def _learn_pin(self, number: int, is_retained: bool) -> None:
         if number > self.retained_at:
@@ -358,7 +365,7 @@ class TranscriptState:
         Args:
             heads: The names of all histories that the list begins with.
         """
-        waiting = self._receipts_at(set(heads), [*self.receipts])
+        waiting = self._receipts_among(heads)
         found: set[int] = set()
         while waiting:
             number = waiting.pop()
@@ -370,19 +377,14 @@ class TranscriptState:
     def _receipts_before(self, number: int) -> list[int]:
         """The numbers of the older receipts of the list that the one at `number` tells of."""
         if number not in self._older_receipts:
-            names = {*self.tree.names(self.receipts[number].head.get("of", ROOT))}
-            older = [other for other in self.receipts if other < number]
-            self._older_receipts[number] = self._receipts_at(names, older)
+            names = self.tree.names(self.receipts[number].head.get("of", ROOT))
+            older = [other for other in self._receipts_among(names) if other < number]
+            self._older_receipts[number] = older
         return self._older_receipts[number]
 
-    def _receipts_at(self, names: Set[str], numbers: Sequence[int]) -> list[int]:
-        """Those of `numbers` whose receipts are of a list among `names`, or left it."""
-        heads = ((number, self.receipts[number].head) for number in numbers)
-        return [
-            number
-            for number, head in heads
-            if head.get("of", ROOT) in names or head.get("left", ROOT) in names
-        ]
+    def _receipts_among(self, names: Iterable[str]) -> list[int]:
+        """The numbers of the receipts of a list among `names`, or that left one."""
+        return [number for name in names for number in self._receipts_at.get(name, ())]
 
 
 def _part(known: Mapping[K, V], keys: Iterable[K]) -> dict[K, V]:
