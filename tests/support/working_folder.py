@@ -126,6 +126,29 @@ class WorkingFolder:
         given |= {} if limit is None else {"limit": limit}
         self.say("read", f"<file>\n{numbered}\n\n{notice}\n</file>", **given)
 
+    def read_omp(self, name: str, offset: int | None, limit: int | None) -> None:
+        """Oh My Pi: lines around those that are named behind the path; longer files are folded."""
+        text = self.text(name)
+        if text is None:
+            self.say("read", f"Path '{name}' not found", is_error=True, path=name)
+            return
+        rows = text.split("\n")
+        rows = rows[:-1] if len(rows) > 1 and not rows[-1] else rows
+        if offset is None:
+            shown = "\n".join(rows)
+            if len(rows) > 4:
+                more = f"[…{len(rows) - 4}ln elided; re-read needed ranges, e.g. {name}:3-4]"
+                shown = "\n".join([*rows[:2], "…", f"{rows[-2]} {{ … }}", rows[-1], "", more])
+            self.say("read", shown, path=name)
+            return
+        last = offset + (limit or 1) - 1
+        if offset > len(rows):
+            return
+        shown = "\n".join(rows[max(0, offset - 2) : last + 3])
+        if left := max(0, len(rows) - last - 3):
+            shown += f"\n\n[{left} more lines in file. Use :{last + 4} to continue]"
+        self.say("read", shown, path=f"{name}:{offset}-{last}")
+
     def read_pi(self, name: str, offset: int | None, limit: int | None) -> None:
         """pi: plain lines, and a notice where there are more."""
         text = self.text(name)

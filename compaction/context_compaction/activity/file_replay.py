@@ -59,6 +59,12 @@ _SAYS_FAILED = re.compile(
     r"|Is a directory|can't read|Error: |cannot ",
     re.MULTILINE,
 )
+# What a program prints for a file that it cannot read, also where a pipe hides that it failed.
+_UNREADABLE = re.compile(
+    r"^[\w.-]{1,30}: [^\n]{1,500}: "
+    r"(?:No such file or directory|Permission denied|Is a directory|Not a directory)$",
+    re.MULTILINE,
+)
 _OUTSIDE = re.compile(r"^Note: (\S+) was modified, either by the user or by a linter", re.MULTILINE)
 _HELPERS = (frozenset({"task"}), frozenset({"agent"}))
 _COPY = re.compile(r"^File: ([^\n]+)\n(.*?)\nEnd of file: ([^\n]+)$", re.DOTALL | re.MULTILINE)
@@ -495,7 +501,7 @@ class _Replay:
         file = self._file(path)
         file.used_at = file.read_at = at
         file.reads += 1
-        if is_cut(text) or not text:
+        if is_cut(text) or not text or _UNREADABLE.search(text):
             return
         shown = self._shown(call.name, text.removesuffix("\n"), start, count)
         if shown is None:

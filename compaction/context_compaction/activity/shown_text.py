@@ -34,21 +34,25 @@ _GEMINI_HEAD = re.compile(
 )
 _WINDOW = re.compile(r"^\[File: (.+?) \((\d+) lines total\)\]$", re.MULTILINE)
 # How tools begin that frame what they show; such a text without numbers is not understood.
-_FRAME = re.compile(r"\A\s*(?:<(?:file|content|path|output)\b|Here's the |Contents? of |File: )")
+_FRAME = re.compile(
+    r"\A\s*(?:<(?:file|content|path|output)\b|Here's the |Contents? of |File: |\[Path ')"
+)
 _CUT = re.compile(
-    r"truncat|omitted|more lines?\b|lines? (?:not shown|left|above|below)|has more|clipped|"
+    r"truncat|omitted|elided|more lines?\b|lines? (?:not shown|left|above|below)|has more|clipped|"
     r"use '?(?:offset|start_line)",
     re.IGNORECASE,
 )
 # What stands in the middle of a text that a host has cut.
 _GAP = re.compile(
-    r"^.{0,12}(?:\.\.\.|…) ?\[?\(?\d[\d,]{0,12} (?:lines?|tokens?|chars?|characters|bytes) ?"
-    r"(?:truncated|omitted|elided|removed)"
+    r"^.{0,12}(?:\.\.\.|…|\[) ?\[?\(?\d[\d,]{0,12} ?(?:ln|lines?|tokens?|chars?|characters|bytes) ?"
+    r"(?:truncated|omitted|elided|removed)|^\[\.\.\. omitted \d"
     r"|^<response clipped>|\[(?:output )?truncated|tokens truncated…",
     re.IGNORECASE | re.MULTILINE,
 )
 # One of these stands in it; looking for them first is much faster.
 _GAP_SIGNS = ("truncated", "omitted", "elided", "removed", "<response clipped>")
+# Oh My Pi puts this line between lines of several places, and where it folds code.
+_FOLDED = "\n…\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,8 @@ def shown_text(
 
     Args:
         text: The answer.
-        start: The line that was asked for first, from 1; None without a wish.
+        start: The line that was asked for first, from 1; None without a wish, 0 where the answer
+            may begin elsewhere.
         limit: How many lines were asked for; None without a wish.
         may_number: Whether the tool numbers lines; None where that is not known.
     """
@@ -127,7 +132,7 @@ def shown_text(
     if may_number is not False and (found := numbered_text(text)):
         if may_number is None and not is_laid_out(text):
             return None  # lines of the file itself may begin with such numbers
-        if found.start_line not in ((1,) if start is None else (start, start + 1)):
+        if start != 0 and found.start_line not in (start or 1, (start or 0) + 1):
             return None
         rows, is_cut_off = found.rows, not found.is_to_end
         fewer = limit is not None and len(rows) < limit
@@ -214,7 +219,7 @@ def _with_end(found: ShownText) -> ShownText:
 
 
 def _plain(text: str, start: int | None, limit: int | None) -> ShownText | None:
-    if is_cut(text) or _FRAME.match(text):
+    if is_cut(text) or _FRAME.match(text) or _FOLDED in text:
         return None
     if head := _GEMINI_HEAD.match(text):
         return _at_lines(text[head.end() :].split("\n"), head[1])
@@ -237,7 +242,7 @@ def _plain(text: str, start: int | None, limit: int | None) -> ShownText | None:
         # Whoever gives a round page of lines may have more.
         return ShownText(tuple(rows), 1, is_to_end=len(rows) != _PAGE_LINES)
     ends = limit is None or len(rows) < limit
-    return ShownText(tuple(rows), start or 1, is_to_end=ends)
+    return ShownText(tuple(rows), None if start == 0 else start or 1, is_to_end=ends)
 
 
 def _before_notice(rows: Sequence[str], back: int) -> list[str]:
@@ -262,11 +267,15 @@ def _at_lines(rows: Sequence[str], notice: str) -> ShownText | None:
 
 
 def lines_asked(arguments: Mapping[str, object]) -> tuple[int | None, int | None, bool]:
-    """First line and number of lines that a read asks for, and whether that is understood."""
+    """First line and number of lines that a read asks for, and whether that is understood.
+
+    Of lines that are named behind the path Oh My Pi shows the one before them too, which is 0 here.
+    """
     named = arguments_by_name(arguments)
     lines = (LINES_NAMED.search(value) for value in named.values() if isinstance(value, str))
     if found := next(filter(None, lines), None):
-        return int(found[1]), int(found[2]) - int(found[1]) + 1, True
+        begins = 1 if found[1] == "1" and not found[3] else 0
+        return begins, int(found[2]) - int(found[1]) + 1 if found[2] else None, not found[3]
     if any(named.get(key) is not None for key in ("tail", "range", "lines", "line")):
         return None, None, False
     if (view := named.get("viewrange")) is not None:

@@ -41,7 +41,7 @@ _RANGE_KEYS = (
     "offset", "limit", "startline", "endline", "viewrange", "line", "lines", "range",
 )  # fmt: skip
 # Some hosts let a read name its lines behind the path ("src/a.py:10-20").
-LINES_NAMED = re.compile(r":(\d{1,7})-(\d{1,7})\Z")
+LINES_NAMED = re.compile(r":(\d{1,7})(?:-(\d{1,7}))?((?:,\d{1,7}(?:-\d{1,7})?)*)\Z")
 # One editor tool with a `command` argument (Anthropic's text editor): the argument is the verb.
 _EDITOR_COMMANDS: Mapping[str, ToolKind] = {
     "view": "read", "create": "write", "str_replace": "edit", "insert": "edit", "undo_edit": "edit",

@@ -25,7 +25,7 @@ LINES = st.sampled_from((
 TEXTS = st.lists(LINES, max_size=8).flatmap(
     lambda rows: st.sampled_from(["\n".join(rows), "".join(f"{row}\n" for row in rows)])
 )
-READERS = ("read_claude", "read_tabs", "read_opencode", "read_pi", "read_shell")
+READERS = ("read_claude", "read_tabs", "read_opencode", "read_pi", "read_shell", "read_omp")
 COMMANDS = (
     "sed -i 's/x/z/' {0}", "echo more >> {0}", "cat > {0} <<'EOF'\nnew\ntext\nEOF",
     "cat >> {0} <<'EOF'\nadded\nEOF", "rm -f {0}", "mv {0} {1}", "cp {1} {0}", "wc -l {0}",
@@ -174,11 +174,44 @@ def test_reads_in_parts_are_joined_once_they_meet() -> None:
 
 def test_lines_that_are_named_behind_a_path_are_lines_of_that_file() -> None:
     file = replayed(
-        answered("1", "read", "one\ntwo", path="a.py:1-2"),
-        answered("2", "read", "three\nfour", path="./a.py:3-4"),
+        answered("1", "read", "one\ntwo\nthree\nfour", path="a.py:1-4"),
+        answered("2", "read", "two\nthree\nfour", path="./a.py:3-4"),
         answered("3", "edit", "ok", path="a.py", oldText="three", newText="3"),
     )
     assert [(p.start_line, p.text) for p in file.parts] == [(1, "one\ntwo\n3\nfour")]
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("cat a.py | head -3", "cat: a.py: No such file or directory\n"),
+        ("head -n 2 a.py", "head: cannot open 'a.py' for reading: Permission denied\n"),
+        ("sed -n 1,9p a.py", "sed: couldn't read a.py: Is a directory\n"),
+    ],
+)
+def test_what_a_program_says_of_a_file_that_it_cannot_read_is_not_its_text(
+    command: str, said: str
+) -> None:
+    file = replayed(answered("1", "Bash", said, command=command))
+    assert (file.text, file.parts) == (None, ())
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("a.py", "def f():\n…\n\n[…90ln elided; re-read needed ranges with a.py:2-91]"),
+        ("a.py", "def f(): { … }\n\n[…9ln elided; re-read needed ranges, e.g. a.py:2-5,9-13]"),
+        ("a.py:80-95", "def f():\n…\n    x = 1\n    return x"),
+        ("a.py:80-95", "    x = 1\n    return x"),
+        ("a.py:5-6,80-95", "    x = 1\n…\n    return x"),
+        ("a.py:90", "    return x"),
+        ("a.py", "[Path 'b/a.py' not found; resolved to 'a.py' via suffix match]\nx = 1"),
+        ("a.py", "x = 1\n[... omitted 144 of 400 lines ...]\n\nreturn x"),
+    ],
+)
+def test_a_view_that_leaves_lines_out_is_not_taken_for_the_file(path: str, shown: str) -> None:
+    file = replayed(answered("1", "read", shown, path=path))
+    assert (file.text, file.parts) == (None, ())
 
 
 def test_a_text_added_after_numbered_lines_is_taken_to_begin_a_line_until_it_is_seen() -> None:
