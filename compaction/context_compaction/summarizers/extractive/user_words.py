@@ -23,7 +23,7 @@ from context_compaction.summarizers.extractive.fit import (
 )
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
-from context_compaction.summarizers.instructions.signs import signs
+from context_compaction.summarizers.instructions.signs import sign
 from context_compaction.summarizers.instructions.typed_text import (
     LEFT_OUT,
     sentences_of,
@@ -232,7 +232,7 @@ def _is_empty(parts: Sequence[tuple[int, _Part]]) -> bool:
 
 def _is_small_talk(text: str) -> bool:
     is_short = len(text) <= _SMALL_TALK_CHARS and not _FIGURE.search(text)
-    return _says_nothing(text) or (is_short and signs().agreement.search(text) is not None)
+    return _says_nothing(text) or (is_short and sign("agreement").search(text) is not None)
 
 
 def _says_nothing(text: str) -> bool:

@@ -142,27 +142,25 @@ def pins_json(pins: Pins, messages: Messages) -> JsonObject | None:
 
 def pin_warnings(
     request: CompactRequest, pins: Pins, before: Messages, after: Messages, *, was_cut: bool
-) -> tuple[str, ...]:
+) -> Iterator[str]:
     """Warnings about texts that were not unpinned and pins that are not carried."""
     known = _standing_in(before) if request.unpin else frozenset[str]()
-    warnings: list[str] = []
     for text, pin_id in zip(request.unpin, _ids(request.unpin), strict=True):
         if pin_id in known and not was_cut:
-            warnings.append(
+            yield (
                 f"{pin_id} still stands in the summary, because no history was replaced now. Give "
                 "unpin again with the next call."
             )
         elif pin_id not in known:
-            warnings.append(f"unpin names {text[:80]!r}, which is not pinned in this list.")
+            yield f"unpin names {text[:80]!r}, which is not pinned in this list."
     for pin in _left_out(pins, after):
         # What the caller gave is not in the list before the first summary that carries it.
         if not pin.is_automatic and (was_cut or pin.index is not None):
             why = "there is no room for it within pinned_tokens" if was_cut else "no summary stands"
-            warnings.append(
+            yield (
                 f"Pinned text of {pin.tokens} tokens is not carried, because {why}: "
                 f"{pin.text[:80]!r}. It can be read at {pin.pointer}."
             )
-    return tuple(warnings)
 
 
 def _merged(one: Pin, other: Pin) -> Pin:
@@ -201,13 +199,9 @@ def _carried(messages: Messages) -> tuple[list[Pin], list[str]]:
 def _marked(request: CompactRequest, messages: Messages, places: Sequence[str]) -> Iterator[Pin]:
     whole = set(request.pinned_messages)
     for index, message in enumerate(messages):
-        if index in whole:
-            texts = [whole_text(message)]
-        else:
-            texts = [found for said in user_texts(message) for found in _marked_in(said)]
-        yield from (
-            Pin(text.strip(), "marker", index=index, pointer=places[index]) for text in texts
-        )
+        marked = (found for said in user_texts(message) for found in _marked_in(said))
+        for text in [whole_text(message)] if index in whole else marked:
+            yield Pin(text.strip(), "marker", index=index, pointer=places[index])
 
 
 def _marked_in(text: str) -> Iterator[str]:
@@ -258,8 +252,7 @@ def _ids(unpin: Iterable[str]) -> list[str]:
 
 def whole_text(message: Message) -> str:
     """The text of a message, its tool results included."""
-    texts = [
-        text_of(block.content) if isinstance(block, ToolResult) else text_of((block,))
-        for block in message.blocks
-    ]
-    return "\n".join(text for text in texts if text)
+    parts = (
+        block.content if isinstance(block, ToolResult) else (block,) for block in message.blocks
+    )
+    return "\n".join(filter(None, map(text_of, parts)))

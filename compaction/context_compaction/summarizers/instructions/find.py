@@ -19,7 +19,7 @@ from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_texts
 from context_compaction.summarizers.instructions import typed_text
-from context_compaction.summarizers.instructions.signs import signs
+from context_compaction.summarizers.instructions.signs import Sign, sign
 from context_compaction.summarizers.instructions.superseded import (
     CLAUSE_END,
     UserInstruction,
@@ -32,9 +32,11 @@ from context_compaction.summarizers.instructions.typed_text import Sentence
 SURE_RANK = 2.0
 # Sentences whose rank by words is kept: pins and writer, and the next compaction, ask for the same.
 _REMEMBERED = 4_096
-# What a sign adds to the rank of a sentence; of the signs of a rule each, up to three.
-_TYPED, _LAST, _RULE, _SURE, _CORRECTION = 0.75, 0.25, 0.75, 1.0, 0.5
-_ERRAND, _ABOUT_ONESELF, _AGREEMENT, _QUESTION, _PASTED = -0.75, -0.5, -1.5, -1.25, -2.0
+# What adds to the rank of a sentence; of the signs of a rule each, up to three.
+_TYPED, _LAST, _RULE, _SURE, _QUESTION, _PASTED = 0.75, 0.25, 0.75, 1.0, -1.25, -2.0
+_WEIGHTS: Mapping[Sign, float] = {
+    "correction": 0.5, "errand": -0.75, "about_oneself": -0.5, "agreement": -1.5,
+}  # fmt: skip
 # So many words on a subject name something that a later "it" can mean.
 _NAMING_WORDS = 2
 # What is quoted, or said aside, is not what a sentence lays down.
@@ -66,9 +68,7 @@ class UserInstructions:
     def mark_of(self, text: str, numbers: Sequence[int | None]) -> str:
         """The mark that precedes the sentence `text` in every summary; "" for most.
 
-        Args:
-            text: The sentence.
-            numbers: For each message its number in the transcript.
+        `numbers` are those of the messages in the transcript.
         """
         if text in self.replaced:
             at = self.replaced[text]
@@ -105,15 +105,15 @@ def find_instructions(
     # Who asks has decided nothing.
     decided = [said for said in typed if not said.text.endswith(_QUESTION_MARKS)]
     for older, newer, is_sure in changes(decided):
-        new, rank, is_lasting = found[newer.text], older.rank, newer.is_lasting
-        if is_sure and older.turn == _SYSTEM:
-            marks[newer.text] = placeholders.DIFFERS
-            rank, is_lasting = SURE_RANK, True
-        elif is_sure:
-            replaced[older.text] = newer.turn if newer.turn < len(messages) else None
-        else:
+        new, rank, is_lasting = found[newer.text], older.rank, False
+        if not is_sure:
             doubted.add(older.text)
             is_lasting = older.is_lasting
+        elif older.turn == _SYSTEM:
+            marks[newer.text] = placeholders.DIFFERS
+            rank, is_lasting = SURE_RANK, True
+        else:
+            replaced[older.text] = newer.turn if newer.turn < len(messages) else None
         is_lasting = is_lasting or new.is_lasting
         found[newer.text] = replace(new, rank=max(new.rank, rank), is_lasting=is_lasting)
     standing = tuple(said for said in found.values() if 0 <= said.turn < len(messages))
@@ -148,42 +148,37 @@ def _instruction(text: str, sentence: Sentence, turn: int) -> UserInstruction:
 def _by_words(text: str) -> tuple[float, bool]:
     """The rank of a sentence by its words alone, and whether it states a lasting rule."""
     said = _ASIDE.sub("", typed_text.without_list_mark(text))
-    known = signs()
-    rules = len({match[0].lower() for match in known.rule.finditer(said)})
-    lasting = known.lasting.search(said) is not None
+    rules = len({match[0].lower() for match in sign("rule").finditer(said)})
+    found = {name for name in _WEIGHTS if sign(name).search(said)}
     is_question = text.endswith(_QUESTION_MARKS)
-    is_agreement = known.agreement.search(said) is not None
-    is_errand = known.errand.search(said) is not None
     rank = (
         _TYPED
         + _RULE * min(rules, 3)
-        + _SURE * (lasting or known.sure.search(said) is not None)
-        + _CORRECTION * (known.correction.search(said) is not None)
-        + _ERRAND * is_errand
-        + _ABOUT_ONESELF * (1 + (rules > 0)) * (known.about_oneself.search(said) is not None)
-        + _AGREEMENT * is_agreement
+        + _SURE * any(sign(name).search(said) for name in ("lasting", "sure"))
         + _QUESTION * is_question
+        + sum(_WEIGHTS[name] for name in found)
+        # Wishes of one's own are worded like rules.
+        + _WEIGHTS["about_oneself"] * (rules > 0 and "about_oneself" in found)
     )
-    is_other = is_question or is_agreement or is_errand or text.endswith((":", "："))
-    signed = known.lasting.finditer(said)
-    return rank, not is_other and any(_is_head(said, sign.start()) for sign in signed)
+    if is_question or text.endswith((":", "：")) or found & {"agreement", "errand"}:
+        return rank, False
+    return rank, any(_is_head(said, match.start()) for match in sign("lasting").finditer(said))
 
 
 def _is_head(said: str, stop: int) -> bool:
     """Whether a sign at `stop` applies to `said` itself: not reported, in no subordinate clause."""
-    known = signs()
-    if known.telling.search(said, 0, stop):
+    if sign("telling").search(said, 0, stop):
         return False
     if said.startswith((",", "–", "—"), stop):
         # After a condition or two words, not the next of many requests.
-        return bool(known.under.match(said)) or len(words_of(said[:stop])) < _NAMING_WORDS
+        return bool(sign("under").match(said)) or len(words_of(said[:stop])) < _NAMING_WORDS
     clause = max((end.end() for end in CLAUSE_END.finditer(said, 0, stop)), default=0)
-    return known.under.search(said, clause, stop) is None
+    return sign("under").search(said, clause, stop) is None
 
 
 def _points_back(text: str) -> bool:
     """Whether `text` names nothing before a word that needs a name ("Don't mention it again.")."""
-    word = signs().points.search(text)
+    word = sign("points").search(text)
     if word is None or text.startswith(":", word.end()):
         return False
     is_object = CLAUSE_END.match(text, word.end()) is not None  # "Don't come back to it."

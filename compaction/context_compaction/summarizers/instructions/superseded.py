@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from context_compaction.summarizers.instructions.signs import signs
+from context_compaction.summarizers.instructions.signs import sign
 from context_compaction.summarizers.instructions.topics import values_of, words_of
 from context_compaction.summarizers.instructions.typed_text import without_list_mark
 
@@ -65,20 +65,19 @@ def changes(
     known = [_reading(item.text) for item in said]
     times = Counter(term for item in known for term in item.terms)
     by_term: dict[str, list[int]] = {}
-    for at, newer in enumerate(known):
+    for at, (new, newer) in enumerate(zip(said, known, strict=True)):
         shared = sorted(
             (term for term in newer.terms if times[term] > 1), key=lambda term: (times[term], term)
         )
         near = {other for term in shared[:_RAREST] for other in by_term.get(term, ())[-_NEAREST:]}
-        binds = said[at].is_lasting or newer.denied or newer.forgotten or newer.corrects
-        for other in sorted(near):
-            if said[at].turn == said[other].turn:  # said in one breath, both are meant
+        binds = new.is_lasting or any(newer.denied) or newer.corrects
+        for old, older in ((said[other], known[other]) for other in sorted(near)):
+            # What is said in one breath is all meant, and talk changes a rule at most.
+            if old.turn == new.turn or not (binds or old.is_lasting):
                 continue
-            if not (binds or said[other].is_lasting):  # talk changes a rule at most
-                continue
-            is_sure = _change(newer, known[other], times, said[at], said[other])
+            is_sure = _change(newer, older, times, new, old)
             if is_sure is not None:
-                yield said[other], said[at], is_sure
+                yield old, new, is_sure
         for term in shared:
             by_term.setdefault(term, []).append(at)
 
@@ -91,9 +90,8 @@ class _Reading:
         words: Its subject words.
         values: Its values.
         terms: Both: what it may share with others.
-        denied: What it denies: for each negation the terms of the rest of its clause.
+        denied: What it denies: for each negation the terms of the rest of its clause, if any.
         forgotten: The words of each part of a clause that begins with "forget".
-        is_negative: Whether it negates anything.
         corrects: Whether it corrects in words.
     """
 
@@ -102,32 +100,22 @@ class _Reading:
     terms: frozenset[str]
     denied: tuple[frozenset[str], ...]
     forgotten: tuple[frozenset[str], ...]
-    is_negative: bool
     corrects: bool
 
 
 @lru_cache(maxsize=_REMEMBERED)
 def _reading(text: str) -> _Reading:
     said = without_list_mark(text)
-    known = signs()
     denied: list[frozenset[str]] = []
     forgotten: list[frozenset[str]] = []
-    negations = list(known.negation.finditer(said))
-    for found in negations:
+    for found in sign("negation").finditer(said):
         clause = CLAUSE_END.split(said[found.end() :], maxsplit=1)[0]
         denied.append(words_of(clause) | values_of(clause))
-        if known.correction.match(said, found.start()):
+        if sign("correction").match(said, found.start()):
             forgotten += map(words_of, _AND.split(clause))
     words, values = words_of(said), values_of(said)
-    return _Reading(
-        words,
-        values,
-        words | values,
-        tuple(filter(None, denied)),
-        tuple(forgotten),
-        bool(negations),
-        known.correction.search(said) is not None,
-    )
+    corrects = sign("correction").search(said) is not None
+    return _Reading(words, values, words | values, tuple(denied), tuple(forgotten), corrects)
 
 
 def _change(
@@ -144,7 +132,7 @@ def _change(
     common = newer.words & older.words
     weight = sum(1 / (times[word] - 1) for word in common)
     has_other = bool(newer.values and older.values - newer.values)
-    both_forbid = newer.is_negative and older.is_negative and not (newer.corrects and has_other)
+    both_forbid = newer.denied and older.denied and not (newer.corrects and has_other)
     if len(common) < 2 or weight < _SAME_SUBJECT_WEIGHT or both_forbid:
         return None
     if newer.corrects or new.is_lasting:
@@ -158,14 +146,14 @@ def _takes_back(newer: _Reading, older: _Reading) -> bool:
     """Whether `newer` plainly takes back what `older` affirmed, or a value in it."""
     other = newer.values - older.values
     for denied in newer.denied:
-        if not denied <= older.terms:
+        if not denied or not denied <= older.terms:
             continue
         if other and denied & older.values and newer.words & older.words:
             return True  # "The default is 8, not 5."
         # A bare verb may have another object: "the tests, do not edit them".
         rest = older.terms - denied
         is_plain = newer.corrects or len(denied) > 1 or not rest
-        if is_plain and not older.is_negative and rest <= newer.terms:
+        if is_plain and not older.denied and rest <= newer.terms:
             return True
     gone = older.values - newer.values
     if not newer.corrects or not other or len(gone) != 1:

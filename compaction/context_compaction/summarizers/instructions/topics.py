@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from context_compaction.messages.names import STOP_WORDS
-from context_compaction.summarizers.instructions.signs import signs
+from context_compaction.summarizers.instructions.signs import sign
 
 # English stemming takes the commonest endings of other languages too.
 _STEM_CHARS = 6
@@ -44,5 +44,6 @@ def _cut(word: str) -> tuple[str, ...]:
     if len(word) < _MIN_WORD_CHARS:  # CI, server A
         return (word,) if word.isupper() and word != "I" else ()
     lower = word.lower()
-    is_sign = signs().lasting.fullmatch(lower) is not None  # "always" is no subject
-    return () if is_sign or lower in STOP_WORDS else (_stem.stemWord(lower)[:_STEM_CHARS],)
+    if lower in STOP_WORDS or sign("lasting").fullmatch(lower):  # "always" is no subject
+        return ()
+    return (_stem.stemWord(lower)[:_STEM_CHARS],)

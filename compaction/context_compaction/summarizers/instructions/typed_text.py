@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from context_compaction.summarizers.instructions.signs import signs
+from context_compaction.summarizers.instructions.signs import sign
 
 MAX_SENTENCE_CHARS = 500
 MIN_SENTENCE_CHARS = 6
@@ -89,7 +89,7 @@ def _sentences(text: str) -> Sequence[Sentence]:
         pasted = is_code or amid or _is_machine_made(lines, is_long=is_long)
         for line in _unwrapped(lines):
             is_item = _ITEM_MARK.match(line) is not None
-            whole = " ".join(without_bullet(line).split())
+            whole = " ".join(_BULLET.sub("", line).split())
             if of_rules and is_item and len(whole) <= MAX_SENTENCE_CHARS:
                 is_rule = not pasted or (not is_code and size_lines <= _DOCUMENT_LINES)
                 found.append(Sentence(whole, at, not is_rule, at == last, is_rule))
@@ -112,17 +112,11 @@ def without_gap(text: str) -> str:
     return text.removeprefix(LEFT_OUT).lstrip()
 
 
-def without_bullet(line: str) -> str:
-    """`line` without the bullet that it begins with."""
-    return _BULLET.sub("", line)
-
-
 def _introduces_rules(line: str) -> bool:
     """Whether `line` says that the list behind it is of rules: "House rules, for all of this:"."""
     said = line.strip(_MARKUP)
-    if not (line.startswith("#") or said.endswith((":", "："))):
-        return False
-    return signs().heading.search(_SENTENCE_END.split(said)[-1]) is not None
+    is_head = line.startswith("#") or said.endswith((":", "："))
+    return is_head and sign("heading").search(_SENTENCE_END.split(said)[-1]) is not None
 
 
 def _paragraphs(text: str) -> Iterator[tuple[list[str], bool]]:
@@ -176,7 +170,7 @@ def _unwrapped(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _split(line: str) -> Iterator[str]:
-    for part in _SENTENCE_END.split(without_bullet(line)):
+    for part in _SENTENCE_END.split(_BULLET.sub("", line)):
         sentence = " ".join(part.split())
         if len(sentence) < (2 if not sentence.isascii() else MIN_SENTENCE_CHARS):
             continue

@@ -58,11 +58,8 @@ class PromptPart:
 def parts_of(messages: Messages, numbers: Sequence[int | None] = ()) -> list[PromptPart]:
     """The parts of the messages; thinking is left out, pictures and documents are named.
 
-    What an edit or a write answers is left out where it did not fail: the call says it all.
-
-    Args:
-        messages: The messages.
-        numbers: Their numbers; by position where there are none.
+    What an edit or a write answers is left out where it did not fail: the call says it all. Without
+    `numbers` the messages are numbered by position.
     """
     calls = index_calls(messages).calls
     parts: list[PromptPart] = []
