@@ -1,9 +1,8 @@
 """The agent's words in pieces, and texts made short where a sentence, a row or an item ends."""
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
+from collections.abc import Sequence
+from itertools import accumulate
 
 from context_compaction.summarizers.instructions.typed_text import LEFT_OUT
 
@@ -33,40 +32,33 @@ def pieces_of(text: str) -> list[str]:
     with a line break where it begins a row, else with a space.
     """
     pieces: list[str] = []
-    for is_layout, found in groupby(_rows(text), itemgetter(0)):
-        rows = [row for _, row in found]
-        if not is_layout:
-            for row in rows:
-                first, *more = _SENTENCE_END.split(row)
-                pieces += [f"\n{first}", *(f" {sentence}" for sentence in more)]
-            continue
-        layout = "".join(f"\n{row}" for row in rows)
-        if pieces and pieces[-1].endswith((":", "：")):
-            layout = pieces.pop() + layout
-        pieces.append(layout)
-    return pieces
-
-
-def _rows(text: str) -> Iterator[tuple[bool, str]]:
-    """The rows of `text`, each with whether it is of a table or of a block of code."""
-    is_code = False
+    is_code = is_layout = False
     for row in text.split("\n"):
         flat = " ".join(row.split())
         if found := _DIRECTIVE.fullmatch(flat):
             row = flat = f"{found[1]} {found[2]}" if found[2] else ""
-        if flat.startswith(_FENCE) and flat.count(_FENCE) == 1:
-            is_code = not is_code
-        elif not flat:
+        is_fence = flat.startswith(_FENCE) and flat.count(_FENCE) == 1
+        is_code ^= is_fence
+        if is_fence or not flat or (not is_code and _RULE.fullmatch(flat)):
             continue
-        elif is_code:
-            yield True, f"  {row.rstrip()}"
-        elif flat.startswith("|") and not _RULE.fullmatch(flat):
-            yield True, flat
-        elif not _RULE.fullmatch(flat):
-            is_below = row[:2].isspace() and _LIST_MARK.match(row)
-            bare = _MARKUP.sub("", flat) if "**" in flat or flat[0] == "#" else flat
-            bare = _LINK.sub(r"\2", bare) if "](" in bare else bare
-            yield False, f"  {bare}" if is_below else bare
+        was_layout, is_layout = is_layout, is_code or flat[0] == "|"
+        if not is_layout:
+            first, *more = _SENTENCE_END.split(_bare_row(row, flat))
+            pieces += [f"\n{first}", *(f" {sentence}" for sentence in more)]
+            continue
+        told = f"\n  {row.rstrip()}" if is_code else f"\n{flat}"
+        if was_layout or (pieces and pieces[-1].endswith((":", "："))):
+            pieces[-1] += told
+        else:
+            pieces.append(told)
+    return pieces
+
+
+def _bare_row(row: str, flat: str) -> str:
+    """A row of prose, `flat` on one line, without markup; an item below another stays indented."""
+    bare = _MARKUP.sub("", flat) if "**" in flat or flat[0] == "#" else flat
+    bare = _LINK.sub(r"\2", bare) if "](" in bare else bare
+    return f"  {bare}" if row[:2].isspace() and _LIST_MARK.match(row) else bare
 
 
 def joined(pieces: Sequence[str]) -> str:
@@ -147,15 +139,10 @@ def ends_of(text: str | Sequence[str], chars: int) -> str:
         head = head_of(whole, chars // 2)
         left_out = len(whole) - len(head.removesuffix(LEFT_OUT).rstrip()) - len(end)
         return whole if left_out <= len(LEFT_OUT) else f"{head} {end}"
-    first, last = 1, len(pieces) - 1
-    left = chars - len(pieces[0]) - len(pieces[-1])
-    while first < last:
-        at = first if first + last <= len(pieces) else last - 1
-        left -= len(pieces[at])
-        if left < 0:
-            break
-        first, last = (first + 1, last) if at == first else (first, at)
-    return _with_gaps(pieces, [*range(first), *range(last, len(pieces))], f" {LEFT_OUT}")
+    inwards = [at for nth in range(len(pieces) // 2 + 1) for at in (nth, len(pieces) - 1 - nth)]
+    sizes_chars = accumulate(len(pieces[at]) for at in inwards)
+    chosen = (at for at, size in zip(inwards, sizes_chars, strict=True) if size <= chars)
+    return _with_gaps(pieces, sorted(chosen), f" {LEFT_OUT}")
 
 
 def items_of(text: str, chars: int) -> str:
