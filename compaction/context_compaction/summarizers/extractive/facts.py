@@ -28,10 +28,10 @@ _OUTPUT_CHARS = 300
 _OUTPUT_WANT = 3.0
 # A last line that tells what came of a run.
 _FIGURE = re.compile(r"\d")
-# A row that says only how long it took, or that it is over.
+# A row that says only how long it took, that it is over, or how to go on with a sub-agent.
 _NO_NEWS = re.compile(
     r"Wall time:? [\d.]+ s\w*|(?:real|user|sys)\s+[\dhm.]+s|exit(?: ?code)?: ?0|Output:"
-    r"|\(?no output\)?\.?",
+    r"|\(?no output\)?\.?|agentId: .*|<usage>.*|\w+: \d+|.*</usage>",
     re.IGNORECASE,
 )
 # What files contain stands with them, and what was found in them is looked for anew.

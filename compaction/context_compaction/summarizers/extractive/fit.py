@@ -20,8 +20,6 @@ _MIN_TOKENS = 12
 _MOST_MISSES = 40
 # What is wanted less than this comes after what all sections have to tell in short.
 BASE_WANT = 2.0
-# Small talk is told where all else is.
-SMALL_TALK_WANT = 1_000.0
 # Below this many tokens titles cost more than they are worth.
 SMALL_TOKENS = 600
 _LINE_TOKENS = 2  # its break, and what joins it to the others of its entry
@@ -83,9 +81,7 @@ def chosen_lines(
         line = waiting[title].popleft()
         if not waiting[title]:
             del waiting[title]
-        if line.is_fuller != (line.place in chosen[title]) or (
-            line.want >= SMALL_TALK_WANT and misses
-        ):
+        if line.is_fuller != (line.place in chosen[title]):
             continue
         cost = count.text(line.text) + _LINE_TOKENS - costs[title, line.place]
         if cost <= left:

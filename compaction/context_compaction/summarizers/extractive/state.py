@@ -20,16 +20,10 @@ _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECA
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 
 
-def last_words(turns: Sequence[Turn], *, is_running: bool) -> tuple[int, list[str]]:
-    """The agent's last words in pieces, with their message's number; none that are of the past.
-
-    What was said before a request that another one has followed is told with its turn.
-    """
-    for turn in reversed(turns[-2:] if is_running else turns[-1:]):
-        for step in reversed(turn.steps):
-            if said := step.telling:
-                return step.number, said
-    return -1, []
+def last_words(turns: Sequence[Turn]) -> tuple[int, list[str]]:
+    """The agent's last words in the newest turn, in pieces, with their message's number."""
+    steps = (step for turn in turns[-1:] for step in reversed(turn.steps))
+    return next(((step.number, said) for step in steps if (said := step.telling)), (-1, []))
 
 
 def state_lines(
@@ -48,8 +42,7 @@ def state_lines(
         is_running: Whether the newest turn is the newest of all.
     """
     number, said = last_said
-    asked = turns[-1].number if turns else number
-    when = "last" if is_running and number > asked else "before the newest request"
+    when = "last" if is_running else "before the newest request"
     label = f"agent, {when} [{number}]: "
     yield from versions((0,), label, (ends_of(said, chars) for chars in _LAST_CHARS), _LAST_WANTS)
     actions = turns[-1].steps[-1].actions if turns and turns[-1].steps else ()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import has_effect, is_failed
-from context_compaction.activity.error_line import error_line, lines_with, names_error
+from context_compaction.activity.error_line import error_line, lines_with
 from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
@@ -49,8 +49,6 @@ _SKILL = (SKILL_HEAD, "<skill>")
 _COMMAND_NAME = "<command-name>"
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
-# What hosts put behind the report of a sub-agent.
-_TRAILER = re.compile(r"(?:^agentId: .{0,400}\n)?<usage>[^<]{0,400}</usage>\s*\Z", re.MULTILINE)
 # An output that speaks of trouble though no flag and no status does. To look for the signs first is
 # far faster, and most outputs have none.
 _TROUBLE = re.compile(
@@ -262,8 +260,6 @@ def _action(
         return action
     text = "" if placeholders.is_placeholder(result) else without_head(result_text(result))[0]
     text = text.strip("\n").rstrip()
-    if text.endswith("</usage>"):
-        text = _TRAILER.sub("", text).rstrip()
     failed = bool(is_failed(result))
     if failed and _REFUSED.match(text):
         said = " ".join(text.partition(_SAID_WITH_IT)[2].split())
@@ -276,8 +272,6 @@ def _action(
     else:
         effect = has_effect(call.name, use) and not is_bookkeeping(call.name)
     error = error_line(text) if failed else ""
-    if use.command and not (_TROUBLE.search(error) or names_error(error)):
-        error = ""  # no line names it
     return replace(action, text=text, failed=failed, error=error, effect=effect)
 
 

@@ -16,14 +16,12 @@ from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
 from context_compaction.summarizers.extractive.fit import (
     BASE_WANT,
-    SMALL_TALK_WANT,
     Line,
     Place,
     versions,
 )
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
-from context_compaction.summarizers.instructions.signs import sign
 from context_compaction.summarizers.instructions.typed_text import (
     LEFT_OUT,
     sentences_of,
@@ -54,7 +52,8 @@ _LABEL_TOKENS = 8
 _LINE_CHARS = 120
 # What follows so many parts of an older request comes after what all sections tell in short.
 _MANY_PARTS = 10
-_SMALL_TALK_CHARS = 48
+# What is longer is told once, where it was said last.
+_SHORT_CHARS = 48
 _EMPTY_CHARS = len("continue with")
 # A command to the host.
 _COMMAND = re.compile(r"/\w*")
@@ -113,12 +112,10 @@ def user_lines(
         if stays := [(number, part) for number, part in found if part.rank > _GONE_RANK]:
             told[at] = stays
         said = (sentence.text for sentence in sentences_of(text))
-        gone.update(one for one in said if len(one) > _SMALL_TALK_CHARS)
-    requests = [at for at, parts in told.items() if not _is_small_talk(_flat(parts))] or [*told]
-    if len(requests) < len(told):  # what says nothing alone is left out
-        told = {at: parts for at, parts in told.items() if not _is_empty(parts)}
-    floors = dict.fromkeys(requests[-1:], _FIRST_WANT)
-    floors.update((at, _NEWEST_WANT) for at in requests[:1] if not has_later)
+        gone.update(one for one in said if len(one) > _SHORT_CHARS)
+    told = {at: parts for at, parts in told.items() if not _is_empty(parts)} or told
+    floors = dict.fromkeys([*told][-1:], _FIRST_WANT)
+    floors.update((at, _NEWEST_WANT) for at in [*told][:1] if not has_later)
     for age, (at, parts) in enumerate(told.items()):
         for nth, (number, part) in enumerate(parts):
             floor = 0.0 if nth else floors.get(at, 0.0)
@@ -156,8 +153,7 @@ def _lines_of(place: Place, part: _Part, age: float, floor: float) -> Iterator[L
         want = _BINDING_WANT - part.rank / 100 - 1 / (2 + age) / 100
         yield from versions(place, "", (part.binding, part.text), (want, _request_want(age)))
     else:
-        want = SMALL_TALK_WANT + age if _is_small_talk(part.text) else _request_want(age)
-        yield Line(place, want, part.text)
+        yield Line(place, _request_want(age), part.text)
 
 
 def _request_want(age: float) -> float:
@@ -182,7 +178,7 @@ def _parts(
         if at < 0:  # it was cut
             continue
         # "Only Python 3.11." looks pasted alone, and does not beside what is said with it.
-        is_beside = len(sentence.text) <= _SMALL_TALK_CHARS and sentence.paragraph in spoken
+        is_beside = len(sentence.text) <= _SHORT_CHARS and sentence.paragraph in spoken
         paragraph = sentence.paragraph, sentence.is_pasted and not is_beside
         # A summary before may have put a mark there, which is made anew.
         whole = without_gap(sentence.text)
@@ -221,21 +217,12 @@ def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
     return told.strip()
 
 
-def _flat(parts: Sequence[tuple[int, _Part]]) -> str:
-    return " ".join(part.text for _, part in parts)
-
-
 def _is_empty(parts: Sequence[tuple[int, _Part]]) -> bool:
-    """Whether a message says nothing by itself, and nothing that binds ("Thanks!")."""
-    return _says_nothing(_flat(parts)) and all(part.rank < _BINDING_RANK for _, part in parts)
+    """Whether a message says nothing: a command to the host, or a word or two ("Thanks!").
 
-
-def _is_small_talk(text: str) -> bool:
-    is_short = len(text) <= _SMALL_TALK_CHARS and not _FIGURE.search(text)
-    return _says_nothing(text) or (is_short and sign("agreement").search(text) is not None)
-
-
-def _says_nothing(text: str) -> bool:
-    """Whether `text` is a command to the host, or very short and without a figure."""
+    One that names a figure or may bind says something.
+    """
+    text = " ".join(part.text for _, part in parts)
     is_short = len(text) < _EMPTY_CHARS and not _FIGURE.search(text)
-    return is_short or _COMMAND.fullmatch(text) is not None
+    binds = any(part.rank >= _BINDING_RANK for _, part in parts)
+    return not binds and (is_short or _COMMAND.fullmatch(text) is not None)

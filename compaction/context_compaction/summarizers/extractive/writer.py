@@ -101,7 +101,7 @@ def _sections(
         ]
     else:
         still_open = open_failures(turns[-1:], keys_later)
-        said = last_words(turns, is_running=is_running)
+        said = last_words(turns)
         log = log_lines(turns, short_names(turns), still_open, said[0])
         sections[LOG] = [*log, *effect_lines((-1,), (0.0,), (request.effects,))]
         sections[FACTS] = [*facts]
