@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.messages.placeholders import is_request
 from context_compaction.summarizers import SummaryInput
-from context_compaction.summarizers.extractive.deeds import short_names
+from context_compaction.summarizers.extractive.deeds import open_failures, short_names
 from context_compaction.summarizers.extractive.facts import OUTPUTS, fact_lines
-from context_compaction.summarizers.extractive.failures import open_failures
 from context_compaction.summarizers.extractive.fit import (
     SMALL_TOKENS,
     Chosen,
@@ -37,14 +36,16 @@ from context_compaction.summarizers.extractive.parse import (
     read_previous,
 )
 from context_compaction.summarizers.extractive.said import head_of
-from context_compaction.summarizers.extractive.state import last_words, plan_lines, state_lines
 from context_compaction.summarizers.extractive.turns import Turn, command_keys, turns_of
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
 from context_compaction.summarizers.extractive.work_log import (
     AGE_WANT,
     effect_lines,
+    last_words,
     log_lines,
+    plan_lines,
     rendered_log,
+    state_lines,
 )
 from context_compaction.summarizers.instructions.find import find_instructions
 from context_compaction.summarizers.instructions.typed_text import sentences_of
