@@ -455,7 +455,7 @@ def test_a_plan_that_another_request_has_overtaken_says_when_it_was_written() ->
     text = written([*talk, user("Run it."), *ran("a", "make", "made\n")], 500)
     assert "[0] plan as written at [1], not brought up to date since; open then: Write" in text
     assert "[in_progress]" not in text
-    assert "\nplan: " not in text
+    assert "plan as of" not in text
 
 
 def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
@@ -465,11 +465,11 @@ def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
     ]
     talk = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos)]
     text = written(talk, 500)
-    assert "plan as of [1]\nplan: [in_progress] Write the parser" in text
+    assert "plan as of [1]: [in_progress] Write the parser\n" in text
     assert "plan, finished: Write the lexer" in text
-    assert "plan: [completed]" not in text
+    assert "[completed]" not in text
     talk += answered("w", "Write", "Written.", file_path="parser.py", content="x = 1")
-    assert "plan as of [1], files were changed since\n" in written(talk, 500)
+    assert "plan as of [1], files were changed since: " in written(talk, 500)
 
 
 def test_of_a_record_the_codes_come_before_its_prose_and_the_first_record_first_of_all() -> None:
@@ -975,18 +975,6 @@ def test_of_a_skill_that_the_session_runs_under_stays_what_binds(text: str) -> N
     told = written([*talk, user("Go on.")], max_tokens=900)
     assert f"[0] host's text [1], of it: {rule}" in told
     assert f"user: {rule}" not in told
-
-
-def test_a_diagnosis_told_again_leaves_its_room_to_what_was_said_once() -> None:
-    store = " ".join(f"Part {n} of the token lives in `store-{n}`." for n in range(30))
-    talk = [user("Refresh the token."), assistant(store)]
-    for cause in ("memory", "the bundle", "open files"):
-        names = " ".join(f"Job `run-{n}` waits since {n}{n}:00." for n in range(24))
-        talk += [user(f"Why, if not {cause}?"), assistant(f"It is {cause}. {names}")]
-    text = written([*talk, user("Mend it."), *ran("a", "make", "made\n")], 1_400)
-    assert "`run-23`" in text.split("It is open files.")[1]
-    assert all(f"It is {cause}." in text for cause in ("memory", "the bundle", "open files"))
-    assert store in text
 
 
 def test_a_plan_pasted_for_finished_work_gives_way_to_what_came_of_later_work() -> None:

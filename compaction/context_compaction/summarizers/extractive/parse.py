@@ -6,7 +6,6 @@ entries are carried as they are. Pure.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from context_compaction.messages.model import Message, Messages, Text
@@ -57,7 +56,12 @@ def read_previous(text: str) -> Previous:
     """Parse the text of a summary, given without its frame and its pinned block."""
     said: list[re.Match[str]] = []
     entries: list[str] = []
-    for title, line in _titled(text):
+    title = ""
+    for line in text.split("\n"):
+        if line == RECORD_TITLE or line.startswith("#"):
+            title = line.removeprefix(SECTION) if line != RECORD_TITLE else ""
+            if title in ("", *TITLES):
+                continue
         found = USER_LINE.fullmatch(line) if title in (USER, "") else None
         found = found or (_NUMBERED.fullmatch(line) if title == USER else None)
         if found:
@@ -72,17 +76,3 @@ def read_previous(text: str) -> Previous:
         tuple(int(one[1]) if one[1] else None for one in said),
         tuple(entries),
     )
-
-
-def _titled(text: str) -> Iterator[tuple[str, str]]:
-    """Each line but our titles, with the title that it stands under; "" for none."""
-    title = ""
-    for line in text.split("\n"):
-        if line == RECORD_TITLE:
-            title = ""
-            continue
-        if line.startswith("#"):
-            title = line.removeprefix(SECTION)
-            if title in TITLES:
-                continue
-        yield title, line

@@ -112,12 +112,6 @@ def is_telling(text: str) -> bool:
     return _TELLING.search(text) is not None
 
 
-def named_in(text: str) -> frozenset[str]:
-    """The code and values in `text`, but for single signs and paths."""
-    names = (name.strip("`") for name in _TELLING.findall(text))
-    return frozenset(name for name in names if len(name) > 1 and "/" not in name)
-
-
 def head_of(text: str, chars: int) -> str:
     """`text`, or its beginning of about `chars` where it is longer, cut where a sentence ends."""
     if len(text) <= chars:
@@ -143,14 +137,6 @@ def ends_of(text: str | Sequence[str], chars: int) -> str:
     sizes_chars = accumulate(len(pieces[at]) for at in inwards)
     chosen = (at for at, size in zip(inwards, sizes_chars, strict=True) if size <= chars)
     return _with_gaps(pieces, sorted(chosen), f" {LEFT_OUT}")
-
-
-def items_of(text: str, chars: int) -> str:
-    """`text`, or as many of its first items as fit in about `chars`, but one."""
-    if len(text) <= chars:
-        return text
-    cut = max(text.rfind(", ", 0, chars), text.rfind("; ", 0, chars))
-    return f"{text[:cut] if cut > 0 else text.partition(', ')[0]} …"
 
 
 def to_last_space(text: str) -> str:

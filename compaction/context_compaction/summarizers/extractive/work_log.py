@@ -1,13 +1,13 @@
 """The work log: for each turn its work, what failed until when, and the outcome, in this order.
 
 The newest turn has the most detail. The work is listed in one short form each; the outcome is the
-agent's own closing statement, with its tables and blocks of code.
+agent's own closing statement, with its tables and blocks of code. Behind the log the state of the
+work: the last words, running calls, open problems, the plan.
 """
 
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 from context_compaction.activity.digest import plan_of
@@ -28,9 +28,7 @@ from context_compaction.summarizers.extractive.said import (
     ends_of,
     head_of,
     is_telling,
-    items_of,
     joined,
-    named_in,
     telling_of,
 )
 from context_compaction.summarizers.extractive.turns import WHY_CHARS, Turn
@@ -39,11 +37,6 @@ from context_compaction.summarizers.instructions.find import SURE_RANK, find_ins
 # So much of what was done in a turn, and of what the agent said of it, from short to full.
 _DID_CHARS = (50, 160, 400)
 _SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
-# A statement whose names one of so many right after it shares so far is told again there: later.
-_MOST_NEWER = 3
-_LEAST_SHARED = 10
-_SHARED_SHARE = 0.55
-_RETOLD_WANT = 4.0
 _EFFECT_CHARS = 480  # the agent may say in a request of its own what it changed
 _STEP_CHARS = (240, 700, 1_500, 4_000)
 _ANSWER_CHARS = (240, 1_000)
@@ -64,35 +57,8 @@ _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
 
 
-@dataclass(slots=True)
-class _Told:
-    """What is known of a conversation whose turns are told from the newest to the oldest.
-
-    Attributes:
-        names: For each path its short name; none for files that are not worth a word.
-        hashes: The hashes of commits by subject.
-        last_said: The number of the agent's last words, which stand where the work stands.
-        texts: The commands and statements that are told.
-        named: What each of the agent's closing statements names, newest first.
-    """
-
-    names: Mapping[str, str]
-    hashes: Mapping[str, str]
-    last_said: int
-    texts: set[str] = field(default_factory=set[str])
-    named: list[frozenset[str]] = field(default_factory=list[frozenset[str]])
-
-    def is_told_again(self, text: str) -> bool:
-        """Whether one of the closing statements right after `text` names most of what it names."""
-        names = named_in(text)
-        newer = self.named[-_MOST_NEWER:]
-        self.named.append(names)
-        least = max(_LEAST_SHARED, len(names) * _SHARED_SHARE)
-        return any(len(names & later) >= least for later in newer)
-
-
 def log_lines(
-    turns: Sequence[Turn], names: Mapping[str, str], still_open: Collection[Failure], last_said: int
+    turns: Sequence[Turn], names: Mapping[str, str], still_open: Collection[Failure], last_said: str
 ) -> Iterator[Line]:
     """The lines of the log, newest turn first; a place is (turn, part, number of the message).
 
@@ -100,15 +66,17 @@ def log_lines(
         turns: The turns.
         names: For each path its short name; none for files that are not worth a word.
         still_open: The failures that stand with the state.
-        last_said: The number of the agent's last words.
+        last_said: The agent's last words, which stand where the work stands.
     """
-    told = _Told(names, hashes_in(turns), last_said)
+    told = {last_said}  # commands and statements
+    hashes = hashes_in(turns)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
-        effects = effects_of(turn, told.hashes)
+        effects = effects_of(turn, hashes)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
-        yield from _deed_lines(turn, at, age, told, commits)
+        changed, aside = done_in(turn, names, told)
+        yield from _deed_lines(turn, at, age, [*commits, *changed], aside)
         others = [effect for effect in effects if effect not in commits]
-        full = [one for one in effects_of(turn, told.hashes, _EFFECT_CHARS) if one not in commits]
+        full = [one for one in effects_of(turn, hashes, _EFFECT_CHARS) if one not in commits]
         wants = age * AGE_WANT / 2, 3.0 + age
         yield from effect_lines((at, _DEEDS, 1), wants, (others, full))
         failures = (one for one in failures_in(turn, names) if one not in still_open)
@@ -142,20 +110,17 @@ def effect_lines(
 
 
 def _deed_lines(
-    turn: Turn, at: int, age: int, told: _Told, commits: Sequence[str]
+    turn: Turn, at: int, age: int, done: Sequence[str], aside: Sequence[str]
 ) -> Iterator[Line]:
-    """What was done in a turn: its commits, then its files."""
-    changed, aside = done_in(turn, told.names, told.texts)
-    done = [*commits, *changed]
-    # The first commit is told whole before the others.
-    first_chars = len("; ".join(commits[:1])) + 2
-    sizes = [max(chars, first_chars) for chars in _DID_CHARS]
+    """What was done in a turn: commits, then files; without any, what was run and read `aside`."""
     wants = [age * _SHORT_AGE_WANT, age * AGE_WANT, 1 + age * 0.4]
     if not done:
         done = aside
         if age and any(step.said.strip() for step in turn.steps):
             wants = [want + wants[-1] for want in wants]  # the agent says what came of it
-    texts = (items_of("; ".join(done), chars) for chars in sizes)
+    # The first commit is told whole before the others.
+    first_chars = len(done[0]) + 2 if done and done[0].startswith(COMMIT) else 0
+    texts = (head_of("; ".join(done), max(chars, first_chars)) for chars in _DID_CHARS)
     yield from versions((at, _DEEDS, 0), "", texts, wants)
 
 
@@ -183,30 +148,29 @@ def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
 
 
 def _word_lines(
-    turn: Turn, at: int, age: int, told: _Told, short_age_want: float
+    turn: Turn, at: int, age: int, told: set[str], short_age_want: float
 ) -> Iterator[Line]:
     """What the agent said in a turn: its closing words, and before them what gives reasons."""
     after_failure = _after_failures(turn)
     told_of = ((step, step.number in after_failure) for step in turn.steps)
     pairs = ((step.number, step.pieces if is_cause else step.telling) for step, is_cause in told_of)
     said = [(number, pieces) for number, pieces in pairs if pieces]
-    number, closing = said.pop() if said else (-1, list[str]())
+    closing = said.pop()[1] if said else []
     text = joined(closing)
-    if text not in told.texts and number != told.last_said:
+    if text not in told:
         wants = [age * short_age_want, age * AGE_WANT]
-        late = _RETOLD_WANT * told.is_told_again(text)
-        wants += [_said_want(chars, age) + late for chars in _SAID_CHARS[2:]]
+        wants += [_said_want(chars, age) for chars in _SAID_CHARS[2:]]
         texts = (telling_of(closing, chars) for chars in _SAID_CHARS)
         yield from versions((at, _CLOSING, 0), "agent: ", texts, wants)
-    told.texts.add(text)
+    told.add(text)
     longest = max((len(joined(pieces)) for _, pieces in said), default=0)
     for back, (number, pieces) in enumerate(reversed(said)):
         text = joined(pieces)
         is_why = len(text) == longest > WHY_CHARS
         is_cause = number in after_failure
-        if text in told.texts or not (is_why or is_cause or is_telling(text)):
+        if text in told or not (is_why or is_cause or is_telling(text)):
             continue
-        told.texts.add(text)
+        told.add(text)
         want = age * AGE_WANT + 0.3 if is_why else 3 + age + back * 0.5
         if is_cause:
             want = min(want, 1.5 + age * 0.3 + back * 0.2)
@@ -284,14 +248,13 @@ def plan_lines(turns: Sequence[Turn], *, is_running: bool) -> Iterator[tuple[str
     if done:
         told = head_of("; ".join(done), _PLAN_CHARS)
         yield STATE, Line((4,), 2.0, f"{PLAN}, finished: {told}")
-    if not left:
-        return
-    if not is_running or at < len(turns) - 1:  # it may be overtaken
+    if left and (not is_running or at < len(turns) - 1):  # it may be overtaken
         told = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
         label = f"{PLAN} as written at [{number}], not brought up to date since; open then"
         yield LOG, Line((at, 1, number), 2.0, f"{label}: {told}")
-        return
-    is_older = any(made.changes and made.number > number for made in turns[at].actions)
-    head = f"{PLAN} as of [{number}]{', files were changed since' if is_older else ''}"
-    for nth, item in enumerate((head, *(f"{PLAN}: {item}" for item in left))):
-        yield STATE, Line((3, nth), 0.0, item)
+    elif left:
+        is_older = any(made.changes and made.number > number for made in turns[at].actions)
+        label = f"{PLAN} as of [{number}]{', files were changed since' if is_older else ''}"
+        whole = "; ".join(left)
+        for line in versions((3,), f"{label}: ", (head_of(whole, _PLAN_CHARS), whole), (0.0, 1.0)):
+            yield STATE, line

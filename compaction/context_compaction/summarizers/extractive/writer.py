@@ -35,7 +35,7 @@ from context_compaction.summarizers.extractive.parse import (
     Previous,
     read_previous,
 )
-from context_compaction.summarizers.extractive.said import head_of
+from context_compaction.summarizers.extractive.said import head_of, joined
 from context_compaction.summarizers.extractive.turns import Turn, command_keys, turns_of
 from context_compaction.summarizers.extractive.user_words import rendered, user_lines
 from context_compaction.summarizers.extractive.work_log import (
@@ -103,7 +103,7 @@ def _sections(
     else:
         still_open = open_failures(turns[-1:], keys_later)
         said = last_words(turns)
-        log = log_lines(turns, short_names(turns), still_open, said[0])
+        log = log_lines(turns, short_names(turns), still_open, joined(said[1]))
         sections[LOG] = [*log, *effect_lines((-1,), (0.0,), (request.effects,))]
         sections[FACTS] = [*facts]
         sections[STATE] = [*state_lines(turns, said, still_open, is_running=is_running)]
