@@ -22,6 +22,7 @@ from context_compaction.summarizers.extractive.fit import (
 )
 from context_compaction.summarizers.extractive.said import ends_of, head_of
 from context_compaction.summarizers.instructions.find import UserInstructions, find_instructions
+from context_compaction.summarizers.instructions.signs import sign
 from context_compaction.summarizers.instructions.typed_text import (
     LEFT_OUT,
     sentences_of,
@@ -218,11 +219,12 @@ def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
 
 
 def _is_empty(parts: Sequence[tuple[int, _Part]]) -> bool:
-    """Whether a message says nothing: a command to the host, or a word or two ("Thanks!").
+    """Whether a message says nothing: a command to the host, or two words beside "thanks".
 
     One that names a figure or may bind says something.
     """
     text = " ".join(part.text for _, part in parts)
-    is_short = len(text) < _EMPTY_CHARS and not _FIGURE.search(text)
+    rest = sign("agreement").sub("", text).strip(" ,.!")
+    is_short = len(rest) < _EMPTY_CHARS and not _FIGURE.search(text)
     binds = any(part.rank >= _BINDING_RANK for _, part in parts)
     return not binds and (is_short or _COMMAND.fullmatch(text) is not None)
