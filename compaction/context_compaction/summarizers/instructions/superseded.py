@@ -145,18 +145,14 @@ def _change(
 def _takes_back(newer: _Reading, older: _Reading) -> bool:
     """Whether `newer` plainly takes back what `older` affirmed, or a value in it."""
     other = newer.values - older.values
-    for denied in newer.denied:
-        if not denied or not denied <= older.terms:
-            continue
-        if other and denied & older.values and newer.words & older.words:
-            return True  # "The default is 8, not 5."
-        # A bare verb may have another object: "the tests, do not edit them".
-        rest = older.terms - denied
-        is_plain = newer.corrects or len(denied) > 1 or not rest
-        if is_plain and not older.denied and rest <= newer.terms:
-            return True
-    gone = older.values - newer.values
-    if not newer.corrects or not other or len(gone) != 1:
-        return False
-    rest = older.words - words_of(*gone)
-    return rest <= newer.words and len(newer.words) <= 3 * len(rest)
+    denied = [part for part in newer.denied if part and part <= older.terms]
+    if other and newer.words & older.words and any(part & older.values for part in denied):
+        return True  # "The default is 8, not 5."
+    # A bare verb may have another object: "the tests, do not edit them".
+    plain = (part for part in denied if newer.corrects or len(part) > 1 or part == older.terms)
+    gone = [] if older.denied else list(plain)
+    lost = older.values - newer.values
+    rest = older.words - words_of(" ".join(lost))
+    if newer.corrects and other and len(lost) == 1 and len(newer.words) <= 3 * len(rest):
+        gone.append(older.terms - rest)
+    return any(older.terms - part <= newer.terms for part in gone)
