@@ -26,12 +26,11 @@ Histories are named by chain hashes (history_hash.py). Logs of earlier versions 
 is made from what they say of branches.
 """
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from context_compaction.messages.model import JsonObject, is_list, is_object, utf8_json
+from context_compaction.messages.model import JsonObject, is_list, is_object, json_writer, utf8_json
 
 RECORD_VERSION = 1
 
@@ -83,7 +82,7 @@ class LoggedRecord:
     place: LinePlace
 
 
-_escaped_json = json.JSONEncoder(separators=(",", ":")).encode
+_escaped_json = json_writer(ascii_only=True)
 
 
 def ascii_json(value: Any) -> str:
@@ -100,7 +99,9 @@ def externalise(value: Any, put: Callable[[bytes], str]) -> str:
     gets one more "$", which `internalise` removes.
     """
     text = ascii_json(value)
-    if len(text) <= _STRING_LIMIT_BYTES and _BLOB_KEY not in text:
+    # One character is found many times faster than a word, and most texts lack it.
+    has_key = "$" in text and _BLOB_KEY in text
+    if len(text) <= _STRING_LIMIT_BYTES and not has_key:
         return text
     return ascii_json(_externalise(value, put)) if _is_replaced_in(value) else text
 

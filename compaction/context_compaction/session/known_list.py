@@ -61,7 +61,7 @@ class KnownList:
         decided_at: How many first messages decide the format; None where they do not ...
         spoken_at: ... and how many contain two answers of the assistant, which decide the session.
         given: Private copies of its messages. Nobody may write into them.
-        numbered: Of each of them `has_numbers`.
+        numbered: Whether each of them has numbers or truth values in it.
         heads: For each of them the hash of the history that ends with it.
         stand_in: What replaces its beginning; None where nothing does.
         names: For each message of `context` the hash of the list that ends with it.
@@ -249,8 +249,9 @@ def copies_of(
         NotPlainError: It contains a type that is not JSON's own.
     """
     given, numbered = (known.given[:shared], known.numbered[:shared]) if known else ((), ())
-    new = payload[shared:]
-    return Copies([*given, *map(copied, new)], [*numbered, *map(has_numbers, new)])
+    numbers: list[list[Any]] = [[] for _ in payload[shared:]]
+    new = map(copied, payload[shared:], numbers)
+    return Copies([*given, *new], [*numbered, *map(bool, numbers)])
 
 
 class NotPlainError(TypeError):
@@ -260,34 +261,24 @@ class NotPlainError(TypeError):
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
-def copied(value: Any) -> Any:
-    """A copy of a JSON value that shares no mutable part.
+def copied(value: Any, numbers: list[Any] | None = None) -> Any:
+    """A copy of a JSON value that shares no mutable part; its numbers and truth values are added.
 
     Raises:
         NotPlainError: It contains a type that is not JSON's own.
     """
     kind: Any = value.__class__
     if kind is dict:
-        return {key: item if type(item) is str else copied(item) for key, item in value.items()}
+        return {
+            key: item if type(item) is str else copied(item, numbers) for key, item in value.items()
+        }
     if kind is list:
-        return [item if type(item) is str else copied(item) for item in value]
+        return [item if type(item) is str else copied(item, numbers) for item in value]
     if kind not in _LEAVES:
         raise NotPlainError(f"{kind.__name__} is no JSON")
+    if numbers is not None and kind is not str and value is not None:
+        numbers.append(value)
     return value
-
-
-def has_numbers(value: Any) -> bool:
-    """Whether a list or an object of JSON has numbers or truth values in it."""
-    waiting: list[Any] = [value]
-    for holder in waiting:
-        inner: Iterable[Any] = holder.values() if holder.__class__ is dict else holder
-        for item in inner:
-            if item.__class__ is str or item is None:
-                continue
-            if item.__class__ is not dict and item.__class__ is not list:
-                return True
-            waiting.append(item)
-    return False
 
 
 def shared_count(

@@ -1,6 +1,8 @@
 """One name for one history, however a host dresses its messages this time."""
 
 import copy
+import json
+from hashlib import blake2b
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.support.json_types import Json, is_list, is_object
 from tests.support.small import result, text
-from tests.support.strategies import FORMATS, conversations
+from tests.support.strategies import FORMATS, conversations, well_formed_json
 
 MARKER = {"type": "ephemeral"}
 TEXT_TYPE = {"openai-responses": "input_text"}
@@ -62,6 +64,17 @@ def test_two_histories_share_a_name_only_where_all_that_was_said_is_the_same(
 ) -> None:
     names = [history_hash([_said(word) for word in words]) for words in (first, second)]
     assert (names[0] == names[1]) == (first == second)
+
+
+@settings(max_examples=200, deadline=None)
+@given(value=well_formed_json(), number=st.floats(), words=st.text())
+def test_a_name_is_made_of_sorted_ascii_json_as_archives_of_before_know_it(
+    value: Any, number: float, words: str
+) -> None:
+    message = {"role": "user", "content": words, "z": value, "a": [number, "\x7f\u2028\ud800"]}
+    written = json.dumps(message, sort_keys=True, separators=(",", ":"))
+    known = blake2b(written.encode("ascii"), digest_size=16).hexdigest()
+    assert history_hash([message]) == blake2b(known.encode("ascii"), digest_size=16).hexdigest()
 
 
 def _said(words: str) -> Json:
