@@ -397,6 +397,39 @@ def test_a_command_that_failed_stands_with_its_error_and_with_what_cured_it() ->
     assert "open: " not in text
 
 
+FAILS = "E   TypeError: parse() takes 1 argument"
+# What runs after the failure of "npm run check", what it prints, and whether that shows a success.
+LATER = {
+    ("npm run check", "14 checks, all fine"): True,
+    ("npm run check 2>&1 | tail -5", "14 checks, all fine"): True,
+    ("npm run check 2>&1 | grep -E '^(ok|# pass)'", "# pass 14"): True,
+    ("npm run check -- --quiet", ""): True,
+    (
+        "npm run check 2>&1 | tail -5",
+        "npm error command failed\nnpm error command sh -c tsgo",
+    ): False,
+    ("npm run check 2>&1 | grep 'error TS' | wc -l", "      11"): False,
+    ("npm run lint", "no complaints"): False,
+    ("npm run lint 2>&1 | tail -5", "no complaints"): False,
+}
+
+
+@given(later=st.lists(st.sampled_from(sorted(LATER)), min_size=1, max_size=4))
+def test_what_failed_is_told_as_passed_only_where_the_same_is_shown_to_have_passed(
+    later: list[tuple[str, str]],
+) -> None:
+    edit = {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}
+    talk = [user("Mend the parser."), *ran("a", "npm run check", FAILS)]
+    for n, (command, said) in enumerate(later):
+        talk += [*answered(f"e{n}", "Edit", "ok", **edit), *ran(f"c{n}", command, said)]
+    text = written([*talk, assistant("I see."), user("Go on."), assistant("I go on.")], 2_000)
+    # Where what came of it is hidden, nothing is told.
+    runs = [run for run in later if "lint" not in run[0]]
+    is_told = bool(runs) and LATER[runs[0]]
+    assert ("; passed [" in text) == is_told
+    assert not is_told or f"; passed [{4 * later.index(runs[0]) + 5}]" in text
+
+
 def test_an_error_whose_command_nobody_knows_is_told_of_none() -> None:
     edit = {"file_path": "src/parser.py", "old_string": "a", "new_string": "b"}
     both = "git stash pop && make check"

@@ -4,7 +4,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import eq
 
+from context_compaction.activity.error_line import error_lines, outcome_line
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
 from context_compaction.summarizers.extractive.commands import (
@@ -32,6 +34,10 @@ _ERROR_CHARS = 200
 _REFUSAL_CHARS = 600
 _MOST_CHANGED = 4
 _PROGRAM_WORDS = 2
+# "npm run build" is passed by no "npm run lint".
+_RUN_WORDS = 3
+# Behind a pipe the exit status is hidden, and these show only a part of what was said.
+_FILTERED = re.compile(r"\|\s*(?:\w*grep|rg|wc|awk|sed|cut|jq|sort|uniq)\b")
 
 
 def short_names(turns: Sequence[Turn]) -> dict[str, str]:
@@ -168,9 +174,10 @@ def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
         elif keys and action.failed and action.error:
             failing[keys[-1]] = failing.get(keys[-1], (len(changed), action))[0], action
         elif keys and action.failed is False:
-            for key in keys:
-                start, failed = failing.pop(key, (0, None))
-                if failed:
+            ended = [key for key in keys if key in failing and _repeats(action, failing[key][1])]
+            for key in dict.fromkeys(ended):
+                start, failed = failing.pop(key)
+                if _tells_success(action):
                     since = tuple(dict.fromkeys(changed[start:]))
                     found.append(Failure(failed, action.number, since))
         elif not action.failed:
@@ -212,6 +219,26 @@ def _keys_of(action: Action) -> list[str]:
 
 
 def _program_of(key: str) -> str:
-    """The program of a command: a run that passes ends its failure, whatever the arguments."""
-    words = [word for word in key.split() if not word.startswith("-")]
-    return " ".join(words[:_PROGRAM_WORDS])
+    """The program of a command."""
+    return " ".join(_words_of(key)[:_PROGRAM_WORDS])
+
+
+def _words_of(key: str) -> list[str]:
+    return [word for word in key.split() if not word.startswith("-")]
+
+
+def _repeats(action: Action, failed: Action) -> bool:
+    """Whether `action` runs what has `failed`, perhaps more of it or with other options."""
+    if action.use.kind != "execute":
+        return True
+    before = _words_of(failed.keys[-1])[:_RUN_WORDS]
+    runs = (_words_of(key)[:_RUN_WORDS] for key in action.keys)
+    return any(all(map(eq, before, run)) for run in runs)
+
+
+def _tells_success(action: Action) -> bool:
+    """Whether a command that did not fail says so, where a pipe would hide a failure."""
+    command = action.use.command or ""
+    if "|" not in command or outcome_line(action.text, failed=False):
+        return True
+    return not _FILTERED.search(command) and not error_lines(action.text)
