@@ -61,6 +61,7 @@ SOURCE = source_of(
         '- A title that stays in sight: "Clearer rounding params everywhere".',
         '- The user refused and said: "I did it myself, leave the hook alone".',
         '- Asked, the user chose "Push it and open the PR".',
+        '- It is "Clearer rounding params everywhere", so the user wanted another word.',
         '- Last message to the user: "The PR is Clearer rounding params everywhere".',
         '- The title is "Clearer rounding params everywhere". The user agreed.',
         '- Assistant: "The PR is Clearer rounding params everywhere." User: "Push it".',
@@ -85,6 +86,9 @@ def test_what_was_said_may_be_quoted(line: str) -> None:
         "- The user said: 'yes, delete the whole table'",
         '- The user: "Find out why … delete the whole table"',
         '- Approved [3]: "yes, delete the whole table".',
+        '- It is allowed, "yes, delete the whole table" (user [3]).',
+        '- "yes, delete the whole table", the user said.',
+        "- «да, удали всю таблицу целиком» (пользователь).",
         '- The user demands: "total_3_7 = round_half_even(price_7 * 10, 0.005)".',
     ],
 )

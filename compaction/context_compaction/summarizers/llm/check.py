@@ -8,8 +8,7 @@ only the marks go, and of a reference to a message that there is not only the nu
 tell the truth in other words. Where nothing is left, the deterministic writer takes over. Pure.
 
 Whether a message says what a line says of it is not asked. Where a name of the line had to stand
-near it, one reference in six of good summaries went, and no false one. Nor is a quotation taken for
-the user's because the user is named behind it: that was wrong wherever it made a difference.
+near it, one reference in six of good summaries went, and no false one.
 """
 
 import html
@@ -54,13 +53,17 @@ _FIRST_HAND = re.compile(
 # So near before a quotation, in its own sentence, stands whose it is: "the user said" ...
 _SPEAKER_CHARS = 60
 _SENTENCE_END = re.compile(r"[.;!?]\s|[。！？]")
-_SAYS_USER = re.compile(
+_USER = (
     r"(?<!\bto the )\b(?:user|usuari[oa]|utilisateur|utente|nutzer|benutzer|anwender"
-    r"|пользовател\w*)\b|用户|用戶|ユーザー|사용자",
-    re.IGNORECASE,
+    r"|пользовател\w*)\b|用户|用戶|ユーザー|사용자"
 )
+_SAYS_USER = re.compile(_USER, re.IGNORECASE)
 # ... unless it is a name: "committed by the user as".
 _NAMED = re.compile(r"\b(?:as|als)\W*\Z", re.IGNORECASE)
+# ... or right behind it: "(user [12])", ", the user said"; what "User:" introduces is the next one.
+_USER_BEHIND = re.compile(
+    rf"[^\w.;!?。！？]{{0,9}}(?:\w{{1,4}} )?(?:{_USER})(?!\s*[:：])", re.IGNORECASE
+)
 # A quotation of a word or two is a name; in a script without spaces, one of a few characters.
 _MIN_WORDS = 3
 _MIN_DENSE_CHARS = 8
@@ -70,7 +73,7 @@ _NOT_SPOKEN = re.compile(r"(?:\\[nrt]|[\W_])+")
 # Under a heading of the user's, behind a quotation of somebody else.
 _NOT_THE_USERS = "(not the user's words)"
 _REFERENCE = re.compile(
-    r"`[^`\n]*`| *(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]"
+    r"`[^`\n]*`|(?<! ) *+(?<![\w\])}])\[(\d{1,9}(?:(?: ?[-–,;] ?| and )\d{1,9}){0,40})\]"
 )
 _RANGE = re.compile(r"(\d+)(?: ?[-–] ?(\d+))?")
 
@@ -215,7 +218,8 @@ def _as_told(found: re.Match[str], source: GroundingSource, *, is_first_hand: bo
     leads = re.search(r"[^\W\d]", before) is None and (is_first_hand or found[1] is not None)
     is_speech = leads or before.rstrip(" *_").endswith((":", "："))
     is_told = _is_said(text, source.anybody)
-    if _is_of_user(before) or (is_speech and not is_told):
+    is_of_user = _is_of_user(before) or _USER_BEHIND.match(found.string, found.end())
+    if is_of_user or (is_speech and not is_told):
         return None
     if leads and is_first_hand:
         return f"{found[0]} {_NOT_THE_USERS}"
