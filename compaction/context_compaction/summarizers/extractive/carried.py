@@ -31,7 +31,7 @@ from context_compaction.messages.model import (
     is_object,
     is_stand_in,
 )
-from context_compaction.messages.speakers import passages_of, user_texts
+from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import without_heredocs
@@ -86,20 +86,16 @@ def carried_of(
     """`messages` made short; the oldest may be carried ones already, with these `effects`."""
     calls = index_calls(messages).calls
     kept: list[tuple[int, Message]] = []
-    older: list[int] = []
-    size_chars = 0
-    for at in range(len(messages) - 1, -1, -1):
-        if size_chars >= _WORK_CHARS:
-            older.append(at)
-        elif not placeholders.is_synthetic(messages[at]):
-            blocks = tuple(_shorter(messages[at], calls, kinds))
-            if blocks:
-                kept.append((at, Message(messages[at].role, blocks)))
-                size_chars += len(compact_json(_as_json(None, kept[-1][1])))
-    kept += _older_words(messages, older)
+    size_chars, first = 0, len(messages)
+    while first and size_chars < _WORK_CHARS:
+        first -= 1
+        blocks = tuple(_shorter(messages[first], calls, kinds))
+        if blocks and not placeholders.is_synthetic(messages[first]):
+            kept.append((first, Message(messages[first].role, blocks)))
+            size_chars += len(compact_json(_as_json(None, kept[-1][1])))
+    kept += _older_words(messages[:first])
     kept.reverse()
-    left = sorted(older)
-    turns = turns_of(tuple(messages[at] for at in left), [numbers[at] for at in left], kinds)
+    turns = turns_of(messages[:first], numbers[:first], kinds)
     done = (effect for turn in turns for effect in effects_of(turn, {}))
     return Carried(
         tuple(message for _, message in kept),
@@ -231,12 +227,13 @@ def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str])
     return ToolResult(result.call_id, (Text(text),), failed)
 
 
-def _older_words(messages: Messages, older: Sequence[int]) -> Iterator[tuple[int, Message]]:
+def _older_words(messages: Messages) -> Iterator[tuple[int, Message]]:
     """What the user said in older messages, newest first: all while it fits, then what binds.
 
     And the beginning of the first of all.
     """
-    texts = {at: "\n".join(said) for at in older if (said := user_texts(messages[at]))}
+    places = reversed(range(len(messages)))
+    texts = {at: text for at in places if (text := user_text(messages[at]))}
     words_chars, binding_chars = _WORDS_CHARS, _BINDING_CHARS
     oldest = dict(texts)
     for at, text in texts.items():

@@ -8,8 +8,6 @@ no room for what surrounds it. Paragraphs that look pasted are shown by their be
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
@@ -171,7 +169,15 @@ def _parts(
     flat = " ".join(text.split())
     start = 0
     paragraph = 0, False
-    said: list[tuple[tuple[int, bool], str, float]] = []
+    parts: list[tuple[tuple[int, bool], list[tuple[str, float]]]] = []
+
+    def add(told: str, rank: float) -> None:
+        key, part = parts[-1] if parts else (None, [])
+        size_chars = sum(len(text) for text, _ in part) + len(told)
+        if key != paragraph or (size_chars > _PART_CHARS and not paragraph[1]):
+            parts.append((paragraph, []))
+        parts[-1][1].append((told, rank))
+
     sentences = sentences_of(text)
     spoken = {sentence.paragraph for sentence in sentences if not sentence.is_pasted}
     for sentence in sentences:
@@ -186,25 +192,14 @@ def _parts(
         bare = placeholders.split_mark(whole)[1]
         gap = flat[start:at] if whole == sentence.text else f"{flat[start:at]}{LEFT_OUT} "
         rank = _GONE_RANK if bare in gone else ranks.get(bare, -1.0)
-        said.append((paragraph, f"{gap}{marked.get(bare, bare)}", rank))
+        add(f"{gap}{marked.get(bare, bare)}", rank)
         start = at + len(sentence.text)
     if rest := flat[start:].strip():
-        said.append((paragraph, f" {rest}", -1.0))
-    for (_, is_pasted), group in groupby(said, itemgetter(0)):
-        part: list[tuple[str, float]] = []
-        for _, told, rank in group:
-            size_chars = sum(len(text) for text, _ in part)
-            if part and size_chars + len(told) > _PART_CHARS and not is_pasted:
-                yield _part(part, is_pasted=False)
-                part = []
-            part.append((told, rank))
-        yield _part(part, is_pasted=is_pasted)
-
-
-def _part(said: Sequence[tuple[str, float]], *, is_pasted: bool) -> _Part:
-    shown = _told(said, _GONE_RANK + 1)
-    binding = shown if len(shown) <= _LINE_CHARS else _told(said, _BINDING_RANK)
-    return _Part(shown, max(rank for _, rank in said), is_pasted, binding)
+        add(f" {rest}", -1.0)
+    for (_, is_pasted), said in parts:
+        shown = _told(said, _GONE_RANK + 1)
+        binding = shown if len(shown) <= _LINE_CHARS else _told(said, _BINDING_RANK)
+        yield _Part(shown, max(rank for _, rank in said), is_pasted, binding)
 
 
 def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:

@@ -39,10 +39,8 @@ _DID_CHARS = (50, 160, 400)
 _SAID_CHARS = (120, 200, 400, 700, 1_100, 1_600, 2_400, 3_600, 6_000, 12_000)
 _EFFECT_CHARS = 480  # the agent may say in a request of its own what it changed
 _STEP_CHARS = (240, 700, 1_500, 4_000)
-_ANSWER_CHARS = (240, 1_000)
-_ORDER_CHARS = (240, 600)
+_HEARD_CHARS = (240, 700)
 _OPTION = re.compile(r'"label":"([^"]{1,120})"')
-_MOST_FAILURES = 4
 # How much less what is one turn older is wanted, and its shortest line.
 AGE_WANT = 0.2
 _SHORT_AGE_WANT = 0.02
@@ -81,10 +79,9 @@ def log_lines(
         yield from effect_lines((at, _DEEDS, 1), wants, (others, full))
         failures = (one for one in failures_in(turn, names) if one not in still_open)
         mine = {one.told: one.action.number for one in failures if one.is_telling}
-        for rank, (line, number) in enumerate([*mine.items()][-_MOST_FAILURES:]):
+        for rank, (line, number) in enumerate(mine.items()):
             yield Line((at, _ON_THE_WAY, number, rank), 1 + rank + age * 0.3, line)
-        yield from _order_lines(turn, at, age)
-        yield from _answer_lines(turn, at, age)
+        yield from _heard_lines(turn, at, age)
         yield from _word_lines(turn, at, age, told, AGE_WANT if commits else _SHORT_AGE_WANT)
 
 
@@ -124,27 +121,26 @@ def _deed_lines(
     yield from versions((at, _DEEDS, 0), "", texts, wants)
 
 
-def _order_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
-    """What binds of the text of a command or a skill under which the turn runs."""
+def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
+    """What others said in a turn: what binds of the text of a command or a skill, and answers.
+
+    Those of the user to questions that the agent asked through a tool.
+    """
+    heard: list[tuple[Place, str, str]] = []
     for number, text in turn.orders.items():
         said = find_instructions((Message("user", (Text(text, author="user"),)),)).standing
         binding = " ".join(item.text for item in said if item.rank >= SURE_RANK)
-        wants = min(1.0, age * AGE_WANT), 2 + age
-        texts = (head_of(binding, chars) for chars in _ORDER_CHARS)
-        yield from versions((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts, wants)
-
-
-def _answer_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
-    """What the user answered to questions that the agent asked through a tool."""
+        heard.append(((at, _DEEDS, -1), f"host's text [{number}], of it: ", binding))
     for action in turn.actions:
-        if action.call and action.text and not action.failed and is_question(action.name):
+        if action.call and not action.failed and is_question(action.name):
             answer = " ".join(action.text.split())
             if options := _OPTION.findall(compact_json(action.call.arguments)):
                 answer += f" (offered: {'; '.join(options)})"
-            place, label = (at, _ON_THE_WAY, action.number, -1), f"{action.name} [{action.number}]"
-            wants = age * AGE_WANT, 1.0 + age
-            texts = (head_of(answer, chars) for chars in _ANSWER_CHARS)
-            yield from versions(place, f"{label} -> ", texts, wants)
+            label = f"{action.name} [{action.number}] -> "
+            heard.append(((at, _ON_THE_WAY, action.number, -1), label, answer))
+    for place, label, text in heard:
+        texts = (head_of(text, chars) for chars in _HEARD_CHARS)
+        yield from versions(place, label, texts, (min(1.0, age * AGE_WANT), 1.0 + age))
 
 
 def _word_lines(
