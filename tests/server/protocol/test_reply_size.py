@@ -52,6 +52,16 @@ def test_what_people_and_programs_write_has_no_more_tokens_than_estimated(name: 
     assert most_tokens(WRITTEN[name]) >= counter_for("gpt-4o").text(WRITTEN[name])
 
 
+CODE = "def parse(text):\n\tfor line in text.split():\n\t\tif line.strip():\n\t\t\tyield line\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "most"), [(json.dumps(CODE * 30), 1.15), (WRITTEN["japanese"], 2.2)]
+)
+def test_escapes_endings_and_kana_are_estimated_from_above_and_near(text: str, most: float) -> None:
+    assert 1.0 <= most_tokens(text) / counter_for("gpt-4o").text(text) < most
+
+
 def test_real_transcripts_are_estimated_from_above_and_not_far() -> None:
     count = counter_for("gpt-4o").text
     for transcript in all_transcripts()[::12]:
