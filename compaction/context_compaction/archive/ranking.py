@@ -25,7 +25,8 @@ HELD_SHARE = 0.25
 
 # What a small word in the text of a row contributes, about as BM25 has it for a common word.
 SMALL_WORD_SCORE = 1.5
-READ_CHARS = 8_000  # of a row, for its small words
+# Of a row, for its small words: as much as a passage shows, since a long text has all of them.
+READ_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True)
