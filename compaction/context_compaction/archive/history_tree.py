@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from math import inf
-from typing import TypeAlias, TypeGuard
+from typing import TypeAlias
 
 from context_compaction.archive import NO_SEQ
-from context_compaction.archive.records import LinePlace
+from context_compaction.archive.node_table import Node, NodeTable, is_message
 from context_compaction.messages.history_hash import HEAD_CHARS, ROOT, chain_hash, chain_hashes
 
 # A session may contain a text often; so many of its newest places are tried as the end of a run.
@@ -25,53 +25,6 @@ _SURE_RUN = 3
 
 # Whether the message with a number stands elsewhere in a list already.
 IsUsed: TypeAlias = Callable[[int], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The end of one known history.
-
-    Attributes:
-        seq: The message's number; of a context's entry its original's, or -1.
-        parent: Chain hash of the history without its last message.
-        content: Content hash of the message.
-        number: That of its record.
-        stands_for: Of a message of ours, the head of the history that it replaced.
-    """
-
-    seq: int
-    parent: str
-    content: str
-    number: int
-    stands_for: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MessageNode(Node):
-    """The same of a message's own record, rather than of an entry of a context.
-
-    It is all that is known of a message without reading it: an old session has tens of thousands.
-
-    Attributes:
-        segment: The file that the record is in (see `LinePlace`) ...
-        offset: ... where in it ...
-        length: ... and how long.
-        seconds: The message's time.
-        format: Its format ...
-        role: ... and who speaks.
-    """
-
-    segment: str = field(kw_only=True)
-    offset: int = field(kw_only=True)
-    length: int = field(kw_only=True)
-    seconds: float = field(kw_only=True)
-    format: str = field(kw_only=True)
-    role: str = field(kw_only=True)
-
-    @property
-    def place(self) -> LinePlace:
-        """Where the record is."""
-        return LinePlace(self.segment, self.offset, self.length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +62,6 @@ class Placed:
     forks_at: int | None = None
 
 
-def is_message(node: Node) -> TypeGuard[MessageNode]:
-    """Whether it is that of a message's own record."""
-    return isinstance(node, MessageNode)
-
-
 class MissingHistoryError(LookupError):
     """What a history builds upon is not known: its record is damaged."""
 
@@ -128,18 +76,16 @@ class HistoryTree:
     """The histories of one session. Not safe for several threads.
 
     Attributes:
-        nodes: By chain hash.
+        nodes: By chain hash, and of a content the newest that ends with such a message.
         runs: By the chain hash after their last message.
         leaves: Of the known histories those that no message and no run continues.
         contexts_of: For a history, the contexts that compactions made of it.
-        by_content: By content hash, the node that ends with such a message; the newest of several.
     """
 
-    nodes: dict[str, Node] = field(default_factory=dict[str, Node])
+    nodes: NodeTable = field(default_factory=NodeTable)
     runs: dict[str, MessageRun] = field(default_factory=dict[str, MessageRun])
     leaves: set[str] = field(default_factory=set[str])
     contexts_of: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    by_content: dict[str, str] = field(default_factory=dict[str, str])
     _learnt_before: dict[str, str] = field(default_factory=dict[str, str])  # with the same content
     _awaited: set[str] = field(default_factory=set[str])  # continued, and not known themselves
     _within: dict[str, MessageRun] = field(
@@ -196,12 +142,9 @@ class HistoryTree:
 
     def _add(self, name: str, node: Node) -> None:
         self._meet(name)
-        if name not in self.nodes:
-            before = self.by_content.get(node.content)
-            if before is not None:
-                self._learnt_before[name] = before
-            self.by_content[node.content] = name
-        self.nodes[name] = node
+        before = self.nodes.add(name, node)
+        if before is not None:
+            self._learnt_before[name] = before
 
     def holds(self, name: str) -> bool:
         """Whether the history `name` is known, or is that of no message."""
@@ -210,10 +153,8 @@ class HistoryTree:
     def find(self, head: str) -> str | None:
         """The whole name of the history that `head`, its first `HEAD_CHARS` or more, names."""
         if head not in self._found and len(head) >= HEAD_CHARS:
-            # What is asked for stands among the newest.
-            known = (name for names in (self.nodes, self.runs) for name in reversed(names))
-            name = next((name for name in known if name.startswith(head)), None)
-            name = name or self._find_within_runs(head)
+            runs = (name for name in reversed(self.runs) if name.startswith(head))
+            name = self.nodes.find(head) or next(runs, None) or self._find_within_runs(head)
             if name is not None:
                 self._found[head] = name
         return self._found.get(head)
@@ -345,7 +286,8 @@ class HistoryTree:
         `is_system` returns whether a number is that of a host's own message.
         """
         new = (at for at, name in enumerate(chain) if not self.holds(name))
-        if not any(content in self.by_content for content in contents[next(new, len(chain)) :]):
+        said = contents[next(new, len(chain)) :]
+        if all(self.nodes.newest_with(content) is None for content in said):
             return self.place(contents, chain)
         # What is said again may stand in the list before: only all of it tells.
         try:
@@ -369,7 +311,8 @@ class HistoryTree:
         """The messages that summaries among `contents` stand for: what is said again is new."""
         found: list[range] = []
         for content in contents:
-            node = self.nodes[self.by_content[content]] if content in self.by_content else None
+            name = self.nodes.newest_with(content)
+            node = None if name is None else self.nodes.get(name)
             before = self.find(node.stands_for) if node is not None and node.stands_for else None
             if before is not None:
                 with suppress(MissingHistoryError):
@@ -442,7 +385,7 @@ class HistoryTree:
 
     def _newest_with(self, content: str) -> Iterator[str]:
         """The newest few nodes that end with such a message, the last one first."""
-        name = self.by_content.get(content)
+        name = self.nodes.newest_with(content)
         for _ in range(_CANDIDATES):
             if name is None:
                 return
@@ -474,15 +417,20 @@ class HistoryTree:
 
         `ROOT` and -1 where there is none.
         """
-        ends = [(node.number, name) for name, node in self.nodes.items() if is_message(node)]
-        ends += [(run.number, name) for name, run in self.runs.items()]
-        number, name = max(ends, default=(NO_SEQ, ROOT))
+        ends = [(run.number, name) for name, run in self.runs.items()]
+        number, name = max([self.nodes.newest, *ends])
         return name, number
 
     def ends(self) -> list[str]:
-        """The histories that end with a message or a run, by their records, the newest first."""
-        numbers = {n: node.number for n, node in self.nodes.items() if is_message(node)}
-        numbers |= {name: run.number for name, run in self.runs.items()}
+        """The histories that nothing continues, by their records, the newest first.
+
+        Those that a context ends are not among them.
+        """
+        numbers: dict[str, int] = {}
+        for name in self.leaves:
+            end = self.runs.get(name) or self.nodes.get(name)
+            if isinstance(end, MessageRun) or is_message(end):
+                numbers[name] = end.number
         return sorted(numbers, key=numbers.__getitem__, reverse=True)
 
     def branches(self) -> list[str]:

@@ -15,11 +15,10 @@ from typing import TypeVar
 from context_compaction.archive import NO_SEQ
 from context_compaction.archive.history_tree import (
     HistoryTree,
-    MessageNode,
     MessageRun,
     MissingHistoryError,
-    Node,
 )
+from context_compaction.archive.node_table import MessageNode, Node
 from context_compaction.archive.records import RECORD_VERSION, LoggedRecord, Record
 from context_compaction.errors import ArchiveDamagedError, NotFoundError
 from context_compaction.messages.history_hash import ROOT, chain_hash, chain_hashes
@@ -77,7 +76,6 @@ class TranscriptState:
 
     Attributes:
         tree: Known histories.
-        messages: Messages by number.
         outputs: Output records by id.
         receipts: Receipt records by record number.
         context_records: Records of stored contexts, by record number.
@@ -100,7 +98,6 @@ class TranscriptState:
     session_id: str = ""
     parent_session_id: str | None = None
     tree: HistoryTree = field(default_factory=HistoryTree)
-    messages: dict[int, MessageNode] = field(default_factory=dict[int, MessageNode])
     outputs: dict[str, LoggedRecord] = field(default_factory=dict[str, LoggedRecord])
     receipts: dict[int, LoggedRecord] = field(default_factory=dict[int, LoggedRecord])
     # Of each history the receipts of compactions that it went through, or that left it.
@@ -110,6 +107,8 @@ class TranscriptState:
     _newest: str = ROOT  # the history that the message learnt last ends
     newest_context: StoredContext | None = None
     contexts: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
+    # The history that was asked for last, and the answer: a list goes on from there.
+    _compacted_before: tuple[str, bool] = ROOT, False
     context_ends: dict[str, StoredContext] = field(default_factory=dict[str, StoredContext])
     is_retained: bool = False
     retained_at: int = -1  # number of the newest record that says so
@@ -124,6 +123,11 @@ class TranscriptState:
         default_factory=dict[tuple[str, str], dict[bytes, bytes]]
     )
     unread_counts: list[LoggedRecord] = field(default_factory=list[LoggedRecord])
+
+    @property
+    def messages(self) -> Mapping[int, MessageNode]:
+        """Messages by number."""
+        return self.tree.nodes.messages
 
     @property
     def exists(self) -> bool:
@@ -194,7 +198,6 @@ class TranscriptState:
         )
         self._newest = chain_hash(parent, content)
         self.tree.add_message(self._newest, node)
-        self.messages[seq] = node
         self.next_seq = max(self.next_seq, seq + 1)
 
     def keep_fingerprints(self, keys: Collection[bytes], after: str) -> None:
@@ -213,6 +216,7 @@ class TranscriptState:
 
     def _learn_context(self, record: LoggedRecord, number: int) -> None:
         head = record.head
+        self._compacted_before = ROOT, False
         end = self.tree.add_context(head["entries"], number, head.get("of", ROOT))
         stored = StoredContext(number, end, record)
         self.context_records[number] = record
@@ -256,12 +260,13 @@ class TranscriptState:
 
     def is_compacted_before(self, head: str) -> bool:
         """Whether a stored context stands for a part of the history `head`."""
+        known = self._compacted_before
         for name in self.tree.names(head) if self.contexts else ():
             stored = self.contexts.get(name)
-            if stored is not None and stored.end != name:
-                return True
-            if name in self.context_ends:
-                break
+            answer = known[1] if name == known[0] else stored is not None and stored.end != name
+            if answer or name == known[0] or name in self.context_ends:
+                self._compacted_before = head, answer
+                return answer
         return False
 
     def newest_nodes(self, *starts: str) -> list[Node]:
@@ -272,9 +277,10 @@ class TranscriptState:
         Raises:
             ArchiveDamagedError: A message or context between them cannot be read.
         """
-        leaves = (name for name in self.tree.ends() if not self.tree.is_continued(name))
         found = (
-            name for name in leaves if not starts or not {*starts}.isdisjoint(self.tree.names(name))
+            name
+            for name in self.tree.ends()
+            if not starts or not {*starts}.isdisjoint(self.tree.names(name))
         )
         newest = next(found, starts[0] if starts else ROOT)
         path: list[Node] = []

@@ -31,7 +31,8 @@ from context_compaction.archive.counts import (
 )
 from context_compaction.archive.documents import message_text, title_of
 from context_compaction.archive.frames import Blobs
-from context_compaction.archive.history_tree import MessageNode, Placed, is_message
+from context_compaction.archive.history_tree import Placed
+from context_compaction.archive.node_table import MessageNode, is_message
 from context_compaction.archive.outputs import (
     StoredOutput,
     describe_blob,

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from context_compaction.archive import Archive, Query
-from context_compaction.archive.history_tree import HistoryTree, Node
+from context_compaction.archive.history_tree import HistoryTree
 from context_compaction.archive.local.archive import LocalArchive
+from context_compaction.archive.node_table import Node
 from context_compaction.messages.history_hash import ROOT, chain_hash
 from context_compaction.pipeline.compact import compact
 from context_compaction.request import CompactRequest

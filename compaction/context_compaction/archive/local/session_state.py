@@ -4,8 +4,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from context_compaction.archive.history_tree import is_message
 from context_compaction.archive.local.log import read_segment, segment_sizes
+from context_compaction.archive.node_table import is_message
 from context_compaction.archive.session_state import TranscriptState
 from context_compaction.messages.history_hash import ROOT
 
