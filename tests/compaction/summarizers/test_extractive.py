@@ -445,6 +445,13 @@ def test_an_error_whose_command_nobody_knows_is_told_of_none() -> None:
     assert "failed: " not in written(talk, 1_000)
 
 
+def test_a_commit_beside_a_command_that_failed_is_not_told_as_failed() -> None:
+    both = 'make docs; echo "docs exit $?"; git add -A; git commit -qm "docs: no error is left"'
+    said = "docs exit 3\ndb9a453 docs: no error is left"
+    talk = [user("Mend it."), *ran("a", both, said), assistant("Done."), user("Go on.")]
+    assert "failed: " not in written([*talk, assistant("I go on.")], 1_000)
+
+
 def test_what_a_look_prints_is_no_failure_of_the_command_beside_it() -> None:
     shown = "+    raise ValueError('no')\nError: shown in a diff"
     talk = [user("Show it."), *ran("a", "make list; git diff", shown)]

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import takewhile
 from operator import eq
 
 from context_compaction.activity.error_line import error_lines, outcome_line
@@ -156,9 +157,11 @@ class Failure:
         """Whether it says later what broke and what mended it, or what was not done."""
         if self.action.is_refused:
             return True
+        if self.action.is_compound:
+            return False  # which of its parts failed is not known
         if self.passed is None:
             return self.action.effect or self.action.use.kind != "execute"
-        return bool(self.changed) and not self.action.is_compound
+        return bool(self.changed)
 
 
 def failures_in(turn: Turn, names: Mapping[str, str]) -> list[Failure]:
@@ -231,9 +234,14 @@ def _repeats(action: Action, failed: Action) -> bool:
     """Whether `action` runs what has `failed`, perhaps more of it or with other options."""
     if action.use.kind != "execute":
         return True
-    before = _words_of(failed.keys[-1])[:_RUN_WORDS]
-    runs = (_words_of(key)[:_RUN_WORDS] for key in action.keys)
-    return any(all(map(eq, before, run)) for run in runs)
+    before = _names_of_run(failed.keys[-1])
+    return any(all(map(eq, before, _names_of_run(key))) for key in action.keys)
+
+
+def _names_of_run(key: str) -> list[str]:
+    """The first words of a command, as far as none is quoted: a message says nothing of it."""
+    words = _words_of(key)[:_RUN_WORDS]
+    return list(takewhile(lambda word: word[0] not in "'\"", words))
 
 
 def _tells_success(action: Action) -> bool:
