@@ -1,6 +1,7 @@
 """A model's text is held against the record: quotations, and numbers of messages."""
 
 from dataclasses import dataclass, field
+from time import process_time
 from typing import Any
 
 import anyio
@@ -188,6 +189,16 @@ def test_any_text_is_a_summary_or_a_clear_refusal(text: str) -> None:
     except SummaryError as error:
         said = str(error)
     assert 0 < len(said) < len(text) + 300
+
+
+@pytest.mark.parametrize(
+    "unit", ['"x y z w" ', "“x y z w”", "`", "“", " '", " ", "[1] ", "[1,", "[", "> "]
+)
+def test_a_long_line_is_checked_in_linear_time(unit: str) -> None:
+    line = (unit * 50_000)[:50_000]
+    began = process_time()
+    draft_of(f"## Facts\n- kept\n- x{line}y\n## Next step\nGo on.", NUMBERED)
+    assert process_time() - began < 1
 
 
 @dataclass

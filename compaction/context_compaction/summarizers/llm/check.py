@@ -195,8 +195,12 @@ def _checked(text: str, source: GroundingSource) -> CheckedDraft:
 
 def _shown(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | None:
     """`line` without what was not said and without false numbers; None where it goes as a whole."""
-    found = _QUOTATION.finditer(line)
-    quotations = [_as_told(one, source, is_first_hand=is_first_hand) for one in found]
+    found = list(_QUOTATION.finditer(line))
+    starts = (0, *(one.end() for one in found))
+    quotations = [
+        _as_told(one, line[start : one.start()], source, is_first_hand=is_first_hand)
+        for one, start in zip(found, starts, strict=False)
+    ]
     if None in quotations:
         return None
     told = iter(filter(None, quotations))
@@ -205,20 +209,22 @@ def _shown(line: str, source: GroundingSource, *, is_first_hand: bool) -> str | 
     return _REFERENCE.sub(lambda found: _with_known(found, known), line) if known else line
 
 
-def _as_told(found: re.Match[str], source: GroundingSource, *, is_first_hand: bool) -> str | None:
+def _as_told(
+    found: re.Match[str], lead: str, source: GroundingSource, *, is_first_hand: bool
+) -> str | None:
     """A quotation as it may stand; None where it gives as the user's, or as speech, what is false.
 
-    Where nobody said it, it loses its marks.
+    Where nobody said it, it loses its marks. Between the one before and it stands `lead`.
     """
     text = next(filter(None, found.groups()), "")
     is_name = len(text.split()) < _MIN_WORDS and len(_DENSE.findall(text)) < _MIN_DENSE_CHARS
     if is_name or _is_said(text, source.user):
         return found[0]
-    before = found.string[: found.start()]
-    leads = re.search(r"[^\W\d]", before) is None and (is_first_hand or found[1] is not None)
-    is_speech = leads or before.rstrip(" *_").endswith((":", "："))
+    is_first = found.start() == len(lead) and re.search(r"[^\W\d]", lead) is None
+    leads = is_first and (is_first_hand or found[1] is not None)
+    is_speech = leads or lead.rstrip(" *_").endswith((":", "："))
     is_told = _is_said(text, source.anybody)
-    is_of_user = _is_of_user(before) or _USER_BEHIND.match(found.string, found.end())
+    is_of_user = _is_of_user(lead) or _USER_BEHIND.match(found.string, found.end())
     if is_of_user or (is_speech and not is_told):
         return None
     if leads and is_first_hand:
@@ -226,9 +232,9 @@ def _as_told(found: re.Match[str], source: GroundingSource, *, is_first_hand: bo
     return found[0] if is_told else text
 
 
-def _is_of_user(before: str) -> bool:
+def _is_of_user(lead: str) -> bool:
     """Whether what stands before a quotation gives it as the user's."""
-    lead = _SENTENCE_END.split(_QUOTATION.split(before)[-1] or "")[-1][-_SPEAKER_CHARS:]
+    lead = _SENTENCE_END.split(lead)[-1][-_SPEAKER_CHARS:]
     return _SAYS_USER.search(lead) is not None and not _NAMED.search(lead)
 
 
