@@ -92,7 +92,7 @@ def carried_of(
         blocks = tuple(_shorter(messages[first], calls, kinds))
         if blocks and not placeholders.is_synthetic(messages[first]):
             kept.append((first, Message(messages[first].role, blocks)))
-            size_chars += len(compact_json(_as_json(None, kept[-1][1])))
+            size_chars += len(compact_json([*map(_row, blocks)]))
     kept += _older_words(messages[:first])
     kept.reverse()
     turns = turns_of(messages[:first], numbers[:first], kinds)
@@ -107,10 +107,8 @@ def carried_of(
 def as_json(carried: Carried) -> JsonObject:
     """`carried` as the archive keeps it: {"messages": [[number, role, blocks]], "effects"}."""
     pairs = zip(carried.numbers, carried.messages, strict=True)
-    return {
-        "messages": [_as_json(number, message) for number, message in pairs],
-        "effects": list(carried.effects),
-    }
+    messages = [[number, one.role, [*map(_row, one.blocks)]] for number, one in pairs]
+    return {"messages": messages, "effects": list(carried.effects)}
 
 
 def packed(told: JsonObject) -> Blob:
@@ -137,20 +135,17 @@ def unpacked(data: bytes) -> Carried:
         raise ValueError(f"These are no shortened messages: {error}.") from error
 
 
-def _as_json(number: int | None, message: Message) -> list[Any]:
-    rows: list[list[Any]] = []
-    for block in message.blocks:
-        match block:
-            case Text():
-                rows.append(["text", block.text, block.author])
-            case ToolCall():
-                rows.append(["call", block.call_id, block.name, block.arguments])
-            case ToolResult():
-                hidden = placeholders.is_placeholder(block)
-                rows.append(["result", block.call_id, result_text(block), block.is_error, hidden])
-            case _:
-                continue
-    return [number, message.role, rows]
+def _row(block: Block) -> list[Any]:
+    match block:
+        case ToolCall():
+            return ["call", block.call_id, block.name, block.arguments]
+        case ToolResult():
+            hidden = placeholders.is_placeholder(block)
+            return ["result", block.call_id, result_text(block), block.is_error, hidden]
+        case Text():
+            return ["text", block.text, block.author]
+        case _:  # nothing else is carried
+            return []
 
 
 def _block(row: Sequence[Any]) -> Block:
@@ -183,8 +178,8 @@ def _shorter(
                 yield ToolCall(block.call_id, made.name, _arguments(made, kinds))
             case ToolResult():
                 yield _result(block, calls.get(block.call_id), kinds)
-            case _:
-                continue
+            case _:  # nothing else is carried
+                pass
 
 
 def _arguments(call: ToolCall, kinds: Mapping[str, str]) -> Any:
