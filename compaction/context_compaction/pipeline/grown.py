@@ -421,7 +421,7 @@ def known_of(
         or (appended.standing is not None) != is_answered
     ):
         return None
-    sizes = [context.count.request_bytes((message,)) for message in context.messages]
+    sizes = [context.count.bytes_of(message) for message in context.messages]
     is_plain = not (is_answered or given.claims.any)
     stand_in, names = _stand_in(start, given), _names_of(appended, given)
     return _known(
@@ -468,7 +468,7 @@ def _known_after(
     again = build_result(raws, raws, made, plan, unchanged, SummaryText("", ""))
     again = answered(named(with_warnings(again, EarlierCalls(), made), start), start, made)
     sizes = [
-        made.count.request_bytes((m,)) if m.source is raw else json_bytes(raw)
+        made.count.bytes_of(m) if m.source is raw else json_bytes(raw)
         for m, raw in zip(messages, raws, strict=True)
     ]
     stand_in = _stand_in(start, given)

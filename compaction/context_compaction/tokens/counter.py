@@ -148,7 +148,7 @@ class MessageCounter:
 
         Of a tool result, instead, a list with the tokens of each of its parts.
         """
-        counts: list[Any] = [self.request_bytes((message,))]
+        counts: list[Any] = [self.bytes_of(message)]
         for block in message.blocks:
             if isinstance(block, ToolResult):
                 counts.append([self.block(part) for part in block.content])
@@ -193,7 +193,7 @@ class MessageCounter:
             case ToolCall():
                 return self._tool_call(block)
             case ToolResult():
-                return TOOL_RESULT_TOKENS + sum(self.block(part) for part in block.content)
+                return TOOL_RESULT_TOKENS + sum(map(self.block, block.content))
             case Thinking():
                 return self._thinking(block)
             case Image():
@@ -217,10 +217,13 @@ class MessageCounter:
 
     def request_bytes(self, messages: Messages) -> int:
         """Bytes of a list in a request, for the provider's limit on its size."""
+        return sum(map(self.bytes_of, messages))
+
+    def bytes_of(self, message: Message) -> int:
+        """Bytes of a message in a request."""
         if self.message_bytes is None:
-            return sum(map(message_bytes, messages))
-        known = self.message_bytes.get_or_compute
-        return sum(known(message, message_bytes) for message in messages)
+            return message_bytes(message)
+        return self.message_bytes.get_or_compute(message, message_bytes)
 
     def overhead(self, *, system: Any = None, tools: Sequence[JsonObject] | None = None) -> int:
         """Tokens of the system prompt and the tool definitions.
@@ -272,7 +275,7 @@ class MessageCounter:
         return BASE_TOKENS + sum(map(self.message, messages))
 
     def _message(self, message: Message) -> int:
-        return MESSAGE_TOKENS + sum(self.block(block) for block in message.blocks)
+        return MESSAGE_TOKENS + sum(map(self.block, message.blocks))
 
     def _tool_call(self, call: ToolCall) -> int:
         arguments = call.arguments
