@@ -37,6 +37,7 @@ _MOST_CHANGED = 4
 _PROGRAM_WORDS = 2
 # "npm run build" is passed by no "npm run lint".
 _RUN_WORDS = 3
+_COUNTED_FAILURES = re.compile(r"\b[1-9]\d{0,6} (?:failed|failing|errors?)\b|\bfail\W{1,3}[1-9]")
 # Behind a pipe the exit status is hidden, and these show only a part of what was said.
 _FILTERED = re.compile(r"\|\s*(?:\w*grep|rg|wc|awk|sed|cut|jq|sort|uniq)\b")
 
@@ -247,6 +248,8 @@ def _names_of_run(key: str) -> list[str]:
 def _tells_success(action: Action) -> bool:
     """Whether a command that did not fail says so, where a pipe would hide a failure."""
     command = action.use.command or ""
-    if "|" not in command or outcome_line(action.text, failed=False):
+    if "|" not in command:
         return True
+    if outcome_line(action.text, failed=False):
+        return _COUNTED_FAILURES.search(action.text) is None
     return not _FILTERED.search(command) and not error_lines(action.text)
