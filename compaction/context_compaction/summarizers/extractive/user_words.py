@@ -36,7 +36,8 @@ _PASTED_CHARS = (200, 2_000)
 # Of the first request and of the newest so much goes before all else.
 _FLOOR_CHARS = 160
 _FIRST_WANT, _NEWEST_WANT = -2.0, -3.0
-# How much less what was asked one request earlier is wanted.
+# How much less what was asked one request earlier is wanted, and of pasted text what stands one
+# part further in: its later parts come behind what all sections tell in short.
 _AGE_WANT = 0.2
 _REQUEST_WANT = 0.6
 # What may bind goes before what all sections have to tell.
@@ -49,8 +50,6 @@ _GONE_RANK = -9.0
 _LABEL_TOKENS = 8
 # A part no longer than a line is told whole: a sentence in it that points back has its neighbour.
 _LINE_CHARS = 120
-# What follows so many parts of an older request comes after what all sections tell in short.
-_MANY_PARTS = 10
 # What is longer is told once, where it was said last.
 _SHORT_CHARS = 48
 _EMPTY_CHARS = len("continue with")
@@ -143,7 +142,7 @@ def _lines_of(place: Place, part: _Part, age: float, floor: float) -> Iterator[L
         short = head_of(part.text, _FLOOR_CHARS)
         yield from versions(place, "", (short, part.text), (floor, floor / 10))
     elif part.is_pasted:
-        late = place[1] // _MANY_PARTS if age >= 1 else 0
+        late = place[1] * _AGE_WANT if age >= 1 else 0.0
         wants = BASE_WANT - 1 / (1 + age) + late, BASE_WANT + 4 + age + late
         texts = (ends_of(part.text, chars) for chars in _PASTED_CHARS)
         yield from versions(place, "", texts, wants)
