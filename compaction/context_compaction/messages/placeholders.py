@@ -36,10 +36,9 @@ _MADE = (
     "<context_summary ", "<turn_context ", _RESTORED, _CHANGED, _SNIPPED, _COLLAPSED,
 )  # fmt: skip
 
-# The first line of a summary and of a checkpoint, and how earlier versions ended it.
-_FIND = "; search_transcript finds what left, read_persisted_output reads it.\n"
-_CONDENSED = f"Condensed, secondhand{_FIND}"
-_DONE_SO_FAR = f"Turn Context (split turn): done so far{_FIND}"
+# The first line of a summary and of a checkpoint, and how other versions ended it.
+_CONDENSED = "Condensed, secondhand; search_transcript, read_persisted_output have all.\n"
+_DONE_SO_FAR = "Turn Context (split turn): done so far.\n"
 _NOTE = re.compile(
     r"(?:Condensed, secondhand|Turn Context \(split turn\): done so far)[;.][^\n]{0,80}\n"
 )
