@@ -37,7 +37,7 @@ _MADE = (
 )  # fmt: skip
 
 # The first line of a summary and of a checkpoint, and how other versions ended it.
-_CONDENSED = "Condensed, secondhand; search_transcript, read_persisted_output have all.\n"
+_CONDENSED = "Condensed, secondhand; search_transcript finds all.\n"
 _DONE_SO_FAR = "Turn Context (split turn): done so far.\n"
 _NOTE = re.compile(
     r"(?:Condensed, secondhand|Turn Context \(split turn\): done so far)[;.][^\n]{0,80}\n"

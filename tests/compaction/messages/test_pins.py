@@ -346,7 +346,7 @@ def test_a_summary_of_an_earlier_version_keeps_what_it_has_pinned(note: str) -> 
     assert (carried.body, len(carried.pins)) == ("Text.", 1)
 
 
-async def test_a_context_says_how_what_left_it_is_found_and_read() -> None:
+async def test_a_summary_says_how_what_left_is_found() -> None:
     payload = [message for n in range(30) for message in turn(n)]
     result = await compacted(payload, mode="full")
-    assert "; search_transcript, read_persisted_output have all." in str(result.messages)
+    assert "; search_transcript finds all." in str(result.messages)
