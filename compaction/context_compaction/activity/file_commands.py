@@ -40,6 +40,11 @@ _READERS = frozenset({
     "[[", "fi", "done", "esac", "}", ")", "for", "if", "while", "perl", "code", "chmod", "bat",
     "ag",
 })  # fmt: skip
+# By PowerShell's approved verbs the name of a cmdlet says that it changes nothing.
+_READING_CMDLET = re.compile(
+    r"(?:Compare|Find|Get|Group|Join|Measure|Read|Resolve|Select|Show|Sort|Split|Test|Where)"
+    r"-[A-Z]\w*|ConvertFrom-\w+|Format-(?:List|Table)|Write-(?:Error|Host|Output)"
+)
 _INTERPRETERS = frozenset({
     "python", "python3", "node", "ruby", "deno", "php", "perl", "tsx", "ts-node", "Rscript",
     "pytest", "bash", "sh", "zsh", "uv", "poetry", "npx", "bunx", "pnpx", "npm", "pnpm", "yarn",
@@ -398,7 +403,7 @@ def _changed_by_name(program: str, names: Sequence[str]) -> Iterator[CommandEffe
     """What a program that is no editor changes of its arguments."""
     if program in _WRITERS and names:
         yield MayChange(tuple(names))
-    elif program and program not in _READERS:
+    elif program and not _only_reads(program):
         named = tuple(name for name in names if _names_file(name))
         yield from [MayChange(named)] if named else []
 
@@ -479,11 +484,15 @@ def _passed(word: str, command: str) -> str | None:
 
 def _rewrites(program: str, names: Sequence[str], line: str) -> bool:
     """Whether a command changes what it finds, named or not: formatters, generators."""
-    if program not in _READERS - {"find"} and _REWRITING_OPTION.search(line):
+    if (program == "find" or not _only_reads(program)) and _REWRITING_OPTION.search(line):
         return True
     runs_script = program in _INTERPRETERS and bool(names) and "." in names[0]
-    is_told = program not in _READERS and not runs_script
+    is_told = not _only_reads(program) and not runs_script
     return is_told and _REWRITES.search(" ".join((program, *names[:2]))) is not None
+
+
+def _only_reads(program: str) -> bool:
+    return program in _READERS or _READING_CMDLET.fullmatch(program) is not None
 
 
 def _names_file(word: str) -> bool:

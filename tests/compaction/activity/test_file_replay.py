@@ -454,6 +454,26 @@ def test_a_result_that_a_compaction_has_cleared_shows_nothing() -> None:
     assert replayed(answered("1", "Read", cleared, file_path="a.py")).text is None
 
 
+@pytest.mark.parametrize(
+    ("command", "is_sure"),
+    [
+        ("Select-String -Path a.py -Pattern 'hooks' | Write-Host", True),
+        ("Get-Content a.py | ConvertFrom-Json | Select-Object -First 1", True),
+        ("Set-Content a.py '{}'", False),
+        ("Format-All a.py; Update-Config a.py", False),
+        ("sort-package-json a.py", False),
+    ],
+)
+def test_a_cmdlet_that_by_its_verb_only_reads_puts_no_file_in_doubt(
+    command: str, is_sure: bool
+) -> None:
+    file = replayed(
+        answered("1", "create", "Created file", path="a.py", file_text="x = 1\n"),
+        answered("2", "powershell", "", command=command),
+    )
+    assert file.is_sure is is_sure
+
+
 def test_a_command_that_no_hand_wrote_is_not_taken_apart() -> None:
     assert command_effects("a" * 3_000_000) == [MayChange()]
     assert command_effects("cat x.py " + "y" * 20_000) == [MayChange(("x.py",))]
