@@ -19,9 +19,15 @@ from mcp_server_compaction.protocol.notifications import Changes
 if TYPE_CHECKING:  # loaded with the engine, by the first call that opens one
     from context_compaction.archive import Archive
 
-# Compactions that are worked on at once: enough to wait for disks and databases. Of more each only
-# takes longer: 40 cost a fifth more CPU a call, and all of them end when the last one does.
-MAX_COMPACTIONS = 8
+# Compactions that are worked on at once: while one waits for the disk the other goes on. Of more,
+# each only takes longer: their threads take the interpreter from each other at every system call,
+# so that eight cost a fifth more CPU a call.
+MAX_COMPACTIONS = 2
+# Where each waits for a database on the network, several times a call.
+MAX_REMOTE_COMPACTIONS = 8
+# Some 250,000 tokens: what is larger may take a second, and the rest does not wait for it.
+LARGE_REQUEST_BYTES = 1024 * 1024
+MAX_LARGE_COMPACTIONS = 2
 
 GetArchive: TypeAlias = Callable[[], "Awaitable[Archive]"]
 
@@ -87,8 +93,8 @@ class Deps:
         changes: Who is notified when resources change.
         greeted: Set once a host has its answer to `initialize`, or to a request without one.
         imports: The sessions that hosts keep on disk.
-        turns: Lets `MAX_COMPACTIONS` in at a time, in the order in which they came; not those
-            that may wait for a model.
+        turns: Lets so many compactions in at a time, in the order in which they came ...
+        large_turns: ... and these, of large requests, beside them.
     """
 
     config: Config
@@ -97,6 +103,16 @@ class Deps:
     imports: SessionImports
     greeted: anyio.Event
     turns: anyio.CapacityLimiter
+    large_turns: anyio.CapacityLimiter
+
+    def turn(self, request: Any) -> anyio.CapacityLimiter:
+        """Whose turn a compaction takes, unless it may wait for a model.
+
+        Args:
+            request: The HTTP request that asks for it; None on stdio, where one host calls.
+        """
+        size_bytes = 0 if request is None else int(request.headers["content-length"])
+        return self.large_turns if size_bytes > LARGE_REQUEST_BYTES else self.turns
 
     async def archive(self) -> "Archive":
         """The archive of the tenant that is asking.
@@ -121,10 +137,12 @@ async def open_deps(
         folders = host_folders(Path.home()) if config.imports_sessions else ()
         imports = SessionImports(config.archive_folder, folders, archives)
         greeted = anyio.Event()
-        turns = anyio.CapacityLimiter(MAX_COMPACTIONS)
+        is_remote = config.archive_address is not None
+        turns = anyio.CapacityLimiter(MAX_REMOTE_COMPACTIONS if is_remote else MAX_COMPACTIONS)
+        large_turns = anyio.CapacityLimiter(MAX_LARGE_COMPACTIONS)
         async with anyio.create_task_group() as background:
             background.start_soon(_after_greeting, greeted, imports)
-            yield Deps(config, archives, changes, imports, greeted, turns)
+            yield Deps(config, archives, changes, imports, greeted, turns, large_turns)
             background.cancel_scope.cancel()
 
 

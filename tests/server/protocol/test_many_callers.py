@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -11,8 +12,7 @@ import httpx2
 import pytest
 from context_compaction.archive import opening
 from mcp_server_compaction.config import Config
-from mcp_server_compaction.protocol import http_bodies
-from mcp_server_compaction.protocol.deps import MAX_COMPACTIONS
+from mcp_server_compaction.protocol import deps, http_bodies
 from mcp_server_compaction.protocol.http_gate import Names
 from mcp_server_compaction.protocol.http_service import Service, http_app
 
@@ -52,11 +52,14 @@ async def compacted(http: httpx2.AsyncClient, session: str, messages: list[Json]
     assert not answer.json()["result"].get("isError"), answer.text
 
 
+@pytest.mark.parametrize(
+    ("module", "bound"), [(http_bodies, "LARGE_BODY_BYTES"), (deps, "LARGE_REQUEST_BYTES")]
+)
 async def test_small_calls_are_answered_while_large_ones_wait_for_each_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, module: ModuleType, bound: str
 ) -> None:
     small, large = conversation(2, 60), conversation(40, 400)
-    monkeypatch.setattr(http_bodies, "LARGE_BODY_BYTES", len(json.dumps(small)) * 10)
+    monkeypatch.setattr(module, bound, len(json.dumps(small)) * 10)
     ended: list[str] = []
     one_large_ended = anyio.Event()
     async with served(tmp_path) as http:
@@ -68,13 +71,13 @@ async def test_small_calls_are_answered_while_large_ones_wait_for_each_other(
 
         with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
-                for number in range(2 * MAX_COMPACTIONS):
+                for number in range(16):
                     group.start_soon(ask, f"large-{number}", large)
                 await one_large_ended.wait()
                 for number in range(8):
                     group.start_soon(ask, f"small-{number}", small)
     until_last_small = ended[: max(n for n, one in enumerate(ended) if one.startswith("small"))]
-    assert sum(one.startswith("large") for one in until_last_small) <= MAX_COMPACTIONS // 2, ended
+    assert sum(one.startswith("large") for one in until_last_small) <= 4, ended
 
 
 async def test_pages_and_tools_share_one_open_archive(

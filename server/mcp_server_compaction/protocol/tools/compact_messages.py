@@ -88,7 +88,7 @@ async def compact_messages(
         may_refuse=is_modern(context.session),
     )
     try:
-        async with deps.turns if model is None else nullcontext():
+        async with deps.turn(context.request) if model is None else nullcontext():
             stage_ended(0.0)
             result = await compact(
                 given.payload,
