@@ -7,6 +7,9 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import chain
+from typing import cast
 
 from context_compaction.activity.error_line import error_lines
 from context_compaction.activity.file_replay import NEARLY_SURE, UNSURE
@@ -31,6 +34,7 @@ from context_compaction.messages.model import (
     Message,
     Messages,
     Text,
+    ToolCall,
     ToolResult,
     tool_calls,
 )
@@ -50,11 +54,17 @@ _TELLING_REQUESTS = 3
 # A plan is wanted whole, where code has an outline: so much of it comes back at any target.
 STEERING_TOKENS = 3_000
 _STEERING_CHARS = 4 * STEERING_TOKENS
+# One that was just written is wanted whole up to what any file may have by default.
+_DOCUMENT_CHARS = 4 * 5_000
 # Of so many files used last, and of prose, the texts are followed and looked through.
 NEWEST_FILES = 50
 _WANTED: tuple[FileUse, ...] = ("steering", "work", "named", "read", "earlier")
 _STEM_CHARS = 5
 _MENTIONED_LINES = 25
+# Before a line stands its number, or the mark of a patch.
+_MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?| ?\| ?)|[+-])")
+# An edit inside of a line leaves one that stands nowhere as a whole.
+_SHOWN_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class RecentFile:
         path: The path as the calls name it.
         seen_text: Its whole content as the calls leave it, or its last known content, or None.
         at: Position of the message that used it last.
-        shown_at: Position of the last message from which on all of it is contained; -1: none.
+        shown_at: Position of the last message from which on all of it was contained; -1: none.
         note: Why `seen_text` may not be what it is now, or why there is none; "" where it is.
         is_sure: Whether nothing in the conversation can have changed it otherwise.
         touched: First and last line of what was changed since the last commit, newest first.
@@ -287,7 +297,8 @@ def _use_of(file: ReplayedFile, folder: str, work: _Work) -> FileUse | None:
         return None
     # What the user tells the agent to read steers the work, too.
     is_text = is_prose(file.path)
-    if _is_steering(file) or (is_text and file.reads and _names(work.told, file.path)):
+    is_told = is_text and file.reads and _names(work.told, file.path)
+    if _is_steering(file) or is_told or _is_new_document(file, work):
         return "steering"
     is_spoken_of = file.is_changed and bool(work.named.get(file.path))
     if work.is_open(file):
@@ -363,23 +374,67 @@ def _is_steering(file: ReplayedFile) -> bool:
     return (is_checklist and file.is_changed) or file.reads + file.writes >= _STEERING_USES
 
 
+def _is_new_document(file: ReplayedFile, work: _Work) -> bool:
+    """Whether the work itself has just written the text: what comes next refers to it.
+
+    A commit settles code, but not what a design or a report says.
+    """
+    is_known = file.text is not None and not file.may_be_stale
+    is_written = is_known and not file.reads and file.changed_at > work.since
+    return is_written and is_prose(file.path) and len(file.text or "") <= _DOCUMENT_CHARS
+
+
 def with_text(files: Sequence[RecentFile]) -> list[RecentFile]:
     """Those of `files` that are restored with their text, where known, not by name alone."""
     return [file for file in files if file.use != "earlier"]
 
 
-def not_shown(files: Sequence[RecentFile], first_kept: int) -> list[RecentFile]:
-    """Those of `files` with a text that the messages from `first_kept` on do not contain.
+def not_shown(files: Sequence[RecentFile], messages: Messages, first_kept: int) -> list[RecentFile]:
+    """Those of `files` with a text that `messages` from `first_kept` on do not contain.
 
-    One whose text is not known is wanted only where these do not use it: there its name stands.
+    A text that steers the work may have been written there by a call that is clipped by now. Of
+    what else is cleared there the messages themselves come back, as far as there is room. One whose
+    text is not known is wanted only where these do not use it: there its name stands.
     """
+    lines = cache(partial(lines_shown, messages[first_kept:]))
     return [
         file
         for file in files
-        if file.shown_at < first_kept
-        and file.seen_text != ""
+        if file.seen_text != ""
         and (file.seen_text is not None or file.at < first_kept)
+        and (
+            file.shown_at < first_kept
+            or (file.use == "steering" and not _is_shown(file.seen_text or "", lines()))
+        )
     ]
+
+
+def _is_shown(text: str, shown: Set[str]) -> bool:
+    """Whether `shown` has the lines of `text`, but for a few, as edits inside of lines leave."""
+    lines = [line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))]
+    return sum(line in shown for line in lines) >= _SHOWN_SHARE * len(lines)
+
+
+def lines_shown(messages: Messages) -> frozenset[str]:
+    """The lines that calls and results of `messages` contain, without numbers and marks."""
+    texts: list[str] = []
+    for message in messages:
+        for block in message.blocks:
+            if isinstance(block, ToolResult):
+                texts.append(result_text(block))
+            elif isinstance(block, ToolCall):
+                texts += _texts_in(block.arguments)
+    lines = (line for text in texts for line in text.splitlines())
+    return frozenset(_MARKED.sub("", line).strip() for line in lines)
+
+
+def _texts_in(given: object) -> Iterator[str]:
+    if isinstance(given, str):
+        yield given
+    elif isinstance(given, dict):
+        yield from chain.from_iterable(map(_texts_in, cast("dict[str, object]", given).values()))
+    elif isinstance(given, list):
+        yield from chain.from_iterable(map(_texts_in, cast("list[object]", given)))
 
 
 async def files_on_disk(paths: Sequence[str], read_file: ReadFile | None) -> dict[str, DiskFile]:

@@ -8,8 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
-from itertools import chain
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from context_compaction.activity.outline import (
     is_data,
@@ -20,11 +19,15 @@ from context_compaction.activity.outline import (
 )
 from context_compaction.layers.base import FileText
 from context_compaction.layers.preview import ranked
-from context_compaction.layers.recent_files import OPEN_TASK, STEERING_TOKENS, RecentFile
+from context_compaction.layers.recent_files import (
+    OPEN_TASK,
+    STEERING_TOKENS,
+    RecentFile,
+    lines_shown,
+)
 from context_compaction.messages import placeholders
 from context_compaction.messages.edits import Edit, Step
-from context_compaction.messages.model import Messages, ToolCall, ToolResult, make_message
-from context_compaction.messages.tool_results import result_text
+from context_compaction.messages.model import Messages, make_message
 from context_compaction.settings import Settings
 from context_compaction.tokens.counter import MessageCounter
 
@@ -37,8 +40,6 @@ _FEW_ROWS = 2
 _CUT_ROWS_CHARS = (300, 200, 140)
 _BEGINS_BLOCK = re.compile(r"#{1,6} |\s{0,3}(?:[-*+]|\d{1,4}[.)]) |\|")
 _GAP_TOKENS = 3
-# Before a line stands its number, or the mark of a patch.
-_MARKED = re.compile(r"\A(?:\s*\d+(?:\t|→|: ?| ?\| ?)|[+-])")
 # A small file costs little more than its outline.
 _SMALL_FILE_TOKENS = 250
 # How something is laid out has this much room before any part of it.
@@ -76,7 +77,7 @@ def restore_files(
     """
     room_tokens = min(settings.restore_total_tokens, limit_tokens - count.messages(messages))
     if is_filled and any(file.touched or file.named for file in files):
-        shown = _lines_shown(messages[at:])
+        shown = lines_shown(messages[at:])
         files = [_beside(file, shown) for file in files]
     chosen = _chosen(files, count, settings, room_tokens, is_filled=is_filled)
     while chosen:
@@ -91,28 +92,6 @@ def restore_files(
             return Step((*messages[:at], message, *messages[at:]), edits)
         chosen.pop()
     return Step(messages)
-
-
-def _lines_shown(messages: Messages) -> frozenset[str]:
-    """The lines that calls and results of `messages` contain, without numbers and marks."""
-    texts: list[str] = []
-    for message in messages:
-        for block in message.blocks:
-            if isinstance(block, ToolResult):
-                texts.append(result_text(block))
-            elif isinstance(block, ToolCall):
-                texts += _texts_in(block.arguments)
-    lines = (line for text in texts for line in text.splitlines())
-    return frozenset(_MARKED.sub("", line).strip() for line in lines)
-
-
-def _texts_in(given: object) -> Iterator[str]:
-    if isinstance(given, str):
-        yield given
-    elif isinstance(given, dict):
-        yield from chain.from_iterable(map(_texts_in, cast("dict[str, object]", given).values()))
-    elif isinstance(given, list):
-        yield from chain.from_iterable(map(_texts_in, cast("list[object]", given)))
 
 
 def _beside(file: FileText, shown: Set[str]) -> FileText:

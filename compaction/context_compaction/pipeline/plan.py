@@ -218,7 +218,7 @@ def _plan_that_fits(
             # What the cut leaves free is the summary's too, up to its bound.
             may_restore = context.policy.restores_files and level.settings.restore_files
             files = context.recent() if may_restore else ()
-            free_tokens = context.room_tokens(plan.bare) - _first_tokens(context, files, where)
+            free_tokens = context.room_tokens(plan.bare) - _first_tokens(context, plan, files)
             words_tokens = min(max(0, _most_words(context, level) - pinned_tokens), free_tokens)
             words_tokens = max(words_tokens, reserved)
             plan = with_room(context, plan, words_tokens)
@@ -238,17 +238,17 @@ def _reserve_tokens(context: CompactionContext, plan: Plan) -> int:
     return max(least_tokens, min(needed_tokens, most_tokens))
 
 
-def _first_tokens(context: CompactionContext, files: Sequence[RecentFile], where: CutPoint) -> int:
+def _first_tokens(context: CompactionContext, plan: Plan, files: Sequence[RecentFile]) -> int:
     """The room of a named target that texts which steer the work have before all words.
 
     And small files that are in work: they cost next to nothing, and the next step needs them.
     """
     most_tokens = int(context.share_tokens * _STEERING_SHARE)
-    if not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
+    if plan.cut is None or not fills_target(context) or most_tokens < _LEAST_STEERING_TOKENS:
         return 0
     first = [
         shown_file(file.path, file.seen_text)
-        for file in not_shown(files, where.first_kept)
+        for file in not_shown(files, plan.edited.messages, plan.cut.first_kept)
         if file.seen_text and (file.use == "steering" or _is_small(file))
     ]
     return min(most_tokens, sum(map(context.count.text, first)) + _FRAME_TOKENS * bool(first))
@@ -377,10 +377,11 @@ def _spare_tokens(context: CompactionContext, plan: Plan, files: Sequence[Recent
     if plan.cut is None:
         return plan.text_tokens
     settings = plan.level.settings
+    wanted = with_text(not_shown(files, plan.edited.messages, plan.cut.first_kept))
     sizes = (
         settings.restore_file_tokens
         if file.seen_text is None
         else min(largest_tokens(file, settings), context.count.text(file.seen_text))
-        for file in with_text(not_shown(files, plan.cut.first_kept))[: settings.restore_files]
+        for file in wanted[: settings.restore_files]
     )
     return plan.text_tokens + min(sum(sizes), settings.restore_total_tokens)

@@ -196,7 +196,7 @@ def files_for(earlier_calls: EarlierCalls, plan: Plan) -> list[FileText]:
     """Files that `restore` may put back, most wanted first; none where no history is replaced."""
     if plan.cut is None or not plan.level.settings.restore_files:
         return []
-    recent = not_shown(earlier_calls.recent, plan.cut.first_kept)
+    recent = not_shown(earlier_calls.recent, plan.edited.messages, plan.cut.first_kept)
     files = file_texts(recent, earlier_calls.states, earlier_calls.on_disk)
     # A name alone takes nobody's place.
     files.sort(key=lambda file: file.text is None and not file.parts)

@@ -563,7 +563,7 @@ def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> 
         *answered("d", "Edit", "ok", file_path="b.py", old_string="1", new_string="2"),
         *answered("e", "Read", "new a", file_path="a.py"),
     ])
-    found = not_shown(recent_files(replay_files(messages)), first_kept=9)
+    found = not_shown(recent_files(replay_files(messages)), messages, first_kept=9)
     assert [(file.path, file.seen_text) for file in found] == [
         ("b.py", None),
         ("c.py", "text of c"),
@@ -574,7 +574,8 @@ def test_files_are_taken_newest_use_first_and_not_when_the_tail_shows_them() -> 
 def test_a_read_that_failed_restores_nothing() -> None:
     payload = [user("go"), *answered("a", "Read", "no such file", file_path="a.py")]
     payload[-1]["content"][0]["is_error"] = True
-    assert not_shown(recent_files(replay_files(read(payload))), first_kept=3) == []
+    messages = read(payload)
+    assert not_shown(recent_files(replay_files(messages)), messages, first_kept=3) == []
 
 
 async def test_a_file_on_disk_wins_and_says_when_it_has_changed() -> None:
