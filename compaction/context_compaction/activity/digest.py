@@ -30,7 +30,7 @@ from context_compaction.messages.tool_results import result_text
 
 # On a line of its own: prose and code speak of exit codes too.
 _EXIT_STATUS = re.compile(
-    r"^.{0,24}\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d+)\W{0,3}$",
+    r"^.{0,32}\b(?:exit(?:ed)?(?: with)?(?: code| status)?|return ?code)\D{0,4}(\d+)\W{0,3}$",
     re.I | re.MULTILINE,
 )
 _MEMORY_WORDS = frozenset({"memory", "recall", "remember"})

@@ -37,6 +37,18 @@ _CAME_TO_SIGNS = ("pass", "fail", "error", "PASS", "FAIL", "ok ", "ok\t")
 _STATUS = re.compile(r"\b(?:exit|exited|failed) with\b|\bexit (?:code|status)\b", re.IGNORECASE)
 _END_CHARS = 4_000
 _OUTCOME_CHARS = 160
+# An output that speaks of trouble though no flag and no status does. To look for the signs first is
+# far faster, and most outputs have none.
+_TROUBLE = re.compile(
+    r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:|npm ERR)"
+    r"|error TS\d|\berror\[\w|\bTraceback \(|\bFAILED\b|[✖×] "
+)
+# One of these stands in every such line.
+_TROUBLE_SIGNS = (
+    *("Error", "Exception", "error:", "error TS", "error[", "fatal:", "npm ERR", "Traceback ("),
+    *("FAILED", "✖ ", "× "),
+)
+_SCANNED_CHARS = 20_000
 
 
 def outcome_line(text: str, *, failed: bool) -> str:
@@ -99,3 +111,8 @@ def scanned(text: str) -> str:
         return text
     half = _SCAN_CHARS // 2
     return text[:half] + "\n" + text[-half:]
+
+
+def reports_trouble(text: str) -> bool:
+    """Whether the beginning of an output names an error on a line."""
+    return any(map(_TROUBLE.search, lines_with(text[:_SCANNED_CHARS], _TROUBLE_SIGNS)))

@@ -140,15 +140,15 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
     """
     if plan.cut is None:
         return Originals()
-    later = tuple(
-        _as_it_came(context, message)
-        for at, message in enumerate(plan.edited.messages)
-        if at >= plan.cut.first_kept
-        or (at >= plan.cut.goes_on_at and placeholders.is_request(message))
+    goes_on = range(plan.cut.goes_on_at, len(plan.edited.messages))
+    later = {at: _as_it_came(context, plan.edited.messages[at]) for at in goes_on}
+    first_kept = plan.cut.first_kept
+    kept = tuple(
+        one for at, one in later.items() if at >= first_kept or placeholders.is_request(one)
     )
     pinned = tuple(pin.text for pin in plan.pins)
 
-    def record_of(messages: Messages) -> OriginalMessages:
+    def record_of(messages: Messages, later: Messages) -> OriginalMessages:
         originals: list[Message] = []
         numbers: list[int | None] = []
         since: list[Message] = []
@@ -183,7 +183,8 @@ def originals_of(context: CompactionContext, plan: Plan, archived: Archived) -> 
             any(found.is_short for found in shortened),
         )
 
-    return Originals(record_of(plan.history), record_of(plan.prefix))
+    history = record_of(plan.history, tuple(later.values()))
+    return Originals(history, record_of(plan.prefix, kept))
 
 
 def joined(originals: Originals) -> OriginalMessages:
@@ -195,6 +196,7 @@ def joined(originals: Originals) -> OriginalMessages:
         since=(*one.since, *other.since),
         earlier="\n".join(filter(None, (one.earlier, other.earlier))),
         lost="\n".join(filter(None, (one.lost, other.lost))),
+        later=other.later,
         numbers=(*one.numbers, *other.numbers),
         effects=(*one.effects, *other.effects),
         is_short=one.is_short or other.is_short,

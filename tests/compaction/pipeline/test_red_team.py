@@ -24,7 +24,7 @@ HOST_NAMES = [host.name for host in HOSTS]
 # Who may say it: somebody else than the user, or the machine of files, commands and tools. What is
 # indented stands under such a line.
 OWNED = re.compile(
-    r"  |\[\d+\] (?!user: )|agent, last \[|open: |in flight: |plan: |plan, finished: |plan as "
+    r"  |\[\d+\] (?!user: )|agent, last \[|open: |in flight: |plan: |plan of |plan as "
     r"|.* \[\d+\](?: ->|:) |\S.* \((?:read|created|changed|deleted)\b"
 )
 TAG = re.compile(r"</?(?:context_summary|turn_context|restored_files|pinned)\b")

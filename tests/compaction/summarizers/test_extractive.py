@@ -510,7 +510,7 @@ def test_finished_items_of_a_plan_are_not_told_as_open() -> None:
     talk = [user("Go."), *answered("t", "TodoWrite", "ok", todos=todos)]
     text = written(talk, 500)
     assert "plan as of [1]: [in_progress] Write the parser\n" in text
-    assert "plan, finished: Write the lexer" in text
+    assert "plan of [1], finished: Write the lexer" in text
     assert "[completed]" not in text
     talk += answered("w", "Write", "Written.", file_path="parser.py", content="x = 1")
     assert "plan as of [1], files were changed since: " in written(talk, 500)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from context_compaction.activity.commits import commit_lines
 from context_compaction.activity.digest import is_failed
 from context_compaction.activity.error_line import error_line
 from context_compaction.activity.script_calls import made_call
@@ -35,7 +36,7 @@ from context_compaction.messages.speakers import passages_of, user_text
 from context_compaction.messages.tool_pairs import index_calls
 from context_compaction.messages.tool_results import result_text
 from context_compaction.summarizers.extractive.commands import without_heredocs
-from context_compaction.summarizers.extractive.deeds import commits_in, effects_of
+from context_compaction.summarizers.extractive.deeds import commits_of, effects_of
 from context_compaction.summarizers.extractive.said import ends_of
 from context_compaction.summarizers.extractive.turns import is_trouble, turns_of
 from context_compaction.summarizers.instructions.find import SURE_RANK, find_instructions
@@ -96,7 +97,8 @@ def carried_of(
     kept += _older_words(messages[:first])
     kept.reverse()
     turns = turns_of(messages[:first], numbers[:first], kinds)
-    done = (effect for turn in turns for effect in effects_of(turn, {}))
+    commits = commits_of(turns)
+    done = (effect for turn in turns for effect in effects_of(turn, commits))
     return Carried(
         tuple(message for _, message in kept),
         tuple(numbers[at] for at, _ in kept),
@@ -212,7 +214,7 @@ def _result(result: ToolResult, call: ToolCall | None, kinds: Mapping[str, str])
         use = classify(call, kinds) if call else None
         lines, has_trouble = list[str](), failed
         if use is not None and use.kind == "execute":
-            lines += commits_in(text)
+            lines += commit_lines(text)
             has_trouble = failed or is_trouble(use.command or "", text)
         if has_trouble:
             lines.append(error_line(text))

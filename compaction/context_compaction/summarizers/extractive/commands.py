@@ -62,10 +62,15 @@ def lasting_parts(command: str) -> Iterator[str]:
 
 
 def bare_command(part: str, chars: int = _LABEL_CHARS) -> str:
-    """A part of a command line on one line, without pipes, redirections and given values."""
+    """A part of a command line on one line, without pipes and redirections; long texts are cut."""
     bare = _GIVEN.sub("", part)
     head = _UNPIPED.match(bare)
-    return one_line(head[0].strip() if head else bare, chars)
+    bare = head[0].strip() if head else bare
+    if len(bare) > chars:
+        bare = _QUOTED.sub(
+            lambda text: f"{one_line(text[0][:-1], chars * 2 // 3)}{text[0][-1]}", bare
+        )
+    return one_line(bare, chars)
 
 
 def without_heredocs(command: str) -> str:

@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import takewhile
 from operator import eq
 
+from context_compaction.activity.commits import KnownCommits, commits_in, known_commits, subjects_in
 from context_compaction.activity.error_line import error_lines, outcome_line
 from context_compaction.activity.file_changes import Writes
 from context_compaction.activity.shell_folder import is_scratch, work_folder
@@ -19,16 +20,6 @@ from context_compaction.summarizers.extractive.commands import (
 from context_compaction.summarizers.extractive.turns import Action, Turn
 
 COMMIT = "commit "  # how the effect of one begins
-_COMMIT = re.compile(
-    r"^\[[^\]\s]{1,80}(?: \([^)]{1,40}\))? ([0-9a-f]{7,40})\] (.{1,120})", re.MULTILINE
-)
-# The subject that a command gives, quoted or as the first line of a text.
-_SUBJECT = re.compile(
-    r"\bgit commit\b[^\n;&|]{0,200}?"
-    r"(?: -\w*m ?(['\"])(?!\$\()(.{1,120}?)(?:\1|\n|\Z)|<<-?[^\n]{0,80}\n(.{1,120}))"
-)
-# Where a log lists commits, each with its subject.
-_LISTED = re.compile(r"^\W{0,8}([0-9a-f]{7,40}) (?:\([^)\n]{1,80}\) )?(\S.{0,118})$", re.MULTILINE)
 _KEY_CHARS = 60
 _EFFECT_CHARS = 120
 _ERROR_CHARS = 200
@@ -88,41 +79,38 @@ def done_in(turn: Turn, names: Mapping[str, str], told: set[str]) -> tuple[list[
     return [*wrote, *edited], [*ran, *read]
 
 
-def effects_of(turn: Turn, hashes: Mapping[str, str], chars: int = _EFFECT_CHARS) -> list[str]:
-    """What a turn did that must not be repeated, each once; its commits with their `hashes`."""
+def effects_of(turn: Turn, known: KnownCommits, chars: int = _EFFECT_CHARS) -> list[str]:
+    """What a turn did that must not be repeated, each once; its commits as they are `known`."""
     done = (action for action in turn.actions if action.effect and action.failed is False)
-    return list(dict.fromkeys(_effect_told(action, hashes, chars) for action in done))
+    return list(dict.fromkeys(told for one in done for told in _effects_told(one, known, chars)))
 
 
-def _effect_told(action: Action, hashes: Mapping[str, str], chars: int) -> str:
-    """The lasting effect of a call: of a commit its hash and subject, where they are known."""
-    if commits := _COMMIT.findall(action.text):
-        return ", ".join(f"{COMMIT}{name} {subject}" for name, subject in commits)
+def _effects_told(action: Action, known: KnownCommits, chars: int) -> Iterator[str]:
+    """The lasting effect of a call: of each commit its hash and subject, where they are known."""
+    if commits := commits_in(action.text):
+        for made in commits:
+            at = known.replaced.get(made.name)
+            yield (
+                f"{COMMIT}{made.name} {made.subject}"
+                if at is None
+                else f"{COMMIT}amended at [{at}]"
+            )
+        return
     command = action.use.command or ""
-    subjects = iter([quoted or text for _, quoted, text in _SUBJECT.findall(command)])
+    subjects = iter(subjects_in(command))
     told: list[str] = []
     for part in (bare_command(one, chars) for one in lasting_parts(command)):
         if part.startswith("git commit") and (subject := next(subjects, "")):
-            told.append(" ".join(f"{COMMIT}{hashes.get(subject, '')} {subject}".split()))
+            told.append(" ".join(f"{COMMIT}{known.hashes.get(subject, '')} {subject}".split()))
         else:
             told.append(part)
-    return "; ".join(told) or action.label
+    yield "; ".join(told) or action.label
 
 
-def commits_in(text: str) -> list[str]:
-    """The lines of a command's answer that name the commits it made."""
-    return [found[0] for found in _COMMIT.finditer(text)]
-
-
-def hashes_in(turns: Sequence[Turn]) -> dict[str, str]:
-    """The hashes of commits by subject, from what git commands list."""
-    return {
-        subject: name
-        for turn in turns
-        for action in turn.actions
-        if action.use.command and "git" in action.use.command
-        for name, subject in _LISTED.findall(action.text)
-    }
+def commits_of(turns: Sequence[Turn]) -> KnownCommits:
+    """What the commands of `turns` tell of the commits."""
+    ran = (one for turn in turns for one in turn.actions if one.use.command and not one.failed)
+    return known_commits((one.number, one.use.command or "", one.text) for one in ran)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from context_compaction.activity.digest import has_effect, is_failed
-from context_compaction.activity.error_line import error_line, lines_with
+from context_compaction.activity.documents import PLAN
+from context_compaction.activity.error_line import error_line, reports_trouble
 from context_compaction.activity.file_changes import FileChange, changes_of
 from context_compaction.activity.script_calls import made_call
 from context_compaction.activity.shown_text import without_head
@@ -43,24 +44,11 @@ WHY_CHARS = 120
 _DRAWING = re.compile(
     r"(?:^[ \t]*[│┌└├║╔╚╠┃┏┗╭╰][^\n]*[│┐┘┤║╗╝╣┃┓┛╮╯][ \t]*(?:\n|\Z))+", re.MULTILINE
 )
-_PLAN = re.compile(r"^<(\w{0,40}plan)>\n((?:(?!</?\w{0,40}plan>).*\n)*+)</\1>[ \t]*$", re.MULTILINE)
 # How the text begins that a host sends for a skill; that of a command stands behind its name.
 _SKILL = (SKILL_HEAD, "<skill>")
 _COMMAND_NAME = "<command-name>"
 # A tool that keeps the agent's own list of tasks; one behind a prefix keeps somebody's.
 _OWN_LIST = re.compile(r"\A(?:Task|Todo)[A-Z]|\Aupdate_plan\Z")
-# An output that speaks of trouble though no flag and no status does. To look for the signs first is
-# far faster, and most outputs have none.
-_TROUBLE = re.compile(
-    r"^[ \t]*(?:E +)?(?:[\w.]*(?:Error|Exception)\b|error:|fatal:|npm ERR)"
-    r"|error TS\d|\berror\[\w|\bTraceback \(|\bFAILED\b|[✖×] "
-)
-# One of these stands in every such line.
-_TROUBLE_SIGNS = (
-    *("Error", "Exception", "error:", "error TS", "error[", "fatal:", "npm ERR", "Traceback ("),
-    *("FAILED", "✖ ", "× "),
-)
-_SCANNED_CHARS = 20_000
 # What hosts answer in place of a call that the user refused, and what the user said with it.
 _REFUSED = re.compile(
     r".{0,80}\b(?:user (?:doesn't want|does not want|rejected|denied|declined|refused)"
@@ -193,13 +181,14 @@ def turns_of(
             for block in message.blocks
             if isinstance(block, ToolCall) and index.calls[block.call_id] is block
         ]
+        step.said = "\n".join((step.said, *map(_handed_in, step.actions))).strip("\n")
         before = turns[-1].steps[-1:]
         if before and not (step.said.strip() or before[0].actions):
             before[0].actions += step.actions  # what it announced
         elif step.said.strip() or step.actions:
             turns[-1].steps.append(step)
     _leave_newest(turns, _DRAWING, "drawing", r"\g<0>")
-    _leave_newest(turns, _PLAN, "plan", "Plan as of [{}]; later requests go before it:\n\\2")
+    _leave_newest(turns, PLAN, "plan", "Plan as of [{}]; later requests go before it:\n\\2")
     return turns
 
 
@@ -222,11 +211,16 @@ def command_keys(messages: Messages, kinds: Mapping[str, str]) -> frozenset[str]
     return frozenset(map(bare_command, parts))
 
 
+def _handed_in(action: Action) -> str:
+    """What the agent says through a tool that only repeats it, as one does that ends its work."""
+    given = named_arguments(action.call).values() if action.call else ()
+    is_echo = len(action.text) > WHY_CHARS and action.text in (str(one).strip() for one in given)
+    return action.text if is_echo else ""
+
+
 def is_trouble(label: str, text: str) -> bool:
     """Whether the output of a command that did not fail reports an error all the same."""
-    if is_look(label):
-        return False
-    return any(map(_TROUBLE.search, lines_with(text[:_SCANNED_CHARS], _TROUBLE_SIGNS)))
+    return not is_look(label) and reports_trouble(text)
 
 
 def is_bookkeeping(tool_name: str) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from context_compaction.activity.documents import newer_documents
 from context_compaction.messages import placeholders
 from context_compaction.messages.model import Messages
 from context_compaction.messages.speakers import user_text
@@ -88,8 +89,7 @@ def user_lines(
     instructions: UserInstructions,
     pinned: Collection[str],
     numbers: Sequence[int | None],
-    *,
-    has_later: bool,
+    later: Messages,
 ) -> Iterator[Line]:
     """The user's texts in `messages`, as lines whose place is (position, part).
 
@@ -98,7 +98,7 @@ def user_lines(
         instructions: Which of the user's sentences are marked.
         pinned: Sentences that the same summary contains already.
         numbers: For each message its number in the transcript.
-        has_later: Whether a request of the user stays in the context after it.
+        later: The messages after it.
     """
     ranks = {said.text: said.rank for said in instructions.standing}
     shown = {text: f"{instructions.mark_of(text, numbers)}{text}" for text in ranks}
@@ -113,8 +113,16 @@ def user_lines(
         gone.update(one for one in said if len(one) > _SHORT_CHARS)
     told = {at: parts for at, parts in told.items() if not _is_empty(parts)} or told
     floors = dict.fromkeys([*told][-1:], _FIRST_WANT)
-    floors.update((at, _NEWEST_WANT) for at in [*told][:1] if not has_later)
+    if not any(map(placeholders.is_request, later)):
+        floors.update(dict.fromkeys([*told][:1], _NEWEST_WANT))
+    newer = newer_documents((*messages, *later))
     for age, (at, parts) in enumerate(told.items()):
+        if at in newer:
+            number = numbers[newer[at]] if newer[at] < len(messages) else None
+            text = placeholders.replaced_by(number) + " ".join(user_text(messages[at]).split())
+            texts = (head_of(text, chars) for chars in _PASTED_CHARS)
+            yield from versions((at, 0), "", texts, (_request_want(age), BASE_WANT + 4 + age))
+            continue
         for nth, (number, part) in enumerate(parts):
             floor = 0.0 if nth else floors.get(at, 0.0)
             yield from _lines_of((at, number), part, age + number / 1_000, floor)

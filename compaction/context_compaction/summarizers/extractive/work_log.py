@@ -17,10 +17,10 @@ from context_compaction.messages.model import Message, Text, compact_json
 from context_compaction.summarizers.extractive.deeds import (
     COMMIT,
     Failure,
+    commits_of,
     done_in,
     effects_of,
     failures_in,
-    hashes_in,
 )
 from context_compaction.summarizers.extractive.fit import Line, Place, versions
 from context_compaction.summarizers.extractive.parse import LOG, PLAN, STATE
@@ -50,6 +50,10 @@ _MOST_OPEN = 4
 _ERRORS_CHARS = (200, 700, 1_600)
 _PLAN_CHARS = 600
 _DONE = re.compile(r"\A\[(?:x|done|completed?|finished|closed)\] ?", re.IGNORECASE)
+# Where a host's text was broken at the margin: as in Markdown, the lines of a paragraph are one.
+_BROKEN = re.compile(
+    r"^([ \t]*(?![#|`~<>]).*\S)[ \t]*\n(?=[ \t]*(?![-*+] |\d{1,2}[.)] )[^\s#|`~<>])", re.M
+)
 _STATUS = re.compile(r"\A\[[\w -]{0,20}\] ?")
 # The parts of an entry, in order.
 _DEEDS, _ON_THE_WAY, _CLOSING = range(3)
@@ -67,14 +71,14 @@ def log_lines(
         last_said: The agent's last words, which stand where the work stands.
     """
     told = {last_said}  # commands and statements
-    hashes = hashes_in(turns)
+    known = commits_of(turns)
     for age, (at, turn) in enumerate(reversed([*enumerate(turns)])):
-        effects = effects_of(turn, hashes)
+        effects = effects_of(turn, known)
         commits = [effect for effect in effects if effect.startswith(COMMIT) and age]
         changed, aside = done_in(turn, names, told)
         yield from _deed_lines(turn, at, age, [*commits, *changed], aside)
         others = [effect for effect in effects if effect not in commits]
-        full = [one for one in effects_of(turn, hashes, _EFFECT_CHARS) if one not in commits]
+        full = [one for one in effects_of(turn, known, _EFFECT_CHARS) if one not in commits]
         wants = age * AGE_WANT / 2, 3.0 + age
         yield from effect_lines((at, _DEEDS, 1), wants, (others, full))
         failures = (one for one in failures_in(turn, names) if one not in still_open)
@@ -126,20 +130,22 @@ def _heard_lines(turn: Turn, at: int, age: int) -> Iterator[Line]:
 
     Those of the user to questions that the agent asked through a tool.
     """
-    heard: list[tuple[Place, str, str]] = []
+    heard: list[tuple[Place, str, list[str]]] = []
     for number, text in turn.orders.items():
-        said = find_instructions((Message("user", (Text(text, author="user"),)),)).standing
-        binding = " ".join(item.text for item in said if item.rank >= SURE_RANK)
-        heard.append(((at, _DEEDS, -1), f"host's text [{number}], of it: ", binding))
+        whole = Text(_BROKEN.sub(r"\1 ", text), author="user")
+        said = find_instructions((Message("user", (whole,)),)).standing
+        binding = [f" {item.text}" for item in said if item.rank >= SURE_RANK]
+        texts = [telling_of([s for s in binding if len(s) < n], n) for n in _HEARD_CHARS]
+        heard.append(((at, _DEEDS, -1), f"host's text [{number}], of it: ", texts))
     for action in turn.actions:
         if action.call and not action.failed and is_question(action.name):
             answer = " ".join(action.text.split())
             if options := _OPTION.findall(compact_json(action.call.arguments)):
                 answer += f" (offered: {'; '.join(options)})"
             label = f"{action.name} [{action.number}] -> "
-            heard.append(((at, _ON_THE_WAY, action.number, -1), label, answer))
-    for place, label, text in heard:
-        texts = (head_of(text, chars) for chars in _HEARD_CHARS)
+            texts = [head_of(answer, chars) for chars in _HEARD_CHARS]
+            heard.append(((at, _ON_THE_WAY, action.number, -1), label, texts))
+    for place, label, texts in heard:
         yield from versions(place, label, texts, (min(1.0, age * AGE_WANT), 1.0 + age))
 
 
@@ -243,7 +249,7 @@ def plan_lines(turns: Sequence[Turn], *, is_running: bool) -> Iterator[tuple[str
     left = [item for item in plan if not _DONE.match(item)]
     if done:
         told = head_of("; ".join(done), _PLAN_CHARS)
-        yield STATE, Line((4,), 2.0, f"{PLAN}, finished: {told}")
+        yield STATE, Line((4,), 2.0, f"{PLAN} of [{number}], finished: {told}")
     if left and (not is_running or at < len(turns) - 1):  # it may be overtaken
         told = head_of("; ".join(_STATUS.sub("", item) for item in left), _PLAN_CHARS)
         label = f"{PLAN} as written at [{number}], not brought up to date since; open then"

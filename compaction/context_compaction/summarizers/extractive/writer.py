@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from context_compaction.activity.file_replay import replay_files
 from context_compaction.messages.placeholders import is_request
+from context_compaction.messages.speakers import agent_goes_on
 from context_compaction.summarizers import SummaryInput
 from context_compaction.summarizers.extractive.deeds import open_failures, short_names
 from context_compaction.summarizers.extractive.facts import OUTPUTS, fact_lines
@@ -102,7 +103,9 @@ def _sections(
         ]
     else:
         still_open = open_failures(turns[-1:], keys_later)
-        said = last_words(turns)
+        # Where the agent goes on after a note of its host's alone, what it said before is past.
+        is_past = not is_running and agent_goes_on(request.later)
+        said = (-1, list[str]()) if is_past else last_words(turns)
         log = log_lines(turns, short_names(turns), still_open, joined(said[1]))
         sections[LOG] = [*log, *effect_lines((-1,), (0.0,), (request.effects,))]
         sections[FACTS] = [*facts]
@@ -114,7 +117,7 @@ def _sections(
         found = find_instructions(messages, later=request.later)
         pinned = {sentence.text for text in request.pinned for sentence in sentences_of(text)}
         pinned.update(request.pinned)
-        sections[USER] = [*user_lines(messages, found, pinned, numbers, has_later=has_later)]
+        sections[USER] = [*user_lines(messages, found, pinned, numbers, request.later)]
     return sections
 
 

@@ -1,0 +1,123 @@
+"""What a later message has overtaken is not told as if it stood."""
+
+from context_compaction.activity.commits import known_commits
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.compaction.summarizers.test_extractive import assistant, ran, user, written
+from tests.support.json_types import Json
+from tests.support.small import answered
+
+TALK_OF_IT = [user("Go on."), assistant("I go on.")]
+
+
+def test_of_a_commit_that_was_amended_only_the_last_hash_is_told() -> None:
+    talk = [user("Commit it."), *ran("a", "git commit -m fade", "[main aaaa111] fade")]
+    amend = "git add -A && git commit --amend --no-edit"
+    for call, name in (("b", "bbbb222"), ("c", "cccc333")):
+        talk += [user("Once more."), *ran(call, amend, f"[main {name}] fade\n Date: today")]
+    text = written([*talk, *TALK_OF_IT], 900)
+    assert "aaaa111" not in text
+    assert "bbbb222" not in text
+    assert "[0] commit amended at [7]" in text
+    assert "commit cccc333 fade" in text
+
+
+def test_two_commits_of_one_subject_both_stand_where_nothing_was_amended() -> None:
+    talk = [user("Go."), *ran("a", "git commit -am wip", "[main aaaa111] wip")]
+    talk += ran("b", "git commit -m 'no git commit --amend here'", "[main bbbb222] no amend")
+    text = written([*talk, *ran("c", "git commit -am wip", "[main cccc333] wip"), *TALK_OF_IT], 900)
+    assert all(name in text for name in ("aaaa111", "bbbb222", "cccc333"))
+
+
+def test_commits_that_were_reset_and_made_anew_and_fixups_that_were_folded_are_replaced() -> None:
+    runs = [
+        (1, "git commit -m one", "[main aaaa111] one"),
+        (2, "git commit -m two", "[main bbbb222] two"),
+        (3, "git reset --soft HEAD~2", ""),
+        (4, "git commit -m both", "[main cccc333] both"),
+        (5, "git commit --fixup cccc333", "[main dddd444] fixup! both"),
+        (6, "git rebase --autosquash HEAD~2", "Successfully rebased"),
+        (7, "git checkout -q side && git commit --amend -m x", "[side eeee555] x"),
+    ]
+    assert known_commits(runs).replaced == {"aaaa111": 4, "bbbb222": 4, "dddd444": 6}
+
+
+@given(st.lists(st.booleans(), max_size=8))
+def test_as_many_commits_stand_as_were_made_and_not_amended(amended: list[bool]) -> None:
+    commands = [
+        f"git commit{' --amend' * one} -m s{at}" for at, one in enumerate([False, *amended])
+    ]
+    runs = [(at, told, f"[main abcdef{at}] s{at}") for at, told in enumerate(commands)]
+    assert len(known_commits(runs).replaced) == sum(amended)
+
+
+def test_of_a_request_with_a_long_body_the_title_is_told_and_one_that_failed_is_not() -> None:
+    title = "Runtime port: hooks and mirroring must survive the switch"
+    create = f'gh issue create --title "{title}" --body "{"It is a very long story. " * 40}"'
+    failed = "could not add label: 'x' not found\n<shellId: 28 completed with exit code 1>"
+    talk = [user("File it."), *ran("a", f"{create} --label x", failed)]
+    talk += [*ran("b", f"{create} --label y", "https://git.example/issues/47"), *TALK_OF_IT]
+    text = written(talk, 600)
+    assert text.count(title) == 1
+    assert text.count("very long story") < 14
+
+
+def handed_over(title: str) -> Json:
+    return user(f"PLEASE IMPLEMENT THIS PLAN:\n# {title}\n\n" + f"- {title}: do this.\n" * 90)
+
+
+def test_a_plan_that_was_handed_over_says_that_a_newer_one_follows_and_is_told_in_short() -> None:
+    plan = "# Keep the audience\n\n" + "- Keep the audience as it is.\n" * 90
+    newer = "<proposed_plan>\n# Name the app\n- Use the slug.\n</proposed_plan>"
+    talk = [
+        user("Plan it."),
+        assistant(f"<proposed_plan>\n{plan}</proposed_plan>"),
+        user(f"PLEASE IMPLEMENT THIS PLAN:\n{plan}"),
+        assistant("Implemented."),
+        user("I would name the app by its slug. Plan that."),
+        assistant(newer),
+        user("Implement that plan."),
+        assistant("I do."),
+    ]
+    text = written(talk, 300)
+    assert "[2] user: (replaced: [4]) PLEASE IMPLEMENT THIS PLAN: # Keep the audience" in text
+    assert text.count("Keep the audience as it is") < 12
+    assert "I would name the app by its slug." in text
+
+
+def test_of_documents_below_the_same_line_the_newest_stands_whole() -> None:
+    talk = [handed_over("Old"), assistant("Done."), handed_over("New"), assistant("Done too.")]
+    text = written([*talk, user("Now test it.")], 1_200)
+    assert "[0] (replaced: [2]) PLEASE IMPLEMENT THIS PLAN: # Old" in text
+    assert "[2] PLEASE IMPLEMENT THIS PLAN: # New" in text
+
+
+def test_what_was_said_before_a_note_of_the_host_is_no_state_once_the_agent_goes_on() -> None:
+    note = user("<task-notification>\nThe sweep finished.\n</task-notification>")
+    talk = [user("Should we stop it?"), assistant("No, leave it: the sweep runs.")]
+    assert "agent, before the newest request [1]" in written(talk, later=[note])
+    told = written(talk, later=[note, assistant("The sweep is in: 2 new.")])
+    assert "before the newest request" not in told
+    assert "agent: No, leave it: the sweep runs." in told
+    typed = [user("Then wait for it."), assistant("I wait.")]
+    assert "agent, before the newest request [1]" in written(talk, later=typed)
+
+
+def test_what_the_agent_says_through_the_tool_that_ends_its_work_is_its_last_word() -> None:
+    summary = "**Merged, green, closed.** The suites pass at `ea412f9`: 283 of 283. " * 3
+    talk = [user("Go."), *answered("a", "task_complete", summary, summary=summary)]
+    assert "Merged, green, closed. The suites pass" in written(talk)
+
+
+def test_what_binds_of_a_skill_is_told_in_whole_sentences_though_its_lines_are_broken() -> None:
+    skill = (
+        "Base directory for this skill: /app/.skills/flow\n\n# Flow\n\n"
+        "Each phase has a file. **Read the file when you\nenter the phase** — not before, and "
+        "never skip it because the phase\nlooks obvious.\n\n"
+        "- Never push to main unless the owner has\n  said so.\n- Be kind.\n"
+    )
+    text = written([user("Use it."), user(skill), assistant("I do."), *TALK_OF_IT], 900)
+    told = next(line for line in text.splitlines() if "host's text" in line)
+    assert "of it: **Read the file when you enter the phase** — not before, and never skip" in told
+    assert "Never push to main unless the owner has said so." in told
