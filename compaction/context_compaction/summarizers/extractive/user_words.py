@@ -112,9 +112,11 @@ def user_lines(
         said = (sentence.text for sentence in sentences_of(text))
         gone.update(one for one in said if len(one) > _SHORT_CHARS)
     told = {at: parts for at, parts in told.items() if not _is_empty(parts)} or told
-    floors = dict.fromkeys([*told][-1:], _FIRST_WANT)
+    # "Hello, I need some help." is no goal.
+    requests = [at for at, parts in told.items() if not _is_small_talk(parts)] or [*told]
+    floors = dict.fromkeys(requests[-1:], _FIRST_WANT)
     if not any(map(placeholders.is_request, later)):
-        floors.update(dict.fromkeys([*told][:1], _NEWEST_WANT))
+        floors.update(dict.fromkeys(requests[:1], _NEWEST_WANT))
     newer = newer_documents((*messages, *later))
     for age, (at, parts) in enumerate(told.items()):
         if at in newer:
@@ -220,12 +222,22 @@ def _told(said: Sequence[tuple[str, float]], least_rank: float) -> str:
     return told.strip()
 
 
+def _flat(parts: Sequence[tuple[int, _Part]]) -> str:
+    return " ".join(part.text for _, part in parts)
+
+
+def _is_small_talk(parts: Sequence[tuple[int, _Part]]) -> bool:
+    text = _flat(parts)
+    is_short = len(text) <= _SHORT_CHARS and not _FIGURE.search(text)
+    return is_short and sign("agreement").search(text) is not None
+
+
 def _is_empty(parts: Sequence[tuple[int, _Part]]) -> bool:
     """Whether a message says nothing: a command to the host, or two words beside "thanks".
 
     One that names a figure or may bind says something.
     """
-    text = " ".join(part.text for _, part in parts)
+    text = _flat(parts)
     rest = sign("agreement").sub("", text).strip(" ,.!")
     is_short = len(rest) < _EMPTY_CHARS and not _FIGURE.search(text)
     binds = any(part.rank >= _BINDING_RANK for _, part in parts)
