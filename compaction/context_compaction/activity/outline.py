@@ -47,7 +47,9 @@ _NAMED = re.compile(
     r"|\b(\w{0,40}[A-Za-z]_[A-Za-z]\w{0,40}|[a-z]{1,40}[A-Z]\w{1,40})\b(?!\.[a-z]{1,4}\b)"
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_NAME_ENDS = re.compile(r"[(=<:]")
+_NAME_ENDS = re.compile(r"[(=<:\[]")
+# In brackets before a name: the receiver of a method in Go, and who sees a definition in Rust.
+_IN_BRACKETS = re.compile(r"\Afunc \([^)]*\) |\bpub\([^)]*\) ")
 _VALUE = re.compile(r"\s*(?:\[|[\"']?[\w$.-]+[\"']?\s*[:=]\s*[\"'\d\[{tfn-])")
 _DOCSTRING = re.compile(r"\s*[rRuU]?(\"{3}|'{3})")
 _LINES_AROUND = 3
@@ -99,7 +101,7 @@ def functions(text: str, path: str) -> list[tuple[str, int, int]]:
     rows = _rows(text, path)
     lines = text.split("\n")
     for at, (number, row) in enumerate(rows):
-        head = _WORD.findall(_NAME_ENDS.split(row, maxsplit=1)[0])
+        head = _WORD.findall(_NAME_ENDS.split(_IN_BRACKETS.sub("", row), maxsplit=1)[0])
         if "(" not in row or not head:
             continue
         indent = len(row) - len(row.lstrip())
@@ -126,7 +128,7 @@ def may_define(text: str, name: str) -> bool:
     at = text.find(name)
     while at >= 0:
         start = text.rfind("\n", 0, at) + 1
-        if not _NAME_ENDS.search(text, start, at):
+        if not _NAME_ENDS.search(_IN_BRACKETS.sub("", text[start : min(at, start + _LINE_CHARS)])):
             line = text[start : start + _LINE_CHARS].partition("\n")[0]
             if line.lstrip().startswith(name) or _is_definition(line):
                 return True

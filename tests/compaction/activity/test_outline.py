@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 
+import pytest
 from context_compaction.activity.outline import functions, may_define, outline
 from hypothesis import given
 from hypothesis import strategies as st
@@ -118,3 +119,20 @@ def test_what_was_outlined_keeps_no_text_in_memory() -> None:
         assert tracemalloc.get_traced_memory()[0] < 100_000  # of 7 MB of texts
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "names"),
+    [
+        ("a.go", "func (e *Engine) color() Ansi {\n\treturn e.c\n}\n", ["color"]),
+        ("a.go", "func (c *Cache[K, V]) Get(key K) V {\n\treturn c.m[key]\n}\n", ["Get"]),
+        ("a.go", "func Map[K comparable, V any](m map[K]V) []V {\n\treturn nil\n}\n", ["Map"]),
+        ("a.rs", "pub(crate) fn split_args(line: &str) -> Vec<String> {\n}\n", ["split_args"]),
+        ("a.rs", "impl A {\n    pub(in crate::b) async fn load(&self) {\n    }\n}\n", ["load"]),
+    ],
+)
+def test_a_function_has_its_name_behind_what_brackets_stand_before_it(
+    path: str, text: str, names: list[str]
+) -> None:
+    assert [name for name, _, _ in functions(text, path)] == names
+    assert all(may_define(text, name) for name in names)
